@@ -1,0 +1,1 @@
+"""The agent beside each LLM serving instance: turns the plan into serving operations."""

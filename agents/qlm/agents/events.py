@@ -1,0 +1,100 @@
+"""What can happen to an agent, as values; the input of `agents.protocol`."""
+
+from dataclasses import dataclass
+
+from qlm.domain.actions import PulledMessage
+from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
+from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.ports import CancelAsked, DrainAsked, LeaseAnswer
+from qlm.domain.virtual_queue import VirtualQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRead:
+    """The virtual queue as it stands."""
+
+    queue: VirtualQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """A Pull came back, with as many messages as the class queue had.
+
+    Attributes:
+        group: The group pulled for; None for messages found in our hold queue.
+        asked: The limit of the Pull.
+        messages: Oldest first.
+    """
+
+    group: GroupId | None
+    asked: int
+    messages: tuple[PulledMessage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseAnswered:
+    """The store answered a TakeLease or Reregister; None if it could not be reached."""
+
+    id: RequestId
+    answer: LeaseAnswer | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """New tokens of a running generation; any chunking leads to the same state."""
+
+    call_id: str
+    token_ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationEnded:
+    """A generation is over.
+
+    Attributes:
+        call_id: Which.
+        finish: `stop`, `length`, `abort`, `refused` (for good) or `lost` (the engine died).
+        detail: Message of the engine with `refused` and `lost`.
+    """
+
+    call_id: str
+    finish: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """An Append came back; `results` is None if the store could not be reached."""
+
+    entries: tuple[LogEntry, ...]
+    results: tuple[AppendResult, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChanged:
+    """The engine of a model changed state; `capacity` comes with AWAKE, `error` with FAILED."""
+
+    model: ModelId
+    state: EngineState
+    capacity: EngineCapacity | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A timer fired."""
+
+
+Event = (
+    QueueRead
+    | Pulled
+    | LeaseAnswered
+    | Progress
+    | GenerationEnded
+    | Appended
+    | EngineChanged
+    | CancelAsked
+    | DrainAsked
+    | Tick
+)

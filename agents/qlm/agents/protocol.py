@@ -1,0 +1,223 @@
+"""The agent of one LLM serving instance, as a sans-I/O state machine: events in, actions out.
+
+It turns the order of the virtual queue into LLM serving operations and keeps every promise about
+leases, the output log and acknowledgements. It owns no clock, thread or connection: asyncio, Ray and
+the simulator feed it events and carry out its actions (`agents.interpreter`).
+
+Life of a request here: pulled -> leasing -> staged -> running -> closing -> gone, with running ->
+aborting -> staged for an eviction. Order at the end, always: abort -> last tokens in the log -> result
+stored -> message acknowledged.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from qlm.agents import custody, log_writer, serving
+from qlm.agents.events import (
+    Appended,
+    EngineChanged,
+    Event,
+    GenerationEnded,
+    LeaseAnswered,
+    Progress,
+    Pulled,
+    QueueRead,
+    Tick,
+)
+from qlm.agents.eviction import Pace
+from qlm.agents.held import Held, Phase, Then
+from qlm.domain.actions import Action, Drained
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.ids import GroupId, ModelId, RequestId
+from qlm.domain.lease import Holder
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports import CancelAsked, DrainAsked
+from qlm.domain.sampling import Evictability
+from qlm.domain.virtual_queue import VirtualQueue
+
+LEASES_MAX: Final = 5
+"""A request whose engine died under it this often is taken for the cause and set aside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What an operator may change about an agent.
+
+    Attributes:
+        append_interval_s: Shortest time between two writes to the output log.
+        custody_s: Age at which custody of a message is renewed; under half the broker's
+            acknowledgement timeout (30 minutes by default).
+        pull_max: Requests asked for in one pull.
+        dry_s: How long a class queue found empty is left alone.
+        swap_after_s: How long a group of another model must have been first before the model is swapped;
+            longer than a re-plan takes, so that a new plan can still keep the present model.
+        retry_s: Pause before the store is tried again.
+    """
+
+    append_interval_s: float = 0.02
+    custody_s: float = 600.0
+    pull_max: int = 16
+    dry_s: float = 0.05
+    swap_after_s: float = 0.1
+    retry_s: float = 0.2
+
+
+class AgentProtocol:
+    """State of one agent. Call `receive` with each event; carry out the actions it returns, in order.
+
+    The helper modules `serving` (what runs next), `log_writer` (output log) and `custody` (messages and
+    leases) work on this object's attributes; nothing else does.
+    """
+
+    def __init__(
+        self, holder: Holder, accelerator: str, models: Sequence[ModelId], settings: AgentSettings
+    ) -> None:
+        self.holder: Final = holder
+        self.accelerator: Final = accelerator
+        self.models: Final = tuple(models)
+        self.settings: Final = settings
+        self.queue = VirtualQueue(instance=holder.instance)
+        self.held: dict[RequestId, Held] = {}
+        self.calls: dict[str, RequestId] = {}
+        self.dirty: set[RequestId] = set()
+        self.taken: dict[GroupId, int] = {}
+        self.engines: dict[ModelId, EngineState] = dict.fromkeys(self.models, EngineState.COLD)
+        self.capacity: EngineCapacity | None = None
+        self.active: ModelId | None = None
+        self.swapping_to: ModelId | None = None
+        self.pace = Pace()
+        self.pulling: int = 0
+        self.dry_until_ns: dict[GroupId, int] = {}
+        self.head_since: tuple[GroupId, int] | None = None
+        self.append_in_flight = False
+        self.append_after_ns = 0
+        self.renew_after_ns = 0
+        self.failed_until_ns: dict[ModelId, int] = {}
+        self.draining = False
+        self.drained = False
+        self.error = ""
+
+    def receive(self, event: Event, now_ns: int) -> list[Action]:
+        """Take one event and return what to do, in order.
+
+        Args:
+            event: What happened.
+            now_ns: When, nanoseconds since the epoch.
+        """
+        actions = self._handle(event, now_ns)
+        if not isinstance(event, Progress):
+            # Tokens alone never make room; skipping keeps the cost of a token low.
+            actions += serving.serve(self, now_ns)
+        actions += log_writer.flush(self, now_ns)
+        actions += custody.renewals(self, now_ns)
+        if self.draining and not self.held and not self.pulling and not self.drained:
+            self.drained = True
+            actions.append(Drained())
+        return actions
+
+    def status(self) -> InstanceStatus:
+        """What the instance says of itself with a heartbeat."""
+        generating = [h for h in self.held.values() if h.phase in (Phase.RUNNING, Phase.ABORTING)]
+        return InstanceStatus(
+            holder=self.holder,
+            accelerator=self.accelerator,
+            models=self.models,
+            active_model=self.active,
+            engines=tuple(self.engines.items()),
+            capacity=self.capacity,
+            running=len(generating),
+            parked=sum(h.phase is Phase.STAGED for h in self.held.values()),
+            kv_used_tokens=sum(h.tokens for h in generating),
+            draining=self.draining,
+            error=self.error,
+        )
+
+    def _handle(self, event: Event, now_ns: int) -> list[Action]:  # noqa: C901 - one flat table of events
+        match event:
+            case QueueRead(queue=queue):
+                self._queue_read(queue)
+                return []
+            case Pulled():
+                return custody.pulled(self, event, now_ns)
+            case LeaseAnswered():
+                return custody.lease_answered(self, event, now_ns)
+            case Progress():
+                self._progress(event)
+                return []
+            case GenerationEnded():
+                self._generation_ended(event, now_ns)
+                return []
+            case Appended():
+                return log_writer.appended(self, event, now_ns)
+            case EngineChanged():
+                self._engine_changed(event, now_ns)
+                return []
+            case CancelAsked(id=id, outcome=outcome):
+                return serving.end(self, id, outcome, "asked to end")
+            case DrainAsked():
+                self.draining = True
+                return serving.give_all_back(self, "draining")
+            case Tick():
+                return []
+            case _:
+                assert_never(event)
+
+    def _queue_read(self, queue: VirtualQueue) -> None:
+        self.queue = queue
+        # Messages in hand whose lease is still being taken are not yet counted as pulled there.
+        leasing = (h.group for h in self.held.values() if h.phase is Phase.LEASING and h.group)
+        self.taken = dict(Counter(leasing))
+
+    def _progress(self, event: Progress) -> None:
+        held = self.held.get(self.calls.get(event.call_id, RequestId("")))
+        if held is not None:
+            held.output.extend(event.token_ids)
+            self.dirty.add(held.request.id)
+
+    def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:
+        held = self.held.get(self.calls.pop(event.call_id, RequestId("")))
+        if held is None:
+            return
+        intended, held.phase = held.phase, Phase.CLOSING
+        if event.finish in ("stop", "length"):
+            # An end that overtook our abort is an end: the answer is complete.
+            self.pace = self.pace.seen(
+                tokens=len(held.output), elapsed_s=max(0.0, (now_ns - held.started_ns) / 1e9)
+            )
+            asked = held.outcome if held.then is Then.END else None
+            held.then, held.outcome = Then.END, asked or Outcome(event.finish)
+        elif event.finish == "refused":
+            held.then, held.outcome, held.why = Then.END, Outcome.FAILED, event.detail
+        elif event.finish == "lost":
+            self._lost(held, event.detail)
+        elif intended is not Phase.ABORTING or held.then is None:
+            # The engine aborted on its own (shut down, say): the request goes back.
+            held.then, held.why = Then.RETURN, "aborted by the engine"
+        self.dirty.add(held.request.id)
+
+    def _lost(self, held: Held, detail: str) -> None:
+        if held.then is Then.END and held.outcome is not None:
+            return
+        shown = bool(held.output)
+        if held.request.evictability is Evictability.PINNED and shown:
+            held.then, held.outcome, held.why = Then.END, Outcome.ENGINE_LOST, detail
+        elif held.epoch is not None and held.epoch.n >= LEASES_MAX:
+            why = f"engine lost {LEASES_MAX} times: {detail}"
+            held.then, held.outcome, held.why = Then.END, Outcome.FAILED, why
+        else:
+            held.then, held.why = Then.RETURN, f"engine lost: {detail}"
+
+    def _engine_changed(self, event: EngineChanged, now_ns: int) -> None:
+        self.engines[event.model] = event.state
+        if event.model == self.swapping_to and event.state in (EngineState.AWAKE, EngineState.FAILED):
+            self.swapping_to = None
+        if event.state is EngineState.AWAKE:
+            self.active, self.capacity, self.error = event.model, event.capacity, ""
+            self.failed_until_ns.pop(event.model, None)
+        elif event.model == self.active:
+            self.active, self.capacity = None, None
+        if event.state is EngineState.FAILED:
+            self.error = event.error
+            self.failed_until_ns[event.model] = now_ns + 5_000_000_000

@@ -1,0 +1,1 @@
+"""The values and ports that every other component speaks in."""

@@ -1,0 +1,48 @@
+"""The errors QLM raises on purpose; each says what was wrong, the value, and what was expected."""
+
+
+class QlmError(Exception):
+    """Base of every error that QLM raises on purpose."""
+
+
+class InvalidValueError(QlmError, ValueError):
+    """A value breaks an invariant of the domain.
+
+    Attributes:
+        field: Where the value was found, as the user would write it (`slo.deadline_ms`).
+        value: The offending value.
+        expected: What would have been accepted.
+    """
+
+    def __init__(self, field: str, value: object, expected: str) -> None:
+        shown = repr(value)
+        if len(shown) > 200:
+            shown = f"{shown[:200]}… ({len(shown)} characters)"
+        super().__init__(f"{field} is {shown}; expected {expected}")
+        self.field = field
+        self.value = value
+        self.expected = expected
+
+
+class BrokerUnavailableError(QlmError):
+    """The broker cannot be reached or did not confirm in time; nothing is known to be stored."""
+
+
+class DeliveryLostError(QlmError):
+    """A delivery is no longer ours (its connection is gone); the broker will deliver it again."""
+
+
+class StoreUnavailableError(QlmError):
+    """The shared state cannot be reached."""
+
+
+class StoreCorruptError(QlmError):
+    """What the store or broker returned cannot be read (for example, a newer schema version)."""
+
+
+class EngineUnavailableError(QlmError):
+    """The engine is down, refused the call, or broke a stream before its end."""
+
+
+class EngineRefusedError(QlmError):
+    """The engine understood one request and refused it for good (HTTP 4xx); retrying cannot help."""

@@ -1,0 +1,114 @@
+"""Models, accelerators and LLM serving instances: what there is to serve with."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.lease import Holder
+
+MODEL_NAME_CHARACTERS_MAX: Final = 60
+"""Model names become part of queue names, which AMQP limits to 255 bytes."""
+
+
+class EngineState(StrEnum):
+    """State of the engine process of one model on one instance."""
+
+    COLD = "cold"
+    """No process; weights in storage."""
+    STARTING = "starting"
+    AWAKE = "awake"
+    """Loaded and serving."""
+    ASLEEP = "asleep"
+    """Process up, weights in host memory: a warm start away."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A model that the cluster serves.
+
+    Attributes:
+        id: Its name for clients.
+        tokenizer: `byte` for emulated models, else a directory with tokenizer.json and its configs.
+        context_tokens: Prompt plus output of one request at most.
+    """
+
+    id: ModelId
+    tokenizer: str
+    context_tokens: int
+
+    def __post_init__(self) -> None:
+        if not self.id or len(self.id) > MODEL_NAME_CHARACTERS_MAX:
+            expected = f"a name of 1 to {MODEL_NAME_CHARACTERS_MAX} characters"
+            raise InvalidValueError("model", self.id, expected)
+        if self.context_tokens < 2:
+            raise InvalidValueError("context_tokens", self.context_tokens, "at least 2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCapacity:
+    """What one awake engine can hold at once.
+
+    Attributes:
+        kv_tokens: Tokens of KV cache (`kv_cache_size_tokens` of vLLM).
+        block_tokens: Tokens per KV block.
+        seqs_max: Requests in the running batch at most (`--max-num-seqs`).
+        context_tokens: Prompt plus output of one request at most (`max_model_len`).
+    """
+
+    kv_tokens: int
+    block_tokens: int
+    seqs_max: int
+    context_tokens: int
+
+    def __post_init__(self) -> None:
+        for name in ("kv_tokens", "block_tokens", "seqs_max", "context_tokens"):
+            if getattr(self, name) < 1:
+                raise InvalidValueError(f"engine.{name}", getattr(self, name), "a positive number")
+
+    def blocks(self, tokens: int) -> int:
+        """KV blocks that `tokens` tokens of one request take."""
+        return -(-tokens // self.block_tokens)
+
+    @property
+    def kv_blocks(self) -> int:
+        """KV blocks in all."""
+        return self.kv_tokens // self.block_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceStatus:
+    """What an agent says of its instance with each heartbeat.
+
+    Attributes:
+        holder: The instance and the life of its agent.
+        accelerator: Kind of accelerator (`A10`, `A100`).
+        models: Models it is able to serve.
+        active_model: The model that is awake, if any.
+        engines: State of the engine of each model.
+        capacity: Of the awake engine; None while none is awake.
+        running: Requests in its batch.
+        parked: Evicted requests it keeps.
+        kv_used_tokens: Tokens of KV cache its ledger counts as used.
+        draining: It takes no new work.
+        error: Why the last engine failed, else empty.
+    """
+
+    holder: Holder
+    accelerator: str
+    models: tuple[ModelId, ...]
+    active_model: ModelId | None = None
+    engines: tuple[tuple[ModelId, EngineState], ...] = ()
+    capacity: EngineCapacity | None = None
+    running: int = 0
+    parked: int = 0
+    kv_used_tokens: int = 0
+    draining: bool = False
+    error: str = ""
+
+    @property
+    def id(self) -> InstanceId:
+        """Name of the instance."""
+        return self.holder.instance

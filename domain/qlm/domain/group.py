@@ -1,0 +1,91 @@
+"""Request classes and request groups (QLM, definition 4.1).
+
+A class is what makes requests homogeneous: model, objective, token cluster, priority. A group is a
+counted range of its class in arrival order: moving a group moves a pointer, never a message.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import GroupId, ModelId, QueueName
+
+_SEPARATOR: Final = "."
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RequestClass:
+    """What the requests of one class queue have in common.
+
+    Attributes:
+        model: The model that answers them.
+        slo: Label of their objective (`deadline-16s`, `ttft-400ms`, `batch`).
+        cluster: Token cluster (Algorithm 1); `all` until a table is fitted.
+        priority: Lower goes first, as in vLLM; 0 unless the client says otherwise.
+        target_ms: The objective that the label stands for, in milliseconds; None for batch.
+    """
+
+    model: ModelId
+    slo: str
+    cluster: str = "all"
+    priority: int = 0
+    target_ms: float | None = None
+
+    @property
+    def queue(self) -> QueueName:
+        """Name of the class's durable queue: `qlm.class.<model>.<slo>.<cluster>[.p<priority>]`."""
+        parts = ["qlm", "class", *map(queue_part, (self.model, self.slo, self.cluster))]
+        if self.priority:
+            parts.append(f"p{self.priority}")
+        return QueueName(_SEPARATOR.join(parts))
+
+
+def queue_part(part: str) -> str:
+    """Write a name with letters, digits, `_` and `-` only, reversibly: `~` and two hex digits per byte."""
+    return _UNSAFE.sub(lambda m: "".join(f"~{b:02x}" for b in m.group().encode()), part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A request group: `count` consecutive requests of a class, of which `pulled` are gone.
+
+    Which requests these are follows from the class's arrival order: the class's groups, by `seq`,
+    cover its queued requests from the oldest on.
+
+    Attributes:
+        id: Identity of the group.
+        cls: Class of its requests.
+        seq: Position among the groups of its class; earlier groups hold earlier arrivals.
+        count: Requests ever given to it.
+        pulled: Requests that agents have taken from it.
+        sealed: No further request joins it.
+        created_ns: When it was formed.
+        head_arrival_ns: Arrival of its oldest waiting request; None when none waits.
+    """
+
+    id: GroupId
+    cls: RequestClass
+    seq: int
+    count: int
+    pulled: int = 0
+    sealed: bool = False
+    created_ns: int = 0
+    head_arrival_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.pulled <= self.count:
+            raise InvalidValueError("group.pulled", self.pulled, f"0 to count ({self.count})")
+
+    @property
+    def remaining(self) -> int:
+        """Requests still waiting in it."""
+        return self.count - self.pulled
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """Earliest objective of its waiting requests; None for batch or an empty group."""
+        if self.cls.target_ms is None or self.head_arrival_ns is None:
+            return None
+        return self.head_arrival_ns + round(self.cls.target_ms * 1_000_000)

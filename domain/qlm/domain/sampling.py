@@ -1,0 +1,64 @@
+"""How the next token is chosen, and whether an answer can be resumed exactly after an eviction."""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from qlm.domain.ids import TokenIds
+
+
+class Evictability(StrEnum):
+    """Whether a running request may be evicted and resumed from its logged tokens.
+
+    Source: the mechanisms of vLLM 0.32 on resubmission of prompt + generated ids.
+    """
+
+    FREE = "free"
+    """Resumes as if never interrupted (greedy, or unseeded sampling)."""
+    APPROX = "approx"
+    """Resumes with the same distribution but not the same random stream (seeded sampling)."""
+    PINNED = "pinned"
+    """Cannot be resumed exactly (penalties over generated text): never evicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Sampling parameters of one request, in the engine's terms; defaults are those of vLLM."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    ignore_eos: bool = False
+    stop_token_ids: TokenIds = ()
+    eos_token_ids: TokenIds = ()
+    """The model's own end-of-sequence ids: the engine knows them, an agent that resumes must too."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def evictability(self) -> Evictability:
+        """Derive the eviction class from the parameters."""
+        if self.frequency_penalty or self.presence_penalty:
+            return Evictability.PINNED
+        if self.seed is not None and self.temperature > 0:
+            return Evictability.APPROX
+        return Evictability.FREE
+
+    def ends_with(self, token_id: int) -> bool:
+        """Whether this token ends an answer."""
+        return token_id in self.stop_token_ids or (not self.ignore_eos and token_id in self.eos_token_ids)
+
+    def after(self, generated_tokens: int) -> "Sampling":
+        """Return the parameters of a resume once `generated_tokens` exist: the limits shrink by them."""
+        if not generated_tokens:
+            return self
+        return replace(
+            self,
+            max_tokens=self.max_tokens - generated_tokens,
+            min_tokens=max(0, self.min_tokens - generated_tokens),
+        )

@@ -1,0 +1,28 @@
+"""The virtual queue of one instance: the order in which it serves request groups (QLM, definition 4.2)."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.group import Group
+from qlm.domain.ids import InstanceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualQueue:
+    """Groups in the order in which one instance pulls from them.
+
+    Attributes:
+        instance: Whose queue it is.
+        version: Grows with each change.
+        groups: First served first.
+    """
+
+    instance: InstanceId
+    version: int = 0
+    groups: tuple[Group, ...] = ()
+
+    def __post_init__(self) -> None:
+        twice = [group for group, times in Counter(g.id for g in self.groups).items() if times > 1]
+        if twice:
+            raise InvalidValueError("virtual_queue.groups", twice, "each group at most once")

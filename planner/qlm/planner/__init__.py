@@ -1,0 +1,1 @@
+"""The plan: which request groups run where, in which order, and at what expected cost."""

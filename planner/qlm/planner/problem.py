@@ -1,0 +1,150 @@
+"""The planning problem as plain data, version 1: what every planning method sees, and nothing else.
+
+It carries what the estimator computed, so any instance can be stored, replayed and compared. JSON in
+and out is `problem_from_plain` and `problem_to_plain`; unknown fields are refused.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.rct_estimator.normal import NOTHING, Normal
+
+VERSION: Final = 1
+MISS_WEIGHT_S: Final = 600.0
+"""Default price of one missed deadline, in seconds of lateness."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCost:
+    """What a model weighs and what bringing it up costs on one kind of accelerator.
+
+    Attributes:
+        weights_bytes: Size of its weights in host memory.
+        swap_warm_s: From host memory to serving.
+        swap_cold_s: From storage to serving.
+        unload_s: From serving to gone.
+    """
+
+    weights_bytes: int
+    swap_warm_s: float
+    swap_cold_s: float
+    unload_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of instance: its host memory for warm models, and the models that run on it."""
+
+    host_memory_bytes: int
+    models: dict[ModelId, ModelCost]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """An instance as planning sees it.
+
+    Attributes:
+        id: Its name.
+        kind: Key into `Problem.kinds`.
+        loaded_model: The awake model, if any.
+        warm_models: Models in its host memory.
+        busy: Seconds until its present batch is through.
+        queue: Groups of the present plan, in order.
+    """
+
+    id: InstanceId
+    kind: str
+    loaded_model: ModelId | None = None
+    warm_models: tuple[ModelId, ...] = ()
+    busy: Normal = NOTHING
+    queue: tuple[GroupId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTime:
+    """How long a group takes on one kind.
+
+    Attributes:
+        drain: From its start until its last request has left the queue (n mu / Theta), seconds.
+        tail: Prefill and decode of the last request, seconds.
+    """
+
+    drain: Normal
+    tail: Normal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedGroup:
+    """A group as planning sees it.
+
+    Attributes:
+        id: Its name.
+        model: The model that serves it.
+        requests: Waiting requests in it; positive.
+        deadline_s: On the clock of `Problem.now_s`; None if it has none.
+        priority: Lower goes first.
+        time: By kind; a kind that is missing cannot run it.
+    """
+
+    id: GroupId
+    model: ModelId
+    requests: int
+    deadline_s: float | None
+    priority: int = 0
+    time: dict[str, GroupTime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One planning problem.
+
+    Attributes:
+        now_s: The present on the clock of the deadlines.
+        miss_weight_s: Price of one missed deadline, in seconds of lateness.
+        move_s: Price of moving a group to another instance than its present one.
+        kinds: Kinds of instances.
+        instances: The fleet.
+        groups: What waits.
+    """
+
+    now_s: float
+    kinds: dict[str, Kind]
+    instances: tuple[Instance, ...]
+    groups: tuple[PlannedGroup, ...]
+    miss_weight_s: float = MISS_WEIGHT_S
+    move_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _unique("instances", [i.id for i in self.instances])
+        _unique("groups", [g.id for g in self.groups])
+        for instance in self.instances:
+            if instance.kind not in self.kinds:
+                raise InvalidValueError(f"instances[{instance.id}].kind", instance.kind, "a key of kinds")
+        for group in self.groups:
+            if group.requests < 1:
+                raise InvalidValueError(f"groups[{group.id}].requests", group.requests, "at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An answer: the order of groups on each instance.
+
+    Attributes:
+        queues: Groups per instance, first served first; each group at most once.
+        unplaceable: Groups whose model runs on no instance.
+        method: What made it.
+    """
+
+    queues: dict[InstanceId, tuple[GroupId, ...]]
+    unplaceable: tuple[GroupId, ...] = ()
+    method: str = ""
+
+
+def _unique(what: str, names: list[InstanceId] | list[GroupId]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidValueError(what, name, "each id once")
+        seen.add(name)

@@ -1,0 +1,1 @@
+"""Request completion times, estimated as distributions."""

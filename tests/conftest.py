@@ -1,0 +1,92 @@
+"""Fixtures for the whole test suite: real servers, started on first use, gone at the end.
+
+Session fixtures share one server among all tests of a process; under pytest-xdist each worker has its own.
+A test that kills its server, or needs settings, takes a `start_*` factory and gets private servers.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from support import rabbitmq as rabbitmq_support
+from support import redis as redis_support
+from support import vllm_cpu
+from support.rabbitmq import RabbitMQ, running_rabbitmq
+from support.redis import RedisServer, running_redis
+from support.vllm_cpu import VllmServer, running_vllm
+
+_MARKER_OF_FIXTURE = {
+    "rabbitmq": "servers",
+    "start_rabbitmq": "servers",
+    "redis_server": "servers",
+    "start_redis": "servers",
+    "vllm_server": "vllm",
+    "start_vllm": "vllm",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by the servers it takes, so that `-m "not servers and not vllm"` is the fast suite."""
+    for item in items:
+        for fixture in getattr(item, "fixturenames", ()):
+            if marker := _MARKER_OF_FIXTURE.get(fixture):
+                item.add_marker(marker)
+
+
+def _need(missing: str | None) -> None:
+    """Skip where a server is not installed; fail where it has to be (in CI and in `make test`)."""
+    if missing is None:
+        return
+    if os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1":
+        pytest.fail(missing, pytrace=False)
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """Return a RabbitMQ node shared by the session; give queues names of your own."""
+    _need(rabbitmq_support.missing())
+    with running_rabbitmq() as node:
+        yield node
+
+
+@pytest.fixture
+def start_rabbitmq() -> Iterator[Callable[..., RabbitMQ]]:
+    """Return a function that starts a private node; its arguments are those of `running_rabbitmq`."""
+    _need(rabbitmq_support.missing())
+    with contextlib.ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(running_rabbitmq(**settings))
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """Return a Redis shared by the session; use a key prefix of your own, or `flush()`."""
+    _need(redis_support.missing())
+    with running_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def start_redis() -> Iterator[Callable[..., RedisServer]]:
+    """Return a function that starts a private Redis; its arguments are those of `running_redis`."""
+    _need(redis_support.missing())
+    with contextlib.ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(running_redis(**settings))
+
+
+@pytest.fixture(scope="session")
+def vllm_server() -> Iterator[VllmServer]:
+    """Return a vLLM on the CPU with the tiny model (served as `tiny`), shared by the session."""
+    _need(vllm_cpu.missing())
+    with running_vllm() as server:
+        yield server
+
+
+@pytest.fixture
+def start_vllm() -> Iterator[Callable[..., VllmServer]]:
+    """Return a function that starts a private vLLM; its argument is that of `running_vllm`."""
+    _need(vllm_cpu.missing())
+    with contextlib.ExitStack() as stack:
+        yield lambda *options: stack.enter_context(running_vllm(*options))

@@ -54,6 +54,8 @@ def lease_answered(agent: "AgentProtocol", event: LeaseAnswered, now_ns: int) ->
             return [*forget(agent, held), Ack(delivery=held.delivery)]
         case None if held.phase is Phase.LEASING:
             forgotten = forget(agent, held)
+            if held.group is not None:
+                agent.dry_until_ns[held.group] = now_ns + round(agent.settings.retry_s * 1e9)
             back = Return(id=event.id, epoch=None, delivery=held.delivery, why="store unavailable")
             return [*forgotten, back]
         case None:

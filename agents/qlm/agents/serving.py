@@ -139,13 +139,24 @@ def _fill(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Actio
     actions: list[Action] = []
     staged = sorted((h for h in agent.held.values() if h.phase is Phase.STAGED), key=lambda h: h.urgency)
     for held in staged:
-        if head is not None and held.parked and _urgency(head)[:2] < held.urgency[:2]:
+        if held.parked and (_comes_first(head, held) or not _has_place(agent)):
             break
         if not _start(agent, held, now_ns, actions):
             return actions + _evict_for(agent, held.urgency, held.request.deadline_ns, 1, now_ns)
     if head is None:
         return actions
     return actions + _pull(agent, head, now_ns)
+
+
+def _comes_first(head: Group | None, held: Held) -> bool:
+    return head is not None and _urgency(head)[:2] < held.urgency[:2]
+
+
+def _has_place(agent: "AgentProtocol") -> bool:
+    """Whether a place in the batch is left that no request on its way here was pulled for."""
+    assert agent.capacity is not None
+    taken = sum(h.phase in (*_GENERATING, Phase.LEASING) for h in agent.held.values())
+    return taken + agent.pulling < agent.capacity.seqs_max
 
 
 def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action]) -> bool:

@@ -49,7 +49,7 @@ class AppendResult(StrEnum):
     ENDED = "ended"
     """The request has already ended (cancelled, say)."""
     UNKNOWN = "unknown"
-    """The store does not know the request (it was emptied): register it again."""
+    """The store knows no such request, or no epoch so old (it was emptied): register it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -294,9 +294,11 @@ class Store(Protocol):
         ...
 
     async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
-        """End a waiting request at once, or ask the holder of a running one to end it.
+        """End a request that nobody runs at once, or ask the live holder of one to end it.
 
-        Returns the record as it stood after the call (unchanged if it had ended), None if unknown.
+        Nobody runs a request that waits or whose holder is dead. The outcome asked first counts; asking
+        again repeats the notice. Returns the record as it stood after the call (unchanged if it had
+        ended), None if unknown.
         """
         ...
 
@@ -311,7 +313,9 @@ class Store(Protocol):
 
         Granted if it waits, if its holder is dead (no heartbeat, or a newer session of that instance),
         or if `holder` itself holds it (a fresh epoch then fences its former one). A grant of a
-        waiting request counts as one pull of `group`, if that group is given and not exhausted.
+        waiting request counts as one pull of `group`, if that group is given, of its class and not
+        exhausted; one of a request unknown so far does not. A request whose end was asked for (see
+        `cancel`) ends here instead, unless another holder lives.
         """
         ...
 
@@ -331,18 +335,30 @@ class Store(Protocol):
         ...
 
     async def release(self, id: RequestId, epoch: Epoch, why: str) -> bool:
-        """Give the lease back: the request waits again, in its place by arrival. False if not current."""
+        """Give the lease back: the request waits again, in its place by arrival. False if not current.
+
+        A request whose end was asked for (see `cancel`) ends instead. The epoch alone counts: the
+        controller releases what a dead holder left behind.
+        """
+        ...
+
+    async def reap(self) -> Sequence[RequestId]:
+        """Release the leases of holders that no longer live; their requests wait again. Returns their ids."""
         ...
 
     async def reregister(self, card: RequestCard, holder: Holder, output: TokenIds) -> LeaseAnswer:
         """Restore a running request that the store has forgotten, with its whole output log.
 
-        Granted if unknown, waiting, or leased to `holder`; then the log becomes the longer of both.
+        Granted if unknown, waiting, its holder is dead, or leased to `holder`; then the log becomes the
+        longer of both.
         """
         ...
 
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
-        """Return the log from `offset` on, with the outcome if ended; None if the request is unknown."""
+        """Return the log from `offset` on, with the outcome if ended; None if the request is unknown.
+
+        An `offset` beyond the log answers an empty slice at its end: less than asked shows the loss.
+        """
         ...
 
     async def watch(self, id: RequestId, watcher: GatewayId) -> None:
@@ -354,7 +370,11 @@ class Store(Protocol):
         ...
 
     def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
-        """Iterate over announced output, in batches. It may skip on reconnect: offsets show the gap."""
+        """Iterate over announced output, in batches; what a request's slices hold follows in order.
+
+        An empty batch comes first, and after each reconnect: the subscription is live, and what was
+        announced before may have been missed, so read what you watch from its last offset.
+        """
         ...
 
     # instances
@@ -379,7 +399,11 @@ class Store(Protocol):
         ...
 
     def notices(self, instance: InstanceId) -> AsyncIterator[InstanceNotice]:
-        """Iterate over notices to an instance. They are hints: polling must find the same."""
+        """Iterate over notices to an instance. They are hints: polling must find the same.
+
+        At the start and after each reconnect come a QueueChanged and all that still stands: cancels of
+        what the present session holds, and a drain asked of it.
+        """
         ...
 
     # planning
@@ -393,7 +417,10 @@ class Store(Protocol):
         ...
 
     def wakeups(self) -> AsyncIterator[str]:
-        """Iterate over hints that the controller has something to do, with the reason."""
+        """Iterate over hints that the controller has something to do, with the reason.
+
+        The first, and the first after each reconnect, is `subscribed`.
+        """
         ...
 
     async def close(self) -> None:

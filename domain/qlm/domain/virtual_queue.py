@@ -14,7 +14,7 @@ class VirtualQueue:
 
     Attributes:
         instance: Whose queue it is.
-        version: Grows with each change.
+        version: Grows with each change of the order.
         groups: First served first.
     """
 

@@ -1,0 +1,332 @@
+"""The asyncio interpreter of the agent protocol: carries out its actions and decides nothing.
+
+Each action becomes a task whose end is an event for the protocol. Bookkeeping that must keep its order
+(notes, acks, returns) goes through one worker. Time, store, broker and engines are given.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol
+
+from qlm.agents.events import (
+    Appended,
+    EngineChanged,
+    Event,
+    GenerationEnded,
+    LeaseAnswered,
+    Progress,
+    Pulled,
+    QueueRead,
+    Tick,
+)
+from qlm.agents.protocol import AgentProtocol
+from qlm.broker import codec
+from qlm.broker.topology import DEAD, hold_queue
+from qlm.domain.actions import (
+    Abort,
+    Ack,
+    Action,
+    Append,
+    DeadLetter,
+    Drained,
+    HandOver,
+    NoteParked,
+    NoteResumed,
+    Pull,
+    PulledMessage,
+    Renew,
+    Reregister,
+    Return,
+    SetTimer,
+    Submit,
+    SwapModel,
+    TakeLease,
+)
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    DeliveryLostError,
+    EngineRefusedError,
+    EngineUnavailableError,
+    StoreCorruptError,
+    StoreUnavailableError,
+)
+from qlm.domain.fleet import EngineState
+from qlm.domain.ids import GroupId, ModelId, QueueName, RequestId
+from qlm.domain.output import AppendResult
+from qlm.domain.ports import Broker, Clock, Delivery, Engine, LeaseAnswer, QueueChanged, Store
+
+log = logging.getLogger("qlm.agents")
+
+POLL_S: Final = 0.5
+"""Longest time until an agent notices by itself what a lost notice should have told it."""
+
+HEARTBEAT_S: Final = 1.0
+HEARTBEAT_TTL_S: Final = 3.5
+"""Silent for this long, an instance counts as dead and its work goes elsewhere."""
+
+HOLD_PULL_MAX: Final = 64
+
+
+class EngineHost(Protocol):
+    """Whatever starts, stops and swaps the engines of one instance."""
+
+    def engine(self) -> Engine | None:
+        """Return the awake engine, if any."""
+        ...
+
+    async def swap(self, model: ModelId) -> EngineChanged:
+        """Make a model's engine the awake one; tell how that ended."""
+        ...
+
+    async def close(self) -> None:
+        """Stop all engines."""
+        ...
+
+
+class AgentRunner:
+    """One agent on an asyncio loop. `run` works until cancelled or drained; `close` lets go at once."""
+
+    def __init__(
+        self, protocol: AgentProtocol, *, broker: Broker, store: Store, host: EngineHost, clock: Clock
+    ) -> None:
+        self._protocol = protocol
+        self._broker = broker
+        self._store = store
+        self._host = host
+        self._clock = clock
+        self._instance = protocol.holder.instance
+        self._hold = hold_queue(self._instance)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._books: asyncio.Queue[Action] = asyncio.Queue()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ns = 0
+        self._finished = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until drained."""
+        await self._heartbeat()
+        background = (self._listen, self._poll, self._beat, self._keep_books)
+        for work in background:
+            self._spawn(work())
+        self.post(Tick())
+        try:
+            await self._finished.wait()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop everything; unacknowledged messages return when the broker connection closes."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._store.leave(self._protocol.holder)
+        except StoreUnavailableError as error:
+            log.warning("%s: could not say goodbye: %s", self._instance, error)
+
+    def post(self, event: Event) -> None:
+        """Give the protocol an event and start carrying out what it answers."""
+        for action in self._protocol.receive(event, self._clock.now_ns()):
+            self._start(action)
+
+    def _start(self, action: Action) -> None:
+        match action:
+            case SetTimer(at_ns=at_ns):
+                self._set_timer(at_ns)
+            case Drained():
+                self._finished.set()
+            case Ack() | NoteParked() | NoteResumed() | Return() | HandOver() | Renew() | DeadLetter():
+                self._books.put_nowait(action)
+            case _:
+                self._spawn(self._carry_out(action))
+
+    async def _carry_out(self, action: Action) -> None:
+        match action:
+            case Pull():
+                await self._pull(action)
+            case TakeLease(card=card, group=group):
+                await self._lease(card.id, self._store.lease(card, self._protocol.holder, group))
+            case Reregister(card=card, output=output):
+                await self._lease(card.id, self._store.reregister(card, self._protocol.holder, output))
+            case Submit():
+                await self._generate(action)
+            case Abort(call_ids=call_ids):
+                engine = self._host.engine()
+                if engine is not None:
+                    await engine.abort(call_ids)
+            case Append():
+                await self._append(action)
+            case SwapModel(model=model):
+                self.post(await self._host.swap(model))
+            case _:
+                raise AssertionError(f"no interpreter for {action!r}")
+
+    async def _pull(self, action: Pull) -> None:
+        try:
+            deliveries: Sequence[Delivery] = await self._broker.get(action.cls.queue, action.limit)
+        except BrokerUnavailableError as error:
+            log.warning("%s: pull failed: %s", self._instance, error)
+            deliveries = ()
+        self._received(action.group, action.limit, deliveries)
+
+    def _received(self, group: GroupId | None, asked: int, deliveries: Sequence[Delivery]) -> None:
+        messages = []
+        for delivery in deliveries:
+            try:
+                messages.append(PulledMessage(delivery=delivery, request=codec.decode_request(delivery.body)))
+            except StoreCorruptError as error:
+                self._books.put_nowait(DeadLetter(delivery=delivery, reason=str(error)))
+        self.post(Pulled(group=group, asked=asked, messages=tuple(messages)))
+
+    async def _lease(self, id: RequestId, asking: Coroutine[Any, Any, LeaseAnswer]) -> None:
+        answer: LeaseAnswer | None
+        try:
+            answer = await asking
+        except StoreUnavailableError as error:
+            log.warning("%s: no lease for %s: %s", self._instance, id, error)
+            answer = None
+        self.post(LeaseAnswered(id=id, answer=answer))
+
+    async def _generate(self, action: Submit) -> None:
+        call_id, engine = action.call.call_id, self._host.engine()
+        finish, detail = "abort", ""
+        try:
+            if engine is None:
+                raise EngineUnavailableError("no engine is awake")
+            async for chunk in engine.generate(action.call):
+                if chunk.token_ids:
+                    self.post(Progress(call_id=call_id, token_ids=chunk.token_ids))
+                finish = chunk.finish or finish
+        except EngineRefusedError as error:
+            finish, detail = "refused", str(error)
+        except EngineUnavailableError as error:
+            finish, detail = "lost", str(error)
+        self.post(GenerationEnded(call_id=call_id, finish=finish, detail=detail))
+
+    async def _append(self, action: Append) -> None:
+        try:
+            results: tuple[AppendResult, ...] | None = tuple(await self._store.append(action.entries))
+        except StoreUnavailableError as error:
+            log.warning("%s: output log not written: %s", self._instance, error)
+            results = None
+        self.post(Appended(entries=action.entries, results=results))
+
+    # bookkeeping, in order
+
+    async def _keep_books(self) -> None:
+        while True:
+            action = await self._books.get()
+            try:
+                await self._book(action)
+            except DeliveryLostError:
+                # The broker hands the message out again; its lease says what to do with it.
+                log.debug("%s: delivery lost on %s", self._instance, type(action).__name__)
+            except (BrokerUnavailableError, StoreUnavailableError) as error:
+                log.warning("%s: %s failed: %s", self._instance, type(action).__name__, error)
+
+    async def _book(self, action: Action) -> None:
+        match action:
+            case Ack(delivery=delivery):
+                await self._broker.ack(delivery)
+            case NoteParked(id=id, epoch=epoch, why=why):
+                await self._store.park(id, epoch, why)
+            case NoteResumed(id=id, epoch=epoch):
+                await self._store.resume(id, epoch)
+            case Return(id=id, epoch=epoch, delivery=delivery, why=why):
+                if epoch is not None:
+                    await self._store.release(id, epoch, why)
+                await self._broker.requeue(delivery)
+            case HandOver(delivery=delivery, holder=holder):
+                await self._move(delivery, hold_queue(holder.instance), delivery.body)
+            case Renew(delivery=delivery):
+                await self._move(delivery, self._hold, delivery.body)
+                await self._read_hold_queue()
+            case DeadLetter(delivery=delivery, reason=reason):
+                letter = codec.DeadLetter(
+                    reason=reason, queue=delivery.queue, at_ns=self._clock.now_ns(), body=delivery.body
+                )
+                await self._move(delivery, DEAD, codec.encode_dead_letter(letter))
+
+    async def _move(self, delivery: Delivery, queue: QueueName, body: bytes) -> None:
+        await self._broker.publish(queue, body)
+        await self._broker.ack(delivery)
+
+    async def _read_hold_queue(self) -> None:
+        deliveries = await self._broker.get(self._hold, HOLD_PULL_MAX)
+        if deliveries:
+            self._received(None, 0, deliveries)
+
+    # background
+
+    async def _listen(self) -> None:
+        async for notice in self._store.notices(self._instance):
+            if isinstance(notice, QueueChanged):
+                await self._read_queue()
+            else:
+                self.post(notice)
+
+    async def _read_queue(self) -> None:
+        self.post(QueueRead(queue=await self._store.virtual_queue(self._instance)))
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                await self._read_queue()
+                await self._read_hold_queue()
+            except (StoreUnavailableError, BrokerUnavailableError) as error:
+                log.warning("%s: poll failed: %s", self._instance, error)
+            self.post(Tick())
+            await asyncio.sleep(POLL_S)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            try:
+                await self._heartbeat()
+            except StoreUnavailableError as error:
+                log.warning("%s: heartbeat failed: %s", self._instance, error)
+
+    async def _heartbeat(self) -> None:
+        await self._store.heartbeat(self._protocol.status(), HEARTBEAT_TTL_S)
+
+    def engine_changed(self, event: EngineChanged) -> None:
+        """Take a change of an engine that nobody asked for (it died, it came back)."""
+        if event.state is EngineState.FAILED:
+            log.warning("%s: engine of %s failed: %s", self._instance, event.model, event.error)
+        self.post(event)
+        self._spawn(self._heartbeat_now())
+
+    async def _heartbeat_now(self) -> None:
+        try:
+            await self._heartbeat()
+        except StoreUnavailableError as error:
+            log.warning("%s: heartbeat failed: %s", self._instance, error)
+
+    def _set_timer(self, at_ns: int) -> None:
+        now_ns = self._clock.now_ns()
+        if self._timer is not None:
+            if now_ns < self._timer_at_ns <= at_ns:
+                return
+            self._timer.cancel()
+        self._timer_at_ns = at_ns
+        delay_s = max(0.0, (at_ns - now_ns) / 1e9)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.post(Tick())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            # A defect, not a condition: stop loudly instead of serving on in an unknown state.
+            log.error("%s: agent failed", self._instance, exc_info=task.exception())
+            self._finished.set()

@@ -1,0 +1,227 @@
+"""The configuration file of QLM: one YAML file for all parts, checked whole before anything starts."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from qlm.domain.errors import QlmError
+
+INSTANCES_MAX: Final = 1000
+MODELS_MAX: Final = 1000
+
+
+class ConfigError(QlmError):
+    """The configuration cannot be used; the message names file, key, value and what was expected."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HttpConfig(_Section):
+    """Where the gateway listens."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=1, le=65535)
+
+
+class SloConfig(_Section):
+    """One objective: a deadline, or a first-token target with or without a pace, or none of them (batch)."""
+
+    deadline_ms: float | None = Field(None, gt=0)
+    ttft_ms: float | None = Field(None, gt=0)
+    tpot_ms: float | None = Field(None, gt=0)
+    tokens_per_s: float | None = Field(None, gt=0)
+
+
+class VllmConfig(_Section):
+    """How `vllm serve` is started for a model.
+
+    Attributes:
+        python: Interpreter of the environment that has vLLM.
+        dtype: `--dtype`.
+        block_tokens: `--block-size`.
+        kv_cache_bytes: `--kv-cache-memory-bytes`, fixed so that several engines fit one accelerator.
+        seqs_max: `--max-num-seqs`.
+        extra_args: Further arguments, as they are.
+        cpu: It is the CPU build: set the environment it needs.
+        ready_timeout_s: Longest start.
+    """
+
+    python: Path = Path("python3")
+    dtype: str = "auto"
+    block_tokens: int = Field(16, ge=1)
+    kv_cache_bytes: int | None = Field(None, ge=1)
+    seqs_max: int = Field(64, ge=1)
+    extra_args: tuple[str, ...] = ()
+    cpu: bool = False
+    ready_timeout_s: float = Field(600.0, gt=0)
+
+
+class EmulateConfig(_Section):
+    """How emulated engines behave.
+
+    Attributes:
+        time_scale: Emulated seconds take this many real ones.
+        mean_output_tokens: Average length of answers that end by themselves.
+        cold_start: Take the time to load weights when an engine starts.
+    """
+
+    time_scale: float = Field(1.0, gt=0, le=100)
+    mean_output_tokens: int = Field(200, ge=1)
+    cold_start: bool = False
+
+
+class ModelConfig(_Section):
+    """A served model.
+
+    Attributes:
+        id: Its name for clients.
+        engine: `emulated` or `vllm`; instances with a `url` are attached to instead.
+        path: Directory with weights and tokenizer; needed unless emulated.
+        profile: Name of the model in the profiles; its own id if not given.
+        context_tokens: Prompt plus output at most.
+    """
+
+    id: str = Field(min_length=1, max_length=60)
+    engine: Literal["emulated", "vllm"] = "emulated"
+    path: Path | None = None
+    profile: str | None = None
+    context_tokens: int = Field(8192, ge=2)
+
+    @model_validator(mode="after")
+    def _path_for_vllm(self) -> Self:
+        if self.engine == "vllm" and self.path is None:
+            raise ValueError("a vllm model needs `path`, the directory with its weights and tokenizer")
+        return self
+
+
+class InstanceConfig(_Section):
+    """One LLM serving instance: an accelerator (or several as one) and the models it may serve.
+
+    Attributes:
+        id: Its name.
+        accelerator: Kind of accelerator, as in the profiles.
+        models: Ids of models; the first is brought up at the start.
+        url: Base address of a running vLLM-compatible engine to attach to; then exactly one model.
+        host_memory_gib: Memory for sleeping models.
+        environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
+    """
+
+    id: str = Field(min_length=1, max_length=60)
+    accelerator: str = Field(min_length=1, max_length=40)
+    models: tuple[str, ...] = Field(min_length=1)
+    url: str | None = None
+    host_memory_gib: float = Field(64.0, gt=0)
+    environment: Mapping[str, str] = {}
+    seqs_max: int | None = Field(None, ge=1)
+
+
+class LimitsConfig(_Section):
+    """Limits of the gateway."""
+
+    queue_depth_max: int = Field(100_000, ge=1)
+    body_bytes_max: int = Field(4 * 1024 * 1024, ge=1024)
+    default_max_tokens: int = Field(512, ge=1)
+
+
+class Config(_Section):
+    """The whole configuration.
+
+    Attributes:
+        http: Where the gateway listens.
+        data_dir: Where the embedded queue, logs and process records are kept.
+        broker: `sqlite` (in data_dir) or an `amqp://` address.
+        store: `embedded` (with the sqlite broker) or a `redis://` address.
+        store_prefix: Prefix of all keys in Redis.
+        default_slo: Objective of requests that name none.
+        interactive_slo: Objective of `service_tier: priority`.
+        models: What is served.
+        instances: By what.
+        vllm: How vLLM is started.
+        emulate: How emulated engines behave.
+        limits: Limits of the gateway.
+        profiles: Directories with further profile files.
+    """
+
+    http: HttpConfig = HttpConfig()
+    data_dir: Path = Path("qlm-data")
+    broker: str = "sqlite"
+    store: str = "embedded"
+    store_prefix: str = "qlm:"
+    default_slo: SloConfig = SloConfig(deadline_ms=60_000)
+    interactive_slo: SloConfig = SloConfig(deadline_ms=20_000)
+    models: tuple[ModelConfig, ...] = Field(min_length=1, max_length=MODELS_MAX)
+    instances: tuple[InstanceConfig, ...] = Field(min_length=1, max_length=INSTANCES_MAX)
+    vllm: VllmConfig = VllmConfig()
+    emulate: EmulateConfig = EmulateConfig()
+    limits: LimitsConfig = LimitsConfig()
+    profiles: tuple[Path, ...] = ()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        known = [model.id for model in self.models]
+        _once("models", known)
+        _once("instances", [instance.id for instance in self.instances])
+        for instance in self.instances:
+            for model in instance.models:
+                if model not in known:
+                    raise ValueError(f"instance {instance.id} lists the model {model!r}; models has {known}")
+            if instance.url is not None and len(instance.models) != 1:
+                raise ValueError(f"instance {instance.id} has a url: it serves exactly one model")
+        embedded = self.broker == "sqlite", self.store == "embedded"
+        if any(embedded) != all(embedded):
+            raise ValueError("broker sqlite and store embedded belong together; so do amqp:// and redis://")
+        if not embedded[0] and not self.broker.startswith(("amqp://", "amqps://")):
+            raise ValueError(f"broker is {self.broker!r}; expected sqlite or an amqp:// address")
+        if not embedded[1] and not self.store.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError(f"store is {self.store!r}; expected embedded or a redis:// address")
+        return self
+
+    @property
+    def embedded(self) -> bool:
+        """Whether queue and state live in this process."""
+        return self.broker == "sqlite"
+
+
+def load_config(path: Path) -> Config:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: One message with file, key, value and expectation.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{path}: holds {type(raw).__name__}; expected keys such as models and instances")
+    return parse_config(raw, str(path))
+
+
+def parse_config(raw: Mapping[str, Any], where: str) -> Config:
+    """Check configuration data; `where` names its origin in errors."""
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
+        problem = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "value_error":
+            raise ConfigError(f"{where}: {key}: {problem}") from error
+        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        value = "missing" if first["type"] == "missing" else repr(first["input"])[:200]
+        raise ConfigError(f"{where}: {key} is {value}: {problem[:1].lower()}{problem[1:]}{more}") from error
+
+
+def _once(what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{what} has the id {name!r} twice")

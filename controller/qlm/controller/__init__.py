@@ -1,0 +1,1 @@
+"""The control loop: observes the system, plans, and hands the plan to the agents."""

@@ -1,0 +1,499 @@
+"""The agent protocol, row by row: an event in, the actions out."""
+
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.requests import a_request
+
+from qlm.agents.events import (
+    Appended,
+    EngineChanged,
+    GenerationEnded,
+    LeaseAnswered,
+    Progress,
+    Pulled,
+    QueueRead,
+    Tick,
+)
+from qlm.agents.protocol import AgentProtocol, AgentSettings
+from qlm.domain.actions import (
+    Abort,
+    Ack,
+    Action,
+    Append,
+    Drained,
+    HandOver,
+    NoteParked,
+    NoteResumed,
+    Pull,
+    PulledMessage,
+    Renew,
+    Reregister,
+    Return,
+    Submit,
+    SwapModel,
+    TakeLease,
+)
+from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.domain.group import Group
+from qlm.domain.ids import GroupId, InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
+from qlm.domain.lease import Epoch, Holder, Lease
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.ports import CancelAsked, Delivery, DrainAsked, Granted, LeaseAnswer, Over
+from qlm.domain.ports import Held as HeldElsewhere
+from qlm.domain.request import OnMiss, Request
+from qlm.domain.virtual_queue import VirtualQueue
+
+HOLDER = Holder(InstanceId("i"), SessionId("s"))
+M, N = ModelId("m"), ModelId("n")
+S = 1_000_000_000
+A = TypeVar("A")
+
+
+def delivery_of(request: Request, tag: int = 0) -> Delivery:
+    return Delivery(QueueName("q"), f"{request.id}/{tag}", b"", False)
+
+
+def group_of(request: Request, count: int = 1, name: str = "g") -> Group:
+    return Group(id=GroupId(name), cls=request.cls, seq=1, count=count, head_arrival_ns=request.arrival_ns)
+
+
+class Bench:
+    """A protocol on a bench: collects actions, answers leases and appends as a healthy store would."""
+
+    def __init__(
+        self, *, seqs_max: int = 2, kv_tokens: int = 4096, models: tuple[ModelId, ...] = (M, N)
+    ) -> None:
+        self.agent = AgentProtocol(HOLDER, "A10", models, AgentSettings())
+        self.now_ns = S
+        self.epoch_n = 0
+        self.log: dict[RequestId, list[int]] = {}
+        self.outcomes: dict[RequestId, Outcome] = {}
+        self.actions: list[Action] = []
+        self.capacity = EngineCapacity(
+            kv_tokens=kv_tokens, block_tokens=16, seqs_max=seqs_max, context_tokens=4096
+        )
+        self.send(Tick())
+        self.awake(M)
+
+    def send(self, event: object) -> list[Action]:
+        fresh = self.agent.receive(event, self.now_ns)  # type: ignore[arg-type]
+        self.actions += fresh
+        return fresh
+
+    def later(self, seconds: float) -> list[Action]:
+        self.now_ns += round(seconds * S)
+        return self.send(Tick())
+
+    def awake(self, model: ModelId) -> list[Action]:
+        return self.send(EngineChanged(model=model, state=EngineState.AWAKE, capacity=self.capacity))
+
+    def take(self, kind: type[A]) -> list[A]:
+        """Remove and return all collected actions of a kind."""
+        found = [action for action in self.actions if isinstance(action, kind)]
+        self.actions = [action for action in self.actions if not isinstance(action, kind)]
+        return found
+
+    def queue(self, *groups: Group) -> None:
+        self.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, groups=groups)))
+
+    def answer(self, request: Request, answer: LeaseAnswer | None) -> list[Action]:
+        return self.send(LeaseAnswered(id=request.id, answer=answer))
+
+    def granted(self, output: TokenIds = ()) -> Granted:
+        self.epoch_n += 1
+        return Granted(lease=Lease(HOLDER, Epoch(1, self.epoch_n)), output=output)
+
+    def start(self, request: Request, output: TokenIds = (), name: str = "g") -> Submit:
+        """Pull and lease a request; return its submission."""
+        self.queue(group_of(request, name=name))
+        assert self.take(Pull)
+        return self.deliver(request, output, name)
+
+    def deliver(self, request: Request, output: TokenIds = (), name: str = "g") -> Submit:
+        """Answer a pull with a request and lease it; return its submission."""
+        self.send(
+            Pulled(
+                group=GroupId(name),
+                asked=1,
+                messages=(PulledMessage(delivery=delivery_of(request), request=request),),
+            )
+        )
+        assert [t.card.id for t in self.take(TakeLease)] == [request.id]
+        self.log[request.id] = list(output)
+        self.answer(request, self.granted(output))
+        self.queue()
+        (submit,) = self.take(Submit)
+        return submit
+
+    def store_appends(self) -> None:
+        """Answer appends like the store until none is left."""
+        self.later(0.05)
+        while appends := self.take(Append):
+            for append in appends:
+                results = tuple(self._append(entry) for entry in append.entries)
+                self.send(Appended(entries=append.entries, results=results))
+            self.later(0.05)
+
+    def _append(self, entry: LogEntry) -> AppendResult:
+        log = self.log[entry.id]
+        assert entry.offset == len(log), "the protocol must append where the log ends"
+        log.extend(entry.token_ids)
+        if entry.outcome is not None:
+            assert entry.id not in self.outcomes, "a request must end once"
+            self.outcomes[entry.id] = entry.outcome
+        return AppendResult.TAKEN
+
+
+def test_an_agent_brings_up_its_first_model_when_nothing_waits() -> None:
+    agent = AgentProtocol(HOLDER, "A10", (M, N), AgentSettings())
+    assert SwapModel(model=M) in agent.receive(Tick(), S)
+
+
+def test_an_agent_brings_up_the_model_its_queue_asks_for() -> None:
+    agent = AgentProtocol(HOLDER, "A10", (M, N), AgentSettings())
+    queue = VirtualQueue(instance=HOLDER.instance, groups=(group_of(a_request(model="n")),))
+    assert SwapModel(model=N) in agent.receive(QueueRead(queue=queue), S)
+
+
+def test_a_request_is_acknowledged_only_after_its_result_is_stored() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(7, 8)))
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    assert not bench.take(Ack)
+    bench.store_appends()
+    assert bench.log[request.id] == [7, 8]
+    assert bench.outcomes == {request.id: Outcome.STOP}
+    assert [ack.delivery for ack in bench.take(Ack)] == [delivery_of(request)]
+    assert not bench.agent.held
+
+
+def test_pulls_never_exceed_free_places_nor_what_the_group_has_left() -> None:
+    bench = Bench(seqs_max=3)
+    bench.queue(group_of(a_request(), count=2))
+    assert [pull.limit for pull in bench.take(Pull)] == [2]
+    bench.later(0.01)
+    assert not bench.take(Pull), "what is being pulled is counted"
+    bench = Bench(seqs_max=3)
+    bench.queue(group_of(a_request(), count=100))
+    assert [pull.limit for pull in bench.take(Pull)] == [3]
+
+
+def test_a_class_found_empty_is_left_alone_for_a_moment_and_then_tried_again() -> None:
+    bench = Bench()
+    bench.queue(group_of(a_request()))
+    bench.take(Pull)
+    bench.send(Pulled(group=GroupId("g"), asked=1, messages=()))
+    assert not bench.take(Pull)
+    bench.later(1.0)
+    assert len(bench.take(Pull)) == 1
+
+
+def test_a_resumed_request_continues_its_log_with_reduced_limits() -> None:
+    bench = Bench()
+    submit = bench.start(a_request(max_tokens=8, min_tokens=2), output=(5, 6, 7))
+    assert submit.call.prompt_ids == (1, 2, 3, 4, 5, 6, 7)
+    assert (submit.call.sampling.max_tokens, submit.call.sampling.min_tokens) == (5, 0)
+
+
+@pytest.mark.parametrize(
+    ("output", "sampling", "outcome"),
+    [
+        ((5,) * 8, {}, Outcome.LENGTH),
+        ((5, 9), {"stop_token_ids": (9,)}, Outcome.STOP),
+        ((5, 9), {"eos_token_ids": (9,)}, Outcome.STOP),
+    ],
+)
+def test_a_log_that_is_already_complete_ends_the_request_without_generating(
+    output: TokenIds, sampling: dict[str, TokenIds], outcome: Outcome
+) -> None:
+    bench = Bench()
+    request = a_request(max_tokens=8, **sampling)
+    bench.queue(group_of(request))
+    bench.send(
+        Pulled(
+            group=GroupId("g"),
+            asked=1,
+            messages=(PulledMessage(delivery=delivery_of(request), request=request),),
+        )
+    )
+    bench.log[request.id] = list(output)
+    bench.answer(request, bench.granted(output))
+    bench.store_appends()
+    assert not bench.take(Submit)
+    assert bench.outcomes == {request.id: outcome}
+
+
+def test_a_message_whose_lease_is_held_elsewhere_is_handed_over() -> None:
+    bench = Bench()
+    request = a_request()
+    bench.send(
+        Pulled(group=None, asked=0, messages=(PulledMessage(delivery=delivery_of(request), request=request),))
+    )
+    other = Holder(InstanceId("other"), SessionId("x"))
+    actions = bench.answer(request, HeldElsewhere(holder=other))
+    assert HandOver(delivery=delivery_of(request), holder=other) in actions
+    assert not bench.agent.held
+
+
+def test_the_message_of_an_ended_request_is_dropped() -> None:
+    bench = Bench()
+    request = a_request()
+    bench.send(
+        Pulled(group=None, asked=0, messages=(PulledMessage(delivery=delivery_of(request), request=request),))
+    )
+    assert bench.answer(request, Over(outcome=Outcome.CANCELLED)) == [Ack(delivery=delivery_of(request))]
+
+
+def test_our_own_request_redelivered_to_us_keeps_running_with_the_new_message() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    again = delivery_of(request, 1)
+    actions = bench.send(
+        Pulled(group=None, asked=0, messages=(PulledMessage(delivery=again, request=request),))
+    )
+    assert Ack(delivery=delivery_of(request)) in actions
+    assert not bench.take(TakeLease)
+    bench.take(Ack)
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert bench.take(Ack) == [Ack(delivery=again)]
+
+
+def test_an_urgent_request_evicts_a_batch_request_which_resumes_afterwards() -> None:
+    bench = Bench(seqs_max=1)
+    batch = a_request("batch", max_tokens=1000)
+    slow = bench.start(batch)
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.send(Progress(call_id=slow.call.call_id, token_ids=(1, 2, 3)))
+    urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns)
+    bench.queue(group_of(urgent, name="u"))
+    assert bench.take(Abort) == [Abort(call_ids=(slow.call.call_id,))]
+    bench.send(Progress(call_id=slow.call.call_id, token_ids=(4,)))
+    bench.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert bench.log[batch.id] == [1, 2, 3, 4], "what the engine gave before the barrier is kept"
+    assert [note.id for note in bench.take(NoteParked)] == [batch.id]
+    assert [pull.group for pull in bench.take(Pull)] == ["u"], (
+        "the urgent group goes before the parked request"
+    )
+    fast = bench.deliver(urgent, name="u")
+    bench.send(GenerationEnded(call_id=fast.call.call_id, finish="stop"))
+    bench.store_appends()
+    (resumed,) = bench.take(Submit)
+    assert resumed.call.prompt_ids == (*batch.prompt_ids, 1, 2, 3, 4)
+    assert resumed.call.call_id != slow.call.call_id
+    assert [note.id for note in bench.take(NoteResumed)] == [batch.id]
+
+
+def test_an_abort_that_lost_the_race_to_the_end_is_an_end() -> None:
+    bench = Bench(seqs_max=1)
+    batch = a_request("batch", max_tokens=1000)
+    slow = bench.start(batch)
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
+    assert bench.take(Abort)
+    bench.send(GenerationEnded(call_id=slow.call.call_id, finish="length"))
+    bench.store_appends()
+    assert bench.outcomes == {batch.id: Outcome.LENGTH}
+
+
+def test_pinned_requests_are_never_evicted() -> None:
+    bench = Bench(seqs_max=1)
+    bench.start(a_request("pinned", max_tokens=1000, presence_penalty=1.0))
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
+    assert not bench.take(Abort)
+
+
+def test_nothing_is_evicted_while_a_place_comes_free_in_time() -> None:
+    bench = Bench(seqs_max=1)
+    bench.start(a_request("batch", max_tokens=10))
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.queue(group_of(a_request("later", deadline_ms=60_000, arrival_ns=bench.now_ns), name="u"))
+    assert not bench.take(Abort)
+
+
+def test_a_lost_engine_returns_resumable_requests_with_their_tokens_logged_first() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="lost", detail="gone"))
+    assert not bench.take(Return)
+    bench.store_appends()
+    assert bench.log[request.id] == [1, 2]
+    (back,) = bench.take(Return)
+    assert (back.id, back.delivery) == (request.id, delivery_of(request))
+
+
+def test_a_lost_engine_ends_a_pinned_request_that_has_shown_tokens() -> None:
+    bench = Bench()
+    request = a_request(frequency_penalty=0.5)
+    submit = bench.start(request)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="lost", detail="gone"))
+    bench.store_appends()
+    assert bench.outcomes == {request.id: Outcome.ENGINE_LOST}
+
+
+def test_a_refused_request_fails_with_the_engines_words() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="refused", detail="too long"))
+    (append,) = bench.take(Append)
+    assert [(entry.outcome, entry.detail) for entry in append.entries] == [(Outcome.FAILED, "too long")]
+
+
+def test_a_cancelled_running_request_is_aborted_and_ends_as_asked() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(CancelAsked(id=request.id, outcome=Outcome.CANCELLED))
+    assert bench.take(Abort) == [Abort(call_ids=(submit.call.call_id,))]
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert bench.outcomes == {request.id: Outcome.CANCELLED}
+
+
+def test_a_late_request_that_asked_to_be_dropped_expires_while_running() -> None:
+    bench = Bench()
+    request = a_request(deadline_ms=100, arrival_ns=bench.now_ns, on_miss=OnMiss.DROP)
+    submit = bench.start(request)
+    bench.later(0.2)
+    assert bench.take(Abort)
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert bench.outcomes == {request.id: Outcome.EXPIRED}
+
+
+def test_an_unreachable_store_loses_no_token_and_repeats_none() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1,)))
+    (append,) = bench.take(Append)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(2,)))
+    bench.send(Appended(entries=append.entries, results=None))
+    assert not bench.take(Append), "it waits before it tries again"
+    bench.later(1.0)
+    bench.store_appends()
+    assert bench.log[request.id] == [1, 2]
+
+
+def test_a_store_that_forgot_us_is_told_all_we_know() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    (append,) = bench.take(Append)
+    bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
+    (again,) = bench.take(Reregister)
+    assert again.output == (1, 2)
+    bench.log[request.id] = [1, 2]
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(3,)))
+    bench.answer(request, bench.granted((1, 2)))
+    bench.store_appends()
+    assert bench.log[request.id] == [1, 2, 3]
+
+
+def test_a_stale_lease_stops_the_generation_and_says_nothing_more() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1,)))
+    (append,) = bench.take(Append)
+    actions = bench.send(Appended(entries=append.entries, results=(AppendResult.STALE,)))
+    assert Abort(call_ids=(submit.call.call_id,)) in actions
+    assert not bench.agent.held
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(2,)))
+    bench.later(1.0)
+    assert not bench.take(Append)
+
+
+def test_draining_returns_everything_and_then_says_so() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(DrainAsked())
+    assert bench.take(Abort)
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert len(bench.take(Return)) == 1
+    assert bench.take(Drained) == [Drained()]
+
+
+def test_custody_of_a_long_running_request_is_renewed_once_per_period() -> None:
+    bench = Bench()
+    request = a_request()
+    bench.start(request)
+    bench.later(AgentSettings().custody_s + 1)
+    assert bench.take(Renew) == [Renew(delivery=delivery_of(request))]
+    bench.later(AgentSettings().custody_s / 5)
+    assert not bench.take(Renew)
+
+
+def test_a_group_of_another_model_swaps_models_once_the_running_batch_is_through() -> None:
+    bench = Bench()
+    submit = bench.start(a_request())
+    bench.queue(group_of(a_request("other", model="n"), name="o"))
+    bench.later(1.0)
+    assert not bench.take(SwapModel)[1:], "the first model was brought up, no other yet"
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert SwapModel(model=N) in bench.take(SwapModel)
+
+
+def test_a_group_of_another_model_that_is_first_only_briefly_causes_no_swap() -> None:
+    bench = Bench()
+    bench.take(SwapModel)
+    bench.queue(group_of(a_request("other", model="n"), name="o"))
+    bench.later(0.05)
+    bench.queue(group_of(a_request("mine")))
+    bench.later(1.0)
+    assert not bench.take(SwapModel)
+
+
+def test_a_request_larger_than_the_free_cache_waits_until_it_fits() -> None:
+    bench = Bench(seqs_max=4, kv_tokens=128)
+    first = bench.start(a_request("a", prompt_tokens=64))
+    big = a_request("b", prompt_tokens=64)
+    bench.queue(group_of(big))
+    bench.take(Pull)
+    bench.send(
+        Pulled(group=GroupId("g"), asked=1, messages=(PulledMessage(delivery=delivery_of(big), request=big),))
+    )
+    bench.log[big.id] = []
+    bench.answer(big, bench.granted())
+    assert not bench.take(Submit)
+    bench.send(GenerationEnded(call_id=first.call.call_id, finish="stop"))
+    assert [submit.id for submit in bench.take(Submit)] == [big.id]
+
+
+@given(
+    cuts=st.lists(st.integers(0, 40), max_size=12),
+    appends_at=st.sets(st.integers(0, 12)),
+    data=st.lists(st.integers(0, 255), min_size=1, max_size=40),
+)
+def test_any_chunking_of_tokens_gives_the_same_log(
+    cuts: list[int], appends_at: set[int], data: list[int]
+) -> None:
+    bench = Bench()
+    request = a_request(max_tokens=64)
+    submit = bench.start(request)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
+    for index, (left, right) in enumerate(zip(edges, edges[1:], strict=False)):
+        bench.send(Progress(call_id=submit.call.call_id, token_ids=tuple(data[left:right])))
+        if index in appends_at:
+            bench.store_appends()
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert bench.log[request.id] == data
+    assert bench.outcomes == {request.id: Outcome.STOP}

@@ -22,7 +22,7 @@ def a_request(
     detached: bool = False,
     **sampling: Any,
 ) -> Request:
-    """Build a greedy request of four prompt tokens and up to eight output tokens; batch unless it has a deadline."""
+    """Build a greedy request of four prompt and up to eight output tokens; batch unless it has a deadline."""
     slo: Slo = BatchSlo() if deadline_ms is None else DeadlineSlo(deadline_ms=deadline_ms)
     return Request(
         id=RequestId(id),

@@ -1,11 +1,11 @@
 """The agent protocol, row by row: an event in, the actions out."""
 
+import itertools
 from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.requests import a_request
 
 from qlm.agents.events import (
     Appended,
@@ -46,6 +46,7 @@ from qlm.domain.ports import CancelAsked, Delivery, DrainAsked, Granted, LeaseAn
 from qlm.domain.ports import Held as HeldElsewhere
 from qlm.domain.request import OnMiss, Request
 from qlm.domain.virtual_queue import VirtualQueue
+from support.requests import a_request
 
 HOLDER = Holder(InstanceId("i"), SessionId("s"))
 M, N = ModelId("m"), ModelId("n")
@@ -489,7 +490,7 @@ def test_any_chunking_of_tokens_gives_the_same_log(
     request = a_request(max_tokens=64)
     submit = bench.start(request)
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
-    for index, (left, right) in enumerate(zip(edges, edges[1:], strict=False)):
+    for index, (left, right) in enumerate(itertools.pairwise(edges)):
         bench.send(Progress(call_id=submit.call.call_id, token_ids=tuple(data[left:right])))
         if index in appends_at:
             bench.store_appends()

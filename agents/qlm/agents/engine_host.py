@@ -1,0 +1,163 @@
+"""The engines of one instance: at most one awake, others asleep in host memory or not started.
+
+A model swap puts the awake engine to sleep and wakes (warm) or starts (cold) the other. Starts are
+serial, and an engine that fails to wake is stopped and started anew: a failed wake leaves it half mapped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from qlm.agents.events import EngineChanged
+from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.fleet import EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.ports import Engine
+
+log = logging.getLogger("qlm.agents")
+
+
+class EngineUnit(Protocol):
+    """One engine of one model: a supervised process, or a server somebody else runs."""
+
+    @property
+    def engine(self) -> Engine:
+        """The client to talk to it."""
+        ...
+
+    async def start(self) -> None:
+        """Bring it up and wait until it serves.
+
+        Raises:
+            EngineUnavailableError: It did not come up; the message says why.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Bring it down, for good or until the next start."""
+        ...
+
+    async def died(self) -> str:
+        """Wait until it goes down by itself; return why."""
+        ...
+
+
+class ModelHost:
+    """The engines of one instance, by model.
+
+    Args:
+        units: One per model the instance may serve.
+        weights_bytes: Size of each model's weights, for the host-memory budget.
+        host_memory_bytes: Memory for sleeping models.
+        on_change: Told of every change that is not the answer to a swap.
+    """
+
+    def __init__(
+        self,
+        units: Mapping[ModelId, EngineUnit],
+        *,
+        weights_bytes: Mapping[ModelId, int],
+        host_memory_bytes: int,
+        on_change: Callable[[EngineChanged], None],
+    ) -> None:
+        self._units = units
+        self._weights_bytes = weights_bytes
+        self._host_memory_bytes = host_memory_bytes
+        self._on_change = on_change
+        self._states = dict.fromkeys(units, EngineState.COLD)
+        self._awake: ModelId | None = None
+        self._warm: list[ModelId] = []
+        self._watchers: dict[ModelId, asyncio.Task[None]] = {}
+        self._swapping = asyncio.Lock()
+
+    def engine(self) -> Engine | None:
+        """Return the awake engine, if any."""
+        return None if self._awake is None else self._units[self._awake].engine
+
+    async def swap(self, model: ModelId) -> EngineChanged:
+        """Make a model's engine the awake one.
+
+        Returns:
+            AWAKE with the engine's capacity, or FAILED with the reason.
+        """
+        async with self._swapping:
+            try:
+                if self._awake is not None and self._awake != model:
+                    await self._put_to_sleep(self._awake)
+                await self._bring_up(model)
+                capacity = await self._units[model].engine.capacity()
+            except EngineUnavailableError as error:
+                await self._stop(model)
+                self._states[model] = EngineState.FAILED
+                return EngineChanged(model=model, state=EngineState.FAILED, error=str(error))
+            self._awake = model
+            return EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity)
+
+    async def close(self) -> None:
+        """Stop all engines."""
+        async with self._swapping:
+            for model, unit in self._units.items():
+                if self._states[model] is not EngineState.COLD:
+                    await self._stop(model)
+                await unit.engine.close()
+
+    async def _bring_up(self, model: ModelId) -> None:
+        if self._states[model] is EngineState.ASLEEP:
+            try:
+                await self._units[model].engine.wake()
+            except EngineUnavailableError as error:
+                log.warning("%s did not wake (%s): starting it anew", model, error)
+                await self._stop(model)
+            else:
+                self._warm.remove(model)
+                self._states[model] = EngineState.AWAKE
+                return
+        if self._states[model] is not EngineState.AWAKE:
+            self._states[model] = EngineState.STARTING
+            await self._units[model].start()
+            self._states[model] = EngineState.AWAKE
+            self._watchers[model] = asyncio.get_running_loop().create_task(self._watch(model))
+
+    async def _put_to_sleep(self, model: ModelId) -> None:
+        """Keep a model warm if host memory allows, making room by the least recently used; else stop it."""
+        self._awake = None
+        room = self._host_memory_bytes - self._weights_bytes[model]
+        while self._warm and sum(self._weights_bytes[m] for m in self._warm) > room:
+            await self._stop(self._warm[0])
+        state = EngineState.COLD
+        if room >= 0:
+            try:
+                await self._units[model].engine.sleep(level=1)
+                self._warm.append(model)
+                state = EngineState.ASLEEP
+            except EngineUnavailableError as error:
+                log.warning("%s did not go to sleep (%s): stopping it", model, error)
+        if state is EngineState.COLD:
+            await self._stop(model)
+        self._states[model] = state
+        self._on_change(EngineChanged(model=model, state=state))
+
+    async def _stop(self, model: ModelId) -> None:
+        watcher = self._watchers.pop(model, None)
+        if watcher is not None:
+            watcher.cancel()
+        await self._units[model].stop()
+        if model in self._warm:
+            self._warm.remove(model)
+        if self._awake == model:
+            self._awake = None
+        self._states[model] = EngineState.COLD
+        self._on_change(EngineChanged(model=model, state=EngineState.COLD))
+
+    async def _watch(self, model: ModelId) -> None:
+        why = await self._units[model].died()
+        async with self._swapping:
+            del self._watchers[model]
+            await self._units[model].stop()
+            if model in self._warm:
+                self._warm.remove(model)
+            if self._awake == model:
+                self._awake = None
+            self._states[model] = EngineState.FAILED
+        self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=why))

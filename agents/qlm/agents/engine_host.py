@@ -50,7 +50,6 @@ class ModelHost:
         units: One per model the instance may serve.
         weights_bytes: Size of each model's weights, for the host-memory budget.
         host_memory_bytes: Memory for sleeping models.
-        on_change: Told of every change that is not the answer to a swap.
     """
 
     def __init__(
@@ -59,17 +58,20 @@ class ModelHost:
         *,
         weights_bytes: Mapping[ModelId, int],
         host_memory_bytes: int,
-        on_change: Callable[[EngineChanged], None],
     ) -> None:
         self._units = units
         self._weights_bytes = weights_bytes
         self._host_memory_bytes = host_memory_bytes
-        self._on_change = on_change
+        self._on_change: Callable[[EngineChanged], None] = _ignore
         self._states = dict.fromkeys(units, EngineState.COLD)
         self._awake: ModelId | None = None
         self._warm: list[ModelId] = []
         self._watchers: dict[ModelId, asyncio.Task[None]] = {}
         self._swapping = asyncio.Lock()
+
+    def subscribe(self, on_change: Callable[[EngineChanged], None]) -> None:
+        """Tell `on_change` of every change that is not the answer to a swap."""
+        self._on_change = on_change
 
     def engine(self) -> Engine | None:
         """Return the awake engine, if any."""
@@ -161,3 +163,7 @@ class ModelHost:
                 self._awake = None
             self._states[model] = EngineState.FAILED
         self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=why))
+
+
+def _ignore(event: EngineChanged) -> None:
+    """Take no notice: nobody has subscribed yet."""

@@ -6,7 +6,7 @@ Each action becomes a task whose end is an event for the protocol. Bookkeeping t
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from qlm.agents.events import (
@@ -79,6 +79,10 @@ class EngineHost(Protocol):
         """Make a model's engine the awake one; tell how that ended."""
         ...
 
+    def subscribe(self, on_change: Callable[[EngineChanged], None]) -> None:
+        """Tell `on_change` of every change that is not the answer to a swap."""
+        ...
+
     async def close(self) -> None:
         """Stop all engines."""
         ...
@@ -105,6 +109,7 @@ class AgentRunner:
 
     async def run(self) -> None:
         """Serve until drained."""
+        self._host.subscribe(self._engine_changed)
         await self._heartbeat()
         background = (self._listen, self._poll, self._beat, self._keep_books)
         for work in background:
@@ -292,7 +297,7 @@ class AgentRunner:
     async def _heartbeat(self) -> None:
         await self._store.heartbeat(self._protocol.status(), HEARTBEAT_TTL_S)
 
-    def engine_changed(self, event: EngineChanged) -> None:
+    def _engine_changed(self, event: EngineChanged) -> None:
         """Take a change of an engine that nobody asked for (it died, it came back)."""
         if event.state is EngineState.FAILED:
             log.warning("%s: engine of %s failed: %s", self._instance, event.model, event.error)

@@ -187,8 +187,8 @@ class Config(_Section):
         return self.broker == "sqlite"
 
 
-def load_config(path: Path) -> Config:
-    """Read a configuration file.
+def load_config(path: Path, overrides: Mapping[str, Any]) -> Config:
+    """Read a configuration file; `overrides` (from the command line) replace or extend its sections.
 
     Raises:
         ConfigError: One message with file, key, value and expectation.
@@ -203,7 +203,14 @@ def load_config(path: Path) -> Config:
         raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{path}: holds {type(raw).__name__}; expected keys such as models and instances")
-    return parse_config(raw, str(path))
+    merged = dict(raw)
+    for key, value in overrides.items():
+        inner = merged.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            merged[key] = {**inner, **value}
+        else:
+            merged[key] = value
+    return parse_config(merged, str(path))
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:

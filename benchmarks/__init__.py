@@ -1,0 +1,1 @@
+"""Benchmarks: what is measured side by side in one run, never asserted in a test."""

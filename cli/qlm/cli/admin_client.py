@@ -1,0 +1,62 @@
+"""A client of the gateway's /admin/v1 and /v1/requests, for the commands that inspect and steer."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Final
+
+from qlm.domain.errors import QlmError
+
+TIMEOUT_S: Final = 10.0
+
+
+class AdminError(QlmError):
+    """The gateway cannot be reached, or refused."""
+
+
+class AdminClient:
+    """Talks to one gateway.
+
+    Args:
+        base_url: Its address, such as `http://127.0.0.1:8000`.
+    """
+
+    def __init__(self, base_url: str) -> None:
+        self._base_url = base_url.rstrip("/")
+        if not self._base_url.startswith(("http://", "https://")):
+            raise AdminError(f"--url is {base_url!r}; expected an http:// address")
+
+    def get(self, path: str, **query: Any) -> Any:
+        """GET a path with query parameters; None ones are left out."""
+        given = {key: value for key, value in query.items() if value is not None}
+        return self._call("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
+
+    def post(self, path: str) -> Any:
+        """POST to a path."""
+        return self._call("POST", path)
+
+    def delete(self, path: str) -> Any:
+        """DELETE a path."""
+        return self._call("DELETE", path)
+
+    def _call(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(f"{self._base_url}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AdminError(_message(error)) from error
+        except (OSError, json.JSONDecodeError) as error:
+            reason = getattr(error, "reason", error)
+            raise AdminError(
+                f"no QLM gateway answers at {self._base_url} ({reason}); "
+                "start one with `qlm serve`, or give --url"
+            ) from error
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"the gateway answered {error.code} {error.reason}"

@@ -1,0 +1,112 @@
+"""Commands that show the state of a running QLM: queues, groups, requests, instances, doctor."""
+
+import time
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+
+from qlm.cli import render
+from qlm.cli.admin_client import AdminClient
+from qlm.cli.commands.options import print_json, talks_to_gateway
+from qlm.cli.doctor import examine
+
+WATCH_S = 1.0
+
+
+@click.command("queues")
+@talks_to_gateway
+@click.option("--watch", is_flag=True, help="Redraw every second until interrupted.")
+def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
+    """Show what waits: class queues, and the virtual queue of each instance."""
+
+    def drawn() -> Group:
+        return Group(*render.queues(client.get("/admin/v1/queues")))
+
+    if as_json:
+        print_json(client.get("/admin/v1/queues"))
+    elif not watch:
+        Console().print(drawn())
+    else:
+        _watch(drawn)
+
+
+@click.command("groups")
+@talks_to_gateway
+def groups_command(client: AdminClient, as_json: bool) -> None:
+    """Show the request groups and where they are queued."""
+    _show(client.get("/admin/v1/groups"), as_json, render.groups)
+
+
+@click.command("instances")
+@talks_to_gateway
+def instances_command(client: AdminClient, as_json: bool) -> None:
+    """Show the live instances, what they serve and how full they are."""
+    _show(client.get("/admin/v1/instances"), as_json, render.instances)
+
+
+@click.command("requests")
+@talks_to_gateway
+@click.argument("request_id", required=False)
+@click.option(
+    "--state", type=click.Choice(["queued", "running", "parked", "ended"]), help="Only in this state."
+)
+@click.option("--model", help="Only of this model.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many."
+)
+def requests_command(
+    client: AdminClient,
+    as_json: bool,
+    request_id: str | None,
+    state: str | None,
+    model: str | None,
+    limit: int,
+) -> None:
+    """List requests, newest first; with REQUEST_ID tell the story of one."""
+    if request_id is not None:
+        data = client.get(f"/admin/v1/requests/{request_id}")
+        _show(data, as_json, lambda one: Group(*render.story(one)))
+    else:
+        _show(
+            client.get("/admin/v1/requests", state=state, model=model, limit=limit), as_json, render.requests
+        )
+
+
+@click.command("doctor")
+@talks_to_gateway
+def doctor_command(client: AdminClient, as_json: bool) -> None:
+    """Check a running QLM and this machine, and say what to do about what is wrong."""
+    findings = examine(client)
+    if as_json:
+        print_json([{"check": f.check, "ok": f.ok, "detail": f.detail, "remedy": f.remedy} for f in findings])
+    else:
+        console = Console()
+        for finding in findings:
+            mark = "[green]ok[/]  " if finding.ok else "[red]bad[/] "
+            console.print(f"{mark} {finding.check}: {finding.detail}", highlight=False)
+            if finding.remedy:
+                console.print(f"      {finding.remedy}", highlight=False)
+    if not all(finding.ok for finding in findings):
+        raise SystemExit(1)
+
+
+def _show(data: Any, as_json: bool, draw: Any) -> None:
+    if as_json:
+        print_json(data)
+    else:
+        Console().print(draw(data))
+
+
+def _watch(drawn: Any) -> None:
+    with Live(drawn(), screen=False, auto_refresh=False) as live:
+        try:
+            while True:
+                time.sleep(WATCH_S)
+                live.update(drawn(), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+COMMANDS = (queues_command, groups_command, instances_command, requests_command, doctor_command)

@@ -1,0 +1,153 @@
+"""Commands that run parts of QLM: serve, gateway, controller, agent, emulate."""
+
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from qlm.cli.config import Config, ConfigError, load_config
+from qlm.cli.default_config import emulated_config, vllm_config
+from qlm.cli.serving import Roles, serve
+from qlm.domain.errors import QlmError
+from qlm.simulator import emulate
+
+CONFIG_PATH = click.Path(exists=False, dir_okay=False, path_type=Path)
+
+
+def common(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of every command that runs parts."""
+    for option in (
+        click.option("--log-level", default="info", show_default=True, help="debug, info, warning or error."),
+        click.option("--config", "config_file", type=CONFIG_PATH, help="Configuration file (YAML)."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("serve")
+@common
+@click.option("--host", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Where the embedded queue is kept.")
+@click.option(
+    "--vllm", type=click.Path(path_type=Path), help="Serve the model in this directory with a real vLLM."
+)
+@click.option(
+    "--vllm-python", type=click.Path(path_type=Path), help="Python of the environment that has vLLM."
+)
+@click.option("--vllm-cpu/--vllm-gpu", default=True, show_default=True, help="Which build of vLLM that is.")
+def serve_command(
+    config_file: Path | None,
+    log_level: str,
+    host: str | None,
+    port: int | None,
+    data_dir: str | None,
+    vllm: Path | None,
+    vllm_python: Path | None,
+    vllm_cpu: bool,
+) -> None:
+    """Run everything on this machine: gateway, controller, and an agent per instance.
+
+    Without a configuration file three emulated models share one A10 and two A100.
+    """
+    http = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    overrides: dict[str, Any] = {"http": http} if http else {}
+    if data_dir is not None:
+        overrides["data_dir"] = data_dir
+
+    def configure() -> Config:
+        if config_file is not None:
+            if vllm is not None:
+                raise ConfigError("give --config or --vllm, not both")
+            return load_config(config_file, overrides)
+        if vllm is not None:
+            return vllm_config(vllm, vllm_python or Path(sys.executable), cpu=vllm_cpu, overrides=overrides)
+        return emulated_config(overrides)
+
+    run(configure, log_level, lambda c: Roles(True, True, tuple(i.id for i in c.instances)))
+
+
+@click.command("gateway")
+@common
+def gateway_command(config_file: Path | None, log_level: str) -> None:
+    """Run a gateway: the HTTP door. Needs RabbitMQ and Redis."""
+    run(lambda: _cluster_config(config_file), log_level, lambda _: Roles(True, False, ()))
+
+
+@click.command("controller")
+@common
+def controller_command(config_file: Path | None, log_level: str) -> None:
+    """Run the controller: grouping and planning. Needs RabbitMQ and Redis."""
+    run(lambda: _cluster_config(config_file), log_level, lambda _: Roles(False, True, ()))
+
+
+@click.command("agent")
+@common
+@click.argument("instance")
+def agent_command(config_file: Path | None, log_level: str, instance: str) -> None:
+    """Run the agent of INSTANCE beside its engines. Needs RabbitMQ and Redis."""
+
+    def roles(config: Config) -> Roles:
+        known = [i.id for i in config.instances]
+        if instance not in known:
+            raise ConfigError(f"{config_file}: no instance {instance!r}; expected one of {', '.join(known)}")
+        return Roles(False, False, (instance,))
+
+    run(lambda: _cluster_config(config_file), log_level, roles)
+
+
+@click.command(
+    "emulate",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+@click.pass_context
+def emulate_command(context: click.Context) -> None:
+    """Run an emulated engine: vLLM's API with the speed of a given accelerator."""
+    sys.exit(emulate.main(context.args))
+
+
+def run(configure: Callable[[], Config], log_level: str, roles: Callable[[Config], Roles]) -> None:
+    """Configure, then serve until stopped; one line and exit 2 for a bad configuration, 1 for the rest."""
+    try:
+        level = logging.getLevelNamesMapping().get(log_level.upper())
+        if level is None:
+            raise ConfigError(f"--log-level is {log_level!r}; expected debug, info, warning or error")
+        config = configure()
+        chosen = roles(config)
+    except ConfigError as error:
+        click.echo(f"qlm: {error}", err=True)
+        sys.exit(2)
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+    sys.exit(_run(serve(config, chosen)))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> int:
+    try:
+        uvloop.run(work)
+    except ConfigError as error:
+        click.echo(f"qlm: {error}", err=True)
+        return 2
+    except QlmError as error:
+        click.echo(f"qlm: {error}", err=True)
+        return 1
+    return 0
+
+
+def _cluster_config(config_file: Path | None) -> Config:
+    if config_file is None:
+        raise ConfigError("this part needs --config FILE with the addresses of RabbitMQ and Redis")
+    config = load_config(config_file, {})
+    if config.embedded:
+        raise ConfigError(
+            f"{config_file}: broker is 'sqlite'; expected an amqp:// address, since parts in several "
+            "processes share a queue (use `qlm serve` for one process)"
+        )
+    return config
+
+
+COMMANDS = (serve_command, gateway_command, controller_command, agent_command, emulate_command)

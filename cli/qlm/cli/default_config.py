@@ -1,0 +1,44 @@
+"""Configurations that need no file: emulated models on unequal accelerators, or one real vLLM."""
+
+from pathlib import Path
+from typing import Any
+
+from qlm.cli.config import Config, parse_config
+
+_EMULATED: dict[str, Any] = {
+    "models": [
+        {"id": "mistral-7b", "context_tokens": 8192},
+        {"id": "llama-3-8b", "context_tokens": 8192},
+        {"id": "vicuna-13b", "context_tokens": 4096},
+    ],
+    "instances": [
+        {"id": "a10-0", "accelerator": "A10", "models": ["mistral-7b", "llama-3-8b"]},
+        {"id": "a100-0", "accelerator": "A100", "models": ["llama-3-8b", "mistral-7b", "vicuna-13b"]},
+        {"id": "a100-1", "accelerator": "A100", "models": ["vicuna-13b", "llama-3-8b", "mistral-7b"]},
+    ],
+}
+
+
+def emulated_config(overrides: dict[str, Any]) -> Config:
+    """Three models on three emulated accelerators."""
+    return parse_config(_EMULATED | overrides, "the built-in configuration")
+
+
+def vllm_config(model: Path, python: Path, *, cpu: bool, overrides: dict[str, Any]) -> Config:
+    """One real vLLM that serves the model in a directory.
+
+    On a CPU the engine is kept small: 4 GiB machines can run it, and float32 makes resumed answers
+    identical token by token.
+    """
+    name = model.name
+    vllm: dict[str, Any] = {"python": str(python), "cpu": cpu}
+    if cpu:
+        vllm |= {"dtype": "float32", "block_tokens": 32, "kv_cache_bytes": 256 * 1024**2, "seqs_max": 8}
+    raw = {
+        "models": [
+            {"id": name, "engine": "vllm", "path": str(model), "context_tokens": 2048 if cpu else 8192}
+        ],
+        "instances": [{"id": "vllm-0", "accelerator": "CPU" if cpu else "GPU", "models": [name]}],
+        "vllm": vllm,
+    }
+    return parse_config(raw | overrides, "the built-in vLLM configuration")

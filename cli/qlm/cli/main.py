@@ -1,0 +1,15 @@
+"""The command `qlm`."""
+
+import click
+
+from qlm.cli.commands import inspect, run, steer
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="qlm-serving", prog_name="qlm")
+def main() -> None:
+    """QLM: a queue manager that meets deadlines when many LLMs share few GPUs."""
+
+
+for command in (*run.COMMANDS, *inspect.COMMANDS, *steer.COMMANDS):
+    main.add_command(command)

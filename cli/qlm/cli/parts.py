@@ -1,0 +1,67 @@
+"""The parts that configuration chooses: broker and store, embedded or as servers."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from qlm.broker.rabbitmq import RabbitMqBroker
+from qlm.broker.sqlite import SqliteQueues
+from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.sqlite_journal import SqliteJournal
+from qlm.cli.config import Config
+from qlm.domain.ports import Broker, Clock, Store
+from qlm.store.embedded import EmbeddedStore
+from qlm.store.redis import RedisStore
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Broker and store as configured.
+
+    Attributes:
+        store: The shared state.
+        open_broker: Makes a connection of one holder to the global queue; an agent has its own, so that
+            what it holds returns when it goes.
+        embedded: Whether both live in this process.
+    """
+
+    store: Store
+    open_broker: Callable[[], Awaitable[Broker]]
+    embedded: bool
+
+
+async def open_parts(config: Config, clock: Clock, stack: AsyncExitStack) -> Parts:
+    """Open broker and store; the stack closes them again.
+
+    Raises:
+        BrokerUnavailableError: No broker answers, or its file is in use.
+        StoreUnavailableError: No store answers.
+    """
+    if config.embedded:
+        return await _embedded(config, clock, stack)
+    store = await RedisStore.connect(config.store, clock=clock, prefix=config.store_prefix)
+    stack.push_async_callback(store.close)
+
+    async def open_broker() -> Broker:
+        broker = await RabbitMqBroker.connect(config.broker, rng=random.Random())
+        stack.push_async_callback(broker.close)
+        return broker
+
+    return Parts(store, open_broker, embedded=False)
+
+
+async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Parts:
+    await asyncio.to_thread(config.data_dir.mkdir, parents=True, exist_ok=True)
+    file = await SqliteFile.open(config.data_dir / "qlm.sqlite")
+    stack.push_async_callback(file.close)
+    queues = await SqliteQueues.open(file)
+    stack.push_async_callback(queues.close)
+    store = await EmbeddedStore.open(clock, SqliteJournal(file))
+    stack.push_async_callback(store.close)
+
+    async def open_broker() -> Broker:
+        return queues.broker()
+
+    return Parts(store, open_broker, embedded=True)

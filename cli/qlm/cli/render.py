@@ -1,0 +1,158 @@
+"""Cluster state as tables; no decisions."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Lay out rows under column titles; a title ending in `>` is aligned to the right."""
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(
+            column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold"
+        )
+    for row in rows:
+        made.add_row(*("-" if value is None else str(value) for value in row))
+    return made
+
+
+def ago(at_s: float | None) -> str | None:
+    """Say how long ago, or in how long, a moment is: `3.2s ago`, `in 12s`."""
+    if at_s is None:
+        return None
+    away_s = at_s - time.time()
+    return f"in {span(away_s)}" if away_s >= 0 else f"{span(-away_s)} ago"
+
+
+def span(seconds: float) -> str:
+    """Write a duration with one unit that fits it."""
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return (
+                f"{seconds / divisor:.1f}{unit}"
+                if seconds / divisor < 10
+                else f"{seconds / divisor:.0f}{unit}"
+            )
+    return f"{seconds / 86_400:.0f}d"
+
+
+def queues(data: dict[str, Any]) -> list[Table]:
+    """Class queues and virtual queues."""
+    classes = table(
+        "class queues",
+        ("model", "objective", "priority>", "waiting>", "groups>", "oldest", "prompt>", "output>", "done>"),
+        (
+            (
+                each["model"],
+                each["slo_class"],
+                each["priority"],
+                each["queued"],
+                each["groups"],
+                ago(each["ungrouped_arrival_s"]),
+                _tokens(each["mean_prompt_tokens"]),
+                _tokens(each["mean_output_tokens"]),
+                each["finished"],
+            )
+            for each in data["classes"]
+        ),
+    )
+    virtual = table(
+        "virtual queues",
+        ("instance", "next groups: waiting requests, deadline"),
+        ((each["instance"], _groups(each["groups"])) for each in data["virtual_queues"]),
+    )
+    return [classes, virtual]
+
+
+def groups(data: dict[str, Any]) -> Table:
+    """Request groups."""
+    return table(
+        "request groups",
+        ("group", "model", "objective", "waiting>", "pulled>", "sealed", "deadline", "on"),
+        (
+            (
+                each["id"],
+                each["model"],
+                each["slo_class"],
+                each["remaining"],
+                each["pulled"],
+                "yes" if each["sealed"] else "no",
+                ago(each["deadline_s"]),
+                ", ".join(each["instances"]) or None,
+            )
+            for each in data["groups"]
+        ),
+    )
+
+
+def instances(data: dict[str, Any]) -> Table:
+    """Live instances."""
+    return table(
+        "instances",
+        ("instance", "accelerator", "serving", "running>", "parked>", "KV tokens>", "engines", "note"),
+        (
+            (
+                each["id"],
+                each["accelerator"],
+                each["active_model"],
+                each["running"],
+                each["parked"],
+                f"{each['kv_used_tokens']}/{(each['capacity'] or {}).get('kv_tokens', '-')}",
+                ", ".join(f"{model} {state}" for model, state in each["engines"].items()),
+                "draining" if each["draining"] else each["error"] or None,
+            )
+            for each in data["instances"]
+        ),
+    )
+
+
+def requests(data: dict[str, Any]) -> Table:
+    """Requests, newest first."""
+    return table(
+        "requests",
+        ("request", "model", "state", "arrived", "deadline", "prompt>", "output>", "instance"),
+        (
+            (
+                each["id"],
+                each["model"],
+                each["outcome"] or each["status"],
+                ago(each["arrival_s"]),
+                ago(each["deadline_s"]),
+                each["prompt_tokens"],
+                each["output_tokens"],
+                each["instance"],
+            )
+            for each in data["requests"]
+        ),
+    )
+
+
+def story(data: dict[str, Any]) -> list[Table]:
+    """One request and the events of its life."""
+    start_s = data["arrival_s"]
+    events = table(
+        f"{data['id']}: {data['model']}, {data['outcome'] or data['status']}",
+        ("after>", "event", "instance", "why"),
+        (
+            (f"{each['at_s'] - start_s:.3f}s", each["what"], each["instance"], each["why"] or None)
+            for each in data["events"]
+        ),
+    )
+    return [requests({"requests": [data]}), events]
+
+
+def _groups(each: list[dict[str, Any]]) -> str | None:
+    shown = [
+        f"{group['id']} ({group['model']}: {group['remaining']}, {ago(group['deadline_s']) or 'batch'})"
+        for group in each[:6]
+    ]
+    more = f" … {len(each) - 6} more" if len(each) > 6 else ""
+    return " → ".join(shown) + more if shown else None
+
+
+def _tokens(mean: float | None) -> str | None:
+    return None if mean is None else f"{mean:.0f}"

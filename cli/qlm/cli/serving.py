@@ -1,0 +1,219 @@
+"""Running gateway, controller and agents in one process, together or one of them."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from secrets import token_hex
+
+import uvicorn
+
+from qlm.agents.interpreter import AgentRunner
+from qlm.agents.protocol import AgentProtocol, AgentSettings
+from qlm.cli.clock import SystemClock
+from qlm.cli.config import Config, InstanceConfig
+from qlm.cli.engines import model_host
+from qlm.cli.parts import Parts, open_parts
+from qlm.cli.wiring import (
+    fleet,
+    gateway_limits,
+    group_ids,
+    load_profiles,
+    model_specs,
+    new_gateway_id,
+    new_request_id,
+)
+from qlm.controller.loop import ControllerLoop
+from qlm.controller.protocol import ControllerSettings
+from qlm.controller.reindex import reindex
+from qlm.domain.errors import QlmError
+from qlm.domain.fleet import EngineState
+from qlm.domain.ids import InstanceId, ModelId, SessionId
+from qlm.domain.lease import Holder
+from qlm.gateway.app import create_app
+from qlm.planner.edf import plan_edf
+from qlm.rct_estimator.profile import Profile
+
+log = logging.getLogger("qlm.cli")
+
+RESTART_PAUSE_S = 1.0
+
+
+class PortInUseError(QlmError):
+    """Another program listens where we were told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which parts this process runs.
+
+    Attributes:
+        gateway: The HTTP door.
+        controller: Grouping and planning.
+        instances: Names of the instances whose agents run here.
+    """
+
+    gateway: bool
+    controller: bool
+    instances: tuple[str, ...]
+
+
+async def serve(config: Config, roles: Roles) -> None:
+    """Run the given parts until a signal asks to stop.
+
+    Raises:
+        QlmError: Something that is needed is not there; the message is one clear sentence.
+    """
+    clock = SystemClock()
+    profiles = load_profiles(config.profiles)
+    async with AsyncExitStack() as stack:
+        listener = _listen(config.http.host, config.http.port) if roles.gateway else None
+        if listener is not None:
+            stack.callback(listener.close)
+        parts = await open_parts(config, clock, stack)
+        if parts.embedded:
+            await _reindex(parts)
+        tasks = await stack.enter_async_context(_task_group())
+        if roles.controller:
+            tasks.append(asyncio.create_task(_control(config, parts, profiles, clock)))
+        for instance in config.instances:
+            if instance.id in roles.instances:
+                tasks.append(asyncio.create_task(_serve_instance(config, instance, parts, profiles, clock)))
+        if listener is not None:
+            tasks.append(asyncio.create_task(_open_door(config, parts, clock, listener)))
+        await _until_stopped(tasks)
+
+
+async def _reindex(parts: Parts) -> None:
+    broker = await parts.open_broker()
+    found = await reindex(broker, parts.store)
+    await broker.close()
+    if found:
+        log.info("%d accepted requests were waiting in the queue: they go on", found)
+
+
+async def _control(config: Config, parts: Parts, profiles: tuple[Profile, ...], clock: SystemClock) -> None:
+    loop = ControllerLoop(
+        store=parts.store,
+        broker=await parts.open_broker(),
+        clock=clock,
+        fleet=fleet(config, profiles),
+        settings=ControllerSettings(),
+        planner=plan_edf,
+        new_group_id=group_ids(),
+    )
+    await loop.run()
+
+
+async def _serve_instance(
+    config: Config, instance: InstanceConfig, parts: Parts, profiles: tuple[Profile, ...], clock: SystemClock
+) -> None:
+    """Run one agent; after a failure start a new life of it, until it was drained."""
+    while True:
+        holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
+        models = [ModelId(model) for model in instance.models]
+        protocol = AgentProtocol(holder, instance.accelerator, models, AgentSettings())
+        broker = await parts.open_broker()
+        host = model_host(config, instance, profiles)
+        try:
+            await AgentRunner(protocol, broker=broker, store=parts.store, host=host, clock=clock).run()
+        finally:
+            await host.close()
+            await broker.close()
+        if protocol.drained:
+            log.info("%s is drained", instance.id)
+            return
+        log.error("%s: agent stopped; a new one starts", instance.id)
+        await asyncio.sleep(RESTART_PAUSE_S)
+
+
+async def _open_door(config: Config, parts: Parts, clock: SystemClock, listener: socket.socket) -> None:
+    app = create_app(
+        models=model_specs(config),
+        broker=await parts.open_broker(),
+        store=parts.store,
+        clock=clock,
+        limits=gateway_limits(config),
+        gateway_id=new_gateway_id(),
+        new_id=new_request_id,
+    )
+    server = _Server(uvicorn.Config(app, lifespan="on", log_level="warning", access_log=False, loop="none"))
+    announcer = asyncio.create_task(_announce(config, parts))
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        announcer.cancel()
+
+
+async def _announce(config: Config, parts: Parts) -> None:
+    """Say when the first and when the last engine of the fleet is up."""
+    base = f"http://{config.http.host}:{config.http.port}"
+    log.info("QLM listens on %s (OpenAI API under %s/v1)", base, base)
+    wanted, ready = {instance.id for instance in config.instances}, set[str]()
+    while ready != wanted:
+        for status in (await parts.store.view()).instances:
+            up = EngineState.AWAKE in dict(status.engines).values()
+            if up and status.id not in ready:
+                ready.add(status.id)
+                log.info("%s (%s) serves %s", status.id, status.accelerator, status.active_model)
+        await asyncio.sleep(0.2)
+    log.info("ready: all %d instances are up", len(wanted))
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that leaves signals to us."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortInUseError(
+            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}; stop what uses it or give --port"
+        ) from error
+    return listener
+
+
+@asynccontextmanager
+async def _task_group() -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Cancel all collected tasks at the end and wait for them."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for SIGINT, SIGTERM, the failure of a task, or the end of all of them."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait())
+    running: set[asyncio.Task[None]] = set(tasks)
+    try:
+        while running:
+            done, _ = await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped in done:
+                log.info("stopping")
+                return
+            for task in done & running:
+                running.discard(task)
+                task.result()
+    finally:
+        stopped.cancel()

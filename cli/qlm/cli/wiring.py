@@ -1,0 +1,143 @@
+"""Composition: configuration in, running components out. Nothing here decides anything."""
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from qlm.cli.config import Config, ConfigError, ModelConfig, SloConfig
+from qlm.controller.grouping import NewGroupId
+from qlm.controller.protocol import Fleet
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import ModelSpec
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import GatewayId, GroupId, ModelId, RequestId
+from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
+from qlm.gateway.limits import GatewayLimits
+from qlm.planner.problem import Kind, ModelCost
+from qlm.rct_estimator.builtin import builtin_profiles
+from qlm.rct_estimator.profile import Profile, parse_profile_text
+from qlm.rct_estimator.unmeasured import unmeasured_profile
+
+GIB = 1024**3
+
+
+def to_slo(config: SloConfig) -> Slo:
+    """Turn an objective of the configuration into one of the domain."""
+    if config.deadline_ms is not None:
+        return DeadlineSlo(deadline_ms=config.deadline_ms)
+    if config.ttft_ms is None:
+        return BatchSlo()
+    if config.tokens_per_s is not None:
+        return ReadingSlo(ttft_ms=config.ttft_ms, tokens_per_s=config.tokens_per_s)
+    return TokenSlo(ttft_ms=config.ttft_ms, tpot_ms=config.tpot_ms)
+
+
+def model_specs(config: Config) -> tuple[ModelSpec, ...]:
+    """List the served models with their tokenizers."""
+    return tuple(
+        ModelSpec(
+            id=ModelId(model.id),
+            tokenizer="byte" if model.engine == "emulated" else str(model.path),
+            context_tokens=model.context_tokens,
+        )
+        for model in config.models
+    )
+
+
+def gateway_limits(config: Config) -> GatewayLimits:
+    """Turn the configured limits into those of the gateway."""
+    return GatewayLimits(
+        default_slo=to_slo(config.default_slo),
+        interactive_slo=to_slo(config.interactive_slo),
+        queue_depth_max=config.limits.queue_depth_max,
+        body_bytes_max=config.limits.body_bytes_max,
+        max_tokens_default=config.limits.default_max_tokens,
+    )
+
+
+def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
+    """Read the shipped profiles and those of further folders; later ones win.
+
+    Raises:
+        ConfigError: A file cannot be read or holds a wrong value; file and key are named.
+    """
+    profiles = {(p.model, p.accelerator): p for p in builtin_profiles()}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"profiles: {folder} is no folder; expected one with *.yaml profile files")
+        for file in sorted(folder.glob("*.yaml")):
+            try:
+                profile = parse_profile_text(file.read_text("utf-8"), str(file))
+            except InvalidValueError as error:
+                raise ConfigError(str(error)) from error
+            profiles[(profile.model, profile.accelerator)] = profile
+    return tuple(profiles.values())
+
+
+def profile_of(model: ModelConfig, accelerator: str, profiles: Sequence[Profile]) -> Profile:
+    """Return the profile of a model on an accelerator, or a guess that says it is one.
+
+    Raises:
+        ConfigError: An emulated model has no profile there: it has no speed to emulate.
+    """
+    name = model.profile or model.id
+    for profile in profiles:
+        if (profile.model, profile.accelerator) == (name, accelerator):
+            return profile
+    if model.engine == "emulated":
+        known = sorted(p.accelerator for p in profiles if p.model == name)
+        raise ConfigError(
+            f"no profile of {name!r} on {accelerator!r} to emulate; "
+            + (f"{name} has {', '.join(known)}" if known else f"models: {_models(profiles)}")
+        )
+    return unmeasured_profile(name, accelerator, context_tokens=model.context_tokens)
+
+
+def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
+    """Tell the controller what models cost and how fast they run on each kind of accelerator."""
+    models = {model.id: model for model in config.models}
+    costs: dict[str, dict[ModelId, ModelCost]] = {}
+    speeds: dict[tuple[ModelId, str], Profile] = {}
+    memory: dict[str, int] = {}
+    for instance in config.instances:
+        host_bytes = round(instance.host_memory_gib * GIB)
+        memory[instance.accelerator] = min(host_bytes, memory.get(instance.accelerator, host_bytes))
+        for name in instance.models:
+            profile = profile_of(models[name], instance.accelerator, profiles)
+            speeds[(ModelId(name), instance.accelerator)] = profile
+            costs.setdefault(instance.accelerator, {})[ModelId(name)] = ModelCost(
+                weights_bytes=profile.weights_bytes,
+                swap_warm_s=profile.swap_warm_s,
+                swap_cold_s=profile.swap_cold_s,
+                unload_s=profile.unload_s,
+            )
+    kinds = {
+        accelerator: Kind(host_memory_bytes=memory[accelerator], models=models_cost)
+        for accelerator, models_cost in costs.items()
+    }
+    return Fleet(kinds=kinds, profiles=speeds)
+
+
+def new_request_id() -> RequestId:
+    """Make a request id that no other gateway makes."""
+    return RequestId(f"req-{secrets.token_hex(10)}")
+
+
+def new_gateway_id() -> GatewayId:
+    """Make the id of this gateway process."""
+    return GatewayId(f"gw-{secrets.token_hex(6)}")
+
+
+def group_ids() -> NewGroupId:
+    """Return a maker of group ids that no other controller process repeats."""
+    token, numbers = secrets.token_hex(3), itertools.count(1)
+
+    def new_id(cls: RequestClass) -> GroupId:
+        return GroupId(f"g-{token}-{next(numbers)}")
+
+    return new_id
+
+
+def _models(profiles: Sequence[Profile]) -> str:
+    return ", ".join(sorted({p.model for p in profiles}))

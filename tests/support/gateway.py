@@ -1,0 +1,210 @@
+"""A gateway on loopback with a real store and broker, and an agent that answers by a script."""
+
+import asyncio
+import contextlib
+import itertools
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from qlm.broker.codec import decode_request
+from qlm.broker.sqlite import SqliteQueues
+from qlm.broker.sqlite_file import SqliteFile
+from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.fleet import InstanceStatus, ModelSpec
+from qlm.domain.ids import GatewayId, InstanceId, ModelId, RequestId, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import LogEntry
+from qlm.domain.ports import Broker, CancelAsked, Delivery, Granted, Store
+from qlm.domain.request import Request
+from qlm.gateway.app import create_app
+from qlm.gateway.limits import GatewayLimits
+from qlm.gateway.server import create_server
+from qlm.store.memory import MemoryStore
+
+MODELS = (
+    ModelSpec(id=ModelId("emulated"), tokenizer="byte", context_tokens=4096),
+    ModelSpec(id=ModelId("small"), tokenizer="byte", context_tokens=64),
+)
+
+
+class SystemClock:
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+
+def text_then_end(text: str) -> Sequence[int]:
+    """Tokens of an answer of an emulated model."""
+    return [*text.encode(), EOS_ID]
+
+
+@dataclass(slots=True)
+class ScriptedAgent:
+    """Leases whatever is queued and writes an answer to its log, a few tokens at a time.
+
+    Attributes:
+        answer: Tokens that a request gets; cut at its max_tokens.
+        chunk: Tokens per append.
+        pause_at: Output tokens after which an answer waits for `go`; None: no pause.
+        go: Lets waiting answers go on.
+        fail_with: Outcome and detail with which answers end, after their tokens.
+        leased: Requests taken so far.
+        ended: How requests ended, as far as this agent ended them.
+    """
+
+    broker: Broker
+    store: Store
+    answer: Callable[[Request], Sequence[int]] = lambda request: text_then_end("Hello, world!")
+    chunk: int = 3
+    pause_at: int | None = None
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    working: asyncio.Event = field(default_factory=asyncio.Event)
+    fail_with: tuple[Outcome, str] | None = None
+    leased: list[Request] = field(default_factory=list)
+    ended: dict[RequestId, Outcome] = field(default_factory=dict)
+    holder: Holder = field(default=Holder(InstanceId("gpu-0"), SessionId("s1")))
+    _cancels: dict[RequestId, Outcome] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        self.working.set()
+        await self.store.heartbeat(self._status(), ttl_s=3600)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen())
+            while True:
+                await self.working.wait()
+                for queue in await self.broker.queues():
+                    for delivery in await self.broker.get(queue, 16):
+                        group.create_task(self._serve(delivery))
+                await asyncio.sleep(0.002)
+
+    async def _listen(self) -> None:
+        async for notice in self.store.notices(self.holder.instance):
+            if isinstance(notice, CancelAsked):
+                self._cancels[notice.id] = notice.outcome
+
+    async def _serve(self, delivery: Delivery) -> None:
+        request = decode_request(delivery.body)
+        lease = await self.store.lease(request.card(), self.holder, None)
+        if isinstance(lease, Granted):
+            self.leased.append(request)
+            await self._write(request, lease)
+        await self.broker.ack(delivery)
+
+    async def _write(self, request: Request, granted: Granted) -> None:
+        ids = list(self.answer(request))[: request.sampling.max_tokens]
+        at = 0
+        while at < len(ids):
+            while self.pause_at is not None and at >= self.pause_at and not self.go.is_set():
+                if request.id in self._cancels:
+                    break
+                await asyncio.sleep(0.002)
+            if request.id in self._cancels:
+                break
+            step = min(self.chunk, len(ids) - at)
+            if self.pause_at is not None and at < self.pause_at:
+                step = min(step, self.pause_at - at)
+            entry = LogEntry(
+                id=request.id, epoch=granted.lease.epoch, offset=at, token_ids=tuple(ids[at : at + step])
+            )
+            await self.store.append([entry])
+            at += step
+            await asyncio.sleep(0)
+        outcome, detail = self._end(request, ids)
+        last = LogEntry(id=request.id, epoch=granted.lease.epoch, offset=at, outcome=outcome, detail=detail)
+        await self.store.append([last])
+        self.ended[request.id] = outcome
+
+    def _end(self, request: Request, ids: Sequence[int]) -> tuple[Outcome, str]:
+        if (asked := self._cancels.get(request.id)) is not None:
+            return asked, ""
+        if self.fail_with is not None:
+            return self.fail_with
+        return (Outcome.STOP if ids and ids[-1] == EOS_ID else Outcome.LENGTH), ""
+
+    def _status(self) -> InstanceStatus:
+        return InstanceStatus(
+            holder=self.holder, accelerator="A10", models=tuple(spec.id for spec in MODELS)
+        )
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Store, broker and agent; gateways are started on it."""
+
+    store: MemoryStore
+    broker: Broker
+    agent: ScriptedAgent
+    stack: contextlib.AsyncExitStack
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
+    _names: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    async def gateway(self, *, limits: GatewayLimits | None = None, broker: Broker | None = None) -> str:
+        """Start a gateway; return its base URL."""
+        app = create_app(
+            MODELS,
+            broker or self.broker,
+            self.store,
+            SystemClock(),
+            limits or self.limits,
+            GatewayId(f"gateway-{next(self._names)}"),
+            lambda: RequestId(uuid.uuid4().hex),
+        )
+        return await self.stack.enter_async_context(serving(create_server(app, "127.0.0.1", 0, shutdown_s=1)))
+
+
+@contextlib.asynccontextmanager
+async def serving(server: uvicorn.Server) -> AsyncIterator[str]:
+    """Run a server in this event loop."""
+    # uvicorn would take over the signals of the test run.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
+    task = asyncio.create_task(server.serve())
+    try:
+        while not server.started:
+            if task.done():
+                task.result()
+                raise RuntimeError("the server ended while starting")
+            await asyncio.sleep(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    """Run a store, a broker in a file, and an agent; gateways started on it end with it."""
+    file = await SqliteFile.open(folder / "queue.sqlite")
+    queues = await SqliteQueues.open(file)
+    store = MemoryStore(SystemClock())
+    broker = queues.broker()
+    agent = ScriptedAgent(broker, store)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(file.close)
+        stack.push_async_callback(queues.close)
+        stack.push_async_callback(store.close)
+        task = asyncio.create_task(agent.run())
+        stack.push_async_callback(_end, task)
+        yield Cluster(store, broker, agent, stack)
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    """Wait until a condition holds.
+
+    Raises:
+        TimeoutError: It did not in time.
+    """
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.005)

@@ -1,0 +1,112 @@
+"""QLM itself as a process under test: `qlm serve` or one of its parts, with a configuration of its own."""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from support.ports import free_port
+from support.process import ServerProcess
+
+QLM = Path(sys.executable).with_name("qlm")
+
+
+def emulated(
+    *models: str, accelerator: str = "A100", instances: int = 1, time_scale: float = 0.1, **more: Any
+) -> dict[str, Any]:
+    """Write the configuration of equal emulated instances that serve the given models."""
+    return {
+        "models": [{"id": model, "context_tokens": 4096} for model in models],
+        "instances": [
+            {"id": f"i{n}", "accelerator": accelerator, "models": list(models)} for n in range(instances)
+        ],
+        "emulate": {"time_scale": time_scale},
+        **more,
+    }
+
+
+class QlmProcess:
+    """One process of QLM. `kill` is SIGKILL of that process alone, not of its children."""
+
+    def __init__(self, name: str, *arguments: str, config: Mapping[str, Any], folder: Path) -> None:
+        self.port: int = config.get("http", {}).get("port", 0)
+        self.url = f"http://127.0.0.1:{self.port}"
+        file = folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(dict(config)), "utf-8")
+        argv = [str(QLM), *arguments, "--config", str(file)]
+        self._process = ServerProcess(name, argv, env=dict(os.environ), folder=folder)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.alive
+
+    def start(self) -> None:
+        """Start it; returns at once."""
+        self._process.start()
+
+    def wait_ready(self, *, instances: int = 0, timeout_s: float = 60.0) -> None:
+        """Wait until the gateway is ready and that many instances have an engine awake."""
+        self._process.wait_ready(lambda: self._ready(instances), timeout_s=timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL the process itself, and collect it."""
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+
+    def terminate(self, timeout_s: float = 20.0) -> None:
+        """SIGTERM, and wait until it has ended."""
+        os.kill(self._process.pid, signal.SIGTERM)
+        with contextlib.suppress(RuntimeError):
+            self._process.wait_ready(lambda: not self._process.alive, timeout_s=timeout_s)
+        self._process.kill()
+
+    def close(self) -> None:
+        """End it and all its children."""
+        self._process.kill()
+
+    def log(self) -> str:
+        """The end of its log."""
+        return self._process.log_tail(80)
+
+    def _ready(self, instances: int) -> bool:
+        try:
+            if httpx.get(f"{self.url}/readyz").status_code != 200:
+                return False
+            return awake_instances(self.url) >= instances
+        except httpx.TransportError:
+            return False
+
+
+def awake_instances(url: str) -> int:
+    """Count the live instances that have a model awake."""
+    listed = httpx.get(f"{url}/admin/v1/instances").json()["instances"]
+    return sum(1 for instance in listed if instance["active_model"])
+
+
+@contextlib.contextmanager
+def serving(config: Mapping[str, Any], *, instances: int | None = None) -> Iterator[QlmProcess]:
+    """Run `qlm serve` with a configuration on a free port and in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="qlm-test-") as temporary:
+        folder = Path(temporary)
+        whole = {"data_dir": str(folder / "data"), "http": {"port": free_port()}, **config}
+        process = QlmProcess("serve", "serve", config=whole, folder=folder)
+        process.start()
+        try:
+            wanted = len(whole["instances"]) if instances is None else instances
+            process.wait_ready(instances=wanted)
+            yield process
+        finally:
+            process.close()

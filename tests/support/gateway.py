@@ -127,9 +127,7 @@ class ScriptedAgent:
         return (Outcome.STOP if ids and ids[-1] == EOS_ID else Outcome.LENGTH), ""
 
     def _status(self) -> InstanceStatus:
-        return InstanceStatus(
-            holder=self.holder, accelerator="A10", models=tuple(spec.id for spec in MODELS)
-        )
+        return InstanceStatus(holder=self.holder, accelerator="A10", models=tuple(spec.id for spec in MODELS))
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from qlm.controller.protocol import (
 from qlm.controller.reindex import drain_hold_queues
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import InstanceId
+from qlm.domain.lease import Holder
 from qlm.domain.ports import Broker, Clock, Store
 
 log = logging.getLogger("qlm.controller")
@@ -27,8 +27,8 @@ log = logging.getLogger("qlm.controller")
 QUIET_S: Final = 0.5
 """The loop runs this often even if nothing wakes it: silence (a dead instance) is an event, too."""
 
-HOLD_CHECK_NS: Final = 2_000_000_000
-"""Hold queues of dead instances are looked at this often, and whenever an instance comes or goes."""
+BURIAL_NS: Final = 2_000_000_000
+"""What dead instances held is looked for this often, and whenever an instance comes or goes."""
 
 MIN_INTERVAL_S: Final = 0.01
 """Shortest time between two runs, so that a burst of arrivals is planned once."""
@@ -75,8 +75,8 @@ class ControllerLoop:
         self._new_group_id = new_group_id
         self._on_turn = on_turn
         self._woken = asyncio.Event()
-        self._alive: set[InstanceId] = set()
-        self._hold_check_ns = 0
+        self._alive: set[Holder] = set()
+        self._next_burial_ns = 0
         self._unserved: set[RequestClass] = set()
         self.stats = LoopStats()
 
@@ -100,11 +100,9 @@ class ControllerLoop:
     async def run_once(self) -> Decision:
         """Observe, decide, apply."""
         expired = await self._store.expire(self._clock.now_ns())
-        reaped = await self._store.reap()
-        if reaped:
-            log.warning("%d requests of lost instances wait again", len(reaped))
         view = await self._store.view()
-        await self._empty_hold_queues({status.id for status in view.instances})
+        if await self._bury_the_dead({status.holder for status in view.instances}):
+            view = await self._store.view()
         started_s = time.perf_counter()
         decision = decide(
             view,
@@ -125,15 +123,20 @@ class ControllerLoop:
             self._on_turn(decision)
         return decision
 
-    async def _empty_hold_queues(self, alive: set[InstanceId]) -> None:
+    async def _bury_the_dead(self, alive: set[Holder]) -> bool:
+        """Give back what dead instances held: their leases at once, their hold queues with them."""
         now_ns = self._clock.now_ns()
-        if alive == self._alive and now_ns < self._hold_check_ns:
-            return
-        self._hold_check_ns = now_ns + HOLD_CHECK_NS
+        if alive == self._alive and now_ns < self._next_burial_ns:
+            return False
+        self._next_burial_ns = now_ns + BURIAL_NS
         self._alive = alive
-        moved = await drain_hold_queues(self._broker, self._store, alive)
-        if moved:
-            log.warning("%d messages held by lost instances went back to their queues", moved)
+        released = await self._store.reap()
+        moved = await drain_hold_queues(
+            self._broker, self._store, alive={holder.instance for holder in alive}
+        )
+        if released or moved:
+            log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
+        return bool(released or moved)
 
     async def _listen(self) -> None:
         async for _ in self._store.wakeups():

@@ -93,6 +93,7 @@ class AgentProtocol:
         self.head_since: tuple[GroupId, int] | None = None
         self.append_in_flight = False
         self.append_after_ns = 0
+        self.append_retry_ns = 0
         self.renew_after_ns = 0
         self.failed_until_ns: dict[ModelId, int] = {}
         self.draining = False

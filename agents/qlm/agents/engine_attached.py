@@ -43,6 +43,10 @@ class AttachedEngine:
     async def stop(self) -> None:
         """Nothing: it is not ours to stop."""
 
+    async def close(self) -> None:
+        """Close the connections to it."""
+        await self._engine.close()
+
     async def died(self) -> str:
         """Wait until several health probes in a row have failed."""
         missed = 0

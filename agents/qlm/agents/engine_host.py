@@ -38,6 +38,10 @@ class EngineUnit(Protocol):
         """Bring it down, for good or until the next start."""
         ...
 
+    async def close(self) -> None:
+        """Let go of it for good; one that is ours is stopped."""
+        ...
+
     async def died(self) -> str:
         """Wait until it goes down by itself; return why."""
         ...
@@ -99,10 +103,12 @@ class ModelHost:
     async def close(self) -> None:
         """Stop all engines."""
         async with self._swapping:
-            for model, unit in self._units.items():
-                if self._states[model] is not EngineState.COLD:
-                    await self._stop(model)
-                await unit.engine.close()
+            for watcher in self._watchers.values():
+                watcher.cancel()
+            self._watchers.clear()
+            self._awake = None
+            for unit in self._units.values():
+                await unit.close()
 
     async def _bring_up(self, model: ModelId) -> None:
         if self._states[model] is EngineState.ASLEEP:

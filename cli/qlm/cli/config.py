@@ -47,6 +47,7 @@ class VllmConfig(_Section):
         kv_cache_bytes: `--kv-cache-memory-bytes`, fixed so that several engines fit one accelerator.
         seqs_max: `--max-num-seqs`.
         extra_args: Further arguments, as they are.
+        pythonpath: Folder put before its Python path, for a sitecustomize of its own.
         cpu: It is the CPU build: set the environment it needs.
         ready_timeout_s: Longest start.
     """
@@ -57,6 +58,7 @@ class VllmConfig(_Section):
     kv_cache_bytes: int | None = Field(None, ge=1)
     seqs_max: int = Field(64, ge=1)
     extra_args: tuple[str, ...] = ()
+    pythonpath: Path | None = None
     cpu: bool = False
     ready_timeout_s: float = Field(600.0, gt=0)
 
@@ -68,11 +70,13 @@ class EmulateConfig(_Section):
         time_scale: Emulated seconds take this many real ones.
         mean_output_tokens: Average length of answers that end by themselves.
         cold_start: Take the time to load weights when an engine starts.
+        fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
     """
 
     time_scale: float = Field(1.0, gt=0, le=100)
     mean_output_tokens: int = Field(200, ge=1)
     cold_start: bool = False
+    fixed_ms: float | None = Field(None, gt=0)
 
 
 class ModelConfig(_Section):

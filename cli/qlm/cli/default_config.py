@@ -24,7 +24,9 @@ def emulated_config(overrides: dict[str, Any]) -> Config:
     return parse_config(_EMULATED | overrides, "the built-in configuration")
 
 
-def vllm_config(model: Path, python: Path, *, cpu: bool, overrides: dict[str, Any]) -> Config:
+def vllm_config(
+    model: Path, python: Path, *, cpu: bool, pythonpath: Path | None, overrides: dict[str, Any]
+) -> Config:
     """One real vLLM that serves the model in a directory.
 
     On a CPU the engine is kept small: 4 GiB machines can run it, and float32 makes resumed answers
@@ -32,6 +34,8 @@ def vllm_config(model: Path, python: Path, *, cpu: bool, overrides: dict[str, An
     """
     name = model.name
     vllm: dict[str, Any] = {"python": str(python), "cpu": cpu}
+    if pythonpath is not None:
+        vllm["pythonpath"] = str(pythonpath)
     if cpu:
         vllm |= {"dtype": "float32", "block_tokens": 32, "kv_cache_bytes": 256 * 1024**2, "seqs_max": 8}
     raw = {

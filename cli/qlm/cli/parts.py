@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from qlm.broker.rabbitmq import RabbitMqBroker
+from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.sqlite_journal import SqliteJournal
@@ -41,11 +41,12 @@ async def open_parts(config: Config, clock: Clock, stack: AsyncExitStack) -> Par
     """
     if config.embedded:
         return await _embedded(config, clock, stack)
-    store = await RedisStore.connect(config.store, clock=clock, prefix=config.store_prefix)
+    store = RedisStore(config.store, clock, prefix=config.store_prefix)
     stack.push_async_callback(store.close)
+    await store.incarnation()
 
     async def open_broker() -> Broker:
-        broker = await RabbitMqBroker.connect(config.broker, rng=random.Random())
+        broker = await RabbitBroker.connect(RabbitSettings(url=config.broker), random.Random())
         stack.push_async_callback(broker.close)
         return broker
 

@@ -11,6 +11,7 @@ from secrets import token_hex
 
 import uvicorn
 
+from qlm.agents.engine_sweep import sweep
 from qlm.agents.interpreter import AgentRunner
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.cli.clock import SystemClock
@@ -76,6 +77,8 @@ async def serve(config: Config, roles: Roles) -> None:
         parts = await open_parts(config, clock, stack)
         if parts.embedded:
             await _reindex(parts)
+        if roles.instances:
+            await _sweep(config)
         tasks = await stack.enter_async_context(_task_group())
         if roles.controller:
             tasks.append(asyncio.create_task(_control(config, parts, profiles, clock)))
@@ -85,6 +88,13 @@ async def serve(config: Config, roles: Roles) -> None:
         if listener is not None:
             tasks.append(asyncio.create_task(_open_door(config, parts, clock, listener)))
         await _until_stopped(tasks)
+
+
+async def _sweep(config: Config) -> None:
+    """End what engines a killed agent left behind: they would hold accelerator memory."""
+    killed = await asyncio.to_thread(sweep, config.data_dir / "engines")
+    if killed:
+        log.warning("%d processes of engines left over from before were ended", len(killed))
 
 
 async def _reindex(parts: Parts) -> None:
@@ -180,8 +190,9 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
+        why = (error.strerror or str(error)).lower()
         raise PortInUseError(
-            f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}; stop what uses it or give --port"
+            f"cannot listen on {host}:{port}: {why}; stop what uses it, or give --port"
         ) from error
     return listener
 

@@ -56,6 +56,17 @@ def gateway_limits(config: Config) -> GatewayLimits:
     )
 
 
+def profile_file(model: ModelConfig, accelerator: str, folders: Sequence[Path]) -> Path | None:
+    """Find the file of a profile that is not a shipped one; None if a shipped one is used."""
+    name = model.profile or model.id
+    for folder in reversed(folders):
+        for file in sorted(folder.glob("*.yaml")):
+            profile = parse_profile_text(file.read_text("utf-8"), str(file))
+            if (profile.model, profile.accelerator) == (name, accelerator):
+                return file
+    return None
+
+
 def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
     """Read the shipped profiles and those of further folders; later ones win.
 

@@ -39,6 +39,7 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--vllm-python", type=click.Path(path_type=Path), help="Python of the environment that has vLLM."
 )
+@click.option("--vllm-pythonpath", type=click.Path(path_type=Path), help="Folder put before its Python path.")
 @click.option("--vllm-cpu/--vllm-gpu", default=True, show_default=True, help="Which build of vLLM that is.")
 def serve_command(
     config_file: Path | None,
@@ -48,6 +49,7 @@ def serve_command(
     data_dir: str | None,
     vllm: Path | None,
     vllm_python: Path | None,
+    vllm_pythonpath: Path | None,
     vllm_cpu: bool,
 ) -> None:
     """Run everything on this machine: gateway, controller, and an agent per instance.
@@ -65,7 +67,13 @@ def serve_command(
                 raise ConfigError("give --config or --vllm, not both")
             return load_config(config_file, overrides)
         if vllm is not None:
-            return vllm_config(vllm, vllm_python or Path(sys.executable), cpu=vllm_cpu, overrides=overrides)
+            return vllm_config(
+                vllm,
+                vllm_python or Path(sys.executable),
+                cpu=vllm_cpu,
+                pythonpath=vllm_pythonpath,
+                overrides=overrides,
+            )
         return emulated_config(overrides)
 
     run(configure, log_level, lambda c: Roles(True, True, tuple(i.id for i in c.instances)))

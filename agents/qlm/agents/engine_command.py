@@ -1,0 +1,129 @@
+"""Command lines of engines: a real vLLM, or an emulated one."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCommand:
+    """What to run: arguments, and environment variables to add."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings:
+    """How to run `vllm serve`; None leaves a choice to vLLM.
+
+    Attributes:
+        model: Folder, or name on the hub.
+        served_model_name: The name clients use.
+        port: Where it listens.
+        host: Loopback only: the endpoints that sleep and wake it ask for no key.
+        seqs_max: Requests in the batch at most.
+        context_tokens: Prompt plus output at most.
+        block_tokens: Tokens per KV block; on a CPU a multiple of 32.
+        kv_cache_bytes: Size of the KV cache. Needed when several engines share a GPU, where what vLLM
+            would measure itself depends on the others.
+        dtype: Data type of weights and activations.
+        cpu: Run on the CPU, as tests do: without graphs, one thread, and a sleep mode that frees nothing.
+        program: The `vllm` to run.
+        extra: Further arguments.
+    """
+
+    model: str
+    served_model_name: str
+    port: int
+    host: str = "127.0.0.1"
+    seqs_max: int = 256
+    context_tokens: int | None = None
+    block_tokens: int | None = None
+    kv_cache_bytes: int | None = None
+    dtype: str | None = None
+    cpu: bool = False
+    program: str = "vllm"
+    extra: tuple[str, ...] = ()
+
+
+def vllm_command(settings: VllmSettings) -> EngineCommand:
+    """Write the command line of a vLLM (0.32) that agents can drive.
+
+    Raises:
+        InvalidValueError: The host is not the loopback interface.
+    """
+    if settings.host not in _LOOPBACK:
+        raise InvalidValueError("engine.host", settings.host, f"one of {', '.join(_LOOPBACK)}")
+    options = {
+        "--served-model-name": settings.served_model_name,
+        "--host": settings.host,
+        "--port": settings.port,
+        "--max-num-seqs": settings.seqs_max,
+        "--max-model-len": settings.context_tokens,
+        "--block-size": settings.block_tokens,
+        "--kv-cache-memory-bytes": settings.kv_cache_bytes,
+        "--dtype": settings.dtype,
+    }
+    switch = "--enforce-eager" if settings.cpu else "--enable-sleep-mode"
+    argv = [
+        settings.program,
+        "serve",
+        settings.model,
+        "--enable-scale-out",
+        "--enable-prompt-tokens-details",
+        switch,
+    ]
+    env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONFAULTHANDLER": "1"}
+    if settings.cpu:
+        env |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    if Path(settings.model).is_dir():
+        env["HF_HUB_OFFLINE"] = "1"
+    return EngineCommand((*argv, *_words(options), *settings.extra), env)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulateSettings:
+    """How to run an emulated engine; None leaves a choice to `qlm emulate`, which explains each."""
+
+    port: int
+    model: str | None = None
+    accelerator: str | None = None
+    profile: Path | None = None
+    served_model_name: str | None = None
+    time_scale: float | None = None
+    seqs_max: int | None = None
+    kv_tokens: int | None = None
+    context_tokens: int | None = None
+    mean_output_tokens: float | None = None
+    fixed_ms: float | None = None
+    cold_start: bool = False
+
+
+def emulate_command(settings: EmulateSettings) -> EngineCommand:
+    """Write the command line of an emulated engine, run by this Python."""
+    options = {
+        "--port": settings.port,
+        "--model": settings.model,
+        "--accelerator": settings.accelerator,
+        "--profile": settings.profile,
+        "--served-model-name": settings.served_model_name,
+        "--time-scale": settings.time_scale,
+        "--max-num-seqs": settings.seqs_max,
+        "--kv-tokens": settings.kv_tokens,
+        "--max-model-len": settings.context_tokens,
+        "--mean-output-tokens": settings.mean_output_tokens,
+        "--fixed-ms": settings.fixed_ms,
+    }
+    start = "--cold-start" if settings.cold_start else "--no-cold-start"
+    return EngineCommand((sys.executable, "-m", "qlm.simulator.emulate", start, *_words(options)))
+
+
+def _words(options: Mapping[str, object]) -> list[str]:
+    return [word for flag, value in options.items() if value is not None for word in (flag, str(value))]

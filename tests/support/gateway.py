@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import time
 import uuid
@@ -175,11 +176,11 @@ async def serving(server: uvicorn.Server) -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def running_cluster(folder: Path) -> AsyncIterator[Cluster]:
+async def running_cluster(folder: Path, store: MemoryStore | None = None) -> AsyncIterator[Cluster]:
     """Run a store, a broker in a file, and an agent; gateways started on it end with it."""
     file = await SqliteFile.open(folder / "queue.sqlite")
     queues = await SqliteQueues.open(file)
-    store = MemoryStore(SystemClock())
+    store = store or MemoryStore(SystemClock())
     broker = queues.broker()
     agent = ScriptedAgent(broker, store)
     async with contextlib.AsyncExitStack() as stack:
@@ -198,11 +199,14 @@ async def _end(task: "asyncio.Task[None]") -> None:
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
-    """Wait until a condition holds.
+    """Wait until a condition, which may have to be awaited, holds.
 
     Raises:
         TimeoutError: It did not in time.
     """
     async with asyncio.timeout(timeout_s):
-        while not condition():
+        while True:
+            answer = condition()
+            if await answer if inspect.isawaitable(answer) else answer:
+                return
             await asyncio.sleep(0.005)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
+from rich.console import JustifyMethod
 from rich.table import Table
 
 
@@ -12,9 +13,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
     """Lay out rows under column titles; a title ending in `>` is aligned to the right."""
     made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
-        made.add_column(
-            column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold"
-        )
+        justify: JustifyMethod = "right" if column.endswith(">") else "left"
+        long = column in ("why", "note", "engines") or " " in column
+        made.add_column(column.rstrip(">"), justify=justify, overflow="fold", no_wrap=not long)
     for row in rows:
         made.add_row(*("-" if value is None else str(value) for value in row))
     return made

@@ -13,6 +13,7 @@ from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.doctor import examine
 
 WATCH_S = 1.0
+PIPE_COLUMNS = 200
 
 
 @click.command("queues")
@@ -27,7 +28,7 @@ def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
     if as_json:
         print_json(client.get("/admin/v1/queues"))
     elif not watch:
-        Console().print(drawn())
+        console().print(drawn())
     else:
         _watch(drawn)
 
@@ -82,21 +83,27 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     if as_json:
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail, "remedy": f.remedy} for f in findings])
     else:
-        console = Console()
+        out = console()
         for finding in findings:
             mark = "[green]ok[/]  " if finding.ok else "[red]bad[/] "
-            console.print(f"{mark} {finding.check}: {finding.detail}", highlight=False)
+            out.print(f"{mark} {finding.check}: {finding.detail}", highlight=False)
             if finding.remedy:
-                console.print(f"      {finding.remedy}", highlight=False)
+                out.print(f"      {finding.remedy}", highlight=False)
     if not all(finding.ok for finding in findings):
         raise SystemExit(1)
+
+
+def console() -> Console:
+    """Make a console; what is not a terminal is wide enough that no name is broken."""
+    made = Console()
+    return made if made.is_terminal else Console(width=PIPE_COLUMNS)
 
 
 def _show(data: Any, as_json: bool, draw: Any) -> None:
     if as_json:
         print_json(data)
     else:
-        Console().print(draw(data))
+        console().print(draw(data))
 
 
 def _watch(drawn: Any) -> None:

@@ -19,13 +19,14 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 MARKER_VARIABLE: Final = "QLM_ENGINE_MARKER"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PROC: Final = Path("/proc")
 
 
@@ -91,26 +92,27 @@ def _wake_on_child() -> int:
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # The pipe says what to do, not the terminal or an operator's signal to the group.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
     return reader
 
 
 def _spawn(command: list[str], marker: str) -> int:
     guard = os.getpid()
     environment = {**os.environ, MARKER_VARIABLE: marker}
-    prctl: Callable[[int, int], None] = _prctl  # loaded before the fork
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)  # whatever the agent was started with
     engine = os.fork()
     if engine:
+        # From here on the pipe says what to do, not the terminal. Not before the fork: the engine would be
+        # deaf to an early order to end.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         return engine
     try:
         os.setsid()
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != guard:
             os._exit(1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvpe(command[0], command, environment)
     except OSError as error:

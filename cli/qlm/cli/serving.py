@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from secrets import token_hex
+from typing import Final
 
 import uvicorn
 
@@ -28,7 +29,7 @@ from qlm.cli.wiring import (
     new_request_id,
 )
 from qlm.controller.loop import ControllerLoop
-from qlm.controller.protocol import ControllerSettings
+from qlm.controller.protocol import ControllerSettings, Fleet
 from qlm.controller.reindex import reindex
 from qlm.domain.errors import QlmError
 from qlm.domain.fleet import EngineState
@@ -40,7 +41,11 @@ from qlm.rct_estimator.profile import Profile
 
 log = logging.getLogger("qlm.cli")
 
-RESTART_PAUSE_S = 1.0
+RESTART_PAUSE_S: Final = 1.0
+SHUTDOWN_S: Final = 2
+"""How long open answers may go on once the process is told to stop; streams resume on the next one."""
+
+BACKLOG: Final = 2048
 
 
 class PortInUseError(QlmError):
@@ -70,6 +75,7 @@ async def serve(config: Config, roles: Roles) -> None:
     """
     clock = SystemClock()
     profiles = load_profiles(config.profiles)
+    known = fleet(config, profiles)
     async with AsyncExitStack() as stack:
         listener = _listen(config.http.host, config.http.port) if roles.gateway else None
         if listener is not None:
@@ -81,7 +87,7 @@ async def serve(config: Config, roles: Roles) -> None:
             await _sweep(config)
         tasks = await stack.enter_async_context(_task_group())
         if roles.controller:
-            tasks.append(asyncio.create_task(_control(config, parts, profiles, clock)))
+            tasks.append(asyncio.create_task(_control(parts, known, clock)))
         for instance in config.instances:
             if instance.id in roles.instances:
                 tasks.append(asyncio.create_task(_serve_instance(config, instance, parts, profiles, clock)))
@@ -105,12 +111,12 @@ async def _reindex(parts: Parts) -> None:
         log.info("%d accepted requests were waiting in the queue: they go on", found)
 
 
-async def _control(config: Config, parts: Parts, profiles: tuple[Profile, ...], clock: SystemClock) -> None:
+async def _control(parts: Parts, known: Fleet, clock: SystemClock) -> None:
     loop = ControllerLoop(
         store=parts.store,
         broker=await parts.open_broker(),
         clock=clock,
-        fleet=fleet(config, profiles),
+        fleet=known,
         settings=ControllerSettings(),
         planner=plan_edf,
         new_group_id=group_ids(),
@@ -150,12 +156,27 @@ async def _open_door(config: Config, parts: Parts, clock: SystemClock, listener:
         gateway_id=new_gateway_id(),
         new_id=new_request_id,
     )
-    server = _Server(uvicorn.Config(app, lifespan="on", log_level="warning", access_log=False, loop="none"))
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_graceful_shutdown=SHUTDOWN_S,
+        )
+    )
     announcer = asyncio.create_task(_announce(config, parts))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
-        await server.serve(sockets=[listener])
+        await asyncio.shield(serving)
     finally:
         announcer.cancel()
+        server.should_exit = True
+        await serving
 
 
 async def _announce(config: Config, parts: Parts) -> None:

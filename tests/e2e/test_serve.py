@@ -5,6 +5,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -119,10 +120,10 @@ def test_work_nobody_waits_for_is_accepted_and_fetched_later(served: QlmProcess)
     assert finished["response"]["usage"]["completion_tokens"] == 20
 
 
-def wait_ended(url: str) -> dict[str, object]:
+def wait_ended(url: str) -> dict[str, Any]:
     """Poll a request until it has ended; the test's timeout bounds it."""
     while True:
-        seen: dict[str, object] = httpx.get(url).raise_for_status().json()
+        seen: dict[str, Any] = httpx.get(url).raise_for_status().json()
         if seen["status"] == "ended":
             return seen
 

@@ -1,0 +1,146 @@
+"""Gateway, controller and agents as processes of their own over a real RabbitMQ and a real Redis."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from support.cluster import Cluster, cluster
+from support.qlm_process import emulated
+from support.rabbitmq import RabbitMQ
+from support.redis import RedisServer
+
+TOKENS = 150
+
+
+@pytest.fixture(scope="module")
+def running(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[Cluster]:
+    with cluster(
+        rabbitmq, redis_server, emulated("mistral-7b", instances=2, time_scale=1.0), gateways=2
+    ) as made:
+        yield made
+
+
+async def stream(url: str, n: int, seen: list[tuple[int, str]], *, since: int | None = None) -> str | None:
+    """Read a completion stream into (offset, text) pairs; return how it finished, None if it broke off."""
+    body = {
+        "model": "mistral-7b",
+        "prompt": f"story {n}",
+        "max_tokens": TOKENS,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    async with (
+        httpx.AsyncClient(base_url=url, timeout=100) as client,
+        client.stream("POST", "/v1/completions", json=body) as answer,
+    ):
+        assert answer.status_code == 200
+        return await collect(answer.aiter_lines(), seen)
+
+
+async def collect(lines: AsyncIterator[str], seen: list[tuple[int, str]]) -> str | None:
+    offset, finish = 0, None
+    async for line in lines:
+        if line.startswith("id: "):
+            offset = int(line.removeprefix("id: "))
+        elif line.startswith("data: ") and line != "data: [DONE]":
+            data = json.loads(line.removeprefix("data: "))
+            assert "error" not in data, data
+            choice = data["choices"][0]
+            seen.append((offset, choice.get("text") or ""))
+            finish = choice["finish_reason"] or finish
+    return finish
+
+
+async def started(seen: list[tuple[int, str]], events: int) -> None:
+    while True:
+        if len(seen) >= events:
+            return
+        await asyncio.sleep(0.01)
+
+
+async def reference(url: str, n: int) -> str:
+    body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": TOKENS, "ignore_eos": True}
+    async with httpx.AsyncClient(base_url=url, timeout=100) as client:
+        answer = await client.post("/v1/completions", json=body)
+        text: str = answer.raise_for_status().json()["choices"][0]["text"]
+        return text
+
+
+async def submit_detached(url: str, n: int) -> str:
+    body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": TOKENS, "ignore_eos": True}
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        answer = await client.post("/v1/completions", json=body, headers={"Prefer": "respond-async"})
+        assert answer.status_code == 202
+        return str(answer.json()["id"])
+
+
+async def wait_ended(url: str, id: str) -> dict[str, Any]:
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        while True:
+            seen: dict[str, Any] = (await client.get(f"/v1/requests/{id}")).raise_for_status().json()
+            if seen["status"] == "ended":
+                return seen
+            await asyncio.sleep(0.1)
+
+
+async def busy_instance(url: str) -> str:
+    """Wait until some instance runs at least eight requests; return it."""
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        while True:
+            listed = (await client.get("/admin/v1/instances")).json()["instances"]
+            for each in listed:
+                if each["running"] >= 8:
+                    return str(each["id"])
+            await asyncio.sleep(0.02)
+
+
+async def test_kill_9_of_an_agent_under_load_loses_repeats_and_misses_nothing(running: Cluster) -> None:
+    expected = [await reference(running.url, n) for n in range(4)]
+    seen: list[list[tuple[int, str]]] = [[] for _ in range(24)]
+    streams = [asyncio.create_task(stream(running.url, n % 4, seen[n])) for n in range(24)]
+    detached = [await submit_detached(running.url, n % 4) for n in range(24)]
+    victim = await busy_instance(running.url)
+    running.agents[victim].kill()
+    finishes = await asyncio.gather(*streams)
+    records = [await wait_ended(running.url, id) for id in detached]
+    running.agents[victim].start()
+    assert finishes == ["length"] * 24
+    for n, parts in enumerate(seen):
+        offsets = [offset for offset, _ in parts]
+        assert offsets == sorted(offsets)
+        assert "".join(text for _, text in parts) == expected[n % 4]
+    for n, record in enumerate(records):
+        assert record["outcome"] == "length"
+        assert record["response"]["choices"][0]["text"] == expected[n % 4]
+    moved = 0
+    async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
+        listed = (await client.get("/admin/v1/requests", params={"limit": 200})).json()["requests"]
+        for each in listed:
+            what = [event["what"] for event in each["events"]]
+            assert what.count("ended") == 1
+            moved += what.count("leased") > 1
+    assert moved >= 8, "the lost agent's requests were run elsewhere"
+
+
+async def test_a_stream_cut_by_a_gateways_death_resumes_on_another_gateway(running: Cluster) -> None:
+    expected = await reference(running.url, 7)
+    first, second = running.gateways
+    seen: list[tuple[int, str]] = []
+    reading = asyncio.create_task(stream(first.url, 7, seen))
+    await started(seen, 10)
+    async with httpx.AsyncClient(base_url=second.url, timeout=100) as client:
+        listed = (await client.get("/admin/v1/requests", params={"limit": 1})).json()["requests"]
+        first.kill()
+        with pytest.raises(httpx.TransportError):
+            await reading
+        headers = {"Last-Event-ID": str(seen[-1][0])}
+        async with client.stream("GET", f"/v1/requests/{listed[0]['id']}/events", headers=headers) as answer:
+            assert answer.status_code == 200
+            assert await collect(answer.aiter_lines(), seen) == "length"
+    first.start()
+    first.wait_ready(instances=1)
+    assert "".join(text for _, text in seen) == expected

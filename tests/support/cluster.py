@@ -1,0 +1,78 @@
+"""A whole cluster on loopback: gateways, controller and agents as processes, real servers between them."""
+
+import contextlib
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.ports import free_port
+from support.qlm_process import QlmProcess
+from support.rabbitmq import RabbitMQ
+from support.redis import RedisServer
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The processes of one QLM cluster.
+
+    Attributes:
+        gateways: Each on a port of its own.
+        controller: The one controller.
+        agents: By instance.
+    """
+
+    gateways: list[QlmProcess]
+    controller: QlmProcess
+    agents: dict[str, QlmProcess] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Address of the first gateway."""
+        return self.gateways[0].url
+
+    @property
+    def processes(self) -> list[QlmProcess]:
+        """All of them."""
+        return [*self.gateways, self.controller, *self.agents.values()]
+
+
+@contextlib.contextmanager
+def cluster(
+    rabbitmq: RabbitMQ, redis: RedisServer, config: Mapping[str, Any], *, gateways: int = 1
+) -> Iterator[Cluster]:
+    """Run a cluster with a vhost-wide broker and a Redis key prefix of its own.
+
+    Queues keep their names, so tests that share a broker take models with names of their own.
+    """
+    with tempfile.TemporaryDirectory(prefix="qlm-cluster-") as temporary:
+        folder = Path(temporary)
+        shared = {
+            **config,
+            "broker": rabbitmq.url,
+            "store": redis.url,
+            "store_prefix": f"test-{secrets.token_hex(4)}:",
+        }
+        made = Cluster(
+            [_part(f"gateway-{n}", shared, folder, "gateway") for n in range(gateways)],
+            _part("controller", shared, folder, "controller"),
+        )
+        for instance in config["instances"]:
+            name = instance["id"]
+            made.agents[name] = _part(f"agent-{name}", shared, folder, "agent", name)
+        try:
+            for process in made.processes:
+                process.start()
+            for gateway in made.gateways:
+                gateway.wait_ready(instances=len(made.agents), timeout_s=120)
+            yield made
+        finally:
+            for process in made.processes:
+                process.close()
+
+
+def _part(name: str, config: Mapping[str, Any], folder: Path, *arguments: str) -> QlmProcess:
+    whole = {**config, "data_dir": str(folder / name), "http": {"port": free_port()}}
+    return QlmProcess(name, *arguments, config=whole, folder=folder)

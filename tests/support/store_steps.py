@@ -1,0 +1,205 @@
+"""Random histories of a store: few requests, groups and holders, so that steps meet."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from qlm.domain.ids import GroupId, InstanceId, RequestId
+from qlm.domain.lease import Epoch
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import LogEntry
+from qlm.domain.ports import CloseGroup, CreateGroup, RequestFilter, ResizeGroup, SetQueue, Store
+from qlm.domain.request import RequestCard, RequestState
+from qlm.store.contract_values import (
+    A_AGAIN,
+    ARRIVAL_NS,
+    BATCH,
+    CHAT,
+    GATEWAY,
+    OTHER_GATEWAY,
+    A,
+    B,
+    card,
+    status,
+)
+from qlm.store.limits import StoreLimits
+
+START_NS = ARRIVAL_NS
+LIMITS = StoreLimits(results_max=3, events_max=6)
+HEARTBEAT_TTL_S = 1e7
+"""Instances die by leaving only: the stores under comparison need not tell the same time."""
+
+# Ids do not sort as arrivals do, and two requests arrive at the same nanosecond.
+CARDS: tuple[RequestCard, ...] = tuple(
+    replace(
+        card(n, cls=CHAT if n % 3 else BATCH, drop=n % 3 == 1),
+        arrival_ns=ARRIVAL_NS + (0, 5, 3, 3, 1, 7, 2)[n],
+    )
+    for n in range(7)
+)
+HOLDERS = (A, A_AGAIN, B)
+GROUPS = tuple(GroupId(f"g{n}") for n in range(4))
+INSTANCES = (A.instance, B.instance)
+LAST_DUE_NS = max(card.drop_at_ns or 0 for card in CARDS)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call: `run` awaits it on a store whose incarnation is given; `pass_s` goes by before."""
+
+    name: str
+    run: Callable[[Store, int], Awaitable[Any]]
+    pass_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"{self.name} (after {self.pass_s:g} s)"
+
+
+cards = st.sampled_from(CARDS)
+ids = st.sampled_from([card.id for card in CARDS])
+holders = st.sampled_from(HOLDERS)
+groups = st.sampled_from(GROUPS)
+watchers = st.sampled_from((None, GATEWAY, OTHER_GATEWAY))
+token_ids = st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple)
+ends = st.sampled_from((None, None, None, Outcome.STOP, Outcome.LENGTH, Outcome.FAILED))
+epoch_parts = st.tuples(st.sampled_from((0, 0, 0, 0, -1)), st.sampled_from((1, 1, 1, 2, 2, 3, 0)))
+changes = st.one_of(
+    st.builds(CreateGroup, id=groups, cls=st.sampled_from((CHAT, BATCH)), count=st.integers(0, 3)),
+    st.builds(ResizeGroup, id=groups, count=st.integers(0, 4), sealed=st.booleans()),
+    st.builds(CloseGroup, id=groups),
+    st.builds(
+        SetQueue,
+        instance=st.sampled_from(INSTANCES),
+        groups=st.lists(groups, max_size=4).map(tuple),
+    ),
+)
+filters = st.builds(
+    RequestFilter,
+    state=st.sampled_from((None, *RequestState)),
+    model=st.sampled_from((None, CHAT.model, BATCH.model)),
+    limit=st.integers(1, 4),
+)
+
+
+def _entry(incarnation: int, parts: Any) -> LogEntry:
+    id, (older, n), offset, ids_, outcome = parts
+    return LogEntry(
+        id=id,
+        epoch=Epoch(incarnation + older, n),
+        offset=offset,
+        token_ids=ids_,
+        outcome=outcome,
+        detail="broke" if outcome is Outcome.FAILED else "",
+    )
+
+
+entries = st.tuples(ids, epoch_parts, st.sampled_from((0, 0, 1, 2, 3)), token_ids, ends)
+
+
+def _enqueue(card: RequestCard, watcher: Any) -> Step:
+    return Step(f"enqueue {card.id} for {watcher}", lambda store, _: store.enqueue(card, watcher))
+
+
+def _lease(card: RequestCard, holder: Any, group: Any) -> Step:
+    return Step(f"lease {card.id} to {holder} of {group}", lambda store, _: store.lease(card, holder, group))
+
+
+def _reregister(card: RequestCard, holder: Any, output: Any) -> Step:
+    name = f"reregister {card.id} of {holder} with {output}"
+    return Step(name, lambda store, _: store.reregister(card, holder, output))
+
+
+def _append(parts: Any) -> Step:
+    return Step(f"append {parts}", lambda store, inc: store.append([_entry(inc, one) for one in parts]))
+
+
+def _hold(what: str, id: RequestId, parts: tuple[int, int]) -> Step:
+    def run(store: Store, incarnation: int) -> Awaitable[bool]:
+        epoch = Epoch(incarnation + parts[0], parts[1])
+        if what == "resume":
+            return store.resume(id, epoch)
+        return (store.park if what == "park" else store.release)(id, epoch, "because")
+
+    return Step(f"{what} {id} under {parts}", run)
+
+
+def _heartbeat(holder: Any, running: int) -> Step:
+    beat = status(holder, running=running, active=CHAT.model if running > 1 else None)
+    return Step(f"heartbeat {holder} {running}", lambda store, _: store.heartbeat(beat, HEARTBEAT_TTL_S))
+
+
+def _with_pause(step: Step, pass_s: float) -> Step:
+    return replace(step, pass_s=pass_s)
+
+
+_steps = st.one_of(
+    st.builds(_enqueue, cards, watchers),
+    st.builds(_enqueue, cards, watchers),
+    st.builds(_lease, cards, holders, st.sampled_from((None, *GROUPS))),
+    st.builds(_lease, cards, holders, st.sampled_from((None, *GROUPS))),
+    st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
+    st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
+    st.builds(_hold, st.sampled_from(("park", "resume", "release")), ids, epoch_parts),
+    st.builds(_reregister, cards, holders, token_ids),
+    st.builds(_heartbeat, holders, st.integers(0, 2)),
+    st.builds(lambda h: Step(f"leave {h}", lambda store, _: store.leave(h)), holders),
+    st.just(Step("reap", lambda store, _: store.reap())),
+    st.builds(
+        lambda id, o: Step(f"cancel {id} {o}", lambda store, _: store.cancel(id, o)),
+        ids,
+        st.sampled_from((Outcome.CANCELLED, Outcome.STOP)),
+    ),
+    st.builds(
+        lambda due, n: Step(f"expire {due} {n}", lambda store, _: store.expire(due, n)),
+        st.sampled_from((START_NS, LAST_DUE_NS - 2, LAST_DUE_NS)),
+        st.integers(1, 3),
+    ),
+    st.builds(lambda c: Step(f"apply {c}", lambda store, _: store.apply(c)), st.lists(changes, max_size=4)),
+    st.builds(lambda c: Step(f"apply {c}", lambda store, _: store.apply(c)), st.lists(changes, max_size=4)),
+    st.builds(
+        lambda id, w: Step(f"watch {id} {w}", lambda store, _: store.watch(id, w)),
+        ids,
+        st.sampled_from((GATEWAY, OTHER_GATEWAY)),
+    ),
+    st.builds(
+        lambda id, w: Step(f"unwatch {id} {w}", lambda store, _: store.unwatch(id, w)),
+        ids,
+        st.sampled_from((GATEWAY, OTHER_GATEWAY)),
+    ),
+    st.builds(
+        lambda id, o: Step(f"read {id} {o}", lambda store, _: store.read_output(id, o)),
+        ids,
+        st.integers(0, 4),
+    ),
+    st.builds(lambda w: Step(f"records {w}", lambda store, _: store.records(w)), filters),
+    st.builds(lambda i: Step(f"drain {i}", lambda store, _: store.ask_drain(i)), st.sampled_from(INSTANCES)),
+)
+
+# Half a day passes now and then: results are kept for a day.
+steps = st.builds(_with_pause, _steps, st.sampled_from((0.0, 0.001, 0.001, 0.001, 1.0, 43_200.0)))
+histories = st.lists(steps, min_size=1, max_size=40)
+
+
+async def snapshot(store: Store) -> dict[str, Any]:
+    """Read everything that a store tells."""
+    return {
+        "view": await store.view(),
+        "records": list(await store.records(RequestFilter(limit=1000))),
+        "outputs": [await store.read_output(card.id, 0) for card in CARDS],
+        "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],
+    }
+
+
+class SteppedClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.time_ns = START_NS
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def advance(self, seconds: float) -> None:
+        self.time_ns += round(seconds * 1e9)

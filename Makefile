@@ -36,7 +36,8 @@ unit: ## the fast tests only
 
 bench: ## the benchmarks (ARGS="...")
 	@scripts/setup.sh dev
-	@.venv/bin/python -m benchmarks $(ARGS)
+	@scripts/install_servers.sh
+	@PYTHONPATH=tests .venv/bin/python -m benchmarks $(ARGS)
 
 format: ## rewrite the code in the house format
 	@scripts/setup.sh dev

@@ -46,7 +46,7 @@ class EngineProcess:
         log_file: Path,
         state_folder: Path,
     ) -> None:
-        """Describe an engine; nothing runs yet.
+        """Describe an engine, inside the event loop that will watch it; nothing runs yet.
 
         Args:
             name: For messages and the state file.

@@ -34,6 +34,8 @@ from qlm.domain.sampling import Sampling
 
 _ABORT_PREFIX: Final = "generate-tokens-"
 _STALE_RETRIES_MAX: Final = 2
+_KEEPALIVE_S: Final = 4.0
+"""Idle connections are given up before vLLM closes them, after 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
 _OUTSIDE: Final = (aiohttp.ClientError, TimeoutError, OSError)
 _DEFAULTS: Final = Sampling(max_tokens=1)
 _OPTIONAL: Final = (
@@ -82,7 +84,7 @@ class VllmEngine:
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             headers=headers,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=answer_timeout_s),
             trace_configs=[_reuse_tracing()],

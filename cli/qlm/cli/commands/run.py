@@ -33,6 +33,7 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where the embedded queue is kept.")
+@click.option("--agents/--no-agents", default=True, help="Run the agents; without, requests only wait.")
 @click.option(
     "--vllm", type=click.Path(path_type=Path), help="Serve the model in this directory with a real vLLM."
 )
@@ -47,6 +48,7 @@ def serve_command(
     host: str | None,
     port: int | None,
     data_dir: str | None,
+    agents: bool,
     vllm: Path | None,
     vllm_python: Path | None,
     vllm_pythonpath: Path | None,
@@ -76,7 +78,7 @@ def serve_command(
             )
         return emulated_config(overrides)
 
-    run(configure, log_level, lambda c: Roles(True, True, tuple(i.id for i in c.instances)))
+    run(configure, log_level, lambda c: Roles(True, True, tuple(i.id for i in c.instances) if agents else ()))
 
 
 @click.command("gateway")

@@ -1,0 +1,128 @@
+"""What is measured: an engine of a fixed 50 ms, and QLM before it on the embedded queue or on servers."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from support.ports import free_port
+from support.process import ServerProcess
+from support.qlm_process import QlmProcess
+from support.rabbitmq import running_rabbitmq
+from support.redis import running_redis
+
+ENGINE_MS = 50
+SEQS_MAX = 1024
+
+
+@contextlib.contextmanager
+def fixed_engine() -> Iterator[str]:
+    """Run an engine that answers each request after 50 ms; yield its address."""
+    with tempfile.TemporaryDirectory(prefix="qlm-bench-") as folder:
+        port = free_port()
+        argv = [
+            sys.executable, "-m", "qlm.simulator.emulate", "--model", "mistral-7b", "--accelerator", "A100",
+            "--fixed-ms", str(ENGINE_MS), "--max-num-seqs", str(SEQS_MAX), "--port", str(port),
+        ]  # fmt: skip
+        engine = ServerProcess("engine", argv, env=_environment(), folder=Path(folder))
+        engine.start()
+        url = f"http://127.0.0.1:{port}"
+        try:
+            engine.wait_ready(lambda: _answers(f"{url}/health"), timeout_s=30)
+            yield url
+        finally:
+            engine.kill()
+
+
+@contextlib.contextmanager
+def qlm_before(engine_url: str, *, servers: bool) -> Iterator[str]:
+    """Run QLM before an engine: in one process on SQLite, or gateway, controller and agent on servers."""
+    instance = {
+        "id": "i0", "accelerator": "A100", "models": ["mistral-7b"], "url": engine_url, "seqs_max": SEQS_MAX
+    }  # fmt: skip
+    config: dict[str, Any] = {
+        "models": [{"id": "mistral-7b", "context_tokens": 4096}],
+        "instances": [instance],
+    }
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-bench-")))
+        if servers:
+            config |= _server_addresses(stack)
+            commands = [("gateway",), ("controller",), ("agent", "i0")]
+        else:
+            commands = [("serve",)]
+        gateway = _start(stack, folder, config, commands)
+        gateway.wait_ready(instances=1)
+        yield gateway.url
+
+
+@contextlib.contextmanager
+def gateway_alone(*, servers: bool) -> Iterator[str]:
+    """Run one gateway process that nobody pulls from; yield its address."""
+    instance = {"id": "i0", "accelerator": "A100", "models": ["mistral-7b"]}
+    config: dict[str, Any] = {
+        "models": [{"id": "mistral-7b", "context_tokens": 4096}],
+        "instances": [instance],
+        "limits": {"queue_depth_max": 10_000_000},
+    }
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-bench-")))
+        if servers:
+            config |= _server_addresses(stack)
+            gateway = _start(stack, folder, config, [("gateway",)])
+        else:
+            gateway = _start(stack, folder, config, [("serve", "--no-agents")])
+        gateway.wait_ready(instances=0)
+        yield gateway.url
+
+
+def machine() -> str:
+    """Say in a line what this ran on."""
+    model = "unknown processor"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    cores = subprocess.run(["nproc"], capture_output=True, text=True, check=True).stdout.strip()
+    return f"{cores} cores of {model}, {time.strftime('%Y-%m-%d')}"
+
+
+def _server_addresses(stack: contextlib.ExitStack) -> dict[str, str]:
+    rabbitmq = stack.enter_context(running_rabbitmq())
+    redis = stack.enter_context(running_redis())
+    return {"broker": rabbitmq.url, "store": redis.url}
+
+
+def _start(
+    stack: contextlib.ExitStack, folder: Path, config: dict[str, Any], commands: list[tuple[str, ...]]
+) -> QlmProcess:
+    started = []
+    for command in commands:
+        whole = config | {"data_dir": str(folder / command[0]), "http": {"port": free_port()}}
+        process = QlmProcess(command[0], *command, config=whole, folder=folder)
+        process.start()
+        stack.callback(process.close)
+        started.append(process)
+    return started[0]
+
+
+def _answers(url: str) -> bool:
+    with urllib.request.urlopen(url, timeout=2) as answer:
+        return bool(answer.status == 200)
+
+
+def _environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def save(path: Path, result: dict[str, Any]) -> None:
+    """Write a result as JSON, for comparison with later runs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", "utf-8")

@@ -1,0 +1,297 @@
+"""What every broker must do, as checks that run on any implementation of the port `Broker`.
+
+A check takes a `Storage` that is empty or shared with others (it uses queue names of its own), and raises
+AssertionError where a broker does otherwise. Run all of `CHECKS` on each implementation.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from qlm.domain.errors import DeliveryLostError
+from qlm.domain.ids import QueueName
+from qlm.domain.ports import Broker, Delivery
+
+PATIENCE_S: Final = 10.0
+"""How long a check waits for what the port promises without saying when."""
+
+
+class Storage(Protocol):
+    """One durable place for messages, and the processes that use it."""
+
+    def queue(self, label: str = "q") -> QueueName:
+        """Return the name of a queue that nobody has used."""
+        ...
+
+    async def open(self) -> Broker:
+        """Return a broker client as a further process (or another part of the same one) would have it."""
+        ...
+
+    async def crash(self, broker: Broker) -> None:
+        """Let the process that has this client die without a word; others may die with it."""
+        ...
+
+
+Check = Callable[[Storage], Awaitable[None]]
+
+
+async def messages_come_in_the_order_published(storage: Storage) -> None:
+    """First in, first out; what is acknowledged is gone."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 20)
+    for n in range(20):
+        (delivery,) = await broker.get(queue)
+        assert (delivery.body, delivery.queue, delivery.redelivered) == (b"%d" % n, queue, False), delivery
+        await broker.ack(delivery)
+    assert not await broker.get(queue)
+
+
+async def an_unknown_queue_is_empty(storage: Storage) -> None:
+    """Getting from a queue never used gives nothing, and its depth is 0."""
+    broker = await storage.open()
+    assert await broker.depth(storage.queue("never")) == 0
+    assert not await broker.get(storage.queue("never"), 5)
+    assert await broker.depth(storage.queue("never")) == 0
+
+
+async def get_takes_at_most_its_limit(storage: Storage) -> None:
+    """`limit` bounds what a call takes; fewer come if the queue holds fewer."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 5)
+    assert _bodies(await broker.get(queue, 3)) == [b"0", b"1", b"2"]
+    assert _bodies(await broker.get(queue, 3)) == [b"3", b"4"]
+
+
+async def depth_counts_only_what_is_ready(storage: Storage) -> None:
+    """What is handed out is not counted, what is returned is."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 3)
+    assert await broker.depth(queue) == 3
+    first, second = await broker.get(queue, 2)
+    assert await broker.depth(queue) == 1
+    await broker.ack(first)
+    await broker.requeue(second)
+    assert await broker.depth(queue) == 2
+
+
+async def queues_do_not_mix(storage: Storage) -> None:
+    """Each queue has its own messages and depth."""
+    broker, one, two = await storage.open(), storage.queue("one"), storage.queue("two")
+    for n in range(4):
+        await broker.publish(one, b"one %d" % n)
+        await broker.publish(two, b"two %d" % n)
+    assert _bodies(await broker.get(two, 9)) == [b"two 0", b"two 1", b"two 2", b"two 3"]
+    assert (await broker.depth(one), await broker.depth(two)) == (4, 0)
+
+
+async def a_requeued_message_comes_back_marked(storage: Storage) -> None:
+    """A returned message is handed out again, marked redelivered, by whoever asks."""
+    broker, other, queue = await storage.open(), await storage.open(), storage.queue()
+    await _publish(broker, queue, 1)
+    (delivery,) = await broker.get(queue)
+    assert not delivery.redelivered
+    await broker.requeue(delivery)
+    (again,) = await other.get(queue)
+    assert (again.body, again.redelivered) == (b"0", True)
+
+
+async def a_returned_message_finds_its_place(storage: Storage) -> None:
+    """On one node a returned message goes before those published after it."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 6)
+    taken = await broker.get(queue, 3)
+    await broker.requeue(taken[1])
+    assert _bodies(await broker.get(queue, 2)) == [b"1", b"3"]
+    await broker.close()
+    other = await storage.open()
+    await _until_depth(other, queue, 6)
+    assert _bodies(await other.get(queue, 9)) == [b"%d" % n for n in range(6)]
+
+
+async def a_delivery_can_be_settled_once(storage: Storage) -> None:
+    """Acknowledging or returning what is not held any more is refused and harms no other delivery."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 3)
+    acked, requeued, held = await broker.get(queue, 3)
+    await broker.ack(acked)
+    await broker.requeue(requeued)
+    (again,) = await broker.get(queue)
+    for lost in (acked, requeued):
+        await _refused(broker.ack, lost)
+        await _refused(broker.requeue, lost)
+    await broker.ack(again)
+    await broker.ack(held)
+    assert await broker.depth(queue) == 0
+
+
+async def a_delivery_belongs_to_its_receiver(storage: Storage) -> None:
+    """One client cannot settle what another holds."""
+    broker, other, queue = await storage.open(), await storage.open(), storage.queue()
+    await _publish(broker, queue, 1)
+    (delivery,) = await broker.get(queue)
+    await _refused(other.ack, delivery)
+    await broker.ack(delivery)
+
+
+async def bodies_are_kept_byte_by_byte(storage: Storage) -> None:
+    """Empty, binary, non-ASCII and long bodies come back as they were, whatever the queue is called."""
+    broker, queue = await storage.open(), storage.queue("~e4 long " + "x" * 100)
+    bodies = [b"", b"\x00\xff\n", "grüße, 你好 🙂".encode(), bytes(range(256)) * 4096, b"end"]
+    for body in bodies:
+        await broker.publish(queue, body)
+    assert _bodies(await broker.get(queue, len(bodies))) == bodies
+
+
+async def two_getters_share_without_overlap(storage: Storage) -> None:
+    """Concurrent gets of several clients hand out each message once."""
+    queue, clients = storage.queue(), [await storage.open(), await storage.open()]
+    await _publish(clients[0], queue, 60)
+
+    async def drain(broker: Broker) -> list[bytes]:
+        got: list[bytes] = []
+        while deliveries := await broker.get(queue, 3):
+            for delivery in deliveries:
+                got.append(delivery.body)
+                await broker.ack(delivery)
+        return got
+
+    shares = await asyncio.gather(*(drain(client) for client in clients * 3))
+    assert sorted(itertools.chain(*shares)) == sorted(b"%d" % n for n in range(60))
+
+
+async def concurrent_publishers_lose_nothing(storage: Storage) -> None:
+    """Many publishes at once are all stored, each publisher's in its own order."""
+    broker, queue = await storage.open(), storage.queue()
+
+    async def publisher(name: int) -> None:
+        for n in range(10):
+            await broker.publish(queue, b"%d %d" % (name, n))
+
+    await asyncio.gather(*(publisher(name) for name in range(50)))
+    bodies = _bodies(await broker.get(queue, 1000))
+    assert len(bodies) == len(set(bodies)) == 500
+    for name in range(50):
+        mine = [body for body in bodies if body.startswith(b"%d " % name)]
+        assert mine == [b"%d %d" % (name, n) for n in range(10)]
+
+
+async def a_cancelled_get_loses_nothing(storage: Storage) -> None:
+    """A get whose caller goes away hands its messages to the next caller."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 8)
+    for turns in range(8):
+        task = asyncio.ensure_future(broker.get(queue, 2))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        for delivery in (await asyncio.gather(task, return_exceptions=True))[0:1]:
+            if not isinstance(delivery, BaseException):  # it was done before the cancel
+                for each in delivery:
+                    await broker.requeue(each)
+    await _until_depth(broker, queue, 8)
+    assert _bodies(await broker.get(queue, 9)) == [b"%d" % n for n in range(8)]
+
+
+async def close_returns_what_is_handed_out(storage: Storage) -> None:
+    """After a close, others get what the client held, marked redelivered, and not what it acknowledged."""
+    broker, other, queue = await storage.open(), await storage.open(), storage.queue()
+    await _publish(broker, queue, 3)
+    first, _ = await broker.get(queue, 2)
+    await broker.ack(first)
+    await broker.close()
+    await broker.close()
+    await _until_depth(other, queue, 2)
+    assert [(d.body, d.redelivered) for d in await other.get(queue, 9)] == [(b"1", True), (b"2", False)]
+
+
+async def a_crash_loses_no_message(storage: Storage) -> None:
+    """What was published is there after the publisher died, in order; what it held is marked redelivered."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 10)
+    assert len(await broker.get(queue, 3)) == 3
+    await storage.crash(broker)
+    other = await storage.open()
+    await _until_depth(other, queue, 10)
+    deliveries = await other.get(queue, 99)
+    assert _bodies(deliveries) == [b"%d" % n for n in range(10)]
+    assert all(delivery.redelivered for delivery in deliveries[:3])
+
+
+async def a_crash_ends_the_right_to_acknowledge(storage: Storage) -> None:
+    """A delivery of a client that died cannot be settled by its successor."""
+    broker, queue = await storage.open(), storage.queue()
+    await _publish(broker, queue, 1)
+    (delivery,) = await broker.get(queue)
+    await storage.crash(broker)
+    other = await storage.open()
+    await _until_depth(other, queue, 1)
+    await _refused(other.ack, delivery)
+    (again,) = await other.get(queue)
+    await other.ack(again)
+
+
+async def queues_lists_every_name_ever_published_to(storage: Storage) -> None:
+    """Names are known to every client, once each, also of empty queues and after a crash."""
+    broker, other = await storage.open(), await storage.open()
+    names = {storage.queue(label) for label in ("one", "two", "three")}
+    for name in names:
+        await asyncio.gather(broker.publish(name, b"1"), other.publish(name, b"2"))
+        for delivery in await broker.get(name, 9):
+            await broker.ack(delivery)
+    listings = await asyncio.gather(*(client.queues() for client in (broker, other, broker, other)))
+    for listing in listings:
+        assert names <= set(listing)
+        assert len(listing) == len(set(listing))
+    await storage.crash(broker)
+    assert names <= set(await (await storage.open()).queues())
+
+
+CHECKS: Final[Sequence[Check]] = (
+    messages_come_in_the_order_published,
+    an_unknown_queue_is_empty,
+    get_takes_at_most_its_limit,
+    depth_counts_only_what_is_ready,
+    queues_do_not_mix,
+    a_requeued_message_comes_back_marked,
+    a_returned_message_finds_its_place,
+    a_delivery_can_be_settled_once,
+    a_delivery_belongs_to_its_receiver,
+    bodies_are_kept_byte_by_byte,
+    two_getters_share_without_overlap,
+    concurrent_publishers_lose_nothing,
+    a_cancelled_get_loses_nothing,
+    close_returns_what_is_handed_out,
+    a_crash_loses_no_message,
+    a_crash_ends_the_right_to_acknowledge,
+    queues_lists_every_name_ever_published_to,
+)
+"""All checks. `a_returned_message_finds_its_place` does not hold on replicated (quorum) queues."""
+
+
+async def _publish(broker: Broker, queue: QueueName, count: int) -> None:
+    for n in range(count):
+        await broker.publish(queue, b"%d" % n)
+
+
+def _bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
+    return [delivery.body for delivery in deliveries]
+
+
+async def _refused(settle: Callable[[Delivery], Awaitable[None]], delivery: Delivery) -> None:
+    try:
+        await settle(delivery)
+    except DeliveryLostError:
+        return
+    raise AssertionError(f"{delivery} was settled, though it is not held any more")
+
+
+async def _until_depth(broker: Broker, queue: QueueName, depth: int) -> None:
+    """Wait until what a client held has come back: the broker does not say when."""
+    found = await broker.depth(queue)
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + PATIENCE_S
+    while found != depth:
+        assert loop.time() < give_up_s, f"{queue} has {found} ready messages; expected {depth}"
+        await asyncio.sleep(0.01)
+        found = await broker.depth(queue)

@@ -1,0 +1,146 @@
+"""The one thread that writes to a SQLite file, with group commit."""
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+Apply = Callable[[sqlite3.Connection, Sequence[T]], None]
+"""Writes many operations of one sort, in order, inside the open transaction."""
+
+Settled = Callable[[Exception | None], None]
+"""Hears in the event loop how a write went: None after the commit, or the error that undid it."""
+
+BATCH_OPERATIONS_MAX: Final = 2_000
+"""Operations after which a batch takes no further one: bounds the time until its first caller hears back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One operation asked of the writer.
+
+    Attributes:
+        apply: How operations of its sort are written; equal functions of a batch are called once.
+        operation: What to write.
+        durable: It must survive a power cut; else only the death of this process.
+        settled: Who waits. An operation without it is lazy: the writer keeps it until a commit succeeds.
+    """
+
+    apply: Apply[Any]
+    operation: Any
+    durable: bool = False
+    settled: Settled | None = None
+
+
+class SqliteWriter:
+    """Commits writes in the order in which they were put, many in one transaction.
+
+    A transaction with a durable write in it is synced to disk. The write-ahead log is a sequence, so a
+    later sync makes all earlier commits durable too, and none can become durable before an earlier one.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+        """Start writing.
+
+        Args:
+            connection: In autocommit mode; used in the writer's thread from now on.
+            loop: The event loop that callers live in.
+        """
+        self._connection = connection
+        self._loop = loop
+        self._inbox: queue.SimpleQueue[list[Write] | None] = queue.SimpleQueue()
+        self._lazy: list[Write] = []
+        self._synced: bool | None = None
+        self._thread = threading.Thread(target=self._run, name="qlm-sqlite-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, writes: list[Write]) -> None:
+        """Have these written, after all that were put before."""
+        self._inbox.put(writes)
+
+    def stop(self) -> None:
+        """Write what was put so far, then end the thread; blocks until that is done."""
+        self._inbox.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            batch, last = self._next_batch()
+            if batch:
+                self._write(batch)
+
+    def _next_batch(self) -> tuple[list[Write], bool]:
+        """Wait for writes, then take all that lie ready; the flag says that the thread must end."""
+        batch: list[Write] = []
+        writes = self._inbox.get()
+        while writes is not None:
+            batch.extend(writes)
+            if len(batch) >= BATCH_OPERATIONS_MAX:
+                return batch, False
+            try:
+                writes = self._inbox.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _write(self, batch: list[Write]) -> None:
+        error = self._commit(self._lazy + batch)
+        if error is None:
+            self._lazy = []
+        elif len(batch) > 1 and not isinstance(error, sqlite3.OperationalError):
+            # One operation cannot be written (a value too large, say): it must not take the others along.
+            for write in batch:
+                self._write([write])
+            return
+        elif isinstance(error, sqlite3.OperationalError):
+            self._lazy += [write for write in batch if write.settled is None]
+        self._tell(batch, error)
+
+    def _commit(self, batch: Sequence[Write]) -> Exception | None:
+        try:
+            self._sync(any(write.durable for write in batch))
+            self._connection.execute("BEGIN IMMEDIATE")
+            for apply, operations in _by_sort(batch):
+                apply(self._connection, operations)
+            self._connection.execute("COMMIT")
+        except Exception as error:  # a value that cannot be bound, too: the thread must go on
+            with contextlib.suppress(sqlite3.Error):
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            return error
+        return None
+
+    def _sync(self, durable: bool) -> None:
+        if durable is not self._synced:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._synced = durable
+
+    def _tell(self, batch: Iterable[Write], error: Exception | None) -> None:
+        callbacks = [write.settled for write in batch if write.settled is not None]
+        if callbacks:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(_call_all, callbacks, error)
+
+
+def _by_sort(batch: Sequence[Write]) -> Iterable[tuple[Apply[Any], list[Any]]]:
+    """Group operations by how they are written, keeping their order.
+
+    Order between sorts may change, which is harmless: operations of different sorts never meet on one
+    row within a batch (a message is acknowledged after the commit that stored it, hence in a later one).
+    """
+    sorts: dict[Apply[Any], list[Any]] = {}
+    for write in batch:
+        sorts.setdefault(write.apply, []).append(write.operation)
+    return sorts.items()
+
+
+def _call_all(callbacks: Sequence[Settled], error: Exception | None) -> None:
+    for callback in callbacks:
+        callback(error)

@@ -1,0 +1,86 @@
+"""Names and arguments of the broker's queues; class queues are named by `RequestClass.queue`."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.group import queue_part
+from qlm.domain.ids import InstanceId, QueueName
+
+QUEUE_NAME_BYTES_MAX: Final = 255
+"""Longest queue name that AMQP 0-9-1 can carry (a short string)."""
+
+DEAD: Final = QueueName("qlm.dead")
+"""Messages that nobody can serve, each with the reason (`codec.encode_dead_letter`)."""
+
+INGRESS: Final = QueueName("qlm.ingress")
+"""Requests accepted while the gateway had no token-cluster table."""
+
+REGISTRY: Final = QueueName("qlm.registry")
+"""Names of all queues ever published to, one message each; AMQP itself cannot list queues."""
+
+REGISTRY_LOCK: Final = QueueName("qlm.registry.lock")
+"""Exclusive queue that a reader of the registry holds: a second reader would see part of it only."""
+
+_HOLD_PREFIX: Final = "qlm.hold."
+_ESCAPED: Final = re.compile(r"(?:~[0-9a-f]{2})+")
+
+
+def hold_queue(instance: InstanceId) -> QueueName:
+    """Name the queue that keeps the messages of what an instance runs or has parked.
+
+    Raises:
+        InvalidValueError: The instance's name is empty or too long for a queue name.
+    """
+    name = _HOLD_PREFIX + queue_part(instance)
+    if not instance or len(name) > QUEUE_NAME_BYTES_MAX:
+        raise InvalidValueError(
+            "instance", instance, f"a name whose queue has at most {QUEUE_NAME_BYTES_MAX} bytes"
+        )
+    return QueueName(name)
+
+
+def hold_instance(queue: QueueName) -> InstanceId | None:
+    """Tell whose hold queue this is; None if it is not one."""
+    if not queue.startswith(_HOLD_PREFIX):
+        return None
+    escaped = queue.removeprefix(_HOLD_PREFIX)
+    return InstanceId(_ESCAPED.sub(lambda m: bytes.fromhex(m.group().replace("~", "")).decode(), escaped))
+
+
+class QueueType(StrEnum):
+    """Type of a RabbitMQ queue."""
+
+    CLASSIC = "classic"
+    """On one node; a returned message goes back to its place."""
+    QUORUM = "quorum"
+    """Replicated; a returned message may go to the back (RabbitMQ 3.10) or near the front (4.x)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueKind:
+    """How RabbitMQ queues are declared; all processes of a cluster must agree.
+
+    Attributes:
+        type: Type of all queues.
+        delivery_limit: Returns after which a quorum queue drops a message; RabbitMQ 4 defaults to 20,
+            so give -1 (unlimited) there (RabbitMQ 4.0 release notes). None leaves the server's default.
+    """
+
+    type: QueueType = QueueType.CLASSIC
+    delivery_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.delivery_limit is not None and self.type is not QueueType.QUORUM:
+            raise InvalidValueError(
+                "delivery_limit", self.delivery_limit, "none, for a classic queue has no limit"
+            )
+
+    def arguments(self) -> dict[str, str | int]:
+        """Write the arguments of queue.declare."""
+        arguments: dict[str, str | int] = {"x-queue-type": self.type.value}
+        if self.delivery_limit is not None:
+            arguments["x-delivery-limit"] = self.delivery_limit
+        return arguments

@@ -1,0 +1,159 @@
+"""/admin/v1: the cluster as operators see it. Read-only, but for drain."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.group import Group
+from qlm.domain.ids import InstanceId, RequestId
+from qlm.domain.ports import ClusterView, RequestFilter
+from qlm.domain.request import RequestRecord, RequestState
+from qlm.gateway.answers import json_answer
+from qlm.gateway.errors import ApiError, invalid
+from qlm.gateway.gateway import Gateway
+from qlm.gateway.http_requests import describe
+
+_LIST_DEFAULT: Final = 100
+_LIST_MAX: Final = 10_000
+
+
+async def list_queues(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/queues: class queues with their depths, and virtual queues in order."""
+    view = await gateway.store.view()
+    classes = [
+        {
+            "queue": each.cls.queue,
+            "model": each.cls.model,
+            "slo_class": each.cls.slo,
+            "cluster": each.cls.cluster,
+            "priority": each.cls.priority,
+            "target_s": None if each.cls.target_ms is None else each.cls.target_ms / 1000,
+            "queued": each.queued,
+            "groups": len(each.groups),
+            "ungrouped_arrival_s": _seconds(each.ungrouped_arrival_ns),
+            "mean_prompt_tokens": each.mean_prompt_tokens,
+            "mean_output_tokens": each.mean_output_tokens,
+            "finished": each.finished,
+        }
+        for each in view.classes
+    ]
+    virtual = [
+        {"instance": each.instance, "version": each.version, "groups": [_group(view, g) for g in each.groups]}
+        for each in view.queues
+    ]
+    load = gateway.load.load
+    content = {"classes": classes, "virtual_queues": virtual, "finished_per_s": load.finished_per_s}
+    return json_answer(content)
+
+
+async def list_groups(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/groups."""
+    view = await gateway.store.view()
+    return json_answer({"groups": [_group(view, group) for each in view.classes for group in each.groups]})
+
+
+async def list_requests(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/requests?state=&model=&limit=, newest first."""
+    query = request.query_params
+    where = RequestFilter(
+        state=_state(query.get("state")), model=query.get("model"), limit=_limit(query.get("limit"))
+    )
+    records = await gateway.store.records(where)
+    return json_answer({"requests": [_request(gateway, record) for record in records]})
+
+
+async def get_story(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/requests/{id}: a request with the events of its life."""
+    id = RequestId(request.path_params["id"])
+    if (record := await gateway.store.record(id)) is None:
+        raise ApiError(status=404, message=f"no request {id}", param="id", code="request_not_found")
+    return json_answer(_request(gateway, record))
+
+
+async def list_instances(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/instances: the live ones."""
+    view = await gateway.store.view()
+    return json_answer({"instances": [_instance(each) for each in view.instances]})
+
+
+async def drain_instance(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer POST /admin/v1/instances/{id}/drain."""
+    id = InstanceId(request.path_params["id"])
+    if not await gateway.store.ask_drain(id):
+        raise ApiError(status=404, message=f"no live instance {id}", param="id", code="instance_not_found")
+    return json_answer({"instance": id, "status": "draining"}, 202)
+
+
+def _request(gateway: Gateway, record: RequestRecord) -> dict[str, Any]:
+    card = record.card
+    return describe(gateway, record) | {
+        "tenant": card.tenant,
+        "queue": card.cls.queue,
+        "evictability": card.evictability,
+        "detached": card.detached,
+        "events": [
+            {"at_s": event.at_ns / 1e9, "what": event.what, "why": event.why, "instance": event.instance}
+            for event in record.events
+        ],
+    }
+
+
+def _group(view: ClusterView, group: Group) -> dict[str, Any]:
+    return {
+        "id": group.id,
+        "queue": group.cls.queue,
+        "model": group.cls.model,
+        "slo_class": group.cls.slo,
+        "seq": group.seq,
+        "count": group.count,
+        "pulled": group.pulled,
+        "remaining": group.remaining,
+        "sealed": group.sealed,
+        "deadline_s": _seconds(group.deadline_ns),
+        "instances": _instances_of(view, group),
+    }
+
+
+def _instances_of(view: ClusterView, group: Group) -> Sequence[InstanceId]:
+    return [queue.instance for queue in view.queues if any(each.id == group.id for each in queue.groups)]
+
+
+def _instance(status: InstanceStatus) -> dict[str, Any]:
+    return {
+        "id": status.id,
+        "session": status.holder.session,
+        "accelerator": status.accelerator,
+        "models": status.models,
+        "active_model": status.active_model,
+        "engines": dict(status.engines),
+        "capacity": status.capacity,
+        "running": status.running,
+        "parked": status.parked,
+        "kv_used_tokens": status.kv_used_tokens,
+        "draining": status.draining,
+        "error": status.error,
+    }
+
+
+def _state(text: str | None) -> RequestState | None:
+    if text is None:
+        return None
+    try:
+        return RequestState(text)
+    except ValueError as error:
+        raise invalid("state", f"state is {text!r}; expected one of {', '.join(RequestState)}") from error
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return _LIST_DEFAULT
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _LIST_MAX):
+        raise invalid("limit", f"limit is {text!r}; expected a number from 1 to {_LIST_MAX}")
+    return int(text)
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9

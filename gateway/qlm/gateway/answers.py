@@ -1,0 +1,118 @@
+"""Answers that wait for a session, as ASGI responses."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from qlm.gateway.errors import ApiError
+from qlm.gateway.session_events import SendFinal
+from qlm.gateway.sinks import StreamSink, WholeSink
+
+
+def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer in JSON."""
+    return Response(orjson.dumps(content), status, headers, media_type="application/json")
+
+
+def error_answer(error: ApiError) -> Response:
+    """An answer that is an error."""
+    return json_answer(error.body(), error.status, error.headers)
+
+
+class _Waiting(Response):
+    """An answer during which the client may leave."""
+
+    def __init__(self, gone: Callable[[], None], headers: Mapping[str, str]) -> None:
+        self._gone = gone
+        self._own_headers = dict(headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and watch the connection meanwhile."""
+        watch = asyncio.get_running_loop().create_task(self._watch(receive))
+        try:
+            await self._answer(scope, receive, send)
+        except BaseException:
+            self._leave()
+            raise
+        finally:
+            watch.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._leave()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+    def _leave(self) -> None:
+        self._gone()
+
+
+class StreamAnswer(_Waiting):
+    """Server-sent events from a session."""
+
+    def __init__(
+        self,
+        sink: StreamSink,
+        gone: Callable[[], None],
+        closed: Callable[[], None],
+        headers: Mapping[str, str],
+    ) -> None:
+        """Answer with what `sink` collects; `gone` is called if the client leaves, `closed` in any case."""
+        super().__init__(gone, headers)
+        self._sink = sink
+        self._closed = closed
+        lines = {
+            "content-type": "text/event-stream; charset=utf-8",
+            "cache-control": "no-cache",
+            "x-accel-buffering": "no",
+            **headers,
+        }
+        self.status_code = 200
+        self.raw_headers = [(name.encode(), value.encode()) for name, value in lines.items()]
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            while data := await self._sink.take():
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._closed()
+
+    def _leave(self) -> None:
+        self._sink.close()
+        super()._leave()
+
+
+class WholeAnswer(_Waiting):
+    """One JSON object once the session is over."""
+
+    def __init__(
+        self,
+        sink: WholeSink,
+        gone: Callable[[], None],
+        headers: Mapping[str, str],
+        render: Callable[[SendFinal], Response],
+    ) -> None:
+        """Answer with what `render` makes of the end; `gone` is called if the client leaves before."""
+        super().__init__(gone, headers)
+        self._sink = sink
+        self._render = render
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        final = await self._sink.wait()
+        if final is None:
+            return
+        response = self._render(final)
+        response.headers.update(self._own_headers)
+        await response(scope, receive, send)
+
+    def _leave(self) -> None:
+        self._sink.close()
+        super()._leave()

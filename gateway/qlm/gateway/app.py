@@ -1,0 +1,141 @@
+"""The ASGI application of a gateway: its routes, and how errors leave it."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from qlm.domain.errors import QlmError
+from qlm.domain.fleet import ModelSpec
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.ports import Broker, Clock, Store
+from qlm.gateway import admin, http, http_requests, http_service
+from qlm.gateway.answers import error_answer
+from qlm.gateway.errors import ApiError, from_qlm
+from qlm.gateway.gateway import Gateway, create_gateway
+from qlm.gateway.limits import GatewayLimits
+
+Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
+
+_ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
+    ("POST", "/v1/chat/completions", http.create_chat_completion),
+    ("POST", "/v1/completions", http.create_completion),
+    ("GET", "/v1/models", http_service.list_models),
+    ("GET", "/v1/models/{id:path}", http_service.get_model),
+    ("GET", "/v1/requests/{id}/events", http_requests.resume_stream),
+    ("GET", "/v1/requests/{id}", http_requests.get_request),
+    ("DELETE", "/v1/requests/{id}", http_requests.cancel_request),
+    ("GET", "/healthz", http_service.healthz),
+    ("GET", "/readyz", http_service.readyz),
+    ("GET", "/metrics", http_service.metrics),
+    ("GET", "/admin/v1/queues", admin.list_queues),
+    ("GET", "/admin/v1/groups", admin.list_groups),
+    ("GET", "/admin/v1/requests", admin.list_requests),
+    ("GET", "/admin/v1/requests/{id}", admin.get_story),
+    ("GET", "/admin/v1/instances", admin.list_instances),
+    ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
+)
+
+
+def create_app(
+    models: Sequence[ModelSpec],
+    broker: Broker,
+    store: Store,
+    clock: Clock,
+    limits: GatewayLimits,
+    gateway_id: GatewayId,
+    new_id: Callable[[], RequestId],
+) -> Starlette:
+    """Make a gateway's application; broker and store stay the caller's to close.
+
+    Args:
+        models: The models that clients may name.
+        broker: The global queue.
+        store: The shared state.
+        clock: The time.
+        limits: Limits and defaults.
+        gateway_id: Under which output is announced to this process; no other process may have it.
+        new_id: Makes request ids that no one has used, and nobody can guess.
+
+    Raises:
+        InvalidValueError: A model's tokenizer cannot be read.
+    """
+    gateway = create_gateway(models, broker, store, clock, limits, gateway_id, new_id)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with gateway.running():
+            yield
+
+    return Starlette(
+        routes=[
+            Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in _ROUTES
+        ],
+        middleware=[Middleware(RequestIds, new_id=new_id)],
+        exception_handlers={
+            ApiError: _api_error,
+            QlmError: _qlm_error,
+            HTTPException: _http_error,
+            Exception: partial(_unexpected, new_id),
+        },
+        lifespan=lifespan,
+    )
+
+
+class RequestIds:
+    """Gives every answer an x-request-id: that of its request, else one of its own."""
+
+    def __init__(self, app: ASGIApp, new_id: Callable[[], RequestId]) -> None:
+        self._app = app
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on, and add the header where it is missing."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"]
+                if not any(name == b"x-request-id" for name, _ in headers):
+                    message["headers"] = [*headers, (b"x-request-id", self._new_id().encode())]
+            await send(message)
+
+        await self._app(scope, receive, send_named)
+
+
+async def _api_error(request: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return error_answer(error)
+
+
+async def _qlm_error(request: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, QlmError)
+    return error_answer(from_qlm(error))
+
+
+async def _http_error(request: HttpRequest, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail}"
+    kind = "not_found" if error.status_code == 404 else "method_not_allowed"
+    return error_answer(
+        ApiError(status=error.status_code, message=message, code=kind, headers=dict(error.headers or {}))
+    )
+
+
+async def _unexpected(new_id: Callable[[], RequestId], request: HttpRequest, error: Exception) -> Response:
+    # Starlette answers for these outside of all middleware, so the id is added here.
+    message = f"the gateway failed ({type(error).__name__}); see its log"
+    headers = {"x-request-id": new_id()}
+    return error_answer(
+        ApiError(status=500, message=message, kind="server_error", code="internal_error", headers=headers)
+    )

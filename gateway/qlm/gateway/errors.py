@@ -1,0 +1,127 @@
+"""Errors as OpenAI's clients expect them, and what QLM's own errors become."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    EngineRefusedError,
+    InvalidValueError,
+    QlmError,
+    StoreUnavailableError,
+)
+from qlm.domain.outcome import Outcome
+
+_RETRY_UNAVAILABLE_S: Final = 1.0
+"""A broker or store that restarts is back within seconds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ApiError(Exception):
+    """An answer that is an error.
+
+    Attributes:
+        status: HTTP status.
+        message: What was wrong, the value, what was expected.
+        kind: OpenAI's `type`.
+        param: The offending field.
+        code: OpenAI's `code`: a word for programs.
+        headers: Further headers of the answer.
+    """
+
+    status: int
+    message: str
+    kind: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def body(self) -> dict[str, Any]:
+        """The answer's body."""
+        return {
+            "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code},
+        }
+
+
+def invalid(field_name: str | None, message: str, code: str = "invalid_value") -> ApiError:
+    """A 400 about one field."""
+    return ApiError(status=400, message=message, param=field_name, code=code)
+
+
+def shown(value: object) -> str:
+    """Write a value for a message: as JSON, cut to 200 characters."""
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}… ({len(text)} characters)"
+
+
+def retry_headers(retry_after_s: float) -> dict[str, str]:
+    """Headers that tell OpenAI's clients (and any other) when to come back."""
+    return {
+        "retry-after": str(max(1, math.ceil(retry_after_s))),
+        "retry-after-ms": str(max(1, round(retry_after_s * 1000))),
+        "x-should-retry": "true",
+    }
+
+
+def from_qlm(error: QlmError) -> ApiError:
+    """What an error of the domain or of a port is to a client."""
+    match error:
+        case InvalidValueError():
+            return invalid(error.field, str(error))
+        case EngineRefusedError():
+            return invalid(None, str(error), "refused_by_engine")
+        case BrokerUnavailableError():
+            return unavailable(f"the global queue is not available: {error}", "broker_unavailable")
+        case StoreUnavailableError():
+            return unavailable(f"the shared state is not available: {error}", "store_unavailable")
+    return ApiError(status=500, message=str(error), kind="server_error", code="internal_error")
+
+
+def unavailable(message: str, code: str) -> ApiError:
+    """A 503 that is worth a retry."""
+    headers = retry_headers(_RETRY_UNAVAILABLE_S) | {"x-llm-d-request-dropped-reason": code}
+    return ApiError(status=503, message=message, kind="server_error", code=code, headers=headers)
+
+
+_OUTCOMES: Final[Mapping[Outcome, tuple[int, str, str]]] = {
+    Outcome.EXPIRED: (504, "timeout_error", "the request's deadline passed before it was answered"),
+    Outcome.CANCELLED: (409, "conflict_error", "the request was cancelled"),
+    Outcome.ENGINE_LOST: (
+        503,
+        "server_error",
+        "the engine was lost and the request could not be resumed exactly",
+    ),
+    Outcome.OUTPUT_LOST: (
+        503,
+        "server_error",
+        "output that was already sent is no longer known; nothing was spliced",
+    ),
+    Outcome.FAILED: (500, "server_error", "the request failed"),
+}
+
+
+def from_outcome(outcome: Outcome, detail: str = "") -> ApiError:
+    """What the bad end of a request is to a client.
+
+    A request that was cancelled answers 409: the client that cancelled it has gone, so whoever reads
+    this is another one.
+    """
+    status, kind, sentence = _OUTCOMES[outcome]
+    if outcome is Outcome.FAILED and "refused" in detail.lower():
+        status, kind = 400, "invalid_request_error"
+    # Said explicitly either way: left to itself, OpenAI's client retries each 409 and 5xx.
+    headers = {"x-should-retry": "true" if outcome.retryable and outcome is not Outcome.EXPIRED else "false"}
+    if headers["x-should-retry"] == "true":
+        headers |= retry_headers(_RETRY_UNAVAILABLE_S)
+    message = f"{sentence}: {detail}" if detail else sentence
+    return ApiError(status=status, message=message, kind=kind, code=str(outcome), headers=headers)

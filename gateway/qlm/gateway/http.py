@@ -1,0 +1,184 @@
+"""POST /v1/completions and /v1/chat/completions."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from qlm.domain.request import RequestCard
+from qlm.gateway.accept import Prepared, open_seat, prepare, publish
+from qlm.gateway.answers import StreamAnswer, WholeAnswer, error_answer, json_answer
+from qlm.gateway.errors import ApiError, from_outcome, invalid, shown
+from qlm.gateway.gateway import Gateway
+from qlm.gateway.hub import Seat
+from qlm.gateway.objective import tier_of
+from qlm.gateway.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
+from qlm.gateway.session import Mode
+from qlm.gateway.session_events import ClientGone, SendFinal
+from qlm.gateway.shapes import StreamShape, answer_object
+from qlm.gateway.sinks import NoSink, StreamSink, WholeSink
+
+STREAM_HEADER: Final = "x-qlm-stream"
+CLIENT_CLOSED: Final = 499
+"""Status of an answer to a request that somebody else cancelled, as nginx and gRPC gateways use it."""
+
+
+async def create_completion(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer POST /v1/completions."""
+    plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
+    return await _create(gateway, request, parse_completion(plain), plain)
+
+
+async def create_chat_completion(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer POST /v1/chat/completions."""
+    plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
+    return await _create(gateway, request, parse_chat(plain), plain)
+
+
+async def read_body(request: HttpRequest, bytes_max: int) -> bytes:
+    """Read a body.
+
+    Raises:
+        ApiError: It is larger than allowed; the rest of it is not read.
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > bytes_max:
+            message = f"the body has more than {bytes_max} bytes; expected at most that"
+            raise ApiError(
+                status=413, message=message, code="body_too_large", headers={"connection": "close"}
+            )
+    return bytes(body)
+
+
+def lower_headers(request: HttpRequest) -> dict[str, str]:
+    """Headers by name in lower case; of several with one name, the first."""
+    headers: dict[str, str] = {}
+    for name, value in request.scope["headers"]:
+        headers.setdefault(name.decode("latin-1"), value.decode("latin-1").strip())
+    return headers
+
+
+async def _create(gateway: Gateway, request: HttpRequest, body: Body, plain: dict[str, Any]) -> Response:
+    headers = lower_headers(request)
+    detached = "respond-async" in headers.get("prefer", "").lower()
+    try:
+        prepared = await prepare(gateway, body, plain, headers, detached=detached)
+        if detached:
+            return await _respond_async(gateway, prepared)
+        if body.stream:
+            return await _stream(gateway, body, prepared, headers)
+        return await _whole(gateway, body, prepared)
+    except ApiError as error:
+        if error.status in (429, 503):
+            gateway.metrics.refused(error.status, error.code or "")
+        raise
+
+
+async def _respond_async(gateway: Gateway, prepared: Prepared) -> Response:
+    card = prepared.card
+    if prepared.request is not None:
+        seat = None
+        if card.answer.stop:
+            # Engines do not know stop strings: somebody has to watch for them.
+            seat = open_seat(gateway, card, NoSink(), Mode.BACKGROUND, grace_s=0, counted=True)
+        await publish(gateway, prepared.request, card, seat, "async")
+    location = f"/v1/requests/{card.id}"
+    content = {"id": card.id, "object": "qlm.request", "model": card.model, "status": prepared.state}
+    headers = {"location": location, "preference-applied": "respond-async", "x-request-id": card.id}
+    return json_answer(content, 202, headers)
+
+
+async def _stream(gateway: Gateway, body: Body, prepared: Prepared, headers: Mapping[str, str]) -> Response:
+    card = prepared.card
+    options = body.stream_options or StreamOptions()
+    shape = StreamShape(
+        card,
+        tier_of(card.slo, gateway.limits),
+        resumable=wants_resumable(gateway, headers),
+        include_usage=options.include_usage,
+        continuous_usage=options.continuous_usage_stats,
+    )
+    sink = StreamSink(shape, shown=0)
+    seat = open_seat(
+        gateway,
+        card,
+        sink,
+        Mode.STREAM,
+        grace_s=_grace_s(gateway, body, prepared),
+        counted=prepared.request is not None,
+    )
+    await _bring(gateway, prepared, seat, "stream")
+    return stream_answer(gateway, seat, sink)
+
+
+async def _whole(gateway: Gateway, body: Body, prepared: Prepared) -> Response:
+    card, sink = prepared.card, WholeSink()
+    seat = open_seat(
+        gateway,
+        card,
+        sink,
+        Mode.WHOLE,
+        grace_s=_grace_s(gateway, body, prepared),
+        counted=prepared.request is not None,
+    )
+    await _bring(gateway, prepared, seat, "whole")
+    gone = partial(_gone, gateway, seat)
+    return WholeAnswer(sink, gone, {"x-request-id": card.id}, partial(_render, gateway, card))
+
+
+async def _bring(gateway: Gateway, prepared: Prepared, seat: Seat, kind: str) -> None:
+    """Queue a new request; attach to one that a retry found."""
+    if prepared.request is None:
+        gateway.hub.look_up(seat)
+    else:
+        await publish(gateway, prepared.request, prepared.card, seat, kind)
+
+
+def stream_answer(gateway: Gateway, seat: Seat, sink: StreamSink) -> Response:
+    """The response that streams what a seat's session sends."""
+    open_streams = gateway.metrics.open_streams
+    open_streams.inc()
+
+    def gone() -> None:
+        _gone(gateway, seat)
+
+    return StreamAnswer(sink, gone, open_streams.dec, {"x-request-id": seat.card.id})
+
+
+def wants_resumable(gateway: Gateway, headers: Mapping[str, str]) -> bool:
+    """Whether a stream carries `id:` lines and comments, or data lines only, as vLLM's streams do.
+
+    Raises:
+        ApiError: The header is neither.
+    """
+    asked = headers.get(STREAM_HEADER)
+    if asked is None:
+        return gateway.limits.resumable_streams
+    if asked not in ("resumable", "plain"):
+        raise invalid(STREAM_HEADER, f"{STREAM_HEADER} is {shown(asked)}; expected resumable or plain")
+    return asked == "resumable"
+
+
+def _gone(gateway: Gateway, seat: Seat) -> None:
+    gateway.hub.handle(seat, ClientGone(gateway.clock.now_ns()))
+
+
+def _grace_s(gateway: Gateway, body: Body, prepared: Prepared) -> float:
+    """How long the client may be away. Who sends an Idempotency-Key means to come back."""
+    if body.resume_grace_s is not None:
+        return body.resume_grace_s
+    limits = gateway.limits
+    return limits.resume_grace_stream_s if body.stream or prepared.keyed else limits.resume_grace_plain_s
+
+
+def _render(gateway: Gateway, card: RequestCard, final: SendFinal) -> Response:
+    if final.outcome.ok:
+        return json_answer(answer_object(card, final, tier_of(card.slo, gateway.limits)))
+    error = from_outcome(final.outcome, final.detail)
+    if error.status == 409:
+        error.status = CLIENT_CLOSED
+    return error_answer(error)

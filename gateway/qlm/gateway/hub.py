@@ -1,0 +1,268 @@
+"""Brings output to the sessions that wait for it, and carries out what they ask of the store."""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final, assert_never
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports import Clock, Store
+from qlm.domain.request import RequestCard
+from qlm.gateway.metrics import GatewayMetrics
+from qlm.gateway.session import Session
+from qlm.gateway.session_events import (
+    Action,
+    AskCancel,
+    AskOutput,
+    AskStop,
+    Event,
+    Heard,
+    Read,
+    ReadFailed,
+    Resync,
+    SendEvent,
+    SendFinal,
+    SendKeepAlive,
+    Tick,
+)
+from qlm.gateway.sinks import Sink
+
+_log = logging.getLogger(__name__)
+
+READS_MAX: Final = 64
+"""Look-ups under way at once; after a lost connection every open request is looked up."""
+
+TICK_S: Final = 0.05
+"""How exactly pauses are kept."""
+
+RECONNECT_S: Final = 0.5
+"""Pause before listening again after the store was lost."""
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A session with the place its answer goes to.
+
+    Attributes:
+        session: The protocol.
+        sink: The place.
+        counted: Its end counts in the metrics; false for a second look at a request.
+        indexed: The store knows the request and that we watch it, as far as we know.
+        published: The request is ours to index, should the store not know it yet.
+        due_ns: When its next entry in the timer queue is due.
+    """
+
+    session: Session
+    sink: Sink
+    counted: bool
+    indexed: bool = False
+    published: bool = False
+    due_ns: int = field(default=2**63)
+
+    @property
+    def card(self) -> RequestCard:
+        """The request."""
+        return self.session.card
+
+
+class Hub:
+    """The sessions of one gateway."""
+
+    def __init__(self, store: Store, clock: Clock, gateway_id: GatewayId, metrics: GatewayMetrics) -> None:
+        """Make a hub without sessions; `run` brings it to life."""
+        self._store = store
+        self._clock = clock
+        self._id = gateway_id
+        self._metrics = metrics
+        self._seats: dict[RequestId, list[Seat]] = {}
+        self._timers: list[tuple[int, int, Seat]] = []
+        self._order = itertools.count()
+        self._reads = asyncio.Semaphore(READS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = False
+
+    @property
+    def running(self) -> bool:
+        """Whether output is brought to sessions."""
+        return self._running
+
+    @property
+    def gateway_id(self) -> GatewayId:
+        """The name under which output is announced to us."""
+        return self._id
+
+    def add(self, session: Session, sink: Sink, *, counted: bool) -> Seat:
+        """Begin to bring output to a session."""
+        seat = Seat(session, sink, counted)
+        self._seats.setdefault(session.card.id, []).append(seat)
+        self._metrics.sessions.inc()
+        self._schedule(seat)
+        return seat
+
+    def card_of(self, id: RequestId) -> RequestCard | None:
+        """A request that has a session here."""
+        return next((seat.card for seat in self._seats.get(id, ())), None)
+
+    def drop(self, seat: Seat) -> None:
+        """Forget a session."""
+        seats = self._seats.get(seat.card.id, [])
+        if seat in seats:
+            seats.remove(seat)
+            self._metrics.sessions.dec()
+        if not seats:
+            self._seats.pop(seat.card.id, None)
+
+    def handle(self, seat: Seat, event: Event) -> None:
+        """Give an event to a session and carry out what it asks."""
+        try:
+            for action in seat.session.handle(event):
+                self._perform(seat, action)
+        except Exception:
+            # One request that cannot be handled must not silence all others.
+            _log.exception("request %s cannot be answered", seat.card.id)
+            seat.session.over = True
+            seat.sink.final(SendFinal(0, "", None, Outcome.FAILED, "the gateway failed; see its log"))
+        if seat.session.over:
+            self.drop(seat)
+        else:
+            self._schedule(seat)
+
+    def look_up(self, seat: Seat) -> None:
+        """Read a request's output now, and watch it."""
+        now_ns = self._clock.now_ns()
+        self.handle(seat, Resync(now_ns))
+        self.handle(seat, Tick(now_ns))
+
+    def resync(self) -> None:
+        """Look up every open request: announcements may have been missed, or our interest in them lost."""
+        now_ns = self._clock.now_ns()
+        for seat in [seat for seats in self._seats.values() for seat in seats]:
+            seat.indexed = False
+            self.handle(seat, Resync(now_ns))
+
+    async def run(self) -> None:
+        """Listen and keep time until cancelled."""
+        self._running = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen())
+                group.create_task(self._keep_time())
+        finally:
+            self._running = False
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- time and announcements
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for slices in self._store.outputs(self._id):
+                    if not slices:
+                        self.resync()  # so the store says that announcements may have been missed
+                    now_ns = self._clock.now_ns()
+                    for slice in slices:
+                        for seat in tuple(self._seats.get(slice.id, ())):
+                            self.handle(seat, Heard(slice, now_ns))
+            except StoreUnavailableError as error:
+                _log.warning("output is not announced at the moment: %s", error)
+            await asyncio.sleep(RECONNECT_S)
+            self.resync()
+
+    async def _keep_time(self) -> None:
+        while True:
+            now_ns = self._clock.now_ns()
+            while self._timers and self._timers[0][0] <= now_ns:
+                due_ns, _, seat = heapq.heappop(self._timers)
+                if due_ns != seat.due_ns or seat.session.over:
+                    continue  # an entry that a later one replaced
+                seat.due_ns = 2**63
+                if seat.session.wake_ns <= now_ns:
+                    self.handle(seat, Tick(now_ns))
+                else:
+                    self._schedule(seat)
+            await asyncio.sleep(TICK_S)
+
+    def _schedule(self, seat: Seat) -> None:
+        """Put a session into the timer queue, unless an earlier entry will look at it anyway."""
+        wake_ns = seat.session.wake_ns
+        if wake_ns < seat.due_ns:
+            seat.due_ns = wake_ns
+            heapq.heappush(self._timers, (wake_ns, next(self._order), seat))
+
+    # --- actions
+
+    def _perform(self, seat: Seat, action: Action) -> None:
+        match action:
+            case SendEvent():
+                seat.sink.event(action)
+            case SendKeepAlive():
+                seat.sink.keep_alive()
+            case SendFinal():
+                if seat.counted:
+                    self._metrics.ended(seat.card, action, seat.session.first_output_ns, self._clock.now_ns())
+                seat.sink.final(action)
+            case AskOutput(offset=offset):
+                self._spawn(self._read(seat, offset))
+            case AskStop():
+                self._spawn(self._cancel(seat.card.id, Outcome.STOP))
+            case AskCancel(outcome=outcome):
+                if outcome is Outcome.CANCELLED and seat.counted:
+                    self._metrics.cancelled(seat.card)
+                self._spawn(self._let_go(seat, outcome))
+            case _:
+                assert_never(action)
+
+    async def _read(self, seat: Seat, offset: int) -> None:
+        event: Event | None = None
+        try:
+            async with self._reads:
+                if not seat.indexed:
+                    await self._index(seat)
+                read = await self._store.read_output(seat.card.id, offset)
+            if read is None:
+                seat.indexed = False
+            event = Read(read, self._clock.now_ns())
+        except StoreUnavailableError as error:
+            _log.warning("output of request %s cannot be looked up: %s", seat.card.id, error)
+        finally:
+            self.handle(seat, event or ReadFailed(self._clock.now_ns()))
+
+    async def _index(self, seat: Seat) -> None:
+        """Make sure that the store knows of our interest; and of the request, if we brought it."""
+        if seat.published:
+            await self._store.enqueue(seat.card, self._id)
+            seat.published = False
+        else:
+            await self._store.watch(seat.card.id, self._id)
+        seat.indexed = True
+
+    async def _let_go(self, seat: Seat, outcome: Outcome) -> None:
+        id = seat.card.id
+        if any(each is not seat for each in self._seats.get(id, ())):
+            return
+        try:
+            others = await self._store.unwatch(id, self._id)
+        except StoreUnavailableError as error:
+            _log.warning("request %s runs on though its client left: %s", id, error)
+            return
+        # While we asked, the client may have come back to this gateway.
+        if others == 0 and id not in self._seats:
+            await self._cancel(id, outcome)
+
+    async def _cancel(self, id: RequestId, outcome: Outcome) -> None:
+        try:
+            await self._store.cancel(id, outcome)
+        except StoreUnavailableError as error:
+            _log.warning("request %s runs on though it could end (%s): %s", id, outcome, error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

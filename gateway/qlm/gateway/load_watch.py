@@ -1,0 +1,62 @@
+"""Looks at the cluster now and then: for admission, and to notice a store that was emptied."""
+
+import asyncio
+import logging
+from typing import Final
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ports import Clock, Store
+from qlm.gateway.admission import Load, accepted, observe
+from qlm.gateway.hub import Hub
+
+_log = logging.getLogger(__name__)
+
+REBUILD_NS: Final = 60_000_000_000
+"""For how long after it was emptied a store may not yet know every request."""
+
+
+class LoadWatch:
+    """The latest look at the cluster."""
+
+    def __init__(self, store: Store, clock: Clock, hub: Hub, interval_s: float) -> None:
+        """Begin without a look; `run` takes them."""
+        self._store = store
+        self._clock = clock
+        self._hub = hub
+        self._interval_s = interval_s
+        self._load = Load()
+        self._incarnation: int | None = None
+        self._rebuilding_until_ns = 0
+
+    @property
+    def load(self) -> Load:
+        """The latest look, with what was accepted here since."""
+        return self._load
+
+    @property
+    def rebuilding(self) -> bool:
+        """Whether the store was emptied so recently that it may not know every request."""
+        return self._clock.now_ns() < self._rebuilding_until_ns
+
+    def count_accepted(self) -> None:
+        """Count a request accepted here, until the next look counts it."""
+        self._load = accepted(self._load)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                await self._look()
+            except StoreUnavailableError as error:
+                _log.warning("the cluster's load is not known at the moment: %s", error)
+            await asyncio.sleep(self._interval_s)
+
+    async def _look(self) -> None:
+        incarnation = await self._store.incarnation()
+        if self._incarnation is not None and incarnation != self._incarnation:
+            _log.warning("the shared state was emptied; every open request is watched anew")
+            self._rebuilding_until_ns = self._clock.now_ns() + REBUILD_NS
+            self._hub.resync()
+        self._incarnation = incarnation
+        view = await self._store.view()
+        self._load = observe(self._load, view, self._clock.now_ns())

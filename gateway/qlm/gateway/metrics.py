@@ -1,0 +1,138 @@
+"""The gateway's metrics, in a registry of its own. Label values are bounded: models are configured ones."""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from qlm.domain.request import RequestCard
+from qlm.gateway.attainment import attained
+from qlm.gateway.session_events import SendFinal
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+_ACCEPT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_ANSWER_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800, 3600)
+_LABELS: Final = ("model", "slo_class")
+_NS_PER_S: Final = 1e9
+
+
+class GatewayMetrics:
+    """What one gateway counts and times."""
+
+    def __init__(self, classes_max: int) -> None:
+        """Make the metrics.
+
+        Args:
+            classes_max: Objectives that get a label of their own; later ones share `other`.
+        """
+        self.registry = CollectorRegistry()
+        self._classes_max = classes_max
+        self._labels_of: dict[tuple[str, str], tuple[str, str]] = {}
+        self._classes: set[str] = set()
+        registry = self.registry
+        self._requests = Counter(
+            "qlm_gateway_requests",
+            "Requests that ended, by outcome",
+            (*_LABELS, "outcome"),
+            registry=registry,
+        )
+        self._accepted = Counter(
+            "qlm_gateway_accepted",
+            "Requests accepted, by kind of answer",
+            (*_LABELS, "kind"),
+            registry=registry,
+        )
+        self._refused = Counter(
+            "qlm_gateway_refused", "Requests refused, by reason", ("status", "reason"), registry=registry
+        )
+        self._accept_s = Histogram(
+            "qlm_gateway_accept_seconds",
+            "From a request's arrival until it is durably queued",
+            ("model",),
+            buckets=_ACCEPT_BUCKETS_S,
+            registry=registry,
+        )
+        self._first_token_s = Histogram(
+            "qlm_gateway_time_to_first_token_seconds",
+            "From arrival to first output token",
+            _LABELS,
+            buckets=_ANSWER_BUCKETS_S,
+            registry=registry,
+        )
+        self._answer_s = Histogram(
+            "qlm_gateway_e2e_request_latency_seconds",
+            "From arrival to the end of the answer",
+            _LABELS,
+            buckets=_ANSWER_BUCKETS_S,
+            registry=registry,
+        )
+        self._attained = Counter(
+            "qlm_gateway_request_slo_attained", "Requests whose objective was met", _LABELS, registry=registry
+        )
+        self._violated = Counter(
+            "qlm_gateway_request_slo_violation",
+            "Requests whose objective was missed, those that ended badly included, cancelled ones not",
+            _LABELS,
+            registry=registry,
+        )
+        self._tokens = Counter("qlm_gateway_tokens", "Tokens, by side", ("model", "side"), registry=registry)
+        self.open_streams = Gauge("qlm_gateway_open_streams", "Answers being streamed", registry=registry)
+        self.sessions = Gauge(
+            "qlm_gateway_open_requests", "Requests that this gateway watches", registry=registry
+        )
+
+    def render(self) -> bytes:
+        """The text that Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+    def accepted(self, card: RequestCard, kind: str, seconds: float) -> None:
+        """Count a request that was queued."""
+        model, slo_class = self._label(card)
+        self._accepted.labels(model, slo_class, kind).inc()
+        self._accept_s.labels(model).observe(seconds)
+        self._tokens.labels(model, "prompt").inc(card.prompt_tokens)
+
+    def refused(self, status: int, reason: str) -> None:
+        """Count a request that was not queued."""
+        self._refused.labels(str(status), reason).inc()
+
+    def ended(self, card: RequestCard, final: SendFinal, first_output_ns: int | None, now_ns: int) -> None:
+        """Count a request that was answered, or ended otherwise."""
+        labels = self._label(card)
+        self._requests.labels(*labels, str(final.outcome)).inc()
+        self._tokens.labels(labels[0], "completion").inc(final.offset)
+        if first_output_ns is not None:
+            self._first_token_s.labels(*labels).observe((first_output_ns - card.arrival_ns) / _NS_PER_S)
+        if final.outcome.ok:
+            self._answer_s.labels(*labels).observe((now_ns - card.arrival_ns) / _NS_PER_S)
+        self._judge(card, final, first_output_ns, now_ns, labels)
+
+    def cancelled(self, card: RequestCard) -> None:
+        """Count a request whose client went away."""
+        self._requests.labels(*self._label(card), "cancelled").inc()
+
+    def _judge(
+        self,
+        card: RequestCard,
+        final: SendFinal,
+        first_output_ns: int | None,
+        now_ns: int,
+        labels: tuple[str, str],
+    ) -> None:
+        if card.slo.target_ms is None or final.outcome == "cancelled":
+            return
+        met = final.outcome.ok and attained(
+            card, first_output_ns=first_output_ns, ended_ns=now_ns, tokens=final.offset
+        )
+        (self._attained if met else self._violated).labels(*labels).inc()
+
+    def _label(self, card: RequestCard) -> tuple[str, str]:
+        key = (str(card.model), card.cls.slo)
+        if (labels := self._labels_of.get(key)) is not None:
+            return labels
+        slo_class = key[1]
+        if slo_class not in self._classes:
+            if len(self._classes) >= self._classes_max:
+                return (key[0], "other")
+            self._classes.add(slo_class)
+        return self._labels_of.setdefault(key, (key[0], slo_class))

@@ -1,0 +1,134 @@
+"""Which objective a request asks for: its body wins over headers, headers over the service tier."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.request import NS_PER_MS
+from qlm.domain.slo import DEADLINE_MAX_MS, BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
+from qlm.gateway.limits import GatewayLimits
+from qlm.gateway.schema import SloBody
+
+DEADLINE_HEADER: Final = "x-qlm-deadline-ms"
+TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
+MS_MIN: Final = 0.01
+TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """An objective, and what becomes of a request that misses it."""
+
+    slo: Slo
+    on_miss: OnMiss = OnMiss.SERVE
+
+
+def choose(
+    body: SloBody | None, headers: Mapping[str, str], tier: str, limits: GatewayLimits, now_ns: int
+) -> Objective:
+    """Find a request's objective.
+
+    Args:
+        body: The field `slo`.
+        headers: Header names in lower case.
+        tier: The field `service_tier`.
+        limits: Hold the defaults.
+        now_ns: Its arrival.
+
+    Raises:
+        InvalidValueError: The objective is contradictory, not a positive finite time, or already past.
+    """
+    if body is not None:
+        return _from_body(body, limits, now_ns)
+    if (from_headers := _from_headers(headers)) is not None:
+        return Objective(from_headers)
+    return Objective(_from_tier(tier, limits))
+
+
+def tier_of(slo: Slo, limits: GatewayLimits) -> str:
+    """The service tier that an objective amounts to, to be told to the client."""
+    if isinstance(slo, BatchSlo):
+        return "flex"
+    return "priority" if slo == limits.interactive_slo else "default"
+
+
+def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
+    fields = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s")
+    given = {name for name in fields if getattr(body, name) is not None}
+    on_miss = OnMiss(body.on_miss)
+    slo: Slo
+    if not given:
+        slo = limits.default_slo
+    elif body.deadline_ms is not None and given == {"deadline_ms"}:
+        slo = DeadlineSlo(deadline_ms=body.deadline_ms)
+    elif body.deadline_at is not None and given == {"deadline_at"}:
+        slo = DeadlineSlo(deadline_ms=_until(body.deadline_at, now_ns))
+    elif body.ttft_ms is not None and body.tokens_per_s is not None and given == {"ttft_ms", "tokens_per_s"}:
+        slo = ReadingSlo(ttft_ms=body.ttft_ms, tokens_per_s=body.tokens_per_s)
+    elif body.ttft_ms is not None and given <= {"ttft_ms", "tpot_ms"}:
+        slo = TokenSlo(ttft_ms=body.ttft_ms, tpot_ms=body.tpot_ms)
+    else:
+        expected = "deadline_ms, or deadline_at, or ttft_ms with tpot_ms or tokens_per_s or neither"
+        raise InvalidValueError("slo", sorted(given), expected)
+    return Objective(slo, on_miss)
+
+
+def _until(moment: float | str, now_ns: int) -> float:
+    """Milliseconds from now to an absolute deadline."""
+    at_ms = moment * 1000 if isinstance(moment, (int, float)) else _rfc3339_ms(moment)
+    left_ms = at_ms - now_ns / NS_PER_MS
+    if not (math.isfinite(left_ms) and left_ms > 0):
+        raise InvalidValueError("slo.deadline_at", moment, "a moment in the future")
+    return left_ms
+
+
+def _rfc3339_ms(text: str) -> float:
+    expected = "seconds since the epoch or an RFC 3339 time such as 2030-01-31T12:00:00Z"
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidValueError("slo.deadline_at", text, expected) from error
+    if moment.tzinfo is None:
+        raise InvalidValueError("slo.deadline_at", text, f"{expected}, with its offset from UTC")
+    return moment.astimezone(UTC).timestamp() * 1000
+
+
+def _from_headers(headers: Mapping[str, str]) -> Slo | None:
+    deadline_ms = _header_ms(headers, (DEADLINE_HEADER,))
+    ttft_ms = _header_ms(headers, TTFT_HEADERS)
+    tpot_ms = _header_ms(headers, TPOT_HEADERS)
+    if deadline_ms is not None:
+        if ttft_ms is not None or tpot_ms is not None:
+            raise InvalidValueError(DEADLINE_HEADER, deadline_ms, "no further objective in other headers")
+        return DeadlineSlo(deadline_ms=deadline_ms)
+    if ttft_ms is not None:
+        return TokenSlo(ttft_ms=ttft_ms, tpot_ms=tpot_ms)
+    if tpot_ms is not None:
+        raise InvalidValueError(TPOT_HEADERS[0], tpot_ms, f"to come together with {TTFT_HEADERS[0]}")
+    return None
+
+
+def _header_ms(headers: Mapping[str, str], names: tuple[str, ...]) -> float | None:
+    name = next((each for each in names if each in headers), None)
+    if name is None:
+        return None
+    text = headers[name]
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not MS_MIN <= value <= DEADLINE_MAX_MS:
+        raise InvalidValueError(name, text, f"a number of milliseconds from {MS_MIN} to {DEADLINE_MAX_MS}")
+    return value
+
+
+def _from_tier(tier: str, limits: GatewayLimits) -> Slo:
+    match tier:
+        case "flex":
+            return BatchSlo()
+        case "priority":
+            return limits.interactive_slo
+    return limits.default_slo

@@ -1,0 +1,159 @@
+"""OpenAI's answer shapes: objects, stream chunks and server-sent events, as bytes."""
+
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.request import AnswerKind, RequestCard
+from qlm.gateway.errors import ApiError
+from qlm.gateway.session_events import SendFinal
+
+DONE: Final = b"data: [DONE]\n\n"
+"""Ends each stream."""
+
+_KEEP_ALIVE: Final = b": keep-alive\n\n"
+_KEEP_ALIVE_INSIDE: Final = b": keep-alive\n"
+_NS_PER_S: Final = 1_000_000_000
+
+
+def answer_id(card: RequestCard) -> str:
+    """The id of the answer object."""
+    return f"chatcmpl-{card.id}" if card.answer.kind is AnswerKind.CHAT else f"cmpl-{card.id}"
+
+
+def usage(card: RequestCard, completion_tokens: int) -> dict[str, int]:
+    """Token counts, stop tokens included, as vLLM counts."""
+    return {
+        "prompt_tokens": card.prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": card.prompt_tokens + completion_tokens,
+    }
+
+
+def answer_object(card: RequestCard, final: SendFinal, tier: str) -> dict[str, Any]:
+    """The whole answer of a request that ended well."""
+    chat = card.answer.kind is AnswerKind.CHAT
+    choice: dict[str, Any] = {"index": 0}
+    if chat:
+        choice["message"] = {"role": "assistant", "content": final.text, "refusal": None}
+    else:
+        choice["text"] = final.text
+    choice |= {"logprobs": None, "finish_reason": final.finish_reason}
+    return {
+        "id": answer_id(card),
+        "object": "chat.completion" if chat else "text_completion",
+        "created": card.arrival_ns // _NS_PER_S,
+        "model": card.model,
+        "choices": [choice],
+        "usage": usage(card, final.offset),
+        "service_tier": tier,
+    }
+
+
+class StreamShape:
+    """Writes the events of one stream.
+
+    The parts that never change are written once: an event then costs one string to escape.
+    """
+
+    def __init__(
+        self,
+        card: RequestCard,
+        tier: str,
+        *,
+        resumable: bool = True,
+        include_usage: bool = False,
+        continuous_usage: bool = False,
+    ) -> None:
+        """Prepare a stream.
+
+        Args:
+            card: The request.
+            tier: The service tier to tell.
+            resumable: Write `id:` lines and comments; some clients know data lines only.
+            include_usage: End with an event that has the usage and no choices.
+            continuous_usage: Say the usage so far in each event (vLLM's extension).
+        """
+        self._card = card
+        self._chat = card.answer.kind is AnswerKind.CHAT
+        self._resumable = resumable
+        self._include_usage = include_usage
+        self._continuous_usage = continuous_usage
+        self._id_seen = False
+        head = {
+            "id": answer_id(card),
+            "object": "chat.completion.chunk" if self._chat else "text_completion",
+            "created": card.arrival_ns // _NS_PER_S,
+            "model": card.model,
+            "service_tier": tier,
+        }
+        # The client's bytes up to the value of "choices".
+        self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":'
+        text_field = b'"delta":{"content":' if self._chat else b'"text":'
+        self._before_text = self._head + b'[{"index":0,' + text_field
+
+    def role(self) -> bytes:
+        """The first event of a chat stream; nothing for completions."""
+        if not self._chat:
+            return b""
+        delta = (
+            b'[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        )
+        return self._event(0, self._head + delta)
+
+    def text(self, offset: int, text: str, finish_reason: str | None = None) -> bytes:
+        """An event with text, and with the reason of the end if it is the last one with text."""
+        reason = b"null" if finish_reason is None else orjson.dumps(finish_reason)
+        closing = b"}" if self._chat else b""
+        body = (
+            self._before_text
+            + orjson.dumps(text)
+            + closing
+            + b',"logprobs":null,"finish_reason":'
+            + reason
+            + b"}]"
+        )
+        return self._event(offset, body)
+
+    def ending(self, final: SendFinal) -> bytes:
+        """The last events of a stream that ended well."""
+        if self._chat and not final.text:
+            choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": final.finish_reason}
+            last = self._event(final.offset, self._head + orjson.dumps([choice]))
+        else:
+            last = self.text(final.offset, final.text, final.finish_reason)
+        if self._include_usage:
+            counts = orjson.dumps(usage(self._card, final.offset))
+            last += self._close(final.offset, self._head + b'[],"usage":' + counts)
+        return last + DONE
+
+    def error(self, offset: int, error: ApiError) -> bytes:
+        """The last events of a stream that ended badly."""
+        event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(error.body()) + b"\n\n"
+        return event + DONE
+
+    def keep_alive(self) -> bytes:
+        """A comment, or nothing if the stream is to have data lines only.
+
+        OpenAI's Python client takes each blank line after an `id:` for an event and fails on its empty
+        data; so inside such a stream the comment has no blank line of its own, as the format allows.
+        """
+        if not self._resumable:
+            return b""
+        return _KEEP_ALIVE_INSIDE if self._id_seen else _KEEP_ALIVE
+
+    def _event(self, offset: int, body: bytes) -> bytes:
+        if self._continuous_usage:
+            body += b',"usage":' + orjson.dumps(usage(self._card, offset))
+        elif self._include_usage:
+            body += b',"usage":null'
+        return self._close(offset, body)
+
+    def _close(self, offset: int, body: bytes) -> bytes:
+        return self._id(offset) + body + b"}\n\n"
+
+    def _id(self, offset: int) -> bytes:
+        if not self._resumable:
+            return b""
+        self._id_seen = True
+        return b"id: %d\n" % offset

@@ -1,0 +1,1 @@
+"""The simulated world around the production decisions, and the emulated engine."""

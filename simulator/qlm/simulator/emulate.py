@@ -1,0 +1,259 @@
+"""Run an emulated engine: a server that speaks vLLM's API and takes the time a real GPU would.
+
+`python -m qlm.simulator.emulate --model llama-3-8b --accelerator A10 --port 8100`
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+import uvloop
+
+from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.domain.fleet import EngineCapacity
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profile import Profile, parse_profile_text
+from qlm.simulator.emulated_server import EmulatedServer
+from qlm.simulator.emulator import Emulator
+from qlm.simulator.engine import BATCHED_TOKENS_MAX, BatchingEngine
+from qlm.simulator.engine_model import EngineModel
+from qlm.simulator.fixed_engine import FixedLatencyEngine
+from qlm.simulator.generation import hashed_generation
+
+MEAN_OUTPUT_TOKENS: Final = 200.0
+"""Average answer of an emulated model unless told otherwise; near ShareGPT's mean."""
+
+_BACKLOG: Final = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulateOptions:
+    """How to emulate.
+
+    Attributes:
+        model: Name of the profile, and the name clients use unless `served_model_name` says another.
+        accelerator: Which of the model's shipped profiles.
+        gpus: Likewise.
+        profile: A profile file instead of a shipped one; `model` then is the name clients use.
+        served_model_name: The name clients use.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        time_scale: Real seconds per emulated second.
+        seqs_max: Requests in the batch at most; None takes the profile's.
+        kv_tokens: Tokens of KV cache; None takes the profile's.
+        context_tokens: Prompt plus output at most; None takes the profile's, or what fits.
+        batched_tokens_max: Tokens per iteration at most.
+        watermark: Share of KV blocks kept free when a request is admitted.
+        mean_output_tokens: Average length of answers that no limit ends.
+        cold_start: Take the profile's cold start before listening, as a real engine would.
+        fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
+    """
+
+    model: str | None = None
+    accelerator: str | None = None
+    gpus: int = 1
+    profile: Path | None = None
+    served_model_name: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8100
+    time_scale: float = 1.0
+    seqs_max: int | None = None
+    kv_tokens: int | None = None
+    context_tokens: int | None = None
+    batched_tokens_max: int = BATCHED_TOKENS_MAX
+    watermark: float = 0.0
+    mean_output_tokens: float = MEAN_OUTPUT_TOKENS
+    cold_start: bool = False
+    fixed_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.time_scale <= 1000:
+            raise InvalidValueError("time-scale", self.time_scale, "a number above 0, up to 1000")
+        if self.mean_output_tokens < 1:
+            raise InvalidValueError("mean-output-tokens", self.mean_output_tokens, "at least 1")
+        if not 0 <= self.watermark < 1:
+            raise InvalidValueError("watermark", self.watermark, "a share of 0 to below 1")
+        if self.profile is None and (self.model is None or self.accelerator is None):
+            raise InvalidValueError("model", self.model, "a model and an accelerator, or a profile file")
+
+
+def load_profile(options: EmulateOptions) -> Profile:
+    """Read the profile that the options name.
+
+    Raises:
+        InvalidValueError: There is no such profile, or it cannot be used.
+    """
+    if options.profile is None:
+        return find_profile(builtin_profiles(), options.model or "", options.accelerator or "", options.gpus)
+    try:
+        text = options.profile.read_text("utf-8")
+    except OSError as error:
+        raise InvalidValueError(
+            "profile", str(options.profile), f"a readable file ({error.strerror})"
+        ) from None
+    return parse_profile_text(text, str(options.profile))
+
+
+def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
+    """Build the engine model that the options ask for."""
+    capacity = _capacity(options, profile)
+    start = hashed_generation(
+        block_tokens=capacity.block_tokens,
+        context_tokens=capacity.context_tokens,
+        mean_output_tokens=options.mean_output_tokens,
+    )
+    if options.fixed_ms is not None:
+        return FixedLatencyEngine(capacity, start, latency_ns=round(options.fixed_ms * 1e6))
+    return BatchingEngine(
+        profile,
+        capacity,
+        start,
+        batched_tokens_max=max(options.batched_tokens_max, capacity.seqs_max),
+        watermark=options.watermark,
+    )
+
+
+def _capacity(options: EmulateOptions, profile: Profile) -> EngineCapacity:
+    """What requests can use: one block is reserved, as vLLM's null block is."""
+    blocks = (options.kv_tokens or profile.kv_tokens) // profile.block_tokens - 1
+    fits = max(blocks, 0) * profile.block_tokens
+    context_tokens = options.context_tokens or min(profile.context_tokens, fits)
+    if not 2 <= context_tokens <= fits:
+        raise InvalidValueError(
+            "kv-tokens", options.kv_tokens or profile.kv_tokens,
+            f"room for a context of {options.context_tokens or 2} tokens and one reserved block",
+        )  # fmt: skip
+    return EngineCapacity(
+        kv_tokens=fits,
+        block_tokens=profile.block_tokens,
+        seqs_max=options.seqs_max or profile.seqs_max,
+        context_tokens=context_tokens,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Ends quietly on SIGTERM and SIGINT, and breaks running streams off before it waits for their end."""
+
+    def __init__(self, config: uvicorn.Config, emulator: Emulator) -> None:
+        super().__init__(config)
+        self._emulator = emulator
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End on a signal without raising it again afterwards, as the base class does."""
+        loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop."""
+        self._emulator.close()
+        await super().shutdown(sockets)
+
+
+async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Args:
+        options: How to emulate.
+        ready: Called with the base URL once it listens.
+
+    Raises:
+        InvalidValueError: Unusable options, or the port is taken.
+    """
+    profile = load_profile(options)
+    engine = make_engine(options, profile)
+    if options.cold_start:
+        await asyncio.sleep(profile.swap_cold_s * options.time_scale)
+    name = options.served_model_name or options.model or profile.model
+    emulator = Emulator(engine, profile, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
+    config = uvicorn.Config(
+        EmulatedServer(emulator, name).app,
+        log_level=logging.WARNING,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        backlog=_BACKLOG,
+    )
+    listener = _listen(options.host, options.port)
+    server = _Server(config, emulator)
+    async with asyncio.TaskGroup() as tasks:
+        driver = tasks.create_task(emulator.run())
+        ready(f"http://{options.host}:{listener.getsockname()[1]}")
+        await server.serve([listener])
+        driver.cancel()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Listen before the server runs, so that a taken port is an error of ours and port 0 gets a number."""
+    try:
+        return socket.create_server((host, port), backlog=_BACKLOG, reuse_port=False)
+    except OSError as error:
+        raise InvalidValueError("port", port, f"a free port of {host} ({error.strerror})") from None
+
+
+def run_emulated(options: EmulateOptions) -> None:
+    """Serve in this process until SIGTERM or SIGINT, and say on standard output when ready.
+
+    Raises:
+        InvalidValueError: Unusable options, or the port is taken.
+    """
+
+    def ready(base_url: str) -> None:
+        print(f"emulated engine ready on {base_url}", flush=True)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve_emulated(options, ready))
+
+
+def parse_options(arguments: Sequence[str]) -> EmulateOptions:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="qlm emulate", description=__doc__)
+    parser.add_argument("--model", help="model of a shipped profile, and the name clients use")
+    parser.add_argument("--accelerator", help="accelerator of the shipped profile (A10, A100)")
+    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--profile", type=Path, help="profile file instead of a shipped one")
+    parser.add_argument("--served-model-name", help="the name clients use, if not the model's")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8100)
+    parser.add_argument("--time-scale", type=float, default=1.0, help="real seconds per emulated second")
+    parser.add_argument("--max-num-seqs", type=int, dest="seqs_max")
+    parser.add_argument(
+        "--max-num-batched-tokens", type=int, dest="batched_tokens_max", default=BATCHED_TOKENS_MAX
+    )
+    parser.add_argument("--max-model-len", type=int, dest="context_tokens")
+    parser.add_argument("--kv-tokens", type=int)
+    parser.add_argument("--watermark", type=float, default=0.0)
+    parser.add_argument("--mean-output-tokens", type=float, default=MEAN_OUTPUT_TOKENS)
+    parser.add_argument("--cold-start", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument("--fixed-ms", type=float, help="answer after this time, whatever the load")
+    return EmulateOptions(**vars(parser.parse_args(arguments)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run from a command line; errors are one sentence on standard error."""
+    try:
+        run_emulated(parse_options(arguments))
+    except QlmError as error:
+        print(f"qlm emulate: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,225 @@
+"""An HTTP server that speaks vLLM's API in front of an emulated engine."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from qlm.domain.errors import InvalidValueError
+from qlm.simulator.emulator import Emulator, EmulatorClosedError, TokenStream
+from qlm.simulator.vllm_answers import (
+    DONE,
+    ENGINE_DEAD,
+    AnswerShape,
+    CompletionAnswer,
+    GenerateAnswer,
+    event,
+)
+from qlm.simulator.vllm_metrics import metrics_text
+from qlm.simulator.vllm_requests import (
+    Asked,
+    Parse,
+    VllmApiError,
+    parse_abort,
+    parse_body,
+    parse_completion,
+    parse_generate,
+    parse_sleep,
+)
+
+_SSE_HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class JsonBytes(Response):
+    """A JSON answer written by orjson."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Write the content."""
+        return orjson.dumps(content)
+
+
+class _EventStream(Response):
+    """Tokens as server-sent events while they come; a client that leaves ends its request.
+
+    It sends through ASGI directly: the usual streaming response costs a task group per request.
+    """
+
+    def __init__(self, emulator: Emulator, stream: TokenStream, asked: Asked, shape: AnswerShape) -> None:
+        super().__init__()
+        self._emulator = emulator
+        self._stream = stream
+        self._asked = asked
+        self._shape = shape
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watch = asyncio.ensure_future(_until_gone(receive, self._emulator, self._stream))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _SSE_HEADERS})
+            ended = False
+            while not ended and not watch.done():
+                body, ended = await self._next()
+                await send({"type": "http.response.body", "body": body, "more_body": not ended})
+        finally:
+            watch.cancel()
+            self._emulator.abort_stream(self._stream)
+
+    async def _next(self) -> tuple[bytes, bool]:
+        try:
+            emissions = await self._stream.get()
+        except EmulatorClosedError:
+            return event(ENGINE_DEAD) + DONE, True
+        body = b"".join([self._shape.chunk(emission) for emission in emissions])
+        if emissions[-1].finish is None:
+            return body, False
+        return body + (self._shape.usage_chunk() if self._asked.usage else b"") + DONE, True
+
+
+class EmulatedServer:
+    """The endpoints; `app` is the ASGI application."""
+
+    def __init__(self, emulator: Emulator, model: str) -> None:
+        """Serve one model.
+
+        Args:
+            emulator: The engine; its `run` is the caller's business.
+            model: The name clients use.
+        """
+        self._emulator = emulator
+        self._model = model
+        self._started_s = int(time.time())
+        self.app = Starlette(
+            routes=[
+                Route("/v1/completions", self._answering(parse_completion), methods=["POST"]),
+                Route("/inference/v1/generate", self._answering(parse_generate), methods=["POST"]),
+                Route("/inference/v1/abort_requests", self._abort, methods=["POST"]),
+                Route("/v1/models", self._models),
+                Route("/health", self._health),
+                Route("/metrics", self._metrics),
+                Route("/version", self._version),
+                Route("/sleep", self._sleep, methods=["POST"]),
+                Route("/wake_up", self._wake, methods=["POST"]),
+                Route("/collective_rpc", self._rpc, methods=["POST"]),
+                Route("/is_sleeping", self._is_sleeping),
+            ],
+            exception_handlers={
+                VllmApiError: _error_response,
+                InvalidValueError: _error_response,
+                ClientDisconnect: _nobody_there,
+            },
+        )
+
+    def _answering(self, parse: Parse) -> Endpoint:
+        async def answer(request: Request) -> Response:
+            body = parse_body(await request.body(), request.headers.get("content-type", ""))
+            context_tokens = self._emulator.engine.capacity.context_tokens
+            try:
+                asked = parse(body, request.headers.get("x-request-id"), self._model, context_tokens)
+            except VllmApiError as error:
+                if error.late and body.get("stream"):
+                    return Response(event(error.body) + DONE, media_type="text/event-stream")
+                raise
+            shape = self._shape(parse, asked)
+            stream = self._emulator.submit(asked.external_id, asked.call)
+            if asked.stream:
+                return _EventStream(self._emulator, stream, asked, shape)
+            return await self._whole(request, stream, shape)
+
+        return answer
+
+    def _shape(self, parse: Parse, asked: Asked) -> AnswerShape:
+        if parse is parse_generate:
+            return GenerateAnswer(asked=asked, model=self._model)
+        return CompletionAnswer(asked=asked, model=self._model, created_s=int(time.time()))
+
+    async def _whole(self, request: Request, stream: TokenStream, shape: AnswerShape) -> Response:
+        watch = asyncio.ensure_future(_until_gone(request.receive, self._emulator, stream))
+        try:
+            while True:
+                emissions = await stream.get()
+                for emission in emissions:
+                    shape.take(emission)
+                if (finish := emissions[-1].finish) is not None:
+                    return JsonBytes(shape.whole(finish, emissions[-1].stop_reason, int(time.time())))
+        except EmulatorClosedError:
+            return JsonBytes(ENGINE_DEAD, 500)
+        finally:
+            watch.cancel()
+
+    async def _abort(self, request: Request) -> Response:
+        ids = parse_abort(parse_body(await request.body(), request.headers.get("content-type", "")))
+        self._emulator.abort(ids)
+        return Response()
+
+    async def _models(self, request: Request) -> Response:
+        model = {
+            "id": self._model,
+            "object": "model",
+            "created": self._started_s,
+            "owned_by": "qlm-emulate",
+            "root": self._model,
+            "parent": None,
+            "max_model_len": self._emulator.engine.capacity.context_tokens,
+        }
+        return JsonBytes({"object": "list", "data": [model]})
+
+    async def _health(self, request: Request) -> Response:
+        return Response()
+
+    async def _metrics(self, request: Request) -> Response:
+        emulator = self._emulator
+        text = metrics_text(
+            emulator.engine, self._model, sleep_level=emulator.sleep_level, lag_s=emulator.lag_s
+        )
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def _version(self, request: Request) -> Response:
+        return JsonBytes({"version": "0.32.0+qlm.emulated"})
+
+    async def _sleep(self, request: Request) -> Response:
+        level, keep = parse_sleep(request.query_params)
+        await self._emulator.sleep(level, keep=keep)
+        return JsonBytes({"status": "sleeping", "level": level})
+
+    async def _wake(self, request: Request) -> Response:
+        tags = request.query_params.getlist("tags")
+        await self._emulator.wake(tags)
+        return JsonBytes({"status": "awake", "tags": tags or None})
+
+    async def _rpc(self, request: Request) -> Response:
+        """Take the one call that waking from level 2 needs; the time it takes is part of waking."""
+        method = parse_body(await request.body(), request.headers.get("content-type", "")).get("method")
+        if method != "reload_weights":
+            raise VllmApiError(400, f"method must be reload_weights, got {method!r}", param="method")
+        return JsonBytes({"results": [None]})
+
+    async def _is_sleeping(self, request: Request) -> Response:
+        return JsonBytes({"is_sleeping": self._emulator.sleep_level > 0})
+
+
+async def _until_gone(receive: Receive, emulator: Emulator, stream: TokenStream) -> None:
+    """Abort the request when its client closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    emulator.abort_stream(stream)
+
+
+async def _error_response(request: Request, error: Exception) -> Response:
+    if isinstance(error, VllmApiError):
+        return JsonBytes(error.body, error.status)
+    body: dict[str, Any] = VllmApiError(400, str(error)).body
+    return JsonBytes(body, 400)
+
+
+async def _nobody_there(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)

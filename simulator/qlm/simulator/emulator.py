@@ -1,0 +1,196 @@
+"""An emulated engine in real time: it lets iterations take as long as they say, and hands out tokens."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from qlm.domain.errors import QlmError
+from qlm.domain.ports import EngineCall
+from qlm.rct_estimator.profile import Profile
+from qlm.simulator.engine_model import Emission, EngineModel
+from qlm.simulator.generation import ABORT
+
+_NS_PER_S: Final = 1_000_000_000
+_TIMER_NS: Final = 500_000
+"""Half the resolution of the event loop's timers: no use in sleeping for less."""
+_LAG_MAX_NS: Final = 250_000_000
+"""Further behind than this, the emulator gives up catching up, and counts the difference as lag."""
+
+
+class EmulatorClosedError(QlmError):
+    """The emulated engine stopped under a request."""
+
+
+class TokenStream:
+    """What one request receives, in order; read by one task."""
+
+    __slots__ = ("_arrived", "_waiter", "call_id", "external_id")
+
+    def __init__(self, external_id: str, call_id: str) -> None:
+        self.external_id = external_id
+        self.call_id = call_id
+        self._arrived: list[Emission | None] = []
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, emission: Emission | None) -> None:
+        """Add an emission; None says that the engine has stopped."""
+        self._arrived.append(emission)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def get(self) -> list[Emission]:
+        """Wait for emissions and take all that there are.
+
+        Raises:
+            EmulatorClosedError: The engine has stopped.
+        """
+        if not self._arrived:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
+        emissions, self._arrived = self._arrived, []
+        if None in emissions:
+            raise EmulatorClosedError("the emulated engine has stopped")
+        return [emission for emission in emissions if emission is not None]
+
+
+class Emulator:
+    """Drives an engine model by the clock; `run` must run as long as requests are to be served.
+
+    An iteration starts when the one before it ends by plan, not when the event loop got round to it, so
+    delays of the event loop do not add up.
+    """
+
+    def __init__(
+        self, engine: EngineModel, profile: Profile, *, time_scale: float, clock_ns: Callable[[], int]
+    ) -> None:
+        """Wrap an engine.
+
+        Args:
+            engine: Says how long iterations take.
+            profile: Says how long sleeping and waking take.
+            time_scale: Real seconds per second of the engine: 1 is real time, 0.1 is ten times faster.
+            clock_ns: A steady clock.
+        """
+        self.engine = engine
+        self.lag_s = 0.0
+        self.sleep_level = 0
+        self._weights_away = False
+        self._profile = profile
+        self._time_scale = time_scale
+        self._clock_ns = clock_ns
+        self._origin_ns = clock_ns()
+        self._streams: dict[str, TokenStream] = {}
+        self._by_external_id: dict[str, list[TokenStream]] = {}
+        self._work = asyncio.Event()
+        self._moving = asyncio.Lock()
+        self._calls = 0
+
+    def submit(self, external_id: str, make_call: Callable[[str], EngineCall]) -> TokenStream:
+        """Hand a request to the engine; ids given by clients need not be unique, as in vLLM."""
+        self._calls += 1
+        call = make_call(f"{external_id}#{self._calls}")
+        self.engine.add(call, self._engine_ns(self._clock_ns()))
+        stream = TokenStream(external_id, call.call_id)
+        self._streams[call.call_id] = stream
+        self._by_external_id.setdefault(external_id, []).append(stream)
+        self._work.set()
+        return stream
+
+    def abort(self, external_ids: Iterable[str]) -> None:
+        """End requests at once, whatever the present iteration was to give them; skips unknown ids."""
+        for external_id in external_ids:
+            for stream in tuple(self._by_external_id.get(external_id, ())):
+                self.abort_stream(stream)
+
+    def abort_stream(self, stream: TokenStream) -> None:
+        """End one request, if it has not ended."""
+        if stream.call_id in self._streams:
+            self.engine.abort(stream.call_id)
+            self._forget(stream)
+            stream.put(Emission(stream.call_id, (), ABORT, None, 0))
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        end_ns = self._clock_ns()
+        while True:
+            begin_ns = self._begin_ns(end_ns)
+            step = self.engine.step(self._engine_ns(begin_ns))
+            if step is None:
+                self._work.clear()
+                await self._work.wait()
+                end_ns = self._clock_ns()
+                continue
+            end_ns = begin_ns + round(step.duration_ns * self._time_scale)
+            await self._sleep_until(end_ns)
+            for emission in step.emissions:
+                self._deliver(emission)
+
+    async def sleep(self, level: int, *, keep: bool) -> None:
+        """Go to sleep as vLLM does: requests are aborted, or kept and recomputed after waking.
+
+        New requests wait until then (measured on vLLM 0.32).
+        """
+        async with self._moving:
+            if not keep:
+                self.abort(tuple(self._by_external_id))
+            self.engine.sleep()
+            self.sleep_level = level
+            if not self._weights_away:
+                self._weights_away = True
+                await self._pass(self._profile.unload_s)
+
+    async def wake(self, tags: Collection[str] = ()) -> None:
+        """Wake up: from host memory after level 1, from storage after level 2.
+
+        Args:
+            tags: `weights` loads them only, `kv_cache` serves again; none does both, as in vLLM.
+        """
+        async with self._moving:
+            if self._weights_away:
+                warm = self.sleep_level == 1
+                await self._pass(self._profile.swap_warm_s if warm else self._profile.swap_reload_s)
+                self._weights_away = False
+            if not tags or "kv_cache" in tags:
+                self.sleep_level = 0
+                self.engine.wake()
+                self._work.set()
+
+    def close(self) -> None:
+        """Break all streams off."""
+        for stream in self._streams.values():
+            stream.put(None)
+
+    def _begin_ns(self, end_ns: int) -> int:
+        """Start where the last iteration ended, unless that is too long ago."""
+        behind_ns = self._clock_ns() - end_ns
+        if behind_ns <= _LAG_MAX_NS:
+            return end_ns
+        self.lag_s += behind_ns / _NS_PER_S
+        return end_ns + behind_ns
+
+    def _engine_ns(self, real_ns: int) -> int:
+        return round((real_ns - self._origin_ns) / self._time_scale)
+
+    async def _sleep_until(self, end_ns: int) -> None:
+        """Let the event loop work until then; connections are served even if there is no time left."""
+        left_ns = end_ns - self._clock_ns()
+        await asyncio.sleep(left_ns / _NS_PER_S if left_ns > _TIMER_NS else 0)
+
+    async def _pass(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * self._time_scale)
+
+    def _deliver(self, emission: Emission) -> None:
+        stream = self._streams.get(emission.call_id)
+        if stream is None:
+            return  # aborted during the iteration: vLLM drops these tokens too
+        if emission.finish is not None:
+            self._forget(stream)
+        stream.put(emission)
+
+    def _forget(self, stream: TokenStream) -> None:
+        del self._streams[stream.call_id]
+        same = self._by_external_id[stream.external_id]
+        same.remove(stream)
+        if not same:
+            del self._by_external_id[stream.external_id]

@@ -1,0 +1,164 @@
+"""How vLLM 0.32 writes answers: whole, and as server-sent events. Shapes as measured on a live server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import orjson
+
+from qlm.domain.byte_tokens import EOS_ID
+from qlm.simulator.engine_model import Emission
+from qlm.simulator.generation import ABORT
+from qlm.simulator.vllm_requests import Asked
+
+DONE: Final = b"data: [DONE]\n\n"
+
+ENGINE_DEAD: Final = {
+    "error": {
+        "message": "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        "type": "InternalServerError",
+        "param": None,
+        "code": 500,
+    }
+}
+"""What a client is told when the engine dies under its request."""
+
+
+def event(plain: object) -> bytes:
+    """Write one server-sent event."""
+    return b"data: " + orjson.dumps(plain) + b"\n\n"
+
+
+class AnswerShape(Protocol):
+    """How one endpoint writes what one request is given."""
+
+    def take(self, emission: Emission) -> None:
+        """Add an emission to the answer."""
+        ...
+
+    def chunk(self, emission: Emission) -> bytes:
+        """Add an emission and write its event; empty if the endpoint says nothing about it."""
+        ...
+
+    def usage_chunk(self) -> bytes:
+        """Write the event with the token counts."""
+        ...
+
+    def whole(self, finish: str, stop_reason: int | None, created_s: int) -> dict[str, Any]:
+        """Write the answer in one piece; `finish` is how it ended."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class _Answer:
+    """What both endpoints count."""
+
+    asked: Asked
+    model: str
+    token_ids: list[int] = field(default_factory=list)
+    cached_tokens: int = 0
+
+    def take(self, emission: Emission) -> None:
+        """Add an emission to the answer."""
+        self.token_ids += emission.token_ids
+        self.cached_tokens = max(self.cached_tokens, emission.cached_tokens)
+
+    def usage(self) -> dict[str, Any]:
+        prompt, completion = len(self.asked.prompt_ids), len(self.token_ids)
+        return {
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + completion,
+            "completion_tokens": completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerateAnswer(_Answer):
+    """The shape of /inference/v1/generate: ids in, ids out."""
+
+    def chunk(self, emission: Emission) -> bytes:
+        """Write one event per iteration; the end is always told."""
+        self.take(emission)
+        return event(
+            {
+                "request_id": self.asked.shown_id,
+                "usage": None,
+                "output_mode": "tokens",
+                "choices": [_choice(emission.token_ids, emission.finish, emission.stop_reason)],
+            }
+        )
+
+    def usage_chunk(self) -> bytes:
+        """Write the event with the token counts."""
+        head = {"request_id": self.asked.shown_id, "usage": self.usage()}
+        return event({**head, "output_mode": "tokens", "choices": []})
+
+    def whole(self, finish: str, stop_reason: int | None, created_s: int) -> dict[str, Any]:
+        """Write the answer in one piece."""
+        return {
+            "request_id": self.asked.shown_id,
+            "model": self.model,
+            "created": created_s,
+            "usage": self.usage(),
+            "prompt_logprobs": None,
+            "kv_transfer_params": None,
+            "output_mode": "tokens",
+            "choices": [_choice(self.token_ids, finish, stop_reason)],
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class CompletionAnswer(_Answer):
+    """The shape of /v1/completions: text, and ids on request."""
+
+    created_s: int
+
+    def chunk(self, emission: Emission) -> bytes:
+        """Write one event per iteration; the abort of a request without a token goes untold (measured)."""
+        first = not self.token_ids
+        self.take(emission)
+        if emission.finish == ABORT and first:
+            return b""
+        choice = self._choice(emission.token_ids, emission.finish, emission.stop_reason, prompt=first)
+        return event({**self._head(), "choices": [choice]})
+
+    def usage_chunk(self) -> bytes:
+        """Write the event with the token counts."""
+        return event({**self._head(), "choices": [], "usage": self.usage()})
+
+    def whole(self, finish: str, stop_reason: int | None, created_s: int) -> dict[str, Any]:
+        """Write the answer in one piece."""
+        choice = self._choice(self.token_ids, finish, stop_reason, prompt=True)
+        return {**self._head(), "choices": [choice], "usage": self.usage(), "kv_transfer_params": None}
+
+    def _head(self) -> dict[str, Any]:
+        name = {"id": self.asked.shown_id, "object": "text_completion"}
+        return {**name, "created": self.created_s, "model": self.model}
+
+    def _choice(
+        self, ids: Sequence[int], finish: str | None, stop_reason: int | None, *, prompt: bool
+    ) -> dict[str, Any]:
+        shown = self.asked.token_ids
+        return {
+            "index": 0,
+            "text": bytes(one for one in ids if one != EOS_ID).decode(errors="replace"),
+            "logprobs": None,
+            "finish_reason": finish,
+            "stop_reason": stop_reason,
+            "prompt_token_ids": self.asked.prompt_ids if shown and prompt else None,
+            "token_ids": ids if shown else None,
+        }
+
+
+def _choice(ids: Sequence[int], finish: str | None, stop_reason: int | None) -> dict[str, Any]:
+    return {
+        "index": 0,
+        "finish_reason": finish,
+        "stop_reason": stop_reason,
+        "token_ids": ids,
+        "routed_experts": None,
+        "sampling_mask": None,
+        "weight_versions": None,
+        "logprobs": None,
+    }

@@ -1,0 +1,221 @@
+"""What vLLM 0.32 accepts on its two generation endpoints, as far as the emulator answers it.
+
+Error messages have vLLM's shape, status and type; their wording is our own.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.byte_tokens import VOCABULARY
+from qlm.domain.ids import TokenIds
+from qlm.domain.ports import EngineCall
+from qlm.domain.sampling import Sampling
+
+_COMPLETION_TOKENS: Final = 16
+"""Default max_tokens of /v1/completions; /inference/v1/generate fills the context instead."""
+
+
+class VllmApiError(Exception):
+    """An answer that is an error.
+
+    Attributes:
+        status: HTTP status.
+        body: vLLM's error object.
+        late: Found by the engine, not by the API server: a stream has begun by then, with status 200.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        type: str = "BadRequestError",
+        param: str | None = None,
+        late: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.late = late
+        self.body = {"error": {"message": message, "type": type, "param": param, "code": status}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request for tokens, checked.
+
+    Attributes:
+        shown_id: The id that answers carry.
+        external_id: The id that an abort must name.
+        prompt_ids: The prompt.
+        sampling: Only lengths and stops matter here.
+        stream: Tokens are wanted as they come.
+        usage: A stream ends with token counts.
+        token_ids: A completion shows ids besides text.
+    """
+
+    shown_id: str
+    external_id: str
+    prompt_ids: TokenIds
+    sampling: Sampling
+    stream: bool
+    usage: bool
+    token_ids: bool = True
+
+    def call(self, call_id: str) -> EngineCall:
+        """Turn it into what an engine takes."""
+        return EngineCall(call_id=call_id, prompt_ids=self.prompt_ids, sampling=self.sampling)
+
+
+def parse_body(body: bytes, content_type: str) -> dict[str, Any]:
+    """Read a JSON object."""
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise VllmApiError(
+            400, "Unsupported media type: only application/json is allowed.", type="Bad Request"
+        )
+    try:
+        plain = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise VllmApiError(400, f"The body is not JSON: {error}.", type="Bad Request", param="body") from None
+    if not isinstance(plain, dict):
+        raise VllmApiError(400, "The body must be a JSON object.", type="Bad Request", param="body")
+    return plain
+
+
+def parse_generate(body: Mapping[str, Any], header_id: str | None, model: str, context_tokens: int) -> Asked:
+    """Check a body of /inference/v1/generate."""
+    _check_model(body, model)
+    params = body.get("sampling_params")
+    if not isinstance(params, Mapping):
+        raise _invalid("sampling_params", params, "an object")
+    prompt_ids = _token_ids("token_ids", body.get("token_ids"))
+    room = _room(prompt_ids, context_tokens, late=True)
+    shown_id = f"generate-tokens-{header_id or _request_id(body)}"
+    return Asked(
+        shown_id=shown_id,
+        external_id=shown_id,
+        prompt_ids=prompt_ids,
+        sampling=_sampling(params, default_tokens=room, room=room),
+        stream=bool(body.get("stream")),
+        usage=_include_usage(body),
+    )
+
+
+def parse_completion(
+    body: Mapping[str, Any], header_id: str | None, model: str, context_tokens: int
+) -> Asked:
+    """Check a body of /v1/completions; a text prompt is its UTF-8 bytes."""
+    _check_model(body, model)
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    prompt_ids = tuple(prompt.encode()) if isinstance(prompt, str) else _token_ids("prompt", prompt)
+    if not prompt_ids:
+        raise _invalid("prompt", prompt, "at least one token")
+    room = _room(prompt_ids, context_tokens, late=False)
+    if isinstance(asked := body.get("max_tokens"), int) and asked > context_tokens:
+        raise _invalid("max_tokens", asked, f"at most max_model_len={context_tokens}", type="BadRequestError")
+    shown_id = f"cmpl-{header_id or _request_id(body)}"
+    return Asked(
+        shown_id=shown_id,
+        external_id=f"{shown_id}-0",
+        prompt_ids=prompt_ids,
+        sampling=_sampling(body, default_tokens=_COMPLETION_TOKENS, room=room),
+        stream=bool(body.get("stream")),
+        usage=_include_usage(body),
+        token_ids=bool(body.get("return_token_ids")),
+    )
+
+
+Parse = Callable[[Mapping[str, Any], str | None, str, int], Asked]
+"""Signature of both parsers: body, X-Request-Id header, served model, context."""
+
+
+def parse_sleep(query: Mapping[str, str]) -> tuple[int, bool]:
+    """Return level and whether running requests are kept.
+
+    vLLM also knows level 0 and mode `wait`, which the emulator does not have.
+    """
+    level, mode = query.get("level", "1"), query.get("mode", "abort")
+    if level not in ("1", "2"):
+        raise _invalid("query.level", level, "1 or 2")
+    if mode not in ("abort", "keep"):
+        raise _invalid("query.mode", mode, "abort or keep")
+    return int(level), mode == "keep"
+
+
+def parse_abort(body: Mapping[str, Any]) -> list[str]:
+    """Return the ids to abort."""
+    ids = body.get("request_ids")
+    if ids is None:
+        raise VllmApiError(400, "Missing 'request_ids' in request body", type="Bad Request")
+    return [ids] if isinstance(ids, str) else [str(one) for one in ids]
+
+
+def _check_model(body: Mapping[str, Any], model: str) -> None:
+    if (asked := body.get("model")) not in (None, model):
+        message = f"The model `{asked}` does not exist. Valid aliases: {model}."
+        raise VllmApiError(404, message, type="NotFoundError", param="model")
+
+
+def _request_id(body: Mapping[str, Any]) -> str:
+    """Return the caller's id, which a header overrides (as measured), or a fresh one."""
+    given = body.get("request_id")
+    return given if isinstance(given, str) and given else secrets.token_hex(8)
+
+
+def _token_ids(field: str, value: object) -> TokenIds:
+    if not isinstance(value, list) or not value or not all(type(one) is int for one in value):
+        raise _invalid(field, value, "a list of at least one token id")
+    if min(value) < 0:
+        raise _invalid(field, min(value), "ids that are not negative")
+    if (largest := max(value)) >= VOCABULARY:
+        raise VllmApiError(400, f"Token id {largest} is out of vocabulary", late=True)
+    return tuple(value)
+
+
+def _room(prompt_ids: TokenIds, context_tokens: int, *, late: bool) -> int:
+    room = context_tokens - len(prompt_ids)
+    if room < 1:
+        raise VllmApiError(
+            400, f"The prompt has {len(prompt_ids)} tokens, which leaves no room for output: "
+            f"the maximum model length is {context_tokens} tokens.", param="input_tokens", late=late,
+        )  # fmt: skip
+    return room
+
+
+def _sampling(params: Mapping[str, Any], *, default_tokens: int, room: int) -> Sampling:
+    max_tokens = _whole(params, "max_tokens", min(default_tokens, room), least=1)
+    min_tokens = _whole(params, "min_tokens", 0, least=0)
+    if min_tokens > max_tokens:
+        raise _invalid("min_tokens", min_tokens, f"at most max_tokens={max_tokens}", type="BadRequestError")
+    if _whole(params, "n", 1, least=1) != 1:
+        raise _invalid("n", params["n"], "1, the only number of answers the emulator gives")
+    stops = params.get("stop_token_ids") or []
+    return Sampling(
+        max_tokens=min(max_tokens, room),
+        min_tokens=min(min_tokens, room),
+        ignore_eos=bool(params.get("ignore_eos")),
+        stop_token_ids=_token_ids("stop_token_ids", stops) if stops else (),
+    )
+
+
+def _whole(params: Mapping[str, Any], field: str, default: int, *, least: int) -> int:
+    value = params.get(field)
+    if value is None:
+        return default
+    if type(value) is not int or value < least:
+        raise _invalid(field, value, f"a whole number of at least {least}", type="BadRequestError")
+    return value
+
+
+def _include_usage(body: Mapping[str, Any]) -> bool:
+    options = body.get("stream_options")
+    return isinstance(options, Mapping) and bool(options.get("include_usage"))
+
+
+def _invalid(field: str, value: object, expected: str, *, type: str = "Bad Request") -> VllmApiError:
+    return VllmApiError(400, f"{field} must be {expected}, got {str(value)[:100]!r}.", type=type, param=field)

@@ -1,0 +1,276 @@
+"""What every store does with leases: one live holder, fresh epochs, nothing lost with a dead one."""
+
+from qlm.domain.lease import Epoch
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.ports import CancelAsked, Granted, Held, LeaseAnswer, Over, QueueChanged, Store
+from qlm.domain.request import RequestState
+from qlm.store.contract_values import (
+    A_AGAIN,
+    ARRIVAL_NS,
+    GATEWAY,
+    A,
+    B,
+    Subject,
+    alive,
+    card,
+    each_slice,
+    enqueued,
+    first_of,
+    hears,
+    leased,
+    listening,
+    status,
+    until,
+)
+
+
+def _output(answer: LeaseAnswer) -> tuple[int, ...]:
+    assert isinstance(answer, Granted), answer
+    return answer.output
+
+
+async def _log(store: Store, n: int, epoch: Epoch, offset: int, *token_ids: int) -> AppendResult:
+    entry = LogEntry(id=card(n).id, epoch=epoch, offset=offset, token_ids=token_ids)
+    return (await store.append([entry]))[0]
+
+
+async def check_a_waiting_request_is_granted(subject: Subject) -> None:
+    """It leaves the order and runs."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    answer = await store.lease(card(1), A, None)
+    assert isinstance(answer, Granted)
+    assert answer.lease.holder == A
+    assert answer.lease.epoch == Epoch(await store.incarnation(), 1)
+    record = await store.record(card(1).id)
+    assert record is not None
+    assert (record.state, record.lease) == (RequestState.RUNNING, answer.lease)
+    assert (await store.view()).classes == ()
+
+
+async def check_an_unknown_request_is_indexed_and_granted(subject: Subject) -> None:
+    """An agent may be faster than the gateway, whose enqueue then finds it running."""
+    store = subject.store
+    await alive(store, A)
+    await leased(store, 1, A)
+    found = await store.enqueue(card(1), GATEWAY)
+    assert not found.created
+    assert found.record.state is RequestState.RUNNING
+
+
+async def check_a_live_holder_keeps_its_lease(subject: Subject) -> None:
+    """A redelivered message finds out who has the request; its holder may ask again."""
+    store = subject.store
+    await alive(store, A, B)
+    former = await leased(store, 1, A)
+    assert await store.lease(card(1), B, None) == Held(holder=A)
+    assert await leased(store, 1, A) > former
+    assert await _log(store, 1, former, 0, 5) is AppendResult.STALE
+
+
+async def check_a_dead_holder_loses_its_lease(subject: Subject) -> None:
+    """Who takes over continues from the log; the former holder is fenced off."""
+    store = subject.store
+    await alive(store, A, B)
+    former = await leased(store, 1, A)
+    assert await _log(store, 1, former, 0, 5, 6) is AppendResult.TAKEN
+    await store.leave(A)
+    answer = await store.lease(card(1), B, None)
+    assert _output(answer) == (5, 6)
+    assert await _log(store, 1, former, 2, 7) is AppendResult.STALE
+    assert not await store.release(card(1).id, former, "late")
+
+
+async def check_reap_releases_what_the_dead_hold(subject: Subject) -> None:
+    """Their requests wait again, by arrival; one whose end was asked for ends. The living keep theirs."""
+    store = subject.store
+    await alive(store, A, B)
+    epochs = {n: await leased(store, n, A) for n in (3, 1, 2)}
+    await leased(store, 4, B)
+    await store.park(card(1).id, epochs[1], "room")
+    await _log(store, 1, epochs[1], 0, 5)
+    await store.cancel(card(2).id)
+    assert list(await store.reap()) == []
+    await alive(store, A_AGAIN)
+    async with listening(store.wakeups()) as heard:
+
+        async def woken() -> bool:
+            return "returned" in heard
+
+        assert list(await store.reap()) == [card(n).id for n in (1, 2, 3)]
+        await until(woken, "the controller to be woken")
+    assert list(await store.reap()) == []
+    (view,) = (await store.view()).classes
+    assert (view.queued, view.ungrouped_arrival_ns) == (2, ARRIVAL_NS + 1)
+    record = await store.record(card(2).id)
+    assert record is not None and record.outcome is Outcome.CANCELLED
+    assert _output(await store.lease(card(1), A_AGAIN, None)) == (5,)
+    assert await store.lease(card(4), A_AGAIN, None) == Held(holder=B)
+
+
+async def check_a_silent_holder_is_dead(subject: Subject) -> None:
+    """An instance whose heartbeat has stopped is neither listed nor heeded."""
+    store = subject.store
+    await alive(store, B)
+    await store.heartbeat(status(A), ttl_s=0.05)
+    await leased(store, 1, A)
+
+    async def only_b_lives() -> bool:
+        return (await store.view()).instances == (status(B),)
+
+    await until(only_b_lives, "the death of A")
+    assert isinstance(await store.lease(card(1), B, None), Granted)
+
+
+async def check_a_newer_session_voids_the_former(subject: Subject) -> None:
+    """The agent that was restarted has none of what its former life ran."""
+    store = subject.store
+    await alive(store, A, B)
+    await leased(store, 1, A)
+    await alive(store, A_AGAIN)
+    assert (await store.view()).instances == (status(A_AGAIN), status(B))
+    await store.leave(A)
+    assert (await store.view()).instances == (status(A_AGAIN), status(B))
+    assert isinstance(await store.lease(card(1), B, None), Granted)
+
+
+async def check_an_ended_request_is_over(subject: Subject) -> None:
+    """The message of a request that has ended can be dropped."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    await store.cancel(card(1).id)
+    assert await store.lease(card(1), A, None) == Over(outcome=Outcome.CANCELLED)
+    assert await store.reregister(card(1), A, (5,)) == Over(outcome=Outcome.CANCELLED)
+
+
+async def check_release_puts_back_by_arrival(subject: Subject) -> None:
+    """A returned request waits where it waited before."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1, 2)
+    epoch = await leased(store, 1, A)
+    assert (await store.view()).classes[0].ungrouped_arrival_ns == ARRIVAL_NS + 2
+    assert await store.release(card(1).id, epoch, "drain")
+    (view,) = (await store.view()).classes
+    assert (view.queued, view.ungrouped_arrival_ns) == (2, ARRIVAL_NS + 1)
+    record = await store.record(card(1).id)
+    assert record is not None and (record.state, record.lease) == (RequestState.QUEUED, None)
+    assert await leased(store, 1, A) > epoch
+
+
+async def check_only_the_current_epoch_counts(subject: Subject) -> None:
+    """Parking, resuming and releasing under any other answer False and do nothing."""
+    store = subject.store
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    for wrong in (Epoch(epoch.incarnation, 0), Epoch(epoch.incarnation, 2), Epoch(epoch.incarnation - 1, 1)):
+        assert not await store.park(card(1).id, wrong, "")
+        assert not await store.release(card(1).id, wrong, "")
+    assert await store.park(card(1).id, epoch, "room")
+    assert not await store.resume(card(1).id, Epoch(epoch.incarnation, 2))
+    assert not await store.park(card(2).id, epoch, "unknown request")
+    record = await store.record(card(1).id)
+    assert record is not None and record.state is RequestState.PARKED
+    assert await store.resume(card(1).id, epoch)
+    assert await store.release(card(1).id, epoch, "drain")
+    assert not await store.release(card(1).id, epoch, "again")
+
+
+async def check_a_cancelled_request_ends_on_return(subject: Subject) -> None:
+    """Neither released nor taken over from a dead holder does it run again."""
+    store = subject.store
+    await alive(store, A, B)
+    epoch = await leased(store, 1, A)
+    await leased(store, 2, A)
+    await store.cancel(card(1).id, Outcome.EXPIRED)
+    await store.cancel(card(2).id)
+    assert await store.release(card(1).id, epoch, "drain")
+    record = await store.record(card(1).id)
+    assert record is not None and record.outcome is Outcome.EXPIRED
+    assert await store.lease(card(2), B, None) == Held(holder=A)
+    await store.leave(A)
+    assert await store.lease(card(2), B, None) == Over(outcome=Outcome.CANCELLED)
+
+
+async def check_an_emptied_store_is_a_larger_incarnation(subject: Subject) -> None:
+    """Older epochs are refused, and what ran is registered again with its log and a larger epoch."""
+    store = subject.store
+    await alive(store, A)
+    former = await leased(store, 1, A)
+    incarnation = await store.incarnation()
+    store = await subject.emptied()
+    assert await store.incarnation() > incarnation
+    assert await _log(store, 1, former, 0, 5) is AppendResult.UNKNOWN
+    await alive(store, A)
+    answer = await store.reregister(card(1), A, (5, 6))
+    assert isinstance(answer, Granted) and answer.lease.epoch > former
+    assert answer.output == (5, 6)
+    assert await _log(store, 1, former, 2, 7) is AppendResult.UNKNOWN
+    assert await _log(store, 1, answer.lease.epoch, 2, 7) is AppendResult.TAKEN
+    assert await store.read_output(card(1).id, 0) == OutputSlice(id=card(1).id, offset=0, token_ids=(5, 6, 7))
+
+
+async def check_reregister_after_reindexing(subject: Subject) -> None:
+    """If the controller indexed the request first, its holder still gets it back, and watchers the rest."""
+    store = subject.store
+    await alive(store, A)
+    former = await leased(store, 1, A)
+    store = await subject.emptied()
+    await alive(store, A)
+    await enqueued(store, 1, 2, watcher=GATEWAY)
+    assert await _log(store, 1, former, 0, 5) is AppendResult.UNKNOWN
+    async with listening(each_slice(store.outputs(GATEWAY))) as heard:
+        assert _output(await store.reregister(card(1), A, (5, 2**32 - 1))) == (5, 2**32 - 1)
+        await hears(heard, [OutputSlice(id=card(1).id, offset=0, token_ids=(5, 2**32 - 1))])
+    (view,) = (await store.view()).classes
+    assert (view.queued, view.ungrouped_arrival_ns) == (1, ARRIVAL_NS + 2)
+
+
+async def check_reregister_keeps_the_longer_log(subject: Subject) -> None:
+    """Whichever side has it; who holds it alive keeps it."""
+    store = subject.store
+    await alive(store, A, B)
+    epoch = await leased(store, 1, A)
+    await _log(store, 1, epoch, 0, 5, 6)
+    assert _output(await store.reregister(card(1), A, (5,))) == (5, 6)
+    assert _output(await store.reregister(card(1), A, (5, 6, 7))) == (5, 6, 7)
+    assert await store.reregister(card(1), B, (5, 6, 7, 8)) == Held(holder=A)
+    record = await store.record(card(1).id)
+    assert record is not None and record.output_tokens == 3
+    assert record.lease is not None and record.lease.epoch.n == 3
+
+
+async def check_notices_begin_with_what_stands(subject: Subject) -> None:
+    """An agent that (re)connects learns of the cancels and the drain it may have missed."""
+    store = subject.store
+    await alive(store, A, B)
+    await leased(store, 1, A)
+    await leased(store, 2, A)
+    await leased(store, 3, B)
+    await store.cancel(card(2).id)
+    await store.cancel(card(3).id)
+    async with listening(store.notices(A.instance)) as heard:
+        await hears(heard, [CancelAsked(id=card(2).id, outcome=Outcome.CANCELLED)])
+    assert await first_of(store.notices(A.instance)) == QueueChanged()
+
+
+CHECKS = (
+    check_a_waiting_request_is_granted,
+    check_an_unknown_request_is_indexed_and_granted,
+    check_a_live_holder_keeps_its_lease,
+    check_a_dead_holder_loses_its_lease,
+    check_reap_releases_what_the_dead_hold,
+    check_a_silent_holder_is_dead,
+    check_a_newer_session_voids_the_former,
+    check_an_ended_request_is_over,
+    check_release_puts_back_by_arrival,
+    check_only_the_current_epoch_counts,
+    check_a_cancelled_request_ends_on_return,
+    check_an_emptied_store_is_a_larger_incarnation,
+    check_reregister_after_reindexing,
+    check_reregister_keeps_the_longer_log,
+    check_notices_begin_with_what_stands,
+)

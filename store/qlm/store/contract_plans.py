@@ -1,0 +1,309 @@
+"""What every store does with groups, virtual queues and instances."""
+
+from dataclasses import replace
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.group import Group
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports import (
+    ClassView,
+    CloseGroup,
+    ClusterView,
+    CreateGroup,
+    DrainAsked,
+    QueueChanged,
+    ResizeGroup,
+    SetQueue,
+    Store,
+)
+from qlm.domain.virtual_queue import VirtualQueue
+from qlm.store.contract_values import (
+    ARRIVAL_NS,
+    BATCH,
+    CHAT,
+    G1,
+    G2,
+    G3,
+    A,
+    B,
+    Subject,
+    alive,
+    card,
+    enqueued,
+    first_of,
+    hears,
+    leased,
+    listening,
+    status,
+    until,
+)
+
+
+def _queue(holder_queue: InstanceId, *groups: GroupId) -> SetQueue:
+    return SetQueue(instance=holder_queue, groups=groups)
+
+
+async def _chat(store: Store) -> ClassView:
+    return next(view for view in (await store.view()).classes if view.cls == CHAT)
+
+
+def _heads(groups: tuple[Group, ...]) -> list[tuple[GroupId, int, int | None]]:
+    """Each group's id, remaining count, and head by its number."""
+    return [
+        (g.id, g.remaining, None if g.head_arrival_ns is None else g.head_arrival_ns - ARRIVAL_NS)
+        for g in groups
+    ]
+
+
+async def check_groups_slice_the_order_of_arrival(subject: Subject) -> None:
+    """Whatever order requests were indexed in; who is beyond all groups is ungrouped."""
+    store = subject.store
+    await enqueued(store, 5, 3, 1, 4, 2)
+    await store.apply([CreateGroup(id=G1, cls=CHAT, count=2), CreateGroup(id=G2, cls=CHAT, count=2)])
+    view = await _chat(store)
+    assert _heads(view.groups) == [(G1, 2, 1), (G2, 2, 3)]
+    assert [group.seq for group in view.groups] == [0, 1]
+    assert (view.queued, view.ungrouped_arrival_ns) == (5, ARRIVAL_NS + 5)
+    assert view.groups[0].deadline_ns == ARRIVAL_NS + 1 + 10_000_000_000
+    assert view.groups[0].created_ns > 0
+
+
+async def check_a_lease_counts_one_pull(subject: Subject) -> None:
+    """Of the group given, while it has any left; the others' heads follow from the order."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1, 2, 3)
+    await store.enqueue(card(9, cls=BATCH))
+    await store.apply([CreateGroup(id=G1, cls=CHAT, count=1), CreateGroup(id=G2, cls=CHAT, count=2)])
+    await leased(store, 9, A, G1, cls=BATCH)
+    await leased(store, 8, A, G1)
+    assert _heads((await _chat(store)).groups) == [(G1, 1, 1), (G2, 2, 2)]
+    await leased(store, 1, A, G1)
+    await leased(store, 1, A, G1)
+    assert _heads((await _chat(store)).groups) == [(G1, 0, None), (G2, 2, 2)]
+    await leased(store, 2, A, G1)
+    view = await _chat(store)
+    assert _heads(view.groups) == [(G1, 0, None), (G2, 2, 3)]
+    assert view.groups[0].pulled == 1
+    await leased(store, 3, A, GroupId("never heard of"))
+    view = await _chat(store)
+    assert (view.queued, _heads(view.groups)) == (0, [(G1, 0, None), (G2, 2, None)])
+
+
+async def check_ends_leave_a_group_one_too_many(subject: Subject) -> None:
+    """The last group's head is none, until the controller resizes."""
+    store = subject.store
+    await enqueued(store, 1, 2)
+    await store.apply([CreateGroup(id=G1, cls=CHAT, count=1), CreateGroup(id=G2, cls=CHAT, count=1)])
+    async with listening(store.wakeups()) as heard:
+        await store.cancel(card(1).id)
+        await hears(heard, ["removed"])
+    assert _heads((await _chat(store)).groups) == [(G1, 1, 2), (G2, 1, None)]
+    await store.apply([ResizeGroup(id=G2, count=0, sealed=True)])
+    view = await _chat(store)
+    assert _heads(view.groups) == [(G1, 1, 2), (G2, 0, None)]
+    assert [group.sealed for group in view.groups] == [False, True]
+
+
+async def check_enqueue_joins_the_newest_open_group(subject: Subject) -> None:
+    """If it lies on a virtual queue, whose instance is told; the controller is woken in any case."""
+    store = subject.store
+    await enqueued(store, 1)
+    await store.apply([CreateGroup(id=G1, cls=CHAT, count=1)])
+    async with listening(store.notices(A.instance)) as notices, listening(store.wakeups()) as wakeups:
+        await enqueued(store, 2)
+        assert (await _chat(store)).ungrouped_arrival_ns == ARRIVAL_NS + 2
+        await store.apply([ResizeGroup(id=G1, count=2, sealed=False), _queue(A.instance, G1)])
+        await hears(notices, [QueueChanged()])
+        await enqueued(store, 3)
+        await hears(notices, [QueueChanged()] * 2)
+        await hears(wakeups, ["request"] * 2)
+        assert _heads((await _chat(store)).groups) == [(G1, 3, 1)]
+        await store.apply([ResizeGroup(id=G1, count=3, sealed=True)])
+        await hears(notices, [QueueChanged()] * 3)
+        await enqueued(store, 4)
+        await hears(wakeups, ["request"] * 3)
+    view = await _chat(store)
+    assert (_heads(view.groups), view.ungrouped_arrival_ns) == ([(G1, 3, 1)], ARRIVAL_NS + 4)
+    assert len(notices) == 3
+
+
+async def check_resize_keeps_what_was_pulled(subject: Subject) -> None:
+    """A group never counts fewer than were pulled from it; creating it again changes nothing."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1, 2)
+    await store.apply([CreateGroup(id=G1, cls=CHAT, count=2)])
+    await leased(store, 1, A, G1)
+    await store.apply([ResizeGroup(id=G1, count=0, sealed=True), ResizeGroup(id=G2, count=5, sealed=True)])
+    await store.apply([CreateGroup(id=G1, cls=CHAT, count=7)])
+    (group,) = (await _chat(store)).groups
+    assert (group.count, group.pulled, group.sealed) == (1, 1, True)
+
+
+async def check_queues_hold_known_groups_in_order(subject: Subject) -> None:
+    """Unknown and repeated groups are left out; the version grows when the order changes, and only then."""
+    store = subject.store
+    assert await store.virtual_queue(A.instance) == VirtualQueue(instance=A.instance)
+    await enqueued(store, 1, 2)
+    await store.enqueue(card(3, cls=BATCH))
+    await store.apply(
+        [
+            CreateGroup(id=G1, cls=CHAT, count=1),
+            CreateGroup(id=G2, cls=BATCH, count=1),
+            CreateGroup(id=G3, cls=CHAT, count=1),
+            _queue(A.instance, G3, GroupId("never heard of"), G2, G3, G1),
+        ]
+    )
+    queue = await store.virtual_queue(A.instance)
+    assert _heads(queue.groups) == [(G3, 1, 2), (G2, 1, 3), (G1, 1, 1)]
+    assert queue.version == 1
+    async with listening(store.notices(A.instance)) as heard:
+        await store.apply([_queue(A.instance, G3, G2, G1)])
+        assert await store.virtual_queue(A.instance) == queue
+        await store.apply([_queue(A.instance, G1, G2)])
+        await hears(heard, [QueueChanged()])
+    changed = await store.virtual_queue(A.instance)
+    assert ([group.id for group in changed.groups], changed.version) == ([G1, G2], 2)
+    assert (await store.view()).queues == (changed,)
+
+
+async def check_a_group_is_on_one_queue(subject: Subject) -> None:
+    """Setting it on a second one takes it off the first, and both are told."""
+    store = subject.store
+    await enqueued(store, 1, 2)
+    await store.apply(
+        [
+            CreateGroup(id=G1, cls=CHAT, count=1),
+            CreateGroup(id=G2, cls=CHAT, count=1),
+            _queue(A.instance, G1, G2),
+        ]
+    )
+    async with listening(store.notices(A.instance)) as a, listening(store.notices(B.instance)) as b:
+        await store.apply([_queue(B.instance, G1)])
+        await hears(a, [QueueChanged()])
+        await hears(b, [QueueChanged()])
+    queues = (await store.view()).queues
+    assert [(q.instance, q.version, [g.id for g in q.groups]) for q in queues] == [
+        ("a", 2, [G2]),
+        ("b", 1, [G1]),
+    ]
+
+
+async def check_a_closed_group_leaves_its_queue(subject: Subject) -> None:
+    """What it covered is ungrouped, or moves up into the groups after it."""
+    store = subject.store
+    await enqueued(store, 1, 2)
+    await store.apply(
+        [
+            CreateGroup(id=G1, cls=CHAT, count=1),
+            CreateGroup(id=G2, cls=CHAT, count=1),
+            _queue(A.instance, G1, G2),
+        ]
+    )
+    async with listening(store.notices(A.instance)) as heard:
+        await store.apply([CloseGroup(id=G1), CloseGroup(id=G1), CreateGroup(id=G3, cls=CHAT, count=0)])
+        await hears(heard, [QueueChanged()])
+    queue = await store.virtual_queue(A.instance)
+    assert (_heads(queue.groups), queue.version) == ([(G2, 1, 1)], 2)
+    view = await _chat(store)
+    assert [(group.id, group.seq) for group in view.groups] == [(G2, 1), (G3, 2)]
+    assert view.ungrouped_arrival_ns == ARRIVAL_NS + 2
+
+
+async def check_view_lists_classes_in_use(subject: Subject) -> None:
+    """Those with waiting requests or open groups, in a fixed order; and no instance that is dead."""
+    store = subject.store
+    assert await store.view() == ClusterView(classes=(), instances=(), queues=())
+    urgent, priority = replace(CHAT, target_ms=None), replace(CHAT, priority=-1)
+    await alive(store, B, A)
+    for n, cls in enumerate((CHAT, BATCH, urgent, priority)):
+        await store.enqueue(card(n, cls=cls))
+    await store.apply([CreateGroup(id=G1, cls=replace(CHAT, cluster="long"), count=0)])
+    view = await store.view()
+    expected = [priority, urgent, CHAT, replace(CHAT, cluster="long"), BATCH]
+    assert [cls.cls for cls in view.classes] == expected
+    assert view.instances == (status(A), status(B))
+    for n in range(4):
+        await store.cancel(card(n).id, Outcome.CANCELLED)
+    await store.apply([CloseGroup(id=G1)])
+    await store.leave(A)
+    view = await store.view()
+    assert (view.classes, view.instances) == ((), (status(B),))
+
+
+async def check_a_negative_count_is_refused(subject: Subject) -> None:
+    """And nothing of that plan is applied."""
+    store = subject.store
+    try:
+        await store.apply([CreateGroup(id=G1, cls=CHAT, count=1), ResizeGroup(id=G1, count=-1, sealed=False)])
+    except InvalidValueError as error:
+        assert error.value == -1
+    else:
+        raise AssertionError("a count of -1 was taken")
+    assert (await store.view()).classes == ()
+
+
+async def check_heartbeats_wake_the_controller_on_change(subject: Subject) -> None:
+    """A new instance, session or model does; gauges alone do not; leaving does."""
+    store = subject.store
+    async with listening(store.wakeups()) as heard:
+        await alive(store, A)
+        await hears(heard, ["instance"])
+        await store.heartbeat(status(A, running=7), 60.0)
+        await store.heartbeat(status(A, running=7, active=ModelId("llama")), 60.0)
+        await hears(heard, ["instance"] * 2)
+        assert (await store.view()).instances == (status(A, running=7, active=ModelId("llama")),)
+        await store.heartbeat(replace(status(A), holder=replace(A, session=B.session)), 60.0)
+        await hears(heard, ["instance"] * 3)
+        await store.leave(A)
+        await store.leave(replace(A, session=B.session))
+        await hears(heard, ["instance"] * 4)
+
+
+async def check_returned_work_wakes_the_controller(subject: Subject) -> None:
+    """No group may cover it."""
+    store = subject.store
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    async with listening(store.wakeups()) as heard:
+        await store.release(card(1).id, epoch, "drain")
+        await hears(heard, ["returned"])
+
+
+async def check_drain_is_asked_of_the_living(subject: Subject) -> None:
+    """It stands until the session ends, for those who subscribe later."""
+    store = subject.store
+    assert not await store.ask_drain(A.instance)
+    await alive(store, A)
+    async with listening(store.notices(A.instance)) as heard:
+        assert await store.ask_drain(A.instance)
+        await hears(heard, [DrainAsked()])
+    await alive(store, A)
+    async with listening(store.notices(A.instance)) as heard:
+        await hears(heard, [DrainAsked()])
+    await store.heartbeat(status(replace(A, session=B.session)), 0.05)
+    assert await first_of(store.notices(A.instance)) == QueueChanged()
+
+    async def gone() -> bool:
+        return not await store.ask_drain(A.instance)
+
+    await until(gone, "the death of A")
+
+
+CHECKS = (
+    check_groups_slice_the_order_of_arrival,
+    check_a_lease_counts_one_pull,
+    check_ends_leave_a_group_one_too_many,
+    check_enqueue_joins_the_newest_open_group,
+    check_resize_keeps_what_was_pulled,
+    check_queues_hold_known_groups_in_order,
+    check_a_group_is_on_one_queue,
+    check_a_closed_group_leaves_its_queue,
+    check_view_lists_classes_in_use,
+    check_a_negative_count_is_refused,
+    check_heartbeats_wake_the_controller_on_change,
+    check_returned_work_wakes_the_controller,
+    check_drain_is_asked_of_the_living,
+)

@@ -1,0 +1,130 @@
+"""The shared state in process, with a journal: results and output logs outlive a kill -9."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from qlm.domain.errors import StoreCorruptError
+from qlm.domain.ids import RequestId
+from qlm.domain.ports import Clock, Journal
+from qlm.store.core import StoreCore
+from qlm.store.effects import Effects, Logged
+from qlm.store.journal_codec import (
+    ENDED_PREFIX,
+    INCARNATION_KEY,
+    LOG_PREFIX,
+    Ended,
+    decode_ended,
+    decode_log,
+    encode_ended,
+    encode_log,
+    ended_key,
+    log_key,
+)
+from qlm.store.journal_writer import Changes, JournalWriter
+from qlm.store.limits import StoreLimits
+from qlm.store.memory import MemoryStore
+
+T = TypeVar("T")
+
+
+class EmbeddedStore(MemoryStore):
+    """A `MemoryStore` that keeps ended requests and the logs of unfinished ones in a journal.
+
+    Make one with `open`. Unfinished requests themselves live in the broker: after a restart its caller
+    calls `enqueue` for each message. That attaches the log kept for the id, or answers created=False
+    with the record if the request had ended. All leases of the former life are void.
+
+    A change that must outlive a crash is announced, and its call returns, only once it is written;
+    until then reads of that request wait. The journal belongs to the caller, who closes it last.
+    """
+
+    def __init__(
+        self, clock: Clock, core: StoreCore, journal: Journal, log_keys: dict[RequestId, list[str]]
+    ) -> None:
+        super().__init__(clock, core=core)
+        self._writer = JournalWriter(journal, self._feeds.announce)
+        self._log_keys = log_keys
+
+    @classmethod
+    async def open(cls, clock: Clock, journal: Journal, limits: StoreLimits | None = None) -> "EmbeddedStore":
+        """Read the journal, and begin a new incarnation.
+
+        Raises:
+            StoreCorruptError: The journal holds what this version cannot read.
+        """
+        entries = dict(journal.load())
+        former = int(entries.get(INCARNATION_KEY, b"0"))
+        core = StoreCore(max(clock.now_ns(), former + 1), limits)
+        for key, value in entries.items():
+            if key.startswith(ENDED_PREFIX):
+                ended = decode_ended(key, value)
+                core.restore_ended(ended.record, ended.output, ended.detail)
+        logs = [decode_log(key, value) for key, value in entries.items() if key.startswith(LOG_PREFIX)]
+        log_keys = _restore_logs(core, logs)
+        await journal.write([(INCARNATION_KEY, str(core.incarnation).encode())], durable=True)
+        return cls(clock, core, journal, log_keys)
+
+    async def close(self) -> None:
+        """Finish the writes under way, and end all iterators."""
+        await self._writer.close()
+        await super().close()
+
+    async def _settled(self, id: RequestId) -> None:
+        await self._writer.settled(id)
+
+    def _check_writable(self) -> None:
+        self._writer.check()
+
+    async def _commit(self, step: tuple[T, Effects]) -> T:
+        answer, effects = step
+        if effects.durable:
+            ids = {*effects.ended, *(logged.id for logged in effects.logged)}
+            await self._writer.write(self._changes(effects), effects, ids, durable=bool(effects.ended))
+        else:
+            self._feeds.announce(effects)
+        return answer
+
+    def _changes(self, effects: Effects) -> Changes:
+        changes: dict[str, bytes | None] = {}
+        for logged in effects.logged:
+            key = log_key(logged)
+            changes[key] = encode_log(logged)
+            self._log_keys.setdefault(logged.id, []).append(key)
+        for id in effects.ended:
+            changes.update(dict.fromkeys(self._log_keys.pop(id, ())))
+            ended = self._ended(id)
+            if ended is not None:
+                changes[ended_key(id)] = encode_ended(ended)
+        changes.update(dict.fromkeys(map(ended_key, effects.dropped)))
+        return changes
+
+    def _ended(self, id: RequestId) -> Ended | None:
+        """Return an ended request; None if the step that ended it also dropped it for want of room."""
+        record, output = self._core.record(id), self._core.read_output(id, 0)
+        if record is None or output is None:
+            return None
+        return Ended(record, output.detail, output.token_ids)
+
+
+def _restore_logs(core: StoreCore, parts: Iterable[Logged]) -> dict[RequestId, list[str]]:
+    """Put the logs of unfinished requests back together; return the keys that hold each."""
+    by_id: defaultdict[RequestId, list[Logged]] = defaultdict(list)
+    for part in parts:
+        by_id[part.id].append(part)
+    for id, log in by_id.items():
+        log.sort(key=lambda part: part.offset)
+        _check_whole(log)
+        token_ids = tuple(token_id for part in log for token_id in part.token_ids)
+        core.restore_log(id, token_ids, log[0].at_ns)
+    return {id: [log_key(part) for part in log] for id, log in by_id.items()}
+
+
+def _check_whole(log: Sequence[Logged]) -> None:
+    length = 0
+    for part in log:
+        if part.offset != length:
+            raise StoreCorruptError(
+                f"journal lacks tokens {length} to {part.offset} of the output of {part.id!r}"
+            )
+        length += len(part.token_ids)

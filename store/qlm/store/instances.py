@@ -1,0 +1,72 @@
+"""Operations on instances: heartbeats, and what is asked of them."""
+
+from dataclasses import replace
+
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.ids import InstanceId
+from qlm.domain.lease import Holder
+from qlm.domain.ports import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.store.effects import WAKE_INSTANCE, Effects
+from qlm.store.state import SharedState
+from qlm.store.tables import InstanceRow
+
+
+class InstanceOps(SharedState):
+    """The instance part of the core; each method is the `Store` method of its name."""
+
+    def heartbeat(self, status: InstanceStatus, ttl_s: float, now_ns: int) -> tuple[None, Effects]:
+        """Say that an instance lives; silent for `ttl_s`, it counts as dead."""
+        effects = Effects()
+        until_ns = now_ns + round(ttl_s * 1e9)
+        row = self._instances.get(status.id)
+        if row is None or not self._alive(status.holder, now_ns):
+            self._instances[status.id] = InstanceRow(status, until_ns)
+            effects.wakeups.append(WAKE_INSTANCE)
+            return None, effects
+        if steady(row.status) != steady(status):
+            effects.wakeups.append(WAKE_INSTANCE)
+        row.status, row.alive_until_ns = status, until_ns
+        return None, effects
+
+    def leave(self, holder: Holder) -> tuple[None, Effects]:
+        """Say that this life of the instance is over, at once."""
+        effects = Effects()
+        row = self._instances.get(holder.instance)
+        if row is not None and row.status.holder == holder:
+            del self._instances[holder.instance]
+            effects.wakeups.append(WAKE_INSTANCE)
+        return None, effects
+
+    def ask_drain(self, instance: InstanceId, now_ns: int) -> tuple[bool, Effects]:
+        """Ask an instance to drain; False if it is not alive."""
+        effects = Effects()
+        row = self._instances.get(instance)
+        if row is None or row.alive_until_ns <= now_ns:
+            return False, effects
+        row.drain_asked = True
+        effects.notices.append((instance, DrainAsked()))
+        return True, effects
+
+    def standing_notices(self, instance: InstanceId) -> tuple[InstanceNotice, ...]:
+        """Return all that an instance must be told when its notices may have been missed."""
+        notices: list[InstanceNotice] = [QueueChanged()]
+        row = self._instances.get(instance)
+        if row is None:
+            return tuple(notices)
+        for id in sorted(self._held):
+            held = self._held[id]
+            if held.cancel is not None and held.holder == row.status.holder:
+                notices.append(CancelAsked(id=id, outcome=held.cancel))
+        if row.drain_asked:
+            notices.append(DrainAsked())
+        return tuple(notices)
+
+    def live_instances(self, now_ns: int) -> tuple[InstanceStatus, ...]:
+        """Return the status of each live instance, by name."""
+        live = [row.status for row in self._instances.values() if row.alive_until_ns > now_ns]
+        return tuple(sorted(live, key=lambda status: status.id))
+
+
+def steady(status: InstanceStatus) -> InstanceStatus:
+    """Leave out the gauges that move with every token: they alone do not concern the plan."""
+    return replace(status, running=0, parked=0, kv_used_tokens=0)

@@ -1,0 +1,257 @@
+"""Values of the domain as arguments and replies of the Lua scripts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from qlm.domain.errors import StoreCorruptError
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import GroupId, InstanceId, RequestId, SessionId
+from qlm.domain.lease import Epoch, Holder, Lease
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import LogEntry, OutputSlice
+from qlm.domain.plain import card_from_plain, card_to_plain
+from qlm.domain.ports import (
+    CancelAsked,
+    ClassView,
+    CloseGroup,
+    CreateGroup,
+    DrainAsked,
+    Granted,
+    Held,
+    InstanceNotice,
+    LeaseAnswer,
+    Over,
+    PlanChange,
+    QueueChanged,
+    ResizeGroup,
+    SetQueue,
+)
+from qlm.domain.request import Event, Request, RequestCard, RequestRecord, RequestState
+from qlm.domain.virtual_queue import VirtualQueue
+from qlm.store.packing import pack, unpack
+from qlm.store.redis_scripts import Argument, padded
+
+# arguments
+
+
+def class_key(cls: RequestClass) -> str:
+    """Write a class as the text that names it in keys."""
+    target_ms = None if cls.target_ms is None else float(cls.target_ms)
+    return orjson.dumps([cls.model, cls.slo, cls.cluster, cls.priority, target_ms]).decode()
+
+
+def class_of(key: bytes) -> RequestClass:
+    """Read a class written by `class_key`."""
+    return RequestClass(*orjson.loads(key))
+
+
+def card_arguments(card: RequestCard) -> tuple[Argument, ...]:
+    """Write a card as the eight arguments that scripts read."""
+    return (
+        card.id,
+        orjson.dumps(card_to_plain(card)),
+        class_key(card.cls),
+        card.model,
+        padded(card.arrival_ns),
+        "" if card.drop_at_ns is None else padded(card.drop_at_ns),
+        card.prompt_tokens,
+        card.sampling.max_tokens,
+    )
+
+
+def bare(card: RequestCard) -> RequestCard:
+    """Leave out the prompt, if the card is a whole request."""
+    return card.card() if isinstance(card, Request) else card
+
+
+def entry_arguments(entry: LogEntry) -> tuple[Argument, ...]:
+    """Write a log entry, and the slice that announces it, as eight arguments."""
+    epoch, outcome = entry.epoch, entry.outcome or ""
+    announced: dict[str, Any] = {"id": entry.id, "offset": entry.offset, "token_ids": entry.token_ids}
+    if outcome:
+        announced |= {"outcome": outcome, "detail": entry.detail}
+    return (
+        entry.id,
+        epoch.incarnation,
+        epoch.n,
+        entry.offset,
+        pack(entry.token_ids),
+        outcome,
+        entry.detail,
+        orjson.dumps(announced),
+    )
+
+
+def changes_argument(changes: Sequence[PlanChange]) -> bytes:
+    """Write plan changes as JSON."""
+    return orjson.dumps([_change_to_plain(change) for change in changes])
+
+
+def _change_to_plain(change: PlanChange) -> list[Any]:
+    match change:
+        case CreateGroup():
+            return ["create", change.id, class_key(change.cls), change.count]
+        case ResizeGroup():
+            return ["resize", change.id, change.count, int(change.sealed)]
+        case CloseGroup():
+            return ["close", change.id]
+        case SetQueue():
+            return ["queue", change.instance, change.groups]
+
+
+def status_argument(status: InstanceStatus) -> bytes:
+    """Write a heartbeat's status as JSON."""
+    return orjson.dumps(asdict(status))
+
+
+# replies
+
+
+def read_status(text: bytes) -> InstanceStatus:
+    """Read a status written by `status_argument`.
+
+    Raises:
+        StoreCorruptError: Another version wrote it.
+    """
+    try:
+        plain = orjson.loads(text)
+        plain["holder"] = Holder(**plain["holder"])
+        plain["models"] = tuple(plain["models"])
+        plain["engines"] = tuple((model, EngineState(state)) for model, state in plain["engines"])
+        if plain["capacity"] is not None:
+            plain["capacity"] = EngineCapacity(**plain["capacity"])
+        return InstanceStatus(**plain)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreCorruptError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error
+
+
+def read_record(reply: list[Any], card: RequestCard | None = None) -> RequestRecord:
+    """Read a record, with its card unless that is at hand."""
+    flat, output_tokens, events, incarnation = reply
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    return RequestRecord(
+        card=card or card_from_plain(orjson.loads(fields[b"card"])),
+        state=RequestState(fields[b"state"].decode()),
+        lease=_read_lease(fields, int(incarnation)),
+        output_tokens=output_tokens,
+        outcome=Outcome(fields[b"outcome"].decode()) if b"outcome" in fields else None,
+        first_token_ns=_optional_time(fields.get(b"first_token_at")),
+        ended_ns=_optional_time(fields.get(b"ended_at")),
+        cancel_requested=b"cancel" in fields,
+        events=tuple(map(_read_event, events)),
+    )
+
+
+def _read_lease(fields: dict[bytes, bytes], incarnation: int) -> Lease | None:
+    if b"instance" not in fields:
+        return None
+    holder = read_holder(fields[b"instance"], fields[b"session"])
+    return Lease(holder, Epoch(incarnation, int(fields[b"n"])))
+
+
+def read_holder(instance: bytes, session: bytes) -> Holder:
+    """Read a holder."""
+    return Holder(InstanceId(instance.decode()), SessionId(session.decode()))
+
+
+def _optional_time(digits: bytes | None) -> int | None:
+    return int(digits) if digits else None
+
+
+def _read_event(text: bytes) -> Event:
+    at, what, why, instance = orjson.loads(text)
+    return Event(at_ns=int(at), what=what, why=why, instance=instance or None)
+
+
+def read_lease_answer(reply: list[Any], holder: Holder) -> LeaseAnswer:
+    """Read the answer to `lease` or `reregister`."""
+    match reply:
+        case [b"granted", n, packed, incarnation]:
+            lease = Lease(holder, Epoch(int(incarnation), n))
+            return Granted(lease=lease, output=unpack(packed))
+        case [b"held", instance, session]:
+            return Held(holder=read_holder(instance, session))
+        case [b"over", outcome]:
+            return Over(outcome=Outcome(outcome.decode()))
+        case _:
+            raise StoreCorruptError(f"the lease script answered {reply!r:.200}")
+
+
+def read_group(reply: list[Any]) -> Group:
+    """Read a group."""
+    id, seq, count, pulled, sealed, created, head, cls = reply
+    return Group(
+        id=id.decode(),
+        cls=class_of(cls),
+        seq=int(seq),
+        count=count,
+        pulled=pulled,
+        sealed=sealed == b"1",
+        created_ns=int(created),
+        head_arrival_ns=_optional_time(head),
+    )
+
+
+def read_class(reply: list[Any]) -> ClassView:
+    """Read a class with its groups."""
+    cls, queued, (accepted, prompt_tokens, max_tokens, finished, output_tokens), groups, ungrouped = reply
+    return ClassView(
+        cls=class_of(cls),
+        queued=queued,
+        groups=tuple(map(read_group, groups)),
+        ungrouped_arrival_ns=_optional_time(ungrouped),
+        mean_prompt_tokens=prompt_tokens / accepted if accepted else 0.0,
+        mean_max_tokens=max_tokens / accepted if accepted else 0.0,
+        mean_output_tokens=output_tokens / finished if finished else None,
+        finished=finished,
+    )
+
+
+def read_queue(reply: list[Any], groups: Mapping[GroupId, Group]) -> VirtualQueue:
+    """Read a virtual queue, with its groups from those at hand."""
+    instance, version, ids = reply
+    return VirtualQueue(
+        instance=InstanceId(instance.decode()),
+        version=version,
+        groups=tuple(groups[GroupId(id.decode())] for id in ids),
+    )
+
+
+# announcements
+
+
+def read_slices(text: bytes) -> list[OutputSlice]:
+    """Read the slices of one message."""
+    return [_read_slice(plain) for plain in orjson.loads(text)]
+
+
+def _read_slice(plain: dict[str, Any]) -> OutputSlice:
+    outcome = plain.get("outcome")
+    return OutputSlice(
+        id=RequestId(plain["id"]),
+        offset=plain["offset"],
+        token_ids=tuple(plain["token_ids"]),
+        outcome=Outcome(outcome) if outcome else None,
+        detail=plain.get("detail", ""),
+    )
+
+
+def read_notice(text: bytes) -> tuple[InstanceNotice]:
+    """Read the notice of one message."""
+    plain = orjson.loads(text)
+    match plain["kind"]:
+        case "cancel":
+            return (CancelAsked(id=RequestId(plain["id"]), outcome=Outcome(plain["outcome"])),)
+        case "drain":
+            return (DrainAsked(),)
+        case _:
+            return (QueueChanged(),)
+
+
+def read_wakeup(text: bytes) -> tuple[str]:
+    """Read the wakeup of one message."""
+    return (text.decode(),)

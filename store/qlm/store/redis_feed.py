@@ -1,0 +1,97 @@
+"""Subscriptions over Redis that come back by themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+from weakref import WeakSet
+
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import ConnectionError, RedisError
+
+from qlm.domain.errors import StoreUnavailableError
+
+QUIET_MAX_S: Final = 5.0
+"""Silence after which the connection is asked for a sign of life, and after as much again given up."""
+RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Pauses between attempts to connect; the last one repeats."""
+BATCH_MAX: Final = 256
+"""Messages handed on at once at most."""
+
+T = TypeVar("T")
+
+
+class RedisFeed:
+    """Opens subscriptions; each has a connection of its own."""
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self._open: WeakSet[PubSub] = WeakSet()
+        self._closed = False
+
+    async def listen(
+        self,
+        channel: str,
+        read: Callable[[bytes], Iterable[T]],
+        standing: Callable[[], Awaitable[Sequence[T]]],
+    ) -> AsyncIterator[Sequence[T]]:
+        """Iterate over what is announced on a channel, in batches.
+
+        Args:
+            channel: Its name.
+            read: Reads one message.
+            standing: Asked each time the subscription has become live, what came before being lost;
+                its answer comes as a batch.
+        """
+        failures = 0
+        while not self._closed:
+            pubsub = self._client.pubsub()
+            self._open.add(pubsub)
+            try:
+                await pubsub.subscribe(channel)
+                async for messages in _batches(pubsub):
+                    failures = 0
+                    if messages is None:
+                        yield await standing()
+                    else:
+                        yield [item for message in messages for item in read(message)]
+            except (RedisError, OSError, StoreUnavailableError):
+                if not self._closed:
+                    await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+                failures += 1
+            finally:
+                await _let_go(pubsub)
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        self._closed = True
+        for pubsub in tuple(self._open):
+            await _let_go(pubsub)
+
+
+async def _let_go(pubsub: PubSub) -> None:
+    with suppress(RedisError, OSError):
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+
+async def _batches(pubsub: PubSub) -> AsyncIterator[list[bytes] | None]:
+    """Gather messages that arrive together; None says that the subscription is live (again)."""
+    data: list[bytes] = []
+    asked = False
+    while True:
+        message = await pubsub.get_message(timeout=0.0 if data else QUIET_MAX_S)
+        if message is None and not data:
+            if asked:
+                raise ConnectionError(f"no sign of life in {QUIET_MAX_S:g} s")
+            await pubsub.ping()
+            asked = True
+            continue
+        asked = False
+        if message is not None and message["type"] == "message":
+            data.append(message["data"])
+        if data and (message is None or len(data) >= BATCH_MAX):
+            yield data
+            data = []
+        if message is not None and message["type"] == "subscribe":
+            yield None

@@ -1,0 +1,132 @@
+"""Calls of the Lua scripts: each runs atomically in Redis, found by its digest and loaded when missing."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import (
+    BusyLoadingError,
+    ConnectionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TimeoutError,
+)
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ports import Clock
+from qlm.store.limits import StoreLimits
+
+TIME_DIGITS: Final = 20
+_UNAVAILABLE: Final = (
+    BusyLoadingError,
+    ConnectionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TimeoutError,
+    OSError,
+)
+
+Argument = bytes | str | int
+
+
+def padded(time_ns: int) -> str:
+    """Write a time so that texts sort as times do."""
+    return f"{max(time_ns, 0):0{TIME_DIGITS}d}"
+
+
+@contextmanager
+def speaking_of(address: str) -> Iterator[None]:
+    """Turn the client's connection errors into ours.
+
+    Raises:
+        StoreUnavailableError: Redis cannot be reached, or cannot write.
+    """
+    try:
+        yield
+    except _UNAVAILABLE as error:
+        raise StoreUnavailableError(f"Redis at {address} cannot be used: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Script:
+    text: str
+    sha: str
+
+
+def _load(name: str) -> _Script:
+    folder = files("qlm.store") / "lua"
+    text = (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text()
+    return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+class Scripts:
+    """Runs scripts under one key prefix."""
+
+    def __init__(
+        self, client: Redis, address: str, *, prefix: str, clock: Clock, limits: StoreLimits
+    ) -> None:
+        self._client = client
+        self._address = address
+        self._prefix = prefix
+        self._clock = clock
+        self._limits = limits
+        self._known: dict[str, _Script] = {}
+        self._incarnation = 0
+
+    def saw_incarnation(self, incarnation: int) -> None:
+        """Note an incarnation: one begun by this process later will be larger."""
+        self._incarnation = max(self._incarnation, incarnation)
+
+    async def run(self, name: str, *arguments: Argument, now_ns: int | None = None) -> Any:
+        """Run a script; the time is the clock's unless given.
+
+        Raises:
+            StoreUnavailableError: Redis cannot be reached, or cannot write.
+        """
+        return (await self.run_each(name, [arguments], now_ns=now_ns))[0]
+
+    async def run_each(
+        self, name: str, calls: Sequence[Sequence[Argument]], *, now_ns: int | None = None
+    ) -> list[Any]:
+        """Run a script several times in one round trip, each run atomic.
+
+        Raises:
+            StoreUnavailableError: Redis cannot be reached, or cannot write.
+        """
+        script = self._known.get(name) or self._known.setdefault(name, _load(name))
+        header = self._header(self._clock.now_ns() if now_ns is None else now_ns)
+        with speaking_of(self._address):
+            try:
+                return await self._evaluate(script, header, calls)
+            except NoScriptError:
+                await self._client.script_load(script.text)
+                return await self._evaluate(script, header, calls)
+
+    async def _evaluate(
+        self, script: _Script, header: Sequence[Argument], calls: Sequence[Sequence[Argument]]
+    ) -> list[Any]:
+        if len(calls) == 1:
+            return [await self._client.evalsha(script.sha, 0, *header, *calls[0])]
+        # Not a transaction, so that other clients get their turn between the runs. Loading the script
+        # first, which costs nothing where it is known, keeps all runs from failing for want of it.
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.script_load(script.text)
+        for arguments in calls:
+            pipeline.evalsha(script.sha, 0, *header, *arguments)
+        return (await pipeline.execute())[1:]
+
+    def _header(self, now_ns: int) -> tuple[Argument, ...]:
+        return (
+            self._prefix,
+            padded(now_ns),
+            max(self._clock.now_ns(), self._incarnation + 1),
+            padded(now_ns - self._limits.result_ttl_ns),
+            max(1, self._limits.result_ttl_ns // 1_000_000),
+            self._limits.results_max,
+            self._limits.events_max,
+        )

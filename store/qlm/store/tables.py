@@ -1,0 +1,134 @@
+"""The rows of the shared state: mutable, in process, owned by the core alone."""
+
+from array import array
+from dataclasses import dataclass, field
+
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import GatewayId, GroupId, InstanceId, TokenIds
+from qlm.domain.lease import Epoch, Holder, Lease
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import Event, RequestCard, RequestRecord, RequestState
+from qlm.store.order import ArrivalKey, ArrivalOrder
+
+
+@dataclass(slots=True, eq=False)
+class GroupRow:
+    """A group that is not closed; `queue` is the instance on whose virtual queue it lies, if any."""
+
+    id: GroupId
+    cls: "ClassRow"
+    seq: int
+    count: int
+    created_ns: int
+    pulled: int = 0
+    sealed: bool = False
+    queue: InstanceId | None = None
+
+    @property
+    def remaining(self) -> int:
+        """Requests still to be pulled from it."""
+        return self.count - self.pulled
+
+    def value(self, head_arrival_ns: int | None) -> Group:
+        """Return it as a value."""
+        return Group(
+            id=self.id,
+            cls=self.cls.cls,
+            seq=self.seq,
+            count=self.count,
+            pulled=self.pulled,
+            sealed=self.sealed,
+            created_ns=self.created_ns,
+            head_arrival_ns=head_arrival_ns,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class ClassRow:
+    """A class: who waits in it, its groups by `seq`, and sums over its requests."""
+
+    cls: RequestClass
+    waiting: ArrivalOrder = field(default_factory=ArrivalOrder)
+    groups: list[GroupRow] = field(default_factory=list)
+    next_seq: int = 0
+    accepted: int = 0
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    finished: int = 0
+    output_tokens: int = 0
+
+    def sliced(self) -> tuple[tuple[Group, ...], int | None]:
+        """Slice the waiting requests by the groups' remaining counts.
+
+        Returns:
+            The groups, each with its head's arrival, and the arrival of the first request beyond all.
+        """
+        groups, rank = [], 0
+        for group in self.groups:
+            groups.append(group.value(self.waiting.arrival_ns(rank) if group.remaining else None))
+            rank += group.remaining
+        return tuple(groups), self.waiting.arrival_ns(rank)
+
+
+@dataclass(slots=True, eq=False)
+class QueueRow:
+    """A virtual queue."""
+
+    version: int = 0
+    groups: list[GroupId] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class InstanceRow:
+    """The last heartbeat of an instance, and what its present session was asked."""
+
+    status: InstanceStatus
+    alive_until_ns: int
+    drain_asked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class RequestRow:
+    """A request. `n` counts its leases; `cancel` is the outcome asked of its holder.
+
+    `waiting` says that it is in its class's order; one indexed by its first lease never was.
+    """
+
+    card: RequestCard
+    cls: ClassRow
+    state: RequestState = RequestState.QUEUED
+    waiting: bool = False
+    holder: Holder | None = None
+    n: int = 0
+    log: "array[int]" = field(default_factory=lambda: array("I"))
+    outcome: Outcome | None = None
+    detail: str = ""
+    first_token_ns: int | None = None
+    ended_ns: int | None = None
+    cancel: Outcome | None = None
+    watchers: dict[GatewayId, None] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def key(self) -> ArrivalKey:
+        """Its place in the order of arrival."""
+        return (self.card.arrival_ns, self.card.id)
+
+    def tokens(self, offset: int = 0) -> TokenIds:
+        """Return the log from `offset` on."""
+        return tuple(self.log[offset:] if offset else self.log)
+
+    def record(self, incarnation: int) -> RequestRecord:
+        """Return it as a value."""
+        return RequestRecord(
+            card=self.card,
+            state=self.state,
+            lease=Lease(self.holder, Epoch(incarnation, self.n)) if self.holder else None,
+            output_tokens=len(self.log),
+            outcome=self.outcome,
+            first_token_ns=self.first_token_ns,
+            ended_ns=self.ended_ns,
+            cancel_requested=self.cancel is not None,
+            events=tuple(self.events),
+        )

@@ -1,0 +1,109 @@
+"""The broker contract on the SQLite file and on a real RabbitMQ."""
+
+import itertools
+import random
+import secrets
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from qlm.broker.contract import CHECKS, Check
+from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
+from qlm.broker.sqlite import SqliteQueues
+from qlm.broker.sqlite_file import SqliteFile
+from qlm.domain.ids import QueueName
+from qlm.domain.ports import Broker
+from support.rabbitmq import RabbitMQ
+from support.wire import Wire
+
+
+class SqliteStorage:
+    """A SQLite file; all clients live in one process, so a crash ends them all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lives = itertools.count()
+        self._path = folder / "life-0.db"
+        self._file: SqliteFile | None = None
+        self._queues: SqliteQueues | None = None
+        self._names = itertools.count()
+
+    def queue(self, label: str = "q") -> QueueName:
+        return QueueName(f"{label}.{next(self._names)}")
+
+    async def open(self) -> Broker:
+        if self._queues is None:
+            self._path = self._folder / f"life-{next(self._lives)}.db"
+            self._file = await SqliteFile.open(self._path)
+            self._queues = await SqliteQueues.open(self._file)
+        return self._queues.broker()
+
+    async def crash(self, broker: Broker) -> None:
+        """Go on with the bytes that the file system holds at this moment, as after a kill -9."""
+        successor = self._folder / f"life-{next(self._lives)}.db"
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{self._path}{suffix}", f"{successor}{suffix}")
+        await self.close()
+        self._path = successor
+        self._file = await SqliteFile.open(self._path)
+        self._queues = await SqliteQueues.open(self._file)
+
+    async def close(self) -> None:
+        if self._queues is not None and self._file is not None:
+            await self._queues.close()
+            await self._file.close()
+
+
+class RabbitStorage:
+    """A RabbitMQ node; each client has a wire of its own to it, which a crash cuts."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._prefix = f"contract.{secrets.token_hex(4)}"
+        self._names = itertools.count()
+        self._clients: dict[Broker, Wire] = {}
+
+    def queue(self, label: str = "q") -> QueueName:
+        return QueueName(f"{self._prefix}.{label}.{next(self._names)}")
+
+    async def open(self) -> Broker:
+        wire = Wire(self._port)
+        await wire.mend()
+        settings = RabbitSettings(url=f"amqp://guest:guest@127.0.0.1:{wire.port}/%2F")
+        client = await RabbitBroker.connect(settings, random.Random(1))
+        self._clients[client] = wire
+        return client
+
+    async def crash(self, broker: Broker) -> None:
+        await self._clients[broker].cut()
+
+    async def close(self) -> None:
+        for client, wire in self._clients.items():
+            await client.close()
+            await wire.cut()
+
+
+@pytest.fixture
+async def sqlite_storage(tmp_path: Path) -> AsyncIterator[SqliteStorage]:
+    storage = SqliteStorage(tmp_path)
+    yield storage
+    await storage.close()
+
+
+@pytest.fixture
+async def rabbit_storage(rabbitmq: RabbitMQ) -> AsyncIterator[RabbitStorage]:
+    storage = RabbitStorage(rabbitmq.port)
+    yield storage
+    await storage.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_sqlite_keeps_the_contract(check: Check, sqlite_storage: SqliteStorage) -> None:
+    await check(sqlite_storage)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+async def test_rabbitmq_keeps_the_contract(check: Check, rabbit_storage: RabbitStorage) -> None:
+    await check(rabbit_storage)

@@ -1,0 +1,750 @@
+"""The gateway over real HTTP: uvicorn on loopback, OpenAI's unmodified client, a real store and broker."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import orjson
+import pytest
+
+from qlm.broker.codec import decode_request
+from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.ids import GatewayId, QueueName, RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import OutputSlice
+from qlm.domain.ports import Broker, Enqueued, RequestFilter
+from qlm.domain.request import RequestCard, RequestState
+from qlm.gateway.limits import GatewayLimits
+from qlm.store.memory import MemoryStore
+from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
+
+CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
+COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
+ANSWER = "Hello, world!"
+QUEUED = RequestFilter(state=RequestState.QUEUED)
+ENDED = RequestFilter(state=RequestState.ENDED)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def url(cluster: Cluster) -> str:
+    return await cluster.gateway()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as made:
+        yield made
+
+
+class Events:
+    """A stream read block by block."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._lines = response.aiter_lines()
+        self.last_id: str | None = None
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for line in self._lines:
+            if line.startswith("id: "):
+                self.last_id = line[4:]
+            if line.startswith("data: "):
+                yield line[6:]
+
+    async def text(self, *, until_tokens: int | None = None) -> str:
+        """Join the text of completion events, up to the one with that id or to the end."""
+        pieces = []
+        async for data in self:
+            if data == "[DONE]":
+                break
+            for choice in orjson.loads(data)["choices"]:
+                pieces.append(choice["text"])
+            if until_tokens is not None and self.last_id == str(until_tokens):
+                break
+        return "".join(pieces)
+
+
+def refusal(response: httpx.Response) -> dict[str, Any]:
+    """The error object, after checking what all errors have."""
+    error: dict[str, Any] = response.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert response.headers["x-request-id"]
+    return error
+
+
+# --- OpenAI's client
+
+
+async def test_chat_is_answered(client: openai.AsyncOpenAI) -> None:
+    answer = await client.chat.completions.create(**CHAT)
+    assert answer.choices[0].message.content == ANSWER
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (19, 14)
+    assert answer.id == f"chatcmpl-{answer._request_id}"
+
+
+async def test_chat_is_streamed_with_role_first_and_usage_last(client: openai.AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(**CHAT, stream=True, stream_options={"include_usage": True})
+    chunks = [chunk async for chunk in stream]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == ANSWER
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == 33
+
+
+async def test_completions_are_answered_and_streamed(client: openai.AsyncOpenAI) -> None:
+    answer = await client.completions.create(**COMPLETION, max_tokens=5)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == ("Hello", "length")
+    stream = await client.completions.create(**COMPLETION, stream=True, max_tokens=5)
+    assert "".join([chunk.choices[0].text async for chunk in stream]) == "Hello"
+
+
+async def test_prompts_may_be_token_ids(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
+    await client.completions.create(model="emulated", prompt=[72, 105])
+    assert cluster.agent.leased[0].prompt_ids == (72, 105)
+
+
+async def test_models_are_listed(client: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in client.models.list()] == ["emulated", "small"]
+    assert (await client.models.retrieve("small")).id == "small"
+
+
+async def test_errors_are_raised_as_the_right_classes(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
+    with pytest.raises(openai.NotFoundError, match="emulated, small"):
+        await client.completions.create(model="nope", prompt="Hi")
+    with pytest.raises(openai.BadRequestError, match="expected at most") as caught:
+        await client.completions.create(model="small", prompt="Hi", max_tokens=100)
+    assert (caught.value.param, caught.value.code) == ("max_tokens", "context_length_exceeded")
+    cluster.agent.fail_with = (Outcome.ENGINE_LOST, "power cut")
+    with pytest.raises(openai.InternalServerError, match="power cut") as lost:
+        await client.completions.create(**COMPLETION)
+    assert lost.value.status_code == 503
+
+
+async def test_an_error_in_mid_stream_is_raised_after_the_text(
+    client: openai.AsyncOpenAI, cluster: Cluster
+) -> None:
+    cluster.agent.answer = lambda request: b"Half"
+    cluster.agent.fail_with = (Outcome.ENGINE_LOST, "power cut")
+    stream = await client.completions.create(**COMPLETION, stream=True)
+    text = ""
+    with pytest.raises(openai.APIError, match="power cut") as caught:
+        async for chunk in stream:
+            text += chunk.choices[0].text
+    assert (text, caught.value.code) == ("Half", "engine_lost")
+
+
+@pytest.mark.parametrize("kind", ["resumable", "plain"])
+async def test_a_silent_stream_goes_on_undisturbed(cluster: Cluster, kind: str) -> None:
+    limits = GatewayLimits(keepalive_s=0.05)
+    cluster.agent.pause_at = 6
+    url = await cluster.gateway(limits=limits)
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
+        stream = await client.completions.create(
+            **COMPLETION, stream=True, extra_headers={"x-qlm-stream": kind}
+        )
+        text = ""
+        async for chunk in stream:
+            text += chunk.choices[0].text
+            if text == ANSWER[:6]:
+                asyncio.get_running_loop().call_later(0.4, cluster.agent.go.set)
+        assert text == ANSWER
+
+
+async def test_a_full_queue_makes_the_client_wait_and_succeed(cluster: Cluster) -> None:
+    limits = GatewayLimits(queue_depth_max=1, view_interval_s=0.01, retry_after_max_s=0.05)
+    cluster.agent.working.clear()
+    url = await cluster.gateway(limits=limits)
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as impatient:
+        first = asyncio.create_task(impatient.completions.create(**COMPLETION))
+        await until(lambda: cluster.store.records(QUEUED))
+        with pytest.raises(openai.RateLimitError) as caught:
+            await impatient.completions.create(**COMPLETION)
+        assert float(caught.value.response.headers["retry-after-ms"]) == 50
+        assert caught.value.response.headers["x-llm-d-request-dropped-reason"] == "queue_full"
+        patient = impatient.with_options(max_retries=100)
+        second = asyncio.create_task(patient.completions.create(**COMPLETION))
+        cluster.agent.working.set()
+        assert (await first).choices[0].text == (await second).choices[0].text == ANSWER
+
+
+# --- resuming
+
+
+async def test_a_broken_stream_continues_on_another_gateway(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    answer = "Grüße aus der Warteschlange, 日本"
+    cluster.agent.answer = lambda request: text_then_end(answer)
+    cluster.agent.pause_at = 9
+    async with http.stream("POST", f"{url}/v1/completions", json=COMPLETION | {"stream": True}) as response:
+        id = response.headers["x-request-id"]
+        events = Events(response)
+        text = await events.text(until_tokens=9)
+    cluster.agent.go.set()
+    other = await cluster.gateway()
+    resumed = {"last-event-id": str(events.last_id)}
+    async with http.stream("GET", f"{other}/v1/requests/{id}/events", headers=resumed) as response:
+        text += await Events(response).text()
+    assert text == answer
+
+
+@pytest.mark.parametrize("offset", [0, 5, 14])
+async def test_an_ended_stream_can_be_read_again_from_any_offset(
+    url: str, http: httpx.AsyncClient, offset: int
+) -> None:
+    made = await http.post(f"{url}/v1/completions", json=COMPLETION)
+    events = f"{url}/v1/requests/{made.headers['x-request-id']}/events?offset={offset}"
+    async with http.stream("GET", events) as response:
+        assert await Events(response).text() == ANSWER[offset:]
+
+
+async def test_an_id_beyond_the_answer_is_lost_output(url: str, http: httpx.AsyncClient) -> None:
+    made = await http.post(f"{url}/v1/completions", json=COMPLETION)
+    events = await http.get(f"{url}/v1/requests/{made.headers['x-request-id']}/events?offset=99")
+    assert '"code":"output_lost"' in events.text
+    assert events.text.endswith("data: [DONE]\n\n")
+
+
+async def test_a_senseless_id_is_refused(url: str, http: httpx.AsyncClient) -> None:
+    made = await http.post(f"{url}/v1/completions", json=COMPLETION)
+    events = f"{url}/v1/requests/{made.headers['x-request-id']}/events"
+    assert refusal(await http.get(events, headers={"last-event-id": "x"}))["param"] == "Last-Event-ID"
+
+
+async def test_a_plain_stream_has_data_lines_only(url: str, http: httpx.AsyncClient) -> None:
+    body = COMPLETION | {"stream": True}
+    with_ids = await http.post(f"{url}/v1/completions", json=body)
+    assert with_ids.text.startswith("id: 3\ndata: ")
+    without = await http.post(f"{url}/v1/completions", json=body, headers={"x-qlm-stream": "plain"})
+    blocks = without.text.strip().split("\n\n")
+    assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
+    odd = await http.post(f"{url}/v1/completions", json=body, headers={"x-qlm-stream": "odd"})
+    assert refusal(odd)["param"] == "x-qlm-stream"
+
+
+# --- clients that leave
+
+
+async def abandoned(http: httpx.AsyncClient, cluster: Cluster, url: str, body: dict[str, Any]) -> RequestId:
+    """Start a stream, read its first tokens, leave."""
+    cluster.agent.pause_at = 3
+    async with http.stream("POST", f"{url}/v1/completions", json=body | {"stream": True}) as response:
+        await Events(response).text(until_tokens=3)
+        return RequestId(response.headers["x-request-id"])
+
+
+async def test_an_abandoned_stream_is_cancelled_after_its_grace(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    id = await abandoned(http, cluster, url, COMPLETION | {"resume_grace_s": 0.1})
+    await until(lambda: cluster.agent.ended.get(id) is Outcome.CANCELLED)
+
+
+async def test_an_abandoned_stream_lives_on_within_its_grace(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    id = await abandoned(http, cluster, url, COMPLETION)
+    cluster.agent.go.set()
+    await until(lambda: cluster.agent.ended.get(id) is Outcome.STOP)
+
+
+async def watchers_are(cluster: Cluster, id: RequestId, count: int) -> bool:
+    return await cluster.store.unwatch(id, GatewayId("stranger")) == count
+
+
+async def test_a_stream_that_came_back_elsewhere_is_not_cancelled(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    first, second = await cluster.gateway(), await cluster.gateway()
+    id = await abandoned(http, cluster, first, COMPLETION | {"resume_grace_s": 0.1})
+    async with http.stream("GET", f"{second}/v1/requests/{id}/events?offset=3") as response:
+        await until(lambda: watchers_are(cluster, id, 1))
+        cluster.agent.go.set()
+        assert await Events(response).text() == ANSWER[3:]
+    assert cluster.agent.ended[id] is Outcome.STOP
+
+
+async def test_an_abandoned_plain_request_is_cancelled_at_once(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 3
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
+    await until(lambda: cluster.agent.leased)
+    waiting.cancel()
+    await until(lambda: list(cluster.agent.ended.values()) == [Outcome.CANCELLED])
+
+
+async def test_a_queued_request_whose_client_left_never_runs(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.working.clear()
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
+    await until(lambda: cluster.store.records(QUEUED))
+    waiting.cancel()
+    await until(lambda: cluster.store.records(ENDED))
+    cluster.agent.working.set()
+    assert (await http.post(f"{url}/v1/completions", json=COMPLETION)).status_code == 200
+    assert len(cluster.agent.leased) == 1
+
+
+# --- stop strings
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_stop_string_ends_answer_and_generation(
+    client: openai.AsyncOpenAI, cluster: Cluster, stream: bool
+) -> None:
+    cluster.agent.answer = lambda request: b"one two three " * 20
+    cluster.agent.pause_at = 60
+    made = await client.completions.create(**COMPLETION, stop=[" three"], stream=stream)
+    if isinstance(made, openai.AsyncStream):
+        choices = [chunk.choices[0] async for chunk in made]
+        text, reason = "".join(choice.text for choice in choices), choices[-1].finish_reason
+    else:
+        text, reason = made.choices[0].text, made.choices[0].finish_reason
+        assert made.usage is not None
+        assert made.usage.completion_tokens == 13
+    assert (text, reason) == ("one two", "stop")
+    await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP])
+
+
+# --- asynchronous requests
+
+
+async def test_an_asynchronous_request_is_answered_later(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 0
+    made = await http.post(f"{url}/v1/chat/completions", json=CHAT, headers={"prefer": "respond-async"})
+    assert (made.status_code, made.headers["preference-applied"]) == (202, "respond-async")
+    status = await http.get(url + made.headers["location"])
+    assert status.json()["status"] in ("queued", "running")
+    cluster.agent.go.set()
+    await until(lambda: cluster.agent.ended)
+    done = (await http.get(url + made.headers["location"])).json()
+    assert (done["status"], done["outcome"]) == ("ended", "stop")
+    assert done["response"]["choices"][0]["message"]["content"] == ANSWER
+    assert done["response"]["object"] == "chat.completion"
+
+
+async def test_an_asynchronous_request_is_stopped_at_its_stop_string(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.answer = lambda request: b"one two three " * 20
+    cluster.agent.pause_at = 60
+    body = COMPLETION | {"stop": " three"}
+    made = await http.post(f"{url}/v1/completions", json=body, headers={"prefer": "respond-async"})
+    await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP])
+    done = (await http.get(url + made.headers["location"])).json()
+    assert done["response"]["choices"][0] == {
+        "index": 0,
+        "text": "one two",
+        "logprobs": None,
+        "finish_reason": "stop",
+    }
+
+
+async def open_requests(http: httpx.AsyncClient, url: str, count: int) -> bool:
+    return f"qlm_gateway_open_requests {count:.1f}\n" in (await http.get(f"{url}/metrics")).text
+
+
+async def test_reading_an_asynchronous_request_does_not_bind_it_to_the_reader(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    url = await cluster.gateway(limits=GatewayLimits(resume_grace_stream_s=0))
+    cluster.agent.pause_at = 3
+    made = await http.post(f"{url}/v1/completions", json=COMPLETION, headers={"prefer": "respond-async"})
+    id = RequestId(made.json()["id"])
+    async with http.stream("GET", f"{url}/v1/requests/{id}/events") as response:
+        await Events(response).text(until_tokens=3)
+    await until(lambda: open_requests(http, url, 0))
+    cluster.agent.go.set()
+    await until(lambda: cluster.agent.ended.get(id) is Outcome.STOP)
+
+
+# --- idempotency
+
+
+async def test_a_retry_with_its_key_gets_the_same_answer_on_any_gateway(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    first, second = await cluster.gateway(), await cluster.gateway()
+    headers = {"idempotency-key": "order-66"}
+    one, two = [
+        await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers) for url in (first, second)
+    ]
+    assert one.json() == two.json()
+    assert one.json()["choices"][0]["text"] == ANSWER
+    assert len(cluster.agent.leased) == 1
+
+
+async def test_a_retry_may_join_while_the_first_try_runs(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 3
+    headers = {"idempotency-key": "k"}
+    tries = [asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers))]
+    await until(lambda: cluster.agent.leased)
+    tries.append(asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)))
+    tries[0].cancel()
+    cluster.agent.go.set()
+    assert (await tries[1]).json()["choices"][0]["text"] == ANSWER
+    assert len(cluster.agent.leased) == 1
+
+
+async def test_two_tries_at_once_are_queued_once(cluster: Cluster, url: str, http: httpx.AsyncClient) -> None:
+    cluster.agent.working.clear()
+    headers = {"idempotency-key": "k"}
+    tries = [
+        asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers))
+        for _ in range(4)
+    ]
+    await until(lambda: open_requests(http, url, 4))
+    (queue,) = await cluster.broker.queues()
+    assert await cluster.broker.depth(queue) == 1
+    cluster.agent.working.set()
+    assert [(await each).json()["choices"][0]["text"] for each in tries] == [ANSWER] * 4
+
+
+async def test_a_key_with_another_body_is_refused_and_another_tenant_may_use_it(
+    url: str, http: httpx.AsyncClient
+) -> None:
+    headers = {"idempotency-key": "k"}
+    await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)
+    other = COMPLETION | {"prompt": "Ho"}
+    refused = await http.post(f"{url}/v1/completions", json=other, headers=headers)
+    assert (refused.status_code, refusal(refused)["code"]) == (422, "idempotency_key_reused")
+    assert (
+        await http.post(f"{url}/v1/completions", json=other | {"user": "b"}, headers=headers)
+    ).status_code == 200
+
+
+async def test_a_key_whose_request_was_lost_is_tried_anew(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    headers = {"idempotency-key": "k"}
+    cluster.agent.fail_with = (Outcome.ENGINE_LOST, "")
+    assert (await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)).status_code == 503
+    cluster.agent.fail_with = None
+    assert (await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)).status_code == 200
+
+
+# --- ends
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "posted", "got", "retry"),
+    [
+        (Outcome.EXPIRED, "", 504, 504, "false"),
+        (Outcome.CANCELLED, "", 499, 409, "false"),
+        (Outcome.ENGINE_LOST, "", 503, 503, "true"),
+        (Outcome.OUTPUT_LOST, "", 503, 503, "true"),
+        (Outcome.FAILED, "broken", 500, 500, "false"),
+        (Outcome.FAILED, "refused by the engine", 400, 400, "false"),
+    ],
+)
+async def test_each_bad_end_has_its_status(
+    cluster: Cluster,
+    url: str,
+    http: httpx.AsyncClient,
+    outcome: Outcome,
+    detail: str,
+    posted: int,
+    got: int,
+    retry: str,
+) -> None:
+    cluster.agent.fail_with = (outcome, detail)
+    answer = await http.post(f"{url}/v1/completions", json=COMPLETION)
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (posted, retry)
+    assert refusal(answer)["code"] == outcome
+    status = await http.get(f"{url}/v1/requests/{answer.headers['x-request-id']}")
+    assert (status.status_code, status.json()["outcome"]) == (got, outcome)
+    assert status.json()["error"]["code"] == outcome
+
+
+async def test_delete_cancels_a_running_request(cluster: Cluster, url: str, http: httpx.AsyncClient) -> None:
+    cluster.agent.pause_at = 3
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
+    await until(lambda: cluster.agent.leased)
+    id = cluster.agent.leased[0].id
+    deleted = await http.delete(f"{url}/v1/requests/{id}")
+    assert (deleted.status_code, deleted.json()["cancel_requested"]) == (200, True)
+    assert (await waiting).status_code == 499
+
+
+async def test_an_unknown_request_is_404(url: str, http: httpx.AsyncClient) -> None:
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/events")):
+        answer = await http.request(method, f"{url}/v1/requests/nope{path}")
+        assert (answer.status_code, refusal(answer)["code"]) == (404, "request_not_found")
+
+
+# --- when parts fail
+
+
+class BrokenBroker:
+    """Refuses, or never confirms, what is published; else as the broker it stands before."""
+
+    def __init__(self, broker: Broker, *, confirm: bool | None) -> None:
+        """Confirm nothing and say so (False), or store it but never confirm (None)."""
+        self._broker = broker
+        self._confirm = confirm
+
+    async def publish(self, queue: QueueName, body: bytes) -> None:
+        if self._confirm is False:
+            raise BrokerUnavailableError("connection refused")
+        await self._broker.publish(queue, body)
+        await asyncio.Event().wait()
+
+    async def depth(self, queue: QueueName) -> int:
+        raise BrokerUnavailableError("connection refused")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
+async def test_without_a_broker_nothing_is_accepted(cluster: Cluster, http: httpx.AsyncClient) -> None:
+    broken: Any = BrokenBroker(cluster.broker, confirm=False)
+    url = await cluster.gateway(broker=broken)
+    for body in (COMPLETION, COMPLETION | {"stream": True}):
+        answer = await http.post(f"{url}/v1/completions", json=body)
+        assert (answer.status_code, refusal(answer)["code"]) == (503, "broker_unavailable")
+        assert answer.headers["retry-after"] == "1"
+    assert (await http.get(f"{url}/readyz")).status_code == 503
+    assert (await http.get(f"{url}/healthz")).status_code == 200
+    assert "qlm_gateway_open_requests 0.0" in (await http.get(f"{url}/metrics")).text
+
+
+async def test_a_message_stored_but_never_confirmed_does_not_run(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.working.clear()
+    broken: Any = BrokenBroker(cluster.broker, confirm=None)
+    url = await cluster.gateway(broker=broken, limits=GatewayLimits(publish_timeout_s=0.1))
+    answer = await http.post(f"{url}/v1/completions", json=COMPLETION)
+    assert answer.status_code == 503
+    good = await cluster.gateway()
+    cluster.agent.working.set()
+    assert (await http.post(f"{good}/v1/completions", json=COMPLETION | {"user": "good"})).status_code == 200
+    assert [request.tenant for request in cluster.agent.leased] == ["good"]
+
+
+class ForgetfulStore(MemoryStore):
+    """Fails to index, or announces nothing, as a store may whose connection comes and goes."""
+
+    enqueues_to_fail = 0
+    deaf = False
+
+    async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
+        if self.enqueues_to_fail:
+            self.enqueues_to_fail -= 1
+            raise StoreUnavailableError("connection reset")
+        return await super().enqueue(card, watcher)
+
+    def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
+        return self._silence() if self.deaf else super().outputs(watcher)
+
+    async def _silence(self) -> AsyncIterator[Sequence[OutputSlice]]:
+        await asyncio.Event().wait()
+        yield ()
+
+
+@pytest.fixture
+async def forgetful(tmp_path: Path) -> AsyncIterator[tuple[Cluster, ForgetfulStore]]:
+    store = ForgetfulStore(SystemClock())
+    async with running_cluster(tmp_path, store) as running:
+        yield running, store
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_the_queue_has_is_answered_though_the_store_failed_once(
+    forgetful: tuple[Cluster, ForgetfulStore], http: httpx.AsyncClient, stream: bool
+) -> None:
+    cluster, store = forgetful
+    store.enqueues_to_fail = 1
+    url = await cluster.gateway(limits=GatewayLimits(poll_s=0.1))
+    answer = await http.post(f"{url}/v1/completions", json=COMPLETION | {"stream": stream})
+    assert answer.status_code == 200
+    assert '"finish_reason":"stop"' in answer.text
+
+
+async def test_what_the_store_failed_to_index_is_indexed_later(
+    forgetful: tuple[Cluster, ForgetfulStore], http: httpx.AsyncClient
+) -> None:
+    cluster, store = forgetful
+    store.enqueues_to_fail = 1
+    cluster.agent.working.clear()
+    url = await cluster.gateway(limits=GatewayLimits(poll_s=0.1))
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
+    await until(lambda: store.records(QUEUED))
+    cluster.agent.working.set()
+    assert (await waiting).status_code == 200
+
+
+async def test_without_announcements_output_is_looked_up(
+    forgetful: tuple[Cluster, ForgetfulStore], http: httpx.AsyncClient
+) -> None:
+    cluster, store = forgetful
+    store.deaf = True
+    url = await cluster.gateway(limits=GatewayLimits(poll_s=0.05, poll_max_s=0.1))
+    cluster.agent.pause_at = 6
+    async with http.stream("POST", f"{url}/v1/completions", json=COMPLETION | {"stream": True}) as response:
+        events = Events(response)
+        assert await events.text(until_tokens=6) == ANSWER[:6]
+        cluster.agent.go.set()
+        assert await events.text() == ANSWER[6:]
+
+
+# --- bad input
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "invalid_json"),
+        (b'{"model": "emulated", "prompt": "' + b"x" * 2000 + b'"}', 413, "body_too_large"),
+        (b'{"model": "emulated"}', 400, "missing_required_parameter"),
+        (b'{"model": "emulated", "prompt": "a", "slo": {"deadline_ms": -1}}', 400, "invalid_value"),
+        (b'{"model": "emulated", "prompt": "a", "n": 3}', 400, "unsupported_value"),
+    ],
+    ids=["no json", "too large", "missing", "bad slo", "unsupported"],
+)
+async def test_bad_bodies_are_refused_and_nothing_is_queued(
+    cluster: Cluster, http: httpx.AsyncClient, body: bytes, status: int, code: str
+) -> None:
+    url = await cluster.gateway(limits=GatewayLimits(body_bytes_max=1000))
+    answer = await http.post(f"{url}/v1/completions", content=body)
+    assert (answer.status_code, refusal(answer)["code"]) == (status, code)
+    assert await cluster.broker.queues() == []
+
+
+async def test_unknown_paths_and_methods_get_openais_error_shape(url: str, http: httpx.AsyncClient) -> None:
+    assert refusal(await http.get(f"{url}/v2/x"))["code"] == "not_found"
+    answer = await http.get(f"{url}/v1/completions")
+    assert (answer.status_code, refusal(answer)["code"]) == (405, "method_not_allowed")
+
+
+# --- objectives
+
+
+async def test_headers_tier_and_priority_reach_the_queue(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    headers = {"x-slo-ttft-ms": "400", "x-gateway-inference-fairness-id": "team-a"}
+    made = await http.post(f"{url}/v1/completions", json=COMPLETION | {"priority": -2}, headers=headers)
+    request = cluster.agent.leased[0]
+    assert (request.tenant, request.cls.priority, request.cls.slo) == ("team-a", -2, "ttft-400ms")
+    assert made.json()["service_tier"] == "default"
+    flex = await http.post(f"{url}/v1/completions", json=COMPLETION | {"service_tier": "flex"})
+    assert flex.json()["service_tier"] == "flex"
+    assert cluster.agent.leased[1].cls.slo == "batch"
+
+
+async def test_a_long_prompt_is_tokenized_beside_the_event_loop(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    url = await cluster.gateway(limits=GatewayLimits(encode_inline_chars=10))
+    for path, body in (
+        ("completions", COMPLETION | {"prompt": "y" * 100}),
+        ("chat/completions", CHAT | {"messages": [{"role": "user", "content": "y" * 100}]}),
+    ):
+        assert (await http.post(f"{url}/v1/{path}", json=body)).status_code == 200
+    assert [bytes(request.prompt_ids).count(b"y") for request in cluster.agent.leased] == [100, 100]
+
+
+# --- service routes
+
+
+async def test_metrics_count_requests_by_outcome_and_objective(url: str, http: httpx.AsyncClient) -> None:
+    await http.post(f"{url}/v1/completions", json=COMPLETION)
+    metrics = (await http.get(f"{url}/metrics")).text
+    for line in (
+        'qlm_gateway_requests_total{model="emulated",outcome="stop",slo_class="deadline-40s"} 1.0',
+        'qlm_gateway_request_slo_attained_total{model="emulated",slo_class="deadline-40s"} 1.0',
+        'qlm_gateway_time_to_first_token_seconds_count{model="emulated",slo_class="deadline-40s"} 1.0',
+        'qlm_gateway_e2e_request_latency_seconds_count{model="emulated",slo_class="deadline-40s"} 1.0',
+        'qlm_gateway_accept_seconds_count{model="emulated"} 1.0',
+        "qlm_gateway_open_streams 0.0",
+        "qlm_gateway_open_requests 0.0",
+    ):
+        assert line in metrics
+
+
+async def test_readiness_asks_broker_and_store(url: str, http: httpx.AsyncClient) -> None:
+    ready = await http.get(f"{url}/readyz")
+    assert (ready.status_code, ready.json()["broker"], ready.json()["store"]) == (200, "ok", "ok")
+
+
+async def test_operators_see_queues_requests_and_instances(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.working.clear()
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
+    await until(lambda: cluster.store.records(QUEUED))
+    (queue,) = (await http.get(f"{url}/admin/v1/queues")).json()["classes"]
+    assert (queue["queue"], queue["queued"]) == ("qlm.class.emulated.deadline-40s.all", 1)
+    (request,) = (await http.get(f"{url}/admin/v1/requests?state=queued&limit=5")).json()["requests"]
+    assert [event["what"] for event in request["events"]] == ["accepted"]
+    assert (await http.get(f"{url}/admin/v1/requests/{request['id']}")).json()["id"] == request["id"]
+    assert (await http.get(f"{url}/admin/v1/groups")).json() == {"groups": []}
+    (instance,) = (await http.get(f"{url}/admin/v1/instances")).json()["instances"]
+    assert (instance["id"], instance["models"]) == ("gpu-0", ["emulated", "small"])
+    assert refusal(await http.get(f"{url}/admin/v1/requests?state=odd"))["param"] == "state"
+    cluster.agent.working.set()
+    await waiting
+
+
+async def test_operators_drain_live_instances(url: str, http: httpx.AsyncClient) -> None:
+    assert (await http.post(f"{url}/admin/v1/instances/gpu-0/drain")).status_code == 202
+    gone = await http.post(f"{url}/admin/v1/instances/gpu-9/drain")
+    assert (gone.status_code, refusal(gone)["code"]) == (404, "instance_not_found")
+
+
+# --- many at once
+
+
+async def test_many_clients_get_each_their_own_answer(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.answer = lambda request: text_then_end(f"echo {bytes(request.prompt_ids).decode()}")
+
+    async def ask(number: int) -> str:
+        body = COMPLETION | {"prompt": f"n{number}", "stream": number % 2 == 0}
+        answer = await http.post(f"{url}/v1/completions", json=body)
+        if number % 2:
+            return str(answer.json()["choices"][0]["text"])
+        data = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+        return "".join(orjson.loads(each)["choices"][0]["text"] for each in data)
+
+    assert await asyncio.gather(*map(ask, range(200))) == [f"echo n{number}" for number in range(200)]
+
+
+async def test_messages_in_the_queue_are_whole_requests(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.working.clear()
+    made = await http.post(f"{url}/v1/completions", json=COMPLETION, headers={"prefer": "respond-async"})
+    (queue,) = await cluster.broker.queues()
+    (delivery,) = await cluster.broker.get(queue)
+    request = decode_request(delivery.body)
+    assert (request.id, request.prompt_ids, request.detached) == (made.json()["id"], tuple(b"Hi"), True)
+    record = await cluster.store.record(request.id)
+    assert record is not None
+    assert record.card == request.card()
+    await cluster.broker.requeue(delivery)

@@ -1,0 +1,110 @@
+import dataclasses
+import string
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.broker.codec import (
+    DeadLetter,
+    decode_dead_letter,
+    decode_request,
+    encode_dead_letter,
+    encode_request,
+)
+from qlm.domain.errors import StoreCorruptError
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ModelId, QueueName, RequestId
+from qlm.domain.request import Answer, AnswerKind, Request
+from qlm.domain.sampling import Sampling
+from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
+
+REQUEST = Request(
+    id=RequestId("r-1"),
+    cls=RequestClass(ModelId("meta/llama"), "ttft-400ms", target_ms=400.0, priority=-2),
+    tenant="größe",
+    slo=TokenSlo(ttft_ms=400, tpot_ms=40),
+    on_miss=OnMiss.DROP,
+    arrival_ns=1_700_000_000_000_000_001,
+    prompt_tokens=3,
+    prompt_tail=(2, 3),
+    prompt_ids=(1, 2, 3),
+    sampling=Sampling(max_tokens=7, seed=5, logit_bias=((3, -1.5),), stop_token_ids=(9,)),
+    answer=Answer(kind=AnswerKind.CHAT, stop=("\n\n", "🙂")),
+    fingerprint="f",
+    detached=True,
+)
+
+slos: st.SearchStrategy[Slo] = st.one_of(
+    st.builds(DeadlineSlo, deadline_ms=st.floats(1, 1e6)),
+    st.builds(TokenSlo, ttft_ms=st.floats(1, 1e6), tpot_ms=st.none() | st.floats(1, 1e3)),
+    st.builds(ReadingSlo, ttft_ms=st.floats(1, 1e6), tokens_per_s=st.floats(0.1, 100)),
+    st.just(BatchSlo()),
+)
+
+
+@given(
+    slo=slos,
+    prompt_ids=st.lists(st.integers(0, 200_000), min_size=1, max_size=30).map(tuple),
+    text=st.text(max_size=20),
+    temperature=st.floats(0, 2),
+)
+def test_a_request_survives_the_round_trip(
+    slo: Slo, prompt_ids: tuple[int, ...], text: str, temperature: float
+) -> None:
+    request = dataclasses.replace(
+        REQUEST,
+        slo=slo,
+        prompt_ids=prompt_ids,
+        prompt_tokens=len(prompt_ids),
+        tenant=text,
+        answer=Answer(kind=AnswerKind.COMPLETION, stop=(text,), echo_text=text),
+        sampling=Sampling(max_tokens=1, temperature=temperature),
+    )
+    assert decode_request(encode_request(request)) == request
+
+
+def test_every_field_of_a_request_is_in_its_message() -> None:
+    assert decode_request(encode_request(REQUEST)) == REQUEST
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff\xfe", b"[]", b"null", b'{"version": 2}', b"{}", b'{"version": 1}']
+)
+def test_an_unreadable_body_is_refused_with_one_kind_of_error(body: bytes) -> None:
+    with pytest.raises(StoreCorruptError, match="message"):
+        decode_request(body)
+
+
+@pytest.mark.parametrize("field", sorted(orjson.loads(encode_request(REQUEST))))
+def test_a_request_without_one_of_its_fields_is_refused(field: str) -> None:
+    plain = orjson.loads(encode_request(REQUEST))
+    del plain[field]
+    with pytest.raises(StoreCorruptError):
+        decode_request(orjson.dumps(plain))
+
+
+def test_the_error_about_a_huge_body_is_short() -> None:
+    with pytest.raises(StoreCorruptError) as caught:
+        decode_request(b"x" * 1_000_000)
+    assert len(str(caught.value)) < 300
+
+
+@given(
+    reason=st.text(max_size=50),
+    queue=st.text(string.printable, max_size=20),
+    at_ns=st.integers(0, 2**62),
+    body=st.binary(max_size=200),
+)
+def test_a_dead_letter_keeps_the_original_body_byte_by_byte(
+    reason: str, queue: str, at_ns: int, body: bytes
+) -> None:
+    letter = DeadLetter(reason=reason, queue=QueueName(queue), at_ns=at_ns, body=body)
+    assert decode_dead_letter(encode_dead_letter(letter)) == letter
+
+
+@pytest.mark.parametrize("body", [b"", b"x\ny", b'{"version": 9}\n', b'{"version": 1, "reason": 3}\n'])
+def test_what_is_no_dead_letter_is_refused(body: bytes) -> None:
+    with pytest.raises(StoreCorruptError):
+        decode_dead_letter(body)

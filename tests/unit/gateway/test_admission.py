@@ -1,0 +1,103 @@
+from dataclasses import replace
+
+import pytest
+
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import InstanceId, ModelId, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.ports import ClassView, ClusterView
+from qlm.gateway.admission import Admit, Load, Refuse, accepted, decide, observe
+from qlm.gateway.limits import GatewayLimits
+
+CHAT = RequestClass(model=ModelId("m"), slo="ttft-1s")
+BATCH = RequestClass(model=ModelId("m"), slo="batch")
+S = 1_000_000_000
+
+
+def view(*, queued: int = 0, finished: int = 0, draining: bool = False) -> ClusterView:
+    status = InstanceStatus(
+        holder=Holder(InstanceId("i"), SessionId("s")),
+        accelerator="A10",
+        models=(ModelId("m"),),
+        draining=draining,
+    )
+    chat = ClassView(cls=CHAT, queued=queued, groups=(), finished=finished, mean_prompt_tokens=50)
+    return ClusterView(classes=(chat,), instances=(status,), queues=())
+
+
+def test_an_unseen_cluster_admits() -> None:
+    assert decide(Load(), GatewayLimits(refuse_without_instance=True), CHAT, 10) == Admit()
+
+
+def test_a_full_queue_refuses_with_429() -> None:
+    limits = GatewayLimits(queue_depth_max=10)
+    assert decide(Load(at_ns=0, waiting=9), limits, CHAT, 10) == Admit()
+    verdict = decide(Load(at_ns=0, waiting=10), limits, CHAT, 10)
+    assert isinstance(verdict, Refuse)
+    assert (verdict.status, verdict.reason) == (429, "queue_full")
+
+
+def test_what_was_accepted_since_the_look_counts() -> None:
+    limits = GatewayLimits(queue_depth_max=10)
+    load = accepted(Load(at_ns=0, waiting=9))
+    assert isinstance(decide(load, limits, CHAT, 10), Refuse)
+
+
+def test_a_full_class_refuses_only_its_own() -> None:
+    limits = GatewayLimits(class_depth_max=5)
+    load = Load(at_ns=0, waiting=5, waiting_by_class={CHAT: 5})
+    verdict = decide(load, limits, CHAT, 10)
+    assert isinstance(verdict, Refuse)
+    assert verdict.reason == "class_full"
+    assert decide(load, limits, BATCH, 10) == Admit()
+
+
+def test_waiting_prompt_tokens_have_a_limit() -> None:
+    limits = GatewayLimits(queue_prompt_tokens_max=1000)
+    load = observe(Load(), view(queued=19), 0)
+    assert decide(load, limits, CHAT, 50) == Admit()
+    verdict = decide(load, limits, CHAT, 51)
+    assert isinstance(verdict, Refuse)
+    assert verdict.reason == "queue_tokens_full"
+
+
+@pytest.mark.parametrize(("draining", "status"), [(False, None), (True, 503)])
+def test_without_a_live_instance_it_refuses_with_503_if_told_to(draining: bool, status: int | None) -> None:
+    load = observe(Load(), view(draining=draining), 0)
+    verdict = decide(load, GatewayLimits(refuse_without_instance=True), CHAT, 1)
+    assert (verdict.status if isinstance(verdict, Refuse) else None) == status
+    assert decide(load, GatewayLimits(), CHAT, 1) == Admit()
+
+
+def retry_after_s(load: Load, limits: GatewayLimits) -> float:
+    verdict = decide(load, limits, CHAT, 1)
+    assert isinstance(verdict, Refuse)
+    return verdict.retry_after_s
+
+
+def test_retry_after_is_the_excess_over_the_rate_of_finished_requests() -> None:
+    limits = GatewayLimits(queue_depth_max=1000)
+    load = observe(observe(Load(), view(queued=1000), 0), view(queued=1000, finished=40), 10 * S)
+    assert load.finished_per_s == pytest.approx(4.0)
+    assert retry_after_s(load, limits) == pytest.approx(20 / 4.0)
+    assert retry_after_s(replace(load, waiting=1100), limits) == pytest.approx(120 / 4.0)
+
+
+def test_retry_after_is_bounded() -> None:
+    limits = GatewayLimits(queue_depth_max=1000, retry_after_max_s=60)
+    slow = Load(at_ns=0, waiting=1000, finished_per_s=0.001)
+    fast = Load(at_ns=0, waiting=1000, finished_per_s=1e6)
+    assert retry_after_s(slow, limits) == 60
+    assert retry_after_s(fast, limits) == 1
+    assert retry_after_s(Load(at_ns=0, waiting=1000), limits) == 5
+
+
+def test_the_rate_is_smoothed_and_survives_classes_that_vanish() -> None:
+    load = observe(observe(Load(), view(finished=0), 0), view(finished=10), 1 * S)
+    gone = observe(load, ClusterView(classes=(), instances=(), queues=()), 2 * S)
+    assert gone.finished_per_s is not None
+    assert 9 < gone.finished_per_s < 10
+    back = observe(gone, view(finished=1000), 3 * S)
+    assert back.finished_per_s is not None
+    assert back.finished_per_s < gone.finished_per_s

@@ -1,0 +1,71 @@
+from dataclasses import replace
+
+import pytest
+
+from qlm.domain.ids import ModelId, RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import Answer, AnswerKind, RequestCard
+from qlm.domain.sampling import Sampling
+from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
+from qlm.gateway.attainment import attained
+from qlm.gateway.metrics import GatewayMetrics
+from qlm.gateway.session_events import SendFinal
+from qlm.gateway.translate import request_class
+
+MS = 1_000_000
+
+
+def card(slo: Slo) -> RequestCard:
+    return RequestCard(
+        id=RequestId("r"),
+        cls=request_class(ModelId("m"), slo, 0),
+        tenant="t",
+        slo=slo,
+        arrival_ns=0,
+        prompt_tokens=5,
+        sampling=Sampling(max_tokens=10),
+        answer=Answer(kind=AnswerKind.COMPLETION),
+    )
+
+
+@pytest.mark.parametrize(
+    ("slo", "first_ms", "ended_ms", "tokens", "met"),
+    [
+        (DeadlineSlo(deadline_ms=100), 5, 100, 10, True),
+        (DeadlineSlo(deadline_ms=100), 5, 101, 10, False),
+        (TokenSlo(ttft_ms=50), 50, 10_000, 10, True),
+        (TokenSlo(ttft_ms=50), 51, 52, 10, False),
+        (TokenSlo(ttft_ms=50, tpot_ms=10), 40, 130, 10, True),
+        (TokenSlo(ttft_ms=50, tpot_ms=10), 40, 131, 10, False),
+        (ReadingSlo(ttft_ms=50, tokens_per_s=100), 40, 130, 10, True),
+        (ReadingSlo(ttft_ms=50, tokens_per_s=100), 40, 131, 10, False),
+        (TokenSlo(ttft_ms=50, tpot_ms=10), None, 60, 0, False),
+        (BatchSlo(), 5, 10**9, 10, None),
+    ],
+)
+def test_an_objective_is_met_up_to_its_last_moment(
+    slo: Slo, first_ms: int | None, ended_ms: int, tokens: int, met: bool | None
+) -> None:
+    first_ns = None if first_ms is None else first_ms * MS
+    assert attained(card(slo), first_output_ns=first_ns, ended_ns=ended_ms * MS, tokens=tokens) is met
+
+
+def test_requests_that_end_badly_count_as_violations_and_cancelled_ones_do_not() -> None:
+    metrics = GatewayMetrics(classes_max=10)
+    subject = card(DeadlineSlo(deadline_ms=100))
+    metrics.ended(subject, SendFinal(1, "", "stop", Outcome.STOP), MS, MS)
+    metrics.ended(subject, SendFinal(0, "", None, Outcome.ENGINE_LOST), None, MS)
+    metrics.ended(subject, SendFinal(0, "", None, Outcome.CANCELLED), None, MS)
+    text = metrics.render().decode()
+    labels = '{model="m",slo_class="deadline-100ms"}'
+    assert f"qlm_gateway_request_slo_attained_total{labels} 1.0" in text
+    assert f"qlm_gateway_request_slo_violation_total{labels} 1.0" in text
+
+
+def test_objectives_beyond_the_limit_share_a_label() -> None:
+    metrics = GatewayMetrics(classes_max=2)
+    for ttft_ms in (100, 200, 300, 400, 1000):
+        subject = card(TokenSlo(ttft_ms=ttft_ms))
+        metrics.accepted(replace(subject), "whole", 0.1)
+    text = metrics.render().decode()
+    assert 'qlm_gateway_accepted_total{kind="whole",model="m",slo_class="other"} 3.0' in text

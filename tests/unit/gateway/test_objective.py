@@ -1,0 +1,112 @@
+import pytest
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
+from qlm.gateway.limits import GatewayLimits
+from qlm.gateway.objective import Objective, choose, tier_of
+from qlm.gateway.schema import SloBody
+
+LIMITS = GatewayLimits()
+NOW_NS = 1_800_000_000_000_000_000
+NOW_S = 1_800_000_000
+
+
+def chosen(
+    slo: dict[str, object] | None = None, headers: dict[str, str] | None = None, tier: str = "auto"
+) -> Objective:
+    body = None if slo is None else SloBody.model_validate(slo)
+    return choose(body, headers or {}, tier, LIMITS, NOW_NS)
+
+
+@pytest.mark.parametrize(
+    ("slo", "read"),
+    [
+        ({"deadline_ms": 500}, DeadlineSlo(deadline_ms=500)),
+        ({"deadline_at": NOW_S + 2}, DeadlineSlo(deadline_ms=2000)),
+        ({"deadline_at": "2027-01-15T08:00:05Z"}, DeadlineSlo(deadline_ms=5000)),
+        ({"deadline_at": "2027-01-15T09:00:05+01:00"}, DeadlineSlo(deadline_ms=5000)),
+        ({"ttft_ms": 100}, TokenSlo(ttft_ms=100)),
+        ({"ttft_ms": 100, "tpot_ms": 20}, TokenSlo(ttft_ms=100, tpot_ms=20)),
+        ({"ttft_ms": 100, "tokens_per_s": 5}, ReadingSlo(ttft_ms=100, tokens_per_s=5)),
+        ({}, LIMITS.default_slo),
+    ],
+    ids=str,
+)
+def test_a_body_may_ask_for_each_kind(slo: dict[str, object], read: Slo) -> None:
+    assert chosen(slo).slo == read
+
+
+@pytest.mark.parametrize(
+    "slo",
+    [
+        {"deadline_ms": 0},
+        {"deadline_ms": -1},
+        {"deadline_ms": 1e15},
+        {"deadline_at": NOW_S - 1},
+        {"deadline_at": "2020-01-01T00:00:00Z"},
+        {"deadline_at": "soon"},
+        {"deadline_at": "2027-01-15T08:00:05"},
+        {"deadline_ms": 5, "ttft_ms": 5},
+        {"tpot_ms": 5},
+        {"tokens_per_s": 5},
+        {"ttft_ms": 5, "tpot_ms": 5, "tokens_per_s": 5},
+        {"ttft_ms": 5, "tokens_per_s": 0},
+        {"deadline_ms": 5, "deadline_at": NOW_S + 5},
+    ],
+    ids=str,
+)
+def test_impossible_or_contradictory_objectives_are_refused(slo: dict[str, object]) -> None:
+    with pytest.raises(InvalidValueError, match="slo"):
+        chosen(slo)
+
+
+def test_on_miss_is_taken_over() -> None:
+    assert chosen({"deadline_ms": 5, "on_miss": "drop"}).on_miss is OnMiss.DROP
+
+
+@pytest.mark.parametrize(
+    ("headers", "read"),
+    [
+        ({"x-qlm-deadline-ms": "250.5"}, DeadlineSlo(deadline_ms=250.5)),
+        ({"x-slo-ttft-ms": "200"}, TokenSlo(ttft_ms=200)),
+        ({"x-slo-ttft-ms": "200", "x-slo-tpot-ms": "50"}, TokenSlo(ttft_ms=200, tpot_ms=50)),
+        ({"x-llm-d-slo-ttft-ms": "200", "x-llm-d-slo-tpot-ms": "50"}, TokenSlo(ttft_ms=200, tpot_ms=50)),
+    ],
+    ids=str,
+)
+def test_headers_may_ask(headers: dict[str, str], read: Slo) -> None:
+    assert chosen(headers=headers).slo == read
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "nan", "inf", "1e300", "", "abc"])
+@pytest.mark.parametrize("name", ["x-qlm-deadline-ms", "x-slo-ttft-ms"])
+def test_a_senseless_header_is_refused_by_its_name(name: str, value: str) -> None:
+    with pytest.raises(InvalidValueError, match=name):
+        chosen(headers={name: value})
+
+
+def test_tpot_alone_and_a_deadline_with_ttft_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="x-llm-d-slo-tpot-ms"):
+        chosen(headers={"x-slo-tpot-ms": "5"})
+    with pytest.raises(InvalidValueError, match="x-qlm-deadline-ms"):
+        chosen(headers={"x-qlm-deadline-ms": "5", "x-slo-ttft-ms": "5"})
+
+
+def test_the_body_wins_over_headers_and_headers_over_the_tier() -> None:
+    headers = {"x-qlm-deadline-ms": "200"}
+    assert chosen({"deadline_ms": 100}, headers, "flex").slo == DeadlineSlo(deadline_ms=100)
+    assert chosen(None, headers, "flex").slo == DeadlineSlo(deadline_ms=200)
+
+
+@pytest.mark.parametrize(
+    ("tier", "slo", "told"),
+    [
+        ("auto", LIMITS.default_slo, "default"),
+        ("default", LIMITS.default_slo, "default"),
+        ("flex", BatchSlo(), "flex"),
+        ("priority", LIMITS.interactive_slo, "priority"),
+    ],
+)
+def test_the_tier_is_an_objective_and_told_back(tier: str, slo: Slo, told: str) -> None:
+    assert chosen(tier=tier).slo == slo
+    assert tier_of(slo, LIMITS) == told

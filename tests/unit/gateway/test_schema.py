@@ -1,0 +1,177 @@
+import pytest
+
+from qlm.gateway.errors import ApiError
+from qlm.gateway.schema import parse_chat, parse_completion, parse_json
+
+COMPLETION = {"model": "m", "prompt": "Once"}
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def refusal_of_completion(**fields: object) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        parse_completion(COMPLETION | fields)
+    return caught.value
+
+
+def refusal_of_chat(**fields: object) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        parse_chat(CHAT | fields)
+    return caught.value
+
+
+def test_defaults_are_those_of_the_openai_api() -> None:
+    body = parse_completion(COMPLETION)
+    assert (body.temperature, body.top_p, body.stream, body.stops) == (1.0, 1.0, False, ())
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2])], ids=["text", "list of one", "token ids"]
+)
+def test_prompt_may_be_text_or_one_text_or_token_ids(prompt: object, read: object) -> None:
+    assert parse_completion(COMPLETION | {"prompt": prompt}).prompt == read
+
+
+@pytest.mark.parametrize("prompt", [5, [], "", [-1], [1, "a"], [[1], [2]], [True]])
+def test_other_prompts_are_refused_with_what_is_expected(prompt: object) -> None:
+    error = refusal_of_completion(prompt=prompt)
+    assert (error.status, error.param) == (400, "prompt")
+
+
+def test_several_prompts_are_refused_by_name() -> None:
+    assert "one prompt per request; this one has 2" in refusal_of_completion(prompt=["a", "b"]).message
+
+
+def test_an_error_names_field_value_and_expectation() -> None:
+    error = refusal_of_completion(temperature=3)
+    assert error.message == "temperature is 3; expected less than or equal to 2"
+    assert error.body() == {
+        "error": {
+            "message": error.message,
+            "type": "invalid_request_error",
+            "param": "temperature",
+            "code": "invalid_value",
+        }
+    }
+
+
+def test_an_unknown_field_is_refused_by_name() -> None:
+    error = refusal_of_completion(frobnicate=1)
+    assert (error.param, error.code) == ("frobnicate", "unknown_parameter")
+
+
+def test_an_unknown_field_inside_an_object_is_refused_with_its_path() -> None:
+    assert refusal_of_completion(slo={"deadline_ms": 5, "x": 1}).param == "slo.x"
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_completion({"model": "m"})
+    assert (caught.value.param, caught.value.code) == ("prompt", "missing_required_parameter")
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"n": 1},
+        {"n": None},
+        {"logprobs": None},
+        {"logprobs": False},
+        {"response_format": {"type": "text"}},
+        {"store": False},
+        {"suffix": None},
+        {"echo": False},
+        {"best_of": 1},
+        {"metadata": {"team": "a"}},
+        {"user": None},
+    ],
+    ids=str,
+)
+def test_unsupported_completion_fields_are_accepted_at_neutral_values(neutral: dict[str, object]) -> None:
+    assert parse_completion(COMPLETION | neutral).prompt == "Once"
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"tools": None},
+        {"tools": []},
+        {"parallel_tool_calls": True},
+        {"logprobs": False},
+        {"modalities": ["text"]},
+    ],
+    ids=str,
+)
+def test_unsupported_chat_fields_are_accepted_at_neutral_values(neutral: dict[str, object]) -> None:
+    assert parse_chat(CHAT | neutral).messages[0].content == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("n", True),
+        ("tools", [{"type": "function"}]),
+        ("logprobs", True),
+        ("response_format", {"type": "json_object"}),
+        ("store", True),
+        ("chat_template", "{{ messages }}"),
+    ],
+)
+def test_unsupported_fields_are_refused_by_name_otherwise(field: str, value: object) -> None:
+    error = refusal_of_chat(**{field: value})
+    assert (error.status, error.param, error.code) == (400, field, "unsupported_value")
+
+
+def test_content_may_be_parts_of_text() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    body = parse_chat(CHAT | {"messages": [{"role": "user", "content": parts}]})
+    assert not isinstance(body.messages[0].content, str)
+    assert [part.text for part in body.messages[0].content] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ({"role": "tool", "content": "x"}, "messages[0].role"),
+        ({"role": "user"}, "messages[0].content"),
+        ({"role": "user", "content": None}, "messages[0].content"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "messages[0].content"),
+        ({"role": "assistant", "content": "x", "tool_calls": [{}]}, "messages[0].tool_calls"),
+        (7, "messages[0]"),
+    ],
+)
+def test_a_wrong_message_is_refused_with_its_path(message: object, param: str) -> None:
+    assert refusal_of_chat(messages=[message]).param == param
+
+
+def test_an_answer_may_be_sent_back_with_its_nulls() -> None:
+    answer = {"role": "assistant", "content": "Hello", "refusal": None, "tool_calls": None, "audio": None}
+    assert len(parse_chat(CHAT | {"messages": [*CHAT["messages"], answer]}).messages) == 2
+
+
+def test_the_newer_output_limit_wins() -> None:
+    body = parse_chat(CHAT | {"max_tokens": 5, "max_completion_tokens": 7})
+    assert body.output_limit == ("max_completion_tokens", 7)
+
+
+@pytest.mark.parametrize("stop", ["", ["a"] * 5, [""], [1], 3])
+def test_wrong_stop_strings_are_refused(stop: object) -> None:
+    assert refusal_of_completion(stop=stop).param == "stop"
+
+
+@pytest.mark.parametrize("bias", [{"a": 1}, {"-1": 1}, {"1": 101}, {"1": "x"}])
+def test_wrong_logit_biases_are_refused(bias: object) -> None:
+    param = refusal_of_completion(logit_bias=bias).param
+    assert param is not None
+    assert param.startswith("logit_bias")
+
+
+@pytest.mark.parametrize("raw", [b"", b"[1]", b"{", b'{"a": NaN}', b"\xff"])
+def test_a_body_that_is_no_json_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_json(raw)
+    assert (caught.value.status, caught.value.code) == (400, "invalid_json")
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    assert len(refusal_of_completion(user="x" * 5000).message) < 400

@@ -1,0 +1,137 @@
+from typing import Any
+
+import pytest
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import ModelSpec
+from qlm.domain.ids import ModelId, RequestId
+from qlm.domain.request import AnswerKind, RequestCard
+from qlm.domain.slo import DeadlineSlo, TokenSlo
+from qlm.gateway.byte_tokenizer import ByteTokenizer
+from qlm.gateway.errors import ApiError
+from qlm.gateway.limits import GatewayLimits
+from qlm.gateway.schema import parse_chat, parse_completion
+from qlm.gateway.tokenizer import ServedModel
+from qlm.gateway.translate import Arrival, chat_messages, request_class, to_card, with_prompt
+
+SERVED = ServedModel(ModelSpec(id=ModelId("m"), tokenizer="byte", context_tokens=100), ByteTokenizer())
+LIMITS = GatewayLimits()
+PROMPT = tuple(range(20))
+
+
+def card(
+    headers: dict[str, str] | None = None, prompt: tuple[int, ...] = PROMPT, **fields: Any
+) -> RequestCard:
+    body = parse_completion({"model": "m", "prompt": list(prompt)} | fields)
+    arrival = Arrival(id=RequestId("r"), headers=headers or {}, now_ns=5_000_000_000)
+    return to_card(body, prompt, SERVED, LIMITS, arrival)
+
+
+def test_each_sampling_field_reaches_the_domain() -> None:
+    sampling = card(
+        max_tokens=9,
+        min_tokens=2,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.1,
+        seed=7,
+        frequency_penalty=0.2,
+        presence_penalty=-0.2,
+        repetition_penalty=1.1,
+        ignore_eos=True,
+        stop_token_ids=[3],
+        logit_bias={"5": -1.5},
+    ).sampling
+    assert (sampling.max_tokens, sampling.min_tokens, sampling.temperature) == (9, 2, 0.5)
+    assert (sampling.top_p, sampling.top_k, sampling.min_p, sampling.seed) == (0.9, 40, 0.1, 7)
+    assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.2, -0.2)
+    assert (sampling.repetition_penalty, sampling.ignore_eos) == (1.1, True)
+    assert (sampling.stop_token_ids, sampling.logit_bias) == ((3,), ((5, -1.5),))
+
+
+def test_answer_fields_reach_the_domain() -> None:
+    answer = card(stop=["x", "y"], include_stop_str_in_output=True, skip_special_tokens=False).answer
+    assert (answer.kind, answer.stop) == (AnswerKind.COMPLETION, ("x", "y"))
+    assert (answer.include_stop, answer.skip_special_tokens) == (True, False)
+
+
+def test_minus_one_switches_top_k_off_as_zero_does() -> None:
+    assert card(top_k=-1).sampling.top_k == 0
+
+
+def test_the_output_limit_defaults_to_what_fits() -> None:
+    assert card().sampling.max_tokens == 80
+    roomy = GatewayLimits(max_tokens_default=7)
+    body = parse_completion({"model": "m", "prompt": [1]})
+    arrival = Arrival(id=RequestId("r"), headers={}, now_ns=0)
+    assert to_card(body, (1,), SERVED, roomy, arrival).sampling.max_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "max_tokens", "param"),
+    [(100, None, "prompt"), (101, 1, "prompt"), (99, 2, "max_tokens")],
+)
+def test_what_does_not_fit_the_context_is_refused(
+    prompt_tokens: int, max_tokens: int | None, param: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        card(prompt=(1,) * prompt_tokens, max_tokens=max_tokens)
+    assert (caught.value.status, caught.value.param) == (400, param)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_prompt_and_output_may_fill_the_context_to_the_last_token() -> None:
+    assert card(prompt=(1,) * 99, max_tokens=1).sampling.max_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"prompt": (257,)}, "prompt"),
+        ({"stop_token_ids": [257]}, "stop_token_ids"),
+        ({"logit_bias": {"257": 1}}, "logit_bias"),
+        ({"max_tokens": 4, "min_tokens": 5}, "min_tokens"),
+    ],
+)
+def test_values_beyond_the_model_are_refused(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        card(**fields)
+    assert caught.value.field == field
+
+
+def test_the_tenant_is_the_user_then_the_fairness_header_then_default() -> None:
+    header = {"x-gateway-inference-fairness-id": "team-b"}
+    assert card(header, user="team-a").tenant == "team-a"
+    assert card(header).tenant == "team-b"
+    assert card({"x-llm-d-inference-fairness-id": "team-c"} | header).tenant == "team-c"
+    assert card().tenant == "default"
+    with pytest.raises(InvalidValueError, match="fairness"):
+        card({"x-llm-d-inference-fairness-id": "x" * 101})
+
+
+def test_lower_priority_goes_first_and_makes_a_class_of_its_own() -> None:
+    assert card(priority=-3).cls.priority == -3
+    assert card(priority=-3).cls.queue != card().cls.queue
+
+
+def test_requests_of_one_bucket_share_a_class_with_the_bucket_as_target() -> None:
+    first = request_class(ModelId("m"), DeadlineSlo(deadline_ms=17_000), 0)
+    second = request_class(ModelId("m"), DeadlineSlo(deadline_ms=24_000), 0)
+    assert first == second
+    assert first.target_ms == pytest.approx(16_000)
+    assert request_class(ModelId("m"), TokenSlo(ttft_ms=450), 0).target_ms == pytest.approx(400)
+
+
+def test_the_card_keeps_the_end_of_the_prompt_and_the_request_all_of_it() -> None:
+    made = card()
+    assert made.prompt_tail == PROMPT[-8:]
+    request = with_prompt(made, PROMPT)
+    assert request.prompt_ids == PROMPT
+    assert request.card() == made
+
+
+def test_text_parts_are_joined_by_line_feeds() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    body = parse_chat({"model": "m", "messages": [{"role": "user", "content": parts}]})
+    assert chat_messages(body.messages)[0].content == "a\nb"

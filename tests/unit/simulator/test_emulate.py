@@ -1,0 +1,101 @@
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profile import profile_mapping
+from qlm.simulator.emulate import EmulateOptions, load_profile, main, make_engine, parse_options
+from qlm.simulator.engine import BatchingEngine
+from qlm.simulator.fixed_engine import FixedLatencyEngine
+
+PROFILE = find_profile(builtin_profiles(), "mistral-7b", "A10")
+MODEL: dict[str, Any] = {"model": "mistral-7b", "accelerator": "A10"}
+
+
+def test_the_engine_is_as_large_as_its_profile_less_the_reserved_block() -> None:
+    capacity = make_engine(EmulateOptions(**MODEL), PROFILE).capacity
+    assert capacity.kv_tokens == PROFILE.kv_tokens - PROFILE.block_tokens
+    assert (capacity.seqs_max, capacity.context_tokens) == (PROFILE.seqs_max, PROFILE.context_tokens)
+
+
+def test_options_override_the_profile() -> None:
+    options = parse_options(
+        ["--model", "mistral-7b", "--accelerator", "A10", "--kv-tokens", "1000", "--max-num-seqs", "3"]
+    )
+    engine = make_engine(options, PROFILE)
+    assert isinstance(engine, BatchingEngine)
+    assert engine.capacity.seqs_max == 3
+    assert engine.capacity.kv_tokens == engine.capacity.context_tokens == 61 * 16
+
+
+def test_a_fixed_time_gives_the_fixed_engine() -> None:
+    options = parse_options(["--model", "mistral-7b", "--accelerator", "A10", "--fixed-ms", "50"])
+    assert isinstance(make_engine(options, PROFILE), FixedLatencyEngine)
+
+
+def test_a_profile_file_can_be_given_instead_of_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(profile_mapping(PROFILE) | {"accelerator": "H100"}))
+    assert load_profile(parse_options(["--profile", str(file)])).accelerator == "H100"
+    file.write_text("version: 1")
+    with pytest.raises(InvalidValueError, match=r"mine\.yaml: profile\.model"):
+        load_profile(parse_options(["--profile", str(file)]))
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"model": "mistral-7b"}, "accelerator"),
+        ({}, "accelerator"),
+        (MODEL | {"time_scale": 0.0}, "time-scale"),
+        (MODEL | {"time_scale": float("nan")}, "time-scale"),
+        (MODEL | {"mean_output_tokens": 0.5}, "mean-output-tokens"),
+        (MODEL | {"watermark": 1.0}, "watermark"),
+        (MODEL | {"kv_tokens": 20}, "kv-tokens"),
+        (MODEL | {"kv_tokens": 512, "context_tokens": 512}, "kv-tokens"),
+        (MODEL | {"fixed_ms": 0.0}, "latency"),
+        (MODEL | {"seqs_max": -1}, "seqs_max"),
+    ],
+)
+def test_unusable_options_are_refused_by_name(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
+        make_engine(EmulateOptions(**options), PROFILE)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--model", "gpt-9", "--accelerator", "A10"],
+        ["--profile", "/no/such/file"],
+        ["--model", "mistral-7b", "--accelerator", "A10", "--time-scale", "0"],
+    ],
+)
+def test_the_command_ends_with_one_sentence_and_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("qlm emulate: ")
+    assert said.count("\n") == 1
+
+
+def test_a_taken_port_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["--model", "mistral-7b", "--accelerator", "A10", "--port", port]) == 2
+    assert f"port is {port}" in capsys.readouterr().err
+
+
+def test_a_cold_start_comes_before_listening(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        scale = ["--cold-start", "--time-scale", "0.01", "--port", port]
+        start_s = time.monotonic()
+        assert main(["--model", "mistral-7b", "--accelerator", "A10", *scale]) == 2
+        assert time.monotonic() - start_s >= PROFILE.swap_cold_s * 0.01
+    assert "port is" in capsys.readouterr().err

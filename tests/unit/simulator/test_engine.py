@@ -1,0 +1,287 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports import EngineCall
+from qlm.domain.sampling import Sampling
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.simulator.engine import BatchingEngine
+from qlm.simulator.generation import hashed_generation
+
+PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
+SMALL = EngineCapacity(kv_tokens=16 * 8, block_tokens=8, seqs_max=4, context_tokens=120)
+ROOMY = replace(SMALL, kv_tokens=8 * 1000, seqs_max=64)
+
+
+def make_engine(capacity: EngineCapacity, *, mean: float = 30, batched: int = 64) -> BatchingEngine:
+    start = hashed_generation(
+        block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens, mean_output_tokens=mean
+    )
+    return BatchingEngine(PROFILE, capacity, start, batched_tokens_max=batched)
+
+
+def call(name: str, prompt: Sequence[int], max_tokens: int, **sampling: object) -> EngineCall:
+    return EngineCall(
+        call_id=name,
+        prompt_ids=tuple(prompt),
+        sampling=Sampling(max_tokens=max_tokens, **sampling),  # type: ignore[arg-type]
+    )
+
+
+def run_out(engine: BatchingEngine, outputs: dict[str, list[int]] | None = None) -> dict[str, list[int]]:
+    outputs = {} if outputs is None else outputs
+    now_ns = 0
+    while (step := engine.step(now_ns)) is not None:
+        assert step.duration_ns > 0
+        now_ns += step.duration_ns
+        for emission in step.emissions:
+            outputs.setdefault(emission.call_id, []).extend(emission.token_ids)
+    return outputs
+
+
+def alone(one: EngineCall, mean: float = 30) -> list[int]:
+    engine = make_engine(ROOMY, mean=mean)
+    engine.add(one, 0)
+    return run_out(engine)[one.call_id]
+
+
+def in_order(engine: BatchingEngine, steps: int) -> list[tuple[str, str | None]]:
+    seen = []
+    for _ in range(steps):
+        step = engine.step(0)
+        seen += [(e.call_id, e.finish) for e in (step.emissions if step else ())]
+    return seen
+
+
+prompts = st.lists(st.integers(0, 255), min_size=1, max_size=40)
+jobs = st.lists(st.tuples(prompts, st.integers(1, 60)), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs)
+def test_tokens_do_not_depend_on_batching_or_preemption(work: list[tuple[list[int], int]]) -> None:
+    engine = make_engine(SMALL)
+    calls = [call(f"r{i}", prompt, longest) for i, (prompt, longest) in enumerate(work)]
+    for one in calls:
+        engine.add(one, 0)
+    assert run_out(engine) == {one.call_id: alone(one) for one in calls}
+
+
+def test_the_small_engine_of_these_tests_does_preempt() -> None:
+    engine = make_engine(SMALL, mean=1e9)
+    for i in range(4):
+        engine.add(call(f"r{i}", [i] * 30, 60), 0)
+    run_out(engine)
+    assert engine.counters.preemptions > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs, st.data())
+def test_abort_and_resume_continue_the_same_answer(
+    work: list[tuple[list[int], int]], data: st.DataObject
+) -> None:
+    engine = make_engine(SMALL)
+    calls = {f"r{i}": call(f"r{i}", prompt, longest) for i, (prompt, longest) in enumerate(work)}
+    for one in calls.values():
+        engine.add(one, 0)
+    outputs: dict[str, list[int]] = {name: [] for name in calls}
+    for _ in range(data.draw(st.integers(0, 40))):
+        step = engine.step(0)
+        for emission in step.emissions if step else ():
+            outputs[emission.call_id] += emission.token_ids
+    victims = data.draw(st.sets(st.sampled_from(sorted(calls))))
+    for name in victims:
+        if engine.abort(name):
+            one, given_out = calls[name], outputs[name]
+            left = one.sampling.max_tokens - len(given_out)
+            engine.add(call(name, [*one.prompt_ids, *given_out], left), 0)
+    run_out(engine, outputs)
+    assert outputs == {name: alone(one) for name, one in calls.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs, st.data())
+def test_blocks_are_conserved_and_the_batch_is_bounded(
+    work: list[tuple[list[int], int]], data: st.DataObject
+) -> None:
+    engine = make_engine(SMALL)
+    waiting = [call(f"r{i}", prompt, longest) for i, (prompt, longest) in enumerate(work)]
+    known: list[str] = []
+    for _ in range(60):
+        match data.draw(st.sampled_from(["add", "abort", "step", "step", "sleep"])):
+            case "add" if waiting:
+                engine.add(one := waiting.pop(), 0)
+                known.append(one.call_id)
+            case "abort" if known:
+                engine.abort(known.pop(data.draw(st.integers(0, len(known) - 1))))
+            case "sleep":
+                engine.sleep()
+                assert engine.kv_usage == 0
+                engine.wake()
+            case _:
+                engine.step(0)
+        ledger = engine._kv
+        held = [block for s in engine._running for block in s.blocks]
+        assert all(not s.blocks for s in engine._waiting)
+        assert ledger.references() == len(held)
+        assert ledger.used == len(set(held)) == ledger.total - ledger.free
+        assert all(len(s.blocks) >= SMALL.blocks(s.computed) for s in engine._running)
+        assert engine.running <= SMALL.seqs_max
+
+
+def test_an_iteration_takes_the_time_that_the_profile_says() -> None:
+    engine = make_engine(ROOMY, mean=1e9)
+    for i in range(3):
+        engine.add(call(f"r{i}", [i] * 10, 50), 0)
+    first, second = engine.step(0), engine.step(0)
+    assert first is not None
+    assert second is not None
+    assert first.duration_ns == pytest.approx(PROFILE.prefill_ms(3, 10) * 1e6, abs=1)
+    assert second.duration_ns == pytest.approx(PROFILE.decode_ms(3, 11) * 1e6, abs=1)
+
+
+def test_a_mixed_iteration_pays_for_the_weights_once() -> None:
+    engine = make_engine(ROOMY, mean=1e9)
+    engine.add(call("old", [1] * 10, 50), 0)
+    engine.step(0)
+    engine.add(call("new", [2] * 20, 50), 0)
+    step = engine.step(0)
+    both = PROFILE.prefill_ms(1, 20) + PROFILE.decode_ms(1, 11) - PROFILE.prefill.delta
+    assert step is not None
+    assert step.duration_ns == pytest.approx(both * 1e6, abs=1)
+
+
+def test_a_long_prompt_is_computed_in_chunks_beside_running_requests() -> None:
+    engine = make_engine(ROOMY, mean=1e9, batched=64)
+    engine.add(call("old", [1], 50), 0)
+    engine.step(0)
+    engine.add(call("long", [2] * 100, 50), 0)
+    assert in_order(engine, 2) == [("old", None), ("old", None), ("long", None)]
+
+
+def test_waiting_requests_are_admitted_in_order_and_never_overtake() -> None:
+    engine = make_engine(SMALL, mean=1e9)
+    engine.add(call("a", [1] * 100, 5), 0)
+    engine.add(call("b", [2] * 100, 5), 0)
+    engine.add(call("c", [3], 5), 0)
+    engine.step(0)
+    assert (engine.running, engine.waiting) == (1, 2)
+
+
+def test_the_watermark_leaves_blocks_for_running_requests() -> None:
+    start = hashed_generation(block_tokens=8, context_tokens=120, mean_output_tokens=1e9)
+    engine = BatchingEngine(PROFILE, SMALL, start, batched_tokens_max=64, watermark=0.5)
+    engine.add(call("a", [1] * 40, 5), 0)
+    engine.add(call("b", [2] * 40, 5), 0)
+    engine.step(0)
+    assert (engine.running, engine.waiting) == (1, 1)
+
+
+def test_a_resumed_prompt_finds_its_full_blocks_in_the_cache() -> None:
+    engine = make_engine(ROOMY, mean=1e9)
+    one = call("r", range(33), 40)
+    engine.add(one, 0)
+    given_out = [t for _ in range(10) if (s := engine.step(0)) for e in s.emissions for t in e.token_ids]
+    engine.abort("r")
+    assert engine.kv_usage == 0
+    engine.add(call("r", [*one.prompt_ids, *given_out], 30), 0)
+    step = engine.step(0)
+    assert step is not None
+    # 43 tokens, of which 42 were computed: five full blocks of 8; the last three are computed anew.
+    assert step.emissions[0].cached_tokens == 40
+    assert step.duration_ns == pytest.approx(PROFILE.prefill_ms(1, 3) * 1e6, abs=1)
+    assert (engine.counters.prefix_queries, engine.counters.prefix_hits) == (33 + 43, 40)
+
+
+def test_sleep_drops_the_cache_and_keeps_the_requests() -> None:
+    engine = make_engine(ROOMY)
+    one = call("r", range(33), 20)
+    engine.add(one, 0)
+    outputs: dict[str, list[int]] = {"r": []}
+    for _ in range(5):
+        step = engine.step(0)
+        outputs["r"] += [t for e in (step.emissions if step else ()) for t in e.token_ids]
+    engine.sleep()
+    assert engine.step(0) is None
+    engine.wake()
+    run_out(engine, outputs)
+    assert outputs["r"] == alone(one)
+    assert engine.counters.prefix_hits == 0
+
+
+@pytest.mark.parametrize("mean", [2.0, 20.0, 200.0])
+def test_answers_have_the_wanted_mean_length(mean: float) -> None:
+    capacity = EngineCapacity(kv_tokens=8_000_000, block_tokens=16, seqs_max=400, context_tokens=100_000)
+    engine = make_engine(capacity, mean=mean, batched=8192)
+    for i in range(400):
+        engine.add(call(f"r{i}", [i % 250, i // 250], 90_000), 0)
+    lengths = [len(ids) for ids in run_out(engine).values()]
+    assert sum(lengths) / len(lengths) == pytest.approx(mean, rel=0.2)
+
+
+def test_an_answer_ends_with_eos_and_says_stop() -> None:
+    engine = make_engine(ROOMY, mean=3)
+    engine.add(call("r", [7], 100), 0)
+    last = []
+    while (step := engine.step(0)) is not None:
+        last = list(step.emissions)
+    assert last[0].token_ids == (EOS_ID,)
+    assert last[0].finish == "stop"
+    assert last[0].stop_reason is None
+
+
+def test_ignore_eos_and_min_tokens_hold_the_end_back() -> None:
+    assert len(alone(call("r", [7], 50, ignore_eos=True), mean=2)) == 50
+    assert len(alone(call("r", [7], 50, min_tokens=20), mean=1)) == 21
+
+
+def test_a_stop_token_ends_the_answer_and_is_part_of_it() -> None:
+    whole = alone(call("r", [7], 50), mean=1e9)
+    stop = whole[5]
+    first = whole.index(stop)
+    assert alone(call("r", [7], 50, stop_token_ids=(stop,)), mean=1e9) == whole[: first + 1]
+    assert stop not in alone(call("r", [7], 50, stop_token_ids=(stop,), min_tokens=40), mean=1e9)[:40]
+
+
+def test_the_context_ends_an_answer_as_length() -> None:
+    assert len(alone(call("r", [7] * 100, 5000, ignore_eos=True))) == ROOMY.context_tokens - 100
+
+
+def test_a_text_is_lower_case_words() -> None:
+    text = bytes(alone(call("r", [7], 119), mean=1e9)).decode()
+    assert set(text) <= set("abcdefghijklmnopqrstuvwxyz ")
+    assert "  " not in text
+    assert " " in text
+
+
+@pytest.mark.parametrize("tokens", [0, 120, 500])
+def test_a_prompt_without_room_for_a_token_is_refused(tokens: int) -> None:
+    with pytest.raises(InvalidValueError, match="prompt"):
+        make_engine(SMALL).add(call("r", [1] * tokens, 5), 0)
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        (lambda: make_engine(replace(SMALL, kv_tokens=64)), "kv_tokens"),
+        (lambda: make_engine(SMALL, batched=2), "batched_tokens_max"),
+    ],
+)
+def test_impossible_limits_are_refused(broken: Callable[[], BatchingEngine], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
+        broken()
+
+
+def test_the_id_of_a_live_request_cannot_be_used_twice() -> None:
+    engine = make_engine(ROOMY)
+    engine.add(call("r", [1], 5), 0)
+    with pytest.raises(InvalidValueError, match="call_id"):
+        engine.add(call("r", [2], 5), 0)
+    assert engine.abort("r")
+    assert not engine.abort("r")

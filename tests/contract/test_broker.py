@@ -1,21 +1,23 @@
-"""The broker contract on the SQLite file and on a real RabbitMQ."""
+"""The broker contract on the SQLite file and on a real RabbitMQ, with classic and with quorum queues."""
 
+import contextlib
 import itertools
 import random
 import secrets
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from qlm.broker.contract import CHECKS, Check
+from qlm.broker.contract import CHECKS, ORDER_CHECKS, Check
 from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.topology import QueueKind, QueueType
 from qlm.domain.ids import QueueName
 from qlm.domain.ports import Broker
-from support.rabbitmq import RabbitMQ
+from support.rabbitmq import RabbitMQ, missing, running_rabbitmq
 from support.wire import Wire
 
 
@@ -45,12 +47,12 @@ class SqliteStorage:
         successor = self._folder / f"life-{next(self._lives)}.db"
         for suffix in ("", "-wal"):
             shutil.copy(f"{self._path}{suffix}", f"{successor}{suffix}")
-        await self.close()
+        await self.aclose()
         self._path = successor
         self._file = await SqliteFile.open(self._path)
         self._queues = await SqliteQueues.open(self._file)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         if self._queues is not None and self._file is not None:
             await self._queues.close()
             await self._file.close()
@@ -59,8 +61,9 @@ class SqliteStorage:
 class RabbitStorage:
     """A RabbitMQ node; each client has a wire of its own to it, which a crash cuts."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, kind: QueueType) -> None:
         self._port = port
+        self._kind = QueueKind(type=kind)
         self._prefix = f"contract.{secrets.token_hex(4)}"
         self._names = itertools.count()
         self._clients: dict[Broker, Wire] = {}
@@ -71,7 +74,8 @@ class RabbitStorage:
     async def open(self) -> Broker:
         wire = Wire(self._port)
         await wire.mend()
-        settings = RabbitSettings(url=f"amqp://guest:guest@127.0.0.1:{wire.port}/%2F")
+        url = f"amqp://guest:guest@127.0.0.1:{wire.port}/%2F"
+        settings = RabbitSettings(url=url, kind=self._kind)
         client = await RabbitBroker.connect(settings, random.Random(1))
         self._clients[client] = wire
         return client
@@ -79,7 +83,7 @@ class RabbitStorage:
     async def crash(self, broker: Broker) -> None:
         await self._clients[broker].cut()
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         for client, wire in self._clients.items():
             await client.close()
             await wire.cut()
@@ -89,21 +93,33 @@ class RabbitStorage:
 async def sqlite_storage(tmp_path: Path) -> AsyncIterator[SqliteStorage]:
     storage = SqliteStorage(tmp_path)
     yield storage
-    await storage.close()
+    await storage.aclose()
 
 
-@pytest.fixture
-async def rabbit_storage(rabbitmq: RabbitMQ) -> AsyncIterator[RabbitStorage]:
-    storage = RabbitStorage(rabbitmq.port)
-    yield storage
-    await storage.close()
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *ORDER_CHECKS], ids=lambda check: check.__name__)
 async def test_sqlite_keeps_the_contract(check: Check, sqlite_storage: SqliteStorage) -> None:
     await check(sqlite_storage)
 
 
+@pytest.mark.parametrize("check", [*CHECKS, *ORDER_CHECKS], ids=lambda check: check.__name__)
+async def test_rabbitmq_keeps_the_contract(check: Check, rabbitmq: RabbitMQ) -> None:
+    async with contextlib.aclosing(RabbitStorage(rabbitmq.port, QueueType.CLASSIC)) as storage:
+        await check(storage)
+
+
+@pytest.fixture(scope="module")
+def quorum_rabbitmq() -> Iterator[RabbitMQ]:
+    """A node of its own: the registry, too, is of one kind per cluster."""
+    if reason := missing():
+        pytest.skip(reason)
+    with running_rabbitmq() as node:
+        yield node
+
+
+@pytest.mark.servers
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-async def test_rabbitmq_keeps_the_contract(check: Check, rabbit_storage: RabbitStorage) -> None:
-    await check(rabbit_storage)
+async def test_rabbitmq_with_quorum_queues_keeps_the_contract(
+    check: Check, quorum_rabbitmq: RabbitMQ
+) -> None:
+    async with contextlib.aclosing(RabbitStorage(quorum_rabbitmq.port, QueueType.QUORUM)) as storage:
+        await check(storage)

@@ -164,14 +164,16 @@ def times(seen: dict[str, Any], what: str) -> int:
     return sum(event["what"] == what for event in seen["events"])
 
 
+def under_way(seen: dict[str, Any], tokens: int) -> bool:
+    running = seen["status"] == "running" and seen["output_tokens"] >= tokens
+    return running or seen["status"] == "ended"
+
+
 async def at_least(client: httpx.AsyncClient, ids: list[str], tokens: int) -> None:
     """Wait until each request runs and has that many output tokens, or has ended."""
     while True:
         seen = [await story(client, id) for id in ids]
-        if all(
-            s["status"] == "ended" or (s["status"] == "running" and s["output_tokens"] >= tokens)
-            for s in seen
-        ):
+        if all(under_way(each, tokens) for each in seen):
             return
         await asyncio.sleep(0.02)
 
@@ -239,8 +241,8 @@ async def test_in_bfloat16_an_eviction_loses_and_repeats_nothing_and_keeps_what_
             await ended(client, await submit(client, "warm up the pace of this engine, please", 60))
             shown: list[str] = []
             body = {
-                "model": "tiny", "prompt": "tell the story once more and then again", "max_tokens": EVICTED_TOKENS,
-                "temperature": 0, "ignore_eos": True, "service_tier": "flex", "stream": True,
+                "model": "tiny", "prompt": "tell the story once more and then again",
+                "max_tokens": EVICTED_TOKENS, "temperature": 0, "ignore_eos": True, "service_tier": "flex", "stream": True,
             }  # fmt: skip
             before = ""
             evictions = 0

@@ -1,12 +1,12 @@
 """Random histories of a store: few requests, groups and holders, so that steps meet."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from qlm.domain.ids import GroupId, InstanceId, RequestId
+from qlm.domain.ids import GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
@@ -33,14 +33,11 @@ HEARTBEAT_TTL_S = 1e7
 
 # Ids do not sort as arrivals do, and two requests arrive at the same nanosecond.
 CARDS: tuple[RequestCard, ...] = tuple(
-    replace(
-        card(n, cls=CHAT if n % 3 else BATCH, drop=n % 3 == 1),
-        arrival_ns=ARRIVAL_NS + (0, 5, 3, 3, 1, 7, 2)[n],
-    )
-    for n in range(7)
+    replace(card(n, cls=CHAT if n != 2 else BATCH, drop=n == 1), arrival_ns=ARRIVAL_NS + (2, 1, 0, 1, 3)[n])
+    for n in range(5)
 )
 HOLDERS = (A, A_AGAIN, B)
-GROUPS = tuple(GroupId(f"g{n}") for n in range(4))
+GROUPS = tuple(GroupId(f"g{n}") for n in range(3))
 INSTANCES = (A.instance, B.instance)
 LAST_DUE_NS = max(card.drop_at_ns or 0 for card in CARDS)
 
@@ -64,7 +61,9 @@ groups = st.sampled_from(GROUPS)
 watchers = st.sampled_from((None, GATEWAY, OTHER_GATEWAY))
 token_ids = st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple)
 ends = st.sampled_from((None, None, None, Outcome.STOP, Outcome.LENGTH, Outcome.FAILED))
-epoch_parts = st.tuples(st.sampled_from((0, 0, 0, 0, -1)), st.sampled_from((1, 1, 1, 2, 2, 3, 0)))
+mostly_zero = st.sampled_from((0, 0, 0, 0, 0, 0, 0, -1, 1))
+off_by = st.tuples(st.sampled_from((0,) * 9 + (-1,)), mostly_zero)
+"""What to add to the incarnation and n of a request's present lease."""
 changes = st.one_of(
     st.builds(CreateGroup, id=groups, cls=st.sampled_from((CHAT, BATCH)), count=st.integers(0, 3)),
     st.builds(ResizeGroup, id=groups, count=st.integers(0, 4), sealed=st.booleans()),
@@ -83,19 +82,29 @@ filters = st.builds(
 )
 
 
-def _entry(incarnation: int, parts: Any) -> LogEntry:
-    id, (older, n), offset, ids_, outcome = parts
+EntryParts = tuple[RequestId, tuple[int, int], int, TokenIds, Outcome | None]
+
+
+async def _epoch(store: Store, incarnation: int, id: RequestId, off: tuple[int, int]) -> Epoch:
+    record = await store.record(id)
+    n = record.lease.epoch.n if record and record.lease else 1
+    return Epoch(incarnation + off[0], n + off[1])
+
+
+async def _entry(store: Store, incarnation: int, parts: EntryParts) -> LogEntry:
+    id, off, offset_off, ids_, outcome = parts
+    record = await store.record(id)
     return LogEntry(
         id=id,
-        epoch=Epoch(incarnation + older, n),
-        offset=offset,
+        epoch=await _epoch(store, incarnation, id, off),
+        offset=max(0, (record.output_tokens if record else 0) + offset_off),
         token_ids=ids_,
         outcome=outcome,
         detail="broke" if outcome is Outcome.FAILED else "",
     )
 
 
-entries = st.tuples(ids, epoch_parts, st.sampled_from((0, 0, 1, 2, 3)), token_ids, ends)
+entries = st.tuples(ids, off_by, mostly_zero, token_ids, ends)
 
 
 def _enqueue(card: RequestCard, watcher: Any) -> Step:
@@ -111,18 +120,21 @@ def _reregister(card: RequestCard, holder: Any, output: Any) -> Step:
     return Step(name, lambda store, _: store.reregister(card, holder, output))
 
 
-def _append(parts: Any) -> Step:
-    return Step(f"append {parts}", lambda store, inc: store.append([_entry(inc, one) for one in parts]))
+def _append(parts: Sequence[EntryParts]) -> Step:
+    async def run(store: Store, incarnation: int) -> Any:
+        return await store.append([await _entry(store, incarnation, one) for one in parts])
+
+    return Step(f"append {parts}", run)
 
 
-def _hold(what: str, id: RequestId, parts: tuple[int, int]) -> Step:
-    def run(store: Store, incarnation: int) -> Awaitable[bool]:
-        epoch = Epoch(incarnation + parts[0], parts[1])
+def _hold(what: str, id: RequestId, off: tuple[int, int]) -> Step:
+    async def run(store: Store, incarnation: int) -> bool:
+        epoch = await _epoch(store, incarnation, id, off)
         if what == "resume":
-            return store.resume(id, epoch)
-        return (store.park if what == "park" else store.release)(id, epoch, "because")
+            return await store.resume(id, epoch)
+        return await (store.park if what == "park" else store.release)(id, epoch, "because")
 
-    return Step(f"{what} {id} under {parts}", run)
+    return Step(f"{what} {id} under {off}", run)
 
 
 def _heartbeat(holder: Any, running: int) -> Step:
@@ -141,7 +153,7 @@ _steps = st.one_of(
     st.builds(_lease, cards, holders, st.sampled_from((None, *GROUPS))),
     st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
     st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
-    st.builds(_hold, st.sampled_from(("park", "resume", "release")), ids, epoch_parts),
+    st.builds(_hold, st.sampled_from(("park", "resume", "release")), ids, off_by),
     st.builds(_reregister, cards, holders, token_ids),
     st.builds(_heartbeat, holders, st.integers(0, 2)),
     st.builds(lambda h: Step(f"leave {h}", lambda store, _: store.leave(h)), holders),
@@ -178,8 +190,8 @@ _steps = st.one_of(
 )
 
 # Half a day passes now and then: results are kept for a day.
-steps = st.builds(_with_pause, _steps, st.sampled_from((0.0, 0.001, 0.001, 0.001, 1.0, 43_200.0)))
-histories = st.lists(steps, min_size=1, max_size=40)
+steps = st.builds(_with_pause, _steps, st.sampled_from((0.0,) + (0.001,) * 18 + (50_000.0,)))
+histories = st.lists(steps, min_size=20, max_size=60)
 
 
 async def snapshot(store: Store) -> dict[str, Any]:

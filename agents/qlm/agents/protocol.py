@@ -190,7 +190,8 @@ class AgentProtocol:
             asked = held.outcome if held.then is Then.END else None
             held.then, held.outcome = Then.END, asked or Outcome(event.finish)
         elif event.finish == "refused":
-            held.then, held.outcome, held.why = Then.END, Outcome.FAILED, event.detail
+            held.then, held.outcome = Then.END, Outcome.FAILED
+            held.why = f"the engine refused it: {event.detail}"
         elif event.finish == "lost":
             self._lost(held, event.detail)
         elif intended is not Phase.ABORTING or held.then is None:

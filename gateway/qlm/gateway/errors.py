@@ -93,9 +93,12 @@ def unavailable(message: str, code: str) -> ApiError:
     return ApiError(status=503, message=message, kind="server_error", code=code, headers=headers)
 
 
+CLIENT_CLOSED: Final = 499
+"""Status of an answer to a request that somebody else cancelled, as nginx and gRPC gateways use it."""
+
 _OUTCOMES: Final[Mapping[Outcome, tuple[int, str, str]]] = {
     Outcome.EXPIRED: (504, "timeout_error", "the request's deadline passed before it was answered"),
-    Outcome.CANCELLED: (409, "conflict_error", "the request was cancelled"),
+    Outcome.CANCELLED: (CLIENT_CLOSED, "conflict_error", "the request was cancelled"),
     Outcome.ENGINE_LOST: (
         503,
         "server_error",
@@ -111,15 +114,14 @@ _OUTCOMES: Final[Mapping[Outcome, tuple[int, str, str]]] = {
 
 
 def from_outcome(outcome: Outcome, detail: str = "") -> ApiError:
-    """What the bad end of a request is to a client.
+    """What the bad end of a request is to the client that waits for its answer.
 
-    A request that was cancelled answers 409: the client that cancelled it has gone, so whoever reads
-    this is another one.
+    A cancelled request answers 499, as proxies do for a client that has gone.
     """
     status, kind, sentence = _OUTCOMES[outcome]
     if outcome is Outcome.FAILED and "refused" in detail.lower():
         status, kind = 400, "invalid_request_error"
-    # Said explicitly either way: left to itself, OpenAI's client retries each 409 and 5xx.
+    # Said explicitly either way: left to itself, OpenAI's client retries each 5xx.
     headers = {"x-should-retry": "true" if outcome.retryable and outcome is not Outcome.EXPIRED else "false"}
     if headers["x-should-retry"] == "true":
         headers |= retry_headers(_RETRY_UNAVAILABLE_S)

@@ -21,8 +21,6 @@ from qlm.gateway.shapes import StreamShape, answer_object
 from qlm.gateway.sinks import NoSink, StreamSink, WholeSink
 
 STREAM_HEADER: Final = "x-qlm-stream"
-CLIENT_CLOSED: Final = 499
-"""Status of an answer to a request that somebody else cancelled, as nginx and gRPC gateways use it."""
 
 
 async def create_completion(gateway: Gateway, request: HttpRequest) -> Response:
@@ -178,7 +176,4 @@ def _grace_s(gateway: Gateway, body: Body, prepared: Prepared) -> float:
 def _render(gateway: Gateway, card: RequestCard, final: SendFinal) -> Response:
     if final.outcome.ok:
         return json_answer(answer_object(card, final, tier_of(card.slo, gateway.limits)))
-    error = from_outcome(final.outcome, final.detail)
-    if error.status == 409:
-        error.status = CLIENT_CLOSED
-    return error_answer(error)
+    return error_answer(from_outcome(final.outcome, final.detail))

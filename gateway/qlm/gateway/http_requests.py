@@ -39,8 +39,8 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Response:
     if record.outcome.ok and log is not None:
         return json_answer(status | {"response": await _answer(gateway, record, log)}, headers=headers)
     error = from_outcome(record.outcome, "" if log is None else log.detail)
-    # Asking again changes nothing, whatever the outcome.
-    return json_answer(status | error.body(), error.status, headers | {"x-should-retry": "false"})
+    # The question was how the request stands, and that is answered: the bad end is in the body.
+    return json_answer(status | error.body(), headers=headers)
 
 
 async def cancel_request(gateway: Gateway, request: HttpRequest) -> Response:

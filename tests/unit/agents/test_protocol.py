@@ -1,7 +1,7 @@
 """The agent protocol, row by row: an event in, the actions out."""
 
 import itertools
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
@@ -211,7 +211,7 @@ def test_a_resumed_request_continues_its_log_with_reduced_limits() -> None:
     ],
 )
 def test_a_log_that_is_already_complete_ends_the_request_without_generating(
-    output: TokenIds, sampling: dict[str, TokenIds], outcome: Outcome
+    output: TokenIds, sampling: dict[str, Any], outcome: Outcome
 ) -> None:
     bench = Bench()
     request = a_request(max_tokens=8, **sampling)
@@ -350,7 +350,9 @@ def test_a_refused_request_fails_with_the_engines_words() -> None:
     submit = bench.start(request)
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="refused", detail="too long"))
     (append,) = bench.take(Append)
-    assert [(entry.outcome, entry.detail) for entry in append.entries] == [(Outcome.FAILED, "too long")]
+    assert [(entry.outcome, entry.detail) for entry in append.entries] == [
+        (Outcome.FAILED, "the engine refused it: too long")
+    ]
 
 
 def test_a_cancelled_running_request_is_aborted_and_ends_as_asked() -> None:

@@ -120,13 +120,31 @@ async def test_a_database_of_another_schema_is_refused(tmp_path: Path, statement
 
 async def test_publishers_at_once_share_a_commit(file: SqliteFile) -> None:
     broker = (await SqliteQueues.open(file)).broker()
-    commits: list[str] = []
-    await file.write(_trace_commits, commits)
+    statements: list[str] = []
+    await file.write(_trace, statements)
     await asyncio.gather(*(broker.publish(Q, b"x") for _ in range(200)))
-    assert 1 <= commits.count("COMMIT") <= 3
+    assert 1 <= statements.count("COMMIT") <= 3
 
 
-def _trace_commits(connection: sqlite3.Connection, lists: Sequence[list[str]]) -> None:
+async def test_a_publish_is_synced_to_disk_and_an_acknowledgement_alone_is_not(file: SqliteFile) -> None:
+    broker = (await SqliteQueues.open(file)).broker()
+    await broker.publish(Q, b"x")
+    statements: list[str] = []
+    await file.write(_trace, statements)  # not durable: the level is NORMAL now
+    (delivery,) = await broker.get(Q)
+    await broker.ack(delivery)
+    await file.write(_do_nothing, None)
+    assert not [statement for statement in statements if "synchronous" in statement]
+    await broker.publish(Q, b"y")
+    full = statements.index("PRAGMA synchronous = FULL")
+    assert "INSERT INTO message" in " ".join(statements[full:])
+
+
+def _do_nothing(connection: sqlite3.Connection, _: Sequence[None]) -> None:
+    connection.execute("SELECT 1")
+
+
+def _trace(connection: sqlite3.Connection, lists: Sequence[list[str]]) -> None:
     connection.set_trace_callback(lists[0].append)
 
 

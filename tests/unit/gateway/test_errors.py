@@ -37,7 +37,7 @@ def test_an_invalid_value_names_its_field() -> None:
     ("outcome", "detail", "status", "retry"),
     [
         (Outcome.EXPIRED, "", 504, "false"),
-        (Outcome.CANCELLED, "", 409, "false"),
+        (Outcome.CANCELLED, "", 499, "false"),
         (Outcome.ENGINE_LOST, "", 503, "true"),
         (Outcome.OUTPUT_LOST, "", 503, "true"),
         (Outcome.FAILED, "poison message", 500, "false"),

@@ -57,8 +57,10 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def until_true(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not await condition():
+        met = await condition()
+        while not met:
             await asyncio.sleep(0.01)
+            met = await condition()
 
 
 async def depth_is(broker: RabbitBroker, queue: QueueName, depth: int) -> bool:

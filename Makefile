@@ -23,7 +23,8 @@ serve-vllm: ## the same with a real vLLM, on the GPU if there is one (MODEL=... 
 	@scripts/setup.sh serve
 	@scripts/install_vllm_$(if $(GPU),gpu,cpu).sh
 	@[ "$(MODEL)" != "$(TINY_MODEL)" ] || $(VLLM_VENV)/bin/python scripts/make_tiny_model.py $(TINY_MODEL)
-	@exec .venv/bin/qlm serve --vllm "$(MODEL)" --vllm-python $(VLLM_VENV)/bin/python $(ARGS)
+	@exec .venv/bin/qlm serve --vllm "$(MODEL)" --vllm-python $(VLLM_VENV)/bin/python \
+		$(if $(GPU),--vllm-gpu,--vllm-cpu --vllm-pythonpath scripts/vllm_cpu) $(ARGS)
 
 test: ## everything: checks, unit tests, real RabbitMQ, real Redis, real vLLM (PYTEST_ARGS="...")
 	@scripts/test.sh all

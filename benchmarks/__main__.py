@@ -54,9 +54,7 @@ def main() -> int:
 
 async def _latency(arm: str, engine: str, qlm: str, seconds: float) -> list[dict[str, float]]:
     print(f"time to the full answer, {arm}, ms")
-    print(
-        f"{'req/s':>6} {'direct P50':>11} {'P95':>7} {'QLM P50':>9} {'P95':>7} {'added P50':>10} {'P95':>7} failed"
-    )
+    print(" req/s  direct P50     P95   QLM P50     P95  added P50     P95")
     rows = []
     async with client() as session:
         for rate in RATES:

@@ -16,7 +16,7 @@ from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.topology import QueueKind, QueueType
 from qlm.domain.ids import QueueName
-from qlm.domain.ports import Broker
+from qlm.domain.ports.broker import Broker
 from support.rabbitmq import RabbitMQ, missing, running_rabbitmq
 from support.wire import Wire
 

@@ -18,7 +18,7 @@ from qlm.agents.engine_command import EmulateSettings, VllmSettings, emulate_com
 from qlm.agents.engine_contract import CHECKS, check_death_is_told
 from qlm.agents.engine_probe import EngineFacts, ask, client
 from qlm.agents.guard import descendants, start_ticks
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from support import vllm_cpu
 from support.ports import free_port

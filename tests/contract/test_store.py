@@ -11,7 +11,7 @@ import pytest
 
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.sqlite_journal import SqliteJournal
-from qlm.domain.ports import Store
+from qlm.domain.ports.store import Store
 from qlm.store.contract import CHECKS, LIMITS, Check
 from qlm.store.contract_values import Subject
 from qlm.store.embedded import EmbeddedStore

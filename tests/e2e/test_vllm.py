@@ -165,8 +165,9 @@ def times(seen: dict[str, Any], what: str) -> int:
 
 
 def under_way(seen: dict[str, Any], tokens: int) -> bool:
-    running = seen["status"] == "running" and seen["output_tokens"] >= tokens
-    return running or seen["status"] == "ended"
+    running: bool = seen["status"] == "running" and seen["output_tokens"] >= tokens
+    ended: bool = seen["status"] == "ended"
+    return running or ended
 
 
 async def at_least(client: httpx.AsyncClient, ids: list[str], tokens: int) -> None:
@@ -242,7 +243,8 @@ async def test_in_bfloat16_an_eviction_loses_and_repeats_nothing_and_keeps_what_
             shown: list[str] = []
             body = {
                 "model": "tiny", "prompt": "tell the story once more and then again",
-                "max_tokens": EVICTED_TOKENS, "temperature": 0, "ignore_eos": True, "service_tier": "flex", "stream": True,
+                "max_tokens": EVICTED_TOKENS, "temperature": 0, "ignore_eos": True, "stream": True,
+                "service_tier": "flex",
             }  # fmt: skip
             before = ""
             evictions = 0

@@ -15,8 +15,9 @@ from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.ids import GatewayId, QueueName, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
-from qlm.domain.ports import Broker, Enqueued, RequestFilter
+from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestCard, RequestState
+from qlm.domain.view import Enqueued, RequestFilter
 from qlm.gateway.limits import GatewayLimits
 from qlm.store.memory import MemoryStore
 from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until

@@ -250,6 +250,19 @@ async def test_reading_the_registry_prunes_duplicates_only(rabbitmq: RabbitMQ, q
         await client.close()
 
 
+async def test_a_name_is_registered_once_however_often_the_client_reconnects(
+    broker: RabbitBroker, wire: Wire, queue: QueueName
+) -> None:
+    await broker.publish(queue, b"1")
+    registered = await broker.depth(REGISTRY)
+    for _ in range(2):
+        connections = wire.connections
+        wire.snap()
+        await until(lambda connections=connections: wire.connections >= connections + 2)  # type: ignore[misc]
+        await broker.publish(queue, b"2")
+    assert await broker.depth(REGISTRY) == registered
+
+
 async def test_closing_leaves_no_thread_and_refuses_further_calls(
     rabbitmq: RabbitMQ, queue: QueueName
 ) -> None:
@@ -324,5 +337,7 @@ async def test_a_broker_short_of_memory_is_an_error_for_publishers_but_not_for_g
     await asyncio.to_thread(control, node, "set_vm_memory_high_watermark", "0.9")
     await asyncio.wait({waiting})
     await broker.publish(queue, b"5")
-    assert b"5" in [d.body for d in await broker.get(queue, 9)]
+    left = [delivery.body for delivery in await broker.get(queue, 9)]
+    assert b"5" in left
+    assert b"3" not in left, "it was sent to a broker that had said it does not read"
     await broker.close()

@@ -19,9 +19,12 @@ from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.fleet import InstanceStatus, ModelSpec
 from qlm.domain.ids import GatewayId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.lease_answer import Granted
+from qlm.domain.notices import CancelAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
-from qlm.domain.ports import Broker, CancelAsked, Delivery, Granted, Store
+from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.store import Store
 from qlm.domain.request import Request
 from qlm.gateway.app import create_app
 from qlm.gateway.limits import GatewayLimits

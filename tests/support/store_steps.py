@@ -10,8 +10,10 @@ from qlm.domain.ids import GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
-from qlm.domain.ports import CloseGroup, CreateGroup, RequestFilter, ResizeGroup, SetQueue, Store
+from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestCard, RequestState
+from qlm.domain.view import RequestFilter
 from qlm.store.contract_values import (
     A_AGAIN,
     ARRIVAL_NS,

@@ -10,9 +10,9 @@ from qlm.agents.held import Held, Phase, Then
 from qlm.agents.log_writer import forget
 from qlm.domain.actions import Ack, Action, HandOver, PulledMessage, Renew, Return, SetTimer, TakeLease
 from qlm.domain.ids import GroupId
+from qlm.domain.lease_answer import Granted, Over
+from qlm.domain.lease_answer import Held as HeldElsewhere
 from qlm.domain.outcome import Outcome
-from qlm.domain.ports import Granted, Over
-from qlm.domain.ports import Held as HeldElsewhere
 from qlm.domain.sampling import Evictability
 
 if TYPE_CHECKING:

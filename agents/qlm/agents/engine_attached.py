@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from qlm.domain.errors import EngineUnavailableError
-from qlm.domain.ports import Engine
+from qlm.domain.ports.engine import Engine
 
 PROBE_S: Final = 1.0
 PROBES_MISSED_MAX: Final = 3

@@ -12,7 +12,7 @@ from typing import Final
 from qlm.agents.engine_probe import EngineFacts, Running, ask, client, until_load
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import TokenIds
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 
 _MANY: Final = 120
 """Tokens of an answer that is still running when a test has something to do to it."""

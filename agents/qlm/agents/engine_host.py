@@ -13,7 +13,7 @@ from qlm.agents.events import EngineChanged
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
-from qlm.domain.ports import Engine
+from qlm.domain.ports.engine import Engine
 
 log = logging.getLogger("qlm.agents")
 

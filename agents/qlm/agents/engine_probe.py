@@ -8,7 +8,7 @@ from typing import Final
 
 from qlm.agents.engine_vllm import VllmEngine
 from qlm.domain.ids import TokenIds
-from qlm.domain.ports import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.sampling import Sampling
 
 _PATIENCE_S: Final = 20.0

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
-from qlm.domain.ports import EngineChunk
+from qlm.domain.ports.engine import EngineChunk
 
 _EVENT_END: Final = b"\n\n"
 _DATA: Final = b"data:"

@@ -29,7 +29,7 @@ import orjson
 from qlm.agents.engine_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.sampling import Sampling
 
 _ABORT_PREFIX: Final = "generate-tokens-"
@@ -52,7 +52,7 @@ class _Attempt:
 
 
 class VllmEngine:
-    """One running `vllm serve`, or anything that speaks its API; see `qlm.domain.ports.Engine`."""
+    """One running `vllm serve`, or anything that speaks its API; see `qlm.domain.ports.engine.Engine`."""
 
     def __init__(
         self,

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from qlm.domain.actions import PulledMessage
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
+from qlm.domain.lease_answer import LeaseAnswer
+from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.output import AppendResult, LogEntry
-from qlm.domain.ports import CancelAsked, DrainAsked, LeaseAnswer
 from qlm.domain.virtual_queue import VirtualQueue
 
 

@@ -6,7 +6,8 @@ from enum import Enum, auto
 from qlm.domain.ids import GroupId
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
-from qlm.domain.ports import Delivery, EngineCall
+from qlm.domain.ports.broker import Delivery
+from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
 
 

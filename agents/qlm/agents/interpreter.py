@@ -53,8 +53,13 @@ from qlm.domain.errors import (
 )
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, ModelId, QueueName, RequestId
+from qlm.domain.lease_answer import LeaseAnswer
+from qlm.domain.notices import QueueChanged
 from qlm.domain.output import AppendResult
-from qlm.domain.ports import Broker, Clock, Delivery, Engine, LeaseAnswer, QueueChanged, Store
+from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.engine import Engine
+from qlm.domain.ports.store import Store
 
 log = logging.getLogger("qlm.agents")
 

@@ -32,8 +32,8 @@ from qlm.domain.actions import Action, Drained
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease import Holder
+from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.outcome import Outcome
-from qlm.domain.ports import CancelAsked, DrainAsked
 from qlm.domain.sampling import Evictability
 from qlm.domain.virtual_queue import VirtualQueue
 

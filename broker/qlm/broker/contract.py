@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from qlm.domain.errors import DeliveryLostError
 from qlm.domain.ids import QueueName
-from qlm.domain.ports import Broker, Delivery
+from qlm.domain.ports.broker import Broker, Delivery
 
 PATIENCE_S: Final = 10.0
 """How long a check waits for what the port promises without saying when."""

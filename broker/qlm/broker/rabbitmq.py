@@ -18,7 +18,7 @@ from qlm.broker.threads import share_interpreter
 from qlm.broker.topology import QueueKind
 from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
-from qlm.domain.ports import Delivery
+from qlm.domain.ports.broker import Delivery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

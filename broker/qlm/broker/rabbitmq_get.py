@@ -12,7 +12,7 @@ from qlm.broker.rabbitmq_link import Backoff, Link
 from qlm.broker.topology import REGISTRY, REGISTRY_LOCK, QueueKind
 from qlm.domain.errors import DeliveryLostError
 from qlm.domain.ids import QueueName
-from qlm.domain.ports import Delivery
+from qlm.domain.ports.broker import Delivery
 
 
 @dataclass(frozen=True, slots=True)

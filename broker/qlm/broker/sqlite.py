@@ -12,7 +12,7 @@ from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.sqlite_messages import Message
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreCorruptError
 from qlm.domain.ids import QueueName
-from qlm.domain.ports import Delivery
+from qlm.domain.ports.broker import Delivery
 
 
 class SqliteQueues:

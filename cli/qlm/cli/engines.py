@@ -92,7 +92,7 @@ def _vllm(
     config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int
 ) -> Callable[[int], EngineCommand]:
     settings = config.vllm
-    patches = {"PYTHONPATH": str(settings.pythonpath)} if settings.pythonpath else {}
+    patches = {"PYTHONPATH": str(settings.pythonpath.resolve())} if settings.pythonpath else {}
 
     def command(port: int) -> EngineCommand:
         made = vllm_command(

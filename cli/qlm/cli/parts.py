@@ -11,7 +11,9 @@ from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.sqlite_journal import SqliteJournal
 from qlm.cli.config import Config
-from qlm.domain.ports import Broker, Clock, Store
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
 from qlm.store.embedded import EmbeddedStore
 from qlm.store.redis import RedisStore
 

@@ -4,13 +4,11 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final
-
-import uvicorn
 
 from qlm.agents.engine_sweep import sweep
 from qlm.agents.interpreter import AgentRunner
@@ -36,16 +34,13 @@ from qlm.domain.fleet import EngineState
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.gateway.app import create_app
+from qlm.gateway.server import create_server
 from qlm.planner.edf import plan_edf
 from qlm.rct_estimator.profile import Profile
 
 log = logging.getLogger("qlm.cli")
 
 RESTART_PAUSE_S: Final = 1.0
-SHUTDOWN_S: Final = 2
-"""How long open answers may go on once the process is told to stop; streams resume on the next one."""
-
-BACKLOG: Final = 2048
 
 
 class PortInUseError(QlmError):
@@ -156,19 +151,7 @@ async def _open_door(config: Config, parts: Parts, clock: SystemClock, listener:
         gateway_id=new_gateway_id(),
         new_id=new_request_id,
     )
-    server = _Server(
-        uvicorn.Config(
-            app,
-            http="httptools",
-            ws="none",
-            lifespan="on",
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            backlog=BACKLOG,
-            timeout_graceful_shutdown=SHUTDOWN_S,
-        )
-    )
+    server = create_server(app)
     announcer = asyncio.create_task(_announce(config, parts))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
@@ -192,15 +175,6 @@ async def _announce(config: Config, parts: Parts) -> None:
                 log.info("%s (%s) serves %s", status.id, status.accelerator, status.active_model)
         await asyncio.sleep(0.2)
     log.info("ready: all %d instances are up", len(wanted))
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to us."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
 
 
 def _listen(host: str, port: int) -> socket.socket:

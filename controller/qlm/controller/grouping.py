@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId
-from qlm.domain.ports import ClassView, CloseGroup, CreateGroup, PlanChange, ResizeGroup
+from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup
+from qlm.domain.view import ClassView
 
 NewGroupId = Callable[[RequestClass], GroupId]
 

@@ -20,7 +20,9 @@ from qlm.controller.reindex import drain_hold_queues
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.group import RequestClass
 from qlm.domain.lease import Holder
-from qlm.domain.ports import Broker, Clock, Store
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
 
 log = logging.getLogger("qlm.controller")
 

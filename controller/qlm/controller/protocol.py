@@ -11,7 +11,8 @@ from qlm.controller.grouping import NewGroupId, regroup
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.domain.ports import ClassView, ClusterView, PlanChange, SetQueue
+from qlm.domain.plan_change import PlanChange, SetQueue
+from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.problem import GroupTime, Instance, Kind, Plan, PlannedGroup, Problem
 from qlm.rct_estimator.group_time import busy_time, drain_time, tail_time
 from qlm.rct_estimator.normal import NOTHING, Normal

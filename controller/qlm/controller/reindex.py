@@ -7,7 +7,8 @@ from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_instance
 from qlm.domain.errors import StoreCorruptError
 from qlm.domain.ids import InstanceId, QueueName
-from qlm.domain.ports import Broker, Delivery, Store
+from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.store import Store
 
 log = logging.getLogger("qlm.controller")
 

@@ -10,7 +10,8 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.output import LogEntry
-from qlm.domain.ports import Delivery, EngineCall
+from qlm.domain.ports.broker import Delivery
+from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request, RequestCard
 
 

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import Group
 from qlm.domain.ids import InstanceId, RequestId
-from qlm.domain.ports import ClusterView, RequestFilter
 from qlm.domain.request import RequestRecord, RequestState
+from qlm.domain.view import ClusterView, RequestFilter
 from qlm.gateway.answers import json_answer
 from qlm.gateway.errors import ApiError, invalid
 from qlm.gateway.gateway import Gateway

@@ -6,7 +6,7 @@ from typing import Final
 
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
-from qlm.domain.ports import ClusterView
+from qlm.domain.view import ClusterView
 from qlm.gateway.limits import GatewayLimits
 
 RETRY_UNKNOWN_S: Final = 5.0

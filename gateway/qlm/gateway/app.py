@@ -16,7 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from qlm.domain.errors import QlmError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import GatewayId, RequestId
-from qlm.domain.ports import Broker, Clock, Store
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
 from qlm.gateway import admin, http, http_requests, http_service
 from qlm.gateway.answers import error_answer
 from qlm.gateway.errors import ApiError, from_qlm

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import GatewayId, RequestId
-from qlm.domain.ports import Broker, Clock, Store
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
 from qlm.gateway.byte_tokenizer import ByteTokenizer
 from qlm.gateway.errors import ApiError, shown
 from qlm.gateway.hf_tokenizer import HfTokenizer

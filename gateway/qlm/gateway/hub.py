@@ -11,7 +11,8 @@ from typing import Any, Final, assert_never
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
-from qlm.domain.ports import Clock, Store
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestCard
 from qlm.gateway.metrics import GatewayMetrics
 from qlm.gateway.session import Session

@@ -5,7 +5,8 @@ import logging
 from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
-from qlm.domain.ports import Clock, Store
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
 from qlm.gateway.admission import Load, accepted, observe
 from qlm.gateway.hub import Hub
 

@@ -1,26 +1,43 @@
 """Runs a gateway's application with uvicorn."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import uvicorn
 from starlette.applications import Starlette
 
 
+class QuietServer(uvicorn.Server):
+    """A uvicorn server that leaves signals to the process it runs in; set `should_exit` to end it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
 def create_server(
-    app: Starlette, host: str, port: int, *, shutdown_s: int = 10, backlog: int = 2048
-) -> uvicorn.Server:
-    """Make a server; `serve()` runs it until it is told to exit.
+    app: Starlette,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    shutdown_s: int = 2,
+    backlog: int = 2048,
+) -> QuietServer:
+    """Make a server; `serve()` runs it on host and port, or on sockets that listen already.
 
     Args:
         app: The application.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
-        shutdown_s: How long open answers may go on once it is told to exit.
+        shutdown_s: How long open answers may go on once it is told to exit; streams resume on the next one.
         backlog: Connections that may wait to be taken.
     """
     config = uvicorn.Config(
         app,
         host,
         port,
-        loop="uvloop",
+        loop="none",
         http="httptools",
         ws="none",
         lifespan="on",
@@ -30,4 +47,4 @@ def create_server(
         backlog=backlog,
         timeout_graceful_shutdown=shutdown_s,
     )
-    return uvicorn.Server(config)
+    return QuietServer(config)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from qlm.domain.errors import QlmError
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine_model import Emission, EngineModel
 from qlm.simulator.generation import ABORT

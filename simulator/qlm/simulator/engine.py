@@ -13,7 +13,7 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine_model import Emission, EngineCounters, StepResult
 from qlm.simulator.generation import Generation, OpenGeneration

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 
 
 @dataclass(frozen=True, slots=True)

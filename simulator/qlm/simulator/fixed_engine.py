@@ -4,7 +4,7 @@ from collections import deque
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.simulator.engine_model import Emission, EngineCounters, StepResult
 from qlm.simulator.generation import Generation, OpenGeneration
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.domain.byte_tokens import EOS_ID
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.simulator.token_chain import TokenChain, TokenSource, digests
 
 STOP: Final = "stop"

@@ -12,7 +12,7 @@ import orjson
 
 from qlm.domain.byte_tokens import VOCABULARY
 from qlm.domain.ids import TokenIds
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 
 _COMPLETION_TOKENS: Final = 16

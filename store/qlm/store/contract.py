@@ -1,4 +1,4 @@
-"""The contract of `qlm.domain.ports.Store`, as checks that run on every implementation."""
+"""The contract of `qlm.domain.ports.store.Store`, as checks that run on every implementation."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager

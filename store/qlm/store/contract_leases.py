@@ -1,9 +1,11 @@
 """What every store does with leases: one live holder, fresh epochs, nothing lost with a dead one."""
 
 from qlm.domain.lease import Epoch
+from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
+from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.ports import CancelAsked, Granted, Held, LeaseAnswer, Over, QueueChanged, Store
+from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestState
 from qlm.store.contract_values import (
     A_AGAIN,

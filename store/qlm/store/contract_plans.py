@@ -5,18 +5,11 @@ from dataclasses import replace
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.outcome import Outcome
-from qlm.domain.ports import (
-    ClassView,
-    CloseGroup,
-    ClusterView,
-    CreateGroup,
-    DrainAsked,
-    QueueChanged,
-    ResizeGroup,
-    SetQueue,
-    Store,
-)
+from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.ports.store import Store
+from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.contract_values import (
     ARRIVAL_NS,

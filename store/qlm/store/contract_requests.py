@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from qlm.domain.ids import RequestId
+from qlm.domain.notices import CancelAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
-from qlm.domain.ports import CancelAsked, Enqueued, RequestFilter, Store
+from qlm.domain.ports.store import Store
 from qlm.domain.request import Request, RequestState
+from qlm.domain.view import Enqueued, RequestFilter
 from qlm.store.contract_values import (
     ARRIVAL_NS,
     BATCH,

@@ -11,8 +11,9 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease_answer import Granted
 from qlm.domain.output import OutputSlice
-from qlm.domain.ports import Granted, Store
+from qlm.domain.ports.store import Store
 from qlm.domain.request import Answer, AnswerKind, RequestCard
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss

@@ -7,7 +7,7 @@ from qlm.store.requests import RequestOps
 
 
 class StoreCore(RequestOps, LeaseOps, OutputOps, PlanOps):
-    """All operations of `qlm.domain.ports.Store`, synchronous, with time as an argument.
+    """All operations of `qlm.domain.ports.store.Store`, synchronous, with time as an argument.
 
     An operation that changes anything returns (answer, `Effects`); a read returns its answer.
     """

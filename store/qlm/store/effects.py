@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
+from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
-from qlm.domain.ports import InstanceNotice
 
 WAKE_REQUEST: Final = "request"
 """A request waits that was not there before."""

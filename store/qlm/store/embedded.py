@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from qlm.domain.errors import StoreCorruptError
 from qlm.domain.ids import RequestId
-from qlm.domain.ports import Clock, Journal
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.journal import Journal
 from qlm.store.core import StoreCore
 from qlm.store.effects import Effects, Logged
 from qlm.store.journal_codec import (
@@ -21,7 +23,7 @@ from qlm.store.journal_codec import (
     ended_key,
     log_key,
 )
-from qlm.store.journal_writer import Changes, JournalWriter
+from qlm.store.journal_writer import RETRY_S, Changes, JournalWriter
 from qlm.store.limits import StoreLimits
 from qlm.store.memory import MemoryStore
 
@@ -40,15 +42,29 @@ class EmbeddedStore(MemoryStore):
     """
 
     def __init__(
-        self, clock: Clock, core: StoreCore, journal: Journal, log_keys: dict[RequestId, list[str]]
+        self, clock: Clock, core: StoreCore, writer: JournalWriter, log_keys: dict[RequestId, list[str]]
     ) -> None:
+        """Use `open` instead."""
         super().__init__(clock, core=core)
-        self._writer = JournalWriter(journal, self._feeds.announce)
+        self._writer = writer
         self._log_keys = log_keys
 
     @classmethod
-    async def open(cls, clock: Clock, journal: Journal, limits: StoreLimits | None = None) -> "EmbeddedStore":
+    async def open(
+        cls,
+        clock: Clock,
+        journal: Journal,
+        limits: StoreLimits | None = None,
+        *,
+        retry_s: float = RETRY_S,
+    ) -> "EmbeddedStore":
         """Read the journal, and begin a new incarnation.
+
+        Args:
+            clock: Dates events and heartbeats.
+            journal: Where to keep what must last.
+            limits: How much is kept.
+            retry_s: Pause before a failed write is tried again.
 
         Raises:
             StoreCorruptError: The journal holds what this version cannot read.
@@ -63,7 +79,7 @@ class EmbeddedStore(MemoryStore):
         logs = [decode_log(key, value) for key, value in entries.items() if key.startswith(LOG_PREFIX)]
         log_keys = _restore_logs(core, logs)
         await journal.write([(INCARNATION_KEY, str(core.incarnation).encode())], durable=True)
-        return cls(clock, core, journal, log_keys)
+        return cls(clock, core, JournalWriter(journal, retry_s=retry_s), log_keys)
 
     async def close(self) -> None:
         """Finish the writes under way, and end all iterators."""
@@ -80,7 +96,8 @@ class EmbeddedStore(MemoryStore):
         answer, effects = step
         if effects.durable:
             ids = {*effects.ended, *(logged.id for logged in effects.logged)}
-            await self._writer.write(self._changes(effects), effects, ids, durable=bool(effects.ended))
+            announce = partial(self._feeds.announce, effects)
+            await self._writer.write(self._changes(effects), announce, ids, durable=bool(effects.ended))
         else:
             self._feeds.announce(effects)
         return answer

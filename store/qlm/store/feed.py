@@ -6,8 +6,8 @@ from typing import Generic, TypeVar
 from weakref import WeakSet
 
 from qlm.domain.ids import GatewayId, InstanceId
+from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
-from qlm.domain.ports import InstanceNotice
 from qlm.store.effects import WAKE_SUBSCRIBED, Effects
 
 T = TypeVar("T")

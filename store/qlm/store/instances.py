@@ -5,7 +5,7 @@ from dataclasses import replace
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import InstanceId
 from qlm.domain.lease import Holder
-from qlm.domain.ports import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.store.effects import WAKE_INSTANCE, Effects
 from qlm.store.state import SharedState
 from qlm.store.tables import InstanceRow

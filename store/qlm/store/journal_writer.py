@@ -7,8 +7,7 @@ from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import RequestId
-from qlm.domain.ports import Journal
-from qlm.store.effects import Effects
+from qlm.domain.ports.journal import Journal
 
 Changes = Mapping[str, bytes | None]
 """New values by key; None deletes."""
@@ -21,23 +20,20 @@ RETRY_S: Final = 1.0
 class _Batch:
     written: asyncio.Future[None]
     changes: dict[str, bytes | None] = field(default_factory=dict)
-    effects: list[Effects] = field(default_factory=list)
+    announcements: list[Callable[[], None]] = field(default_factory=list)
     ids: set[RequestId] = field(default_factory=set)
     durable: bool = False
 
 
 class JournalWriter:
-    """Writes to a journal in the order of the calls, and announces effects once they are written.
+    """Writes to a journal in the order of the calls, and has changes announced once they are written.
 
     A failed write is tried again until it succeeds, since the state in process is ahead of the journal;
     its callers wait. Meanwhile `check` refuses further changes, so that the two drift no further.
     """
 
-    def __init__(
-        self, journal: Journal, announce: Callable[[Effects], None], *, retry_s: float = RETRY_S
-    ) -> None:
+    def __init__(self, journal: Journal, *, retry_s: float = RETRY_S) -> None:
         self._journal = journal
-        self._announce = announce
         self._retry_s = retry_s
         self._next: _Batch | None = None
         self._unwritten: dict[RequestId, asyncio.Future[None]] = {}
@@ -57,7 +53,7 @@ class JournalWriter:
             raise StoreUnavailableError("the store is closed")
 
     async def write(
-        self, changes: Changes, effects: Effects, ids: Iterable[RequestId], *, durable: bool
+        self, changes: Changes, announce: Callable[[], None], ids: Iterable[RequestId], *, durable: bool
     ) -> None:
         """Write changes that concern some requests, then announce; a cancelled caller stops neither.
 
@@ -67,7 +63,7 @@ class JournalWriter:
         batch = self._next or _Batch(asyncio.get_running_loop().create_future())
         self._next = batch
         batch.changes.update(changes)
-        batch.effects.append(effects)
+        batch.announcements.append(announce)
         batch.durable |= durable
         for id in ids:
             batch.ids.add(id)
@@ -125,8 +121,8 @@ class JournalWriter:
         for id in batch.ids:
             if self._unwritten.get(id) is batch.written:
                 del self._unwritten[id]
-        for effects in batch.effects:
-            self._announce(effects)
+        for announce in batch.announcements:
+            announce()
         batch.written.set_result(None)
 
     def _give_up(self, batch: _Batch, error: Exception) -> None:

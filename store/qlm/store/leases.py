@@ -5,7 +5,8 @@ from typing import Final
 
 from qlm.domain.ids import GroupId, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
-from qlm.domain.ports import CancelAsked, Granted, Held, LeaseAnswer, Over
+from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
+from qlm.domain.notices import CancelAsked
 from qlm.domain.request import RequestCard, RequestState
 from qlm.store.effects import WAKE_RETURNED, Effects
 from qlm.store.state import SharedState

@@ -6,18 +6,14 @@ from typing import TypeVar
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease_answer import LeaseAnswer
+from qlm.domain.notices import InstanceNotice
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.ports import (
-    Clock,
-    ClusterView,
-    Enqueued,
-    InstanceNotice,
-    LeaseAnswer,
-    PlanChange,
-    RequestFilter,
-)
+from qlm.domain.plan_change import PlanChange
+from qlm.domain.ports.clock import Clock
 from qlm.domain.request import RequestCard, RequestRecord
+from qlm.domain.view import ClusterView, Enqueued, RequestFilter
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.core import StoreCore
 from qlm.store.effects import Effects
@@ -28,7 +24,7 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """A `qlm.domain.ports.Store` for one process and one event loop, on a `StoreCore`.
+    """A `qlm.domain.ports.store.Store` for one process and one event loop, on a `StoreCore`.
 
     Each method's contract is that of the port. No method waits, but for the iterators.
     """

@@ -5,16 +5,9 @@ from collections.abc import Sequence
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId
-from qlm.domain.ports import (
-    ClassView,
-    CloseGroup,
-    ClusterView,
-    CreateGroup,
-    PlanChange,
-    QueueChanged,
-    ResizeGroup,
-    SetQueue,
-)
+from qlm.domain.notices import QueueChanged
+from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
+from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.effects import Effects
 from qlm.store.instances import InstanceOps

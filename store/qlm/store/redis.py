@@ -20,7 +20,7 @@ Redis Cluster is not claimed to work: a script touches keys of several hash slot
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
@@ -29,21 +29,14 @@ from redis.backoff import NoBackoff
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease_answer import LeaseAnswer
+from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.ports import (
-    CancelAsked,
-    Clock,
-    ClusterView,
-    DrainAsked,
-    Enqueued,
-    InstanceNotice,
-    LeaseAnswer,
-    PlanChange,
-    QueueChanged,
-    RequestFilter,
-)
+from qlm.domain.plan_change import PlanChange
+from qlm.domain.ports.clock import Clock
 from qlm.domain.request import RequestCard, RequestRecord
+from qlm.domain.view import ClusterView, Enqueued, RequestFilter
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store import redis_codec as codec
 from qlm.store.effects import WAKE_SUBSCRIBED
@@ -63,14 +56,20 @@ APPEND_CHUNK: Final = 64
 
 
 class RedisStore:
-    """A `qlm.domain.ports.Store` in Redis; each method's contract is that of the port.
+    """A `qlm.domain.ports.store.Store` in Redis; each method's contract is that of the port.
 
     Calls are bounded in time and not repeated by themselves: after a StoreUnavailableError it is not
     known whether the operation happened.
     """
 
     def __init__(
-        self, url: str, clock: Clock, *, prefix: str = "qlm:", limits: StoreLimits | None = None
+        self,
+        url: str,
+        clock: Clock,
+        *,
+        prefix: str = "qlm:",
+        limits: StoreLimits | None = None,
+        reply_timeout_s: float = REPLY_TIMEOUT_S,
     ) -> None:
         """Prepare; the first operation connects.
 
@@ -79,22 +78,21 @@ class RedisStore:
             clock: Dates events; heartbeats are timed by Redis itself.
             prefix: Before each key and channel, so that several QLMs can share a Redis.
             limits: How much is kept; `backlog_max` is not used here.
+            reply_timeout_s: Longest wait for a reply, for a free connection, and for a sign of life
+                from a subscription that has been silent for as long.
         """
-        once = Retry(NoBackoff(), 0)
+        timeouts: dict[str, Any] = {
+            "socket_connect_timeout": min(CONNECT_TIMEOUT_S, reply_timeout_s),
+            "socket_timeout": reply_timeout_s,
+            "retry": Retry(NoBackoff(), 0),
+        }
         self._pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=CONNECTIONS_MAX,
-            timeout=REPLY_TIMEOUT_S,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            socket_timeout=REPLY_TIMEOUT_S,
-            retry=once,
+            url, max_connections=CONNECTIONS_MAX, timeout=reply_timeout_s, **timeouts
         )
         self._client = Redis(connection_pool=self._pool)
-        self._listener = Redis.from_url(
-            url, socket_connect_timeout=CONNECT_TIMEOUT_S, socket_timeout=REPLY_TIMEOUT_S, retry=once
-        )
+        self._listener = Redis.from_url(url, **timeouts)
         self._prefix = prefix
-        self._feed = RedisFeed(self._listener)
+        self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
         self._scripts = Scripts(
             self._client, _address(url), prefix=prefix, clock=clock, limits=limits or StoreLimits()
         )

@@ -11,26 +11,14 @@ from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder, Lease
+from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
+from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plain import card_from_plain, card_to_plain
-from qlm.domain.ports import (
-    CancelAsked,
-    ClassView,
-    CloseGroup,
-    CreateGroup,
-    DrainAsked,
-    Granted,
-    Held,
-    InstanceNotice,
-    LeaseAnswer,
-    Over,
-    PlanChange,
-    QueueChanged,
-    ResizeGroup,
-    SetQueue,
-)
+from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
 from qlm.domain.request import Event, Request, RequestCard, RequestRecord, RequestState
+from qlm.domain.view import ClassView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.packing import pack, unpack
 from qlm.store.redis_scripts import Argument, padded

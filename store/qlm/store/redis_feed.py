@@ -12,8 +12,6 @@ from redis.exceptions import ConnectionError, RedisError
 
 from qlm.domain.errors import StoreUnavailableError
 
-QUIET_MAX_S: Final = 5.0
-"""Silence after which the connection is asked for a sign of life, and after as much again given up."""
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to connect; the last one repeats."""
 BATCH_MAX: Final = 256
@@ -23,10 +21,14 @@ T = TypeVar("T")
 
 
 class RedisFeed:
-    """Opens subscriptions; each has a connection of its own."""
+    """Opens subscriptions; each has a connection of its own.
 
-    def __init__(self, client: Redis) -> None:
+    A connection silent for `quiet_max_s` is asked for a sign of life, and after as long again given up.
+    """
+
+    def __init__(self, client: Redis, *, quiet_max_s: float) -> None:
         self._client = client
+        self._quiet_max_s = quiet_max_s
         self._open: WeakSet[PubSub] = WeakSet()
         self._closed = False
 
@@ -50,7 +52,7 @@ class RedisFeed:
             self._open.add(pubsub)
             try:
                 await pubsub.subscribe(channel)
-                async for messages in _batches(pubsub):
+                async for messages in _batches(pubsub, self._quiet_max_s):
                     failures = 0
                     if messages is None:
                         yield await standing()
@@ -75,15 +77,15 @@ async def _let_go(pubsub: PubSub) -> None:
         await pubsub.aclose()  # type: ignore[no-untyped-call]
 
 
-async def _batches(pubsub: PubSub) -> AsyncIterator[list[bytes] | None]:
+async def _batches(pubsub: PubSub, quiet_max_s: float) -> AsyncIterator[list[bytes] | None]:
     """Gather messages that arrive together; None says that the subscription is live (again)."""
     data: list[bytes] = []
     asked = False
     while True:
-        message = await pubsub.get_message(timeout=0.0 if data else QUIET_MAX_S)
+        message = await pubsub.get_message(timeout=0.0 if data else quiet_max_s)
         if message is None and not data:
             if asked:
-                raise ConnectionError(f"no sign of life in {QUIET_MAX_S:g} s")
+                raise ConnectionError(f"no sign of life in {quiet_max_s:g} s")
             await pubsub.ping()
             asked = True
             continue

@@ -18,7 +18,7 @@ from redis.exceptions import (
 )
 
 from qlm.domain.errors import StoreUnavailableError
-from qlm.domain.ports import Clock
+from qlm.domain.ports.clock import Clock
 from qlm.store.limits import StoreLimits
 
 TIME_DIGITS: Final = 20

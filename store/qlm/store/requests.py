@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop
 
 from qlm.domain.ids import GatewayId, RequestId, TokenIds
+from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
-from qlm.domain.ports import CancelAsked, Enqueued, QueueChanged, RequestFilter
 from qlm.domain.request import RequestCard, RequestRecord, RequestState
+from qlm.domain.view import Enqueued, RequestFilter
 from qlm.store.effects import WAKE_REQUEST, Effects
 from qlm.store.state import SharedState
 from qlm.store.tables import RequestRow

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qlm.agents.engine_stream import EngineStream
 from qlm.agents.engine_vllm import VllmEngine
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
-from qlm.domain.ports import Engine, EngineCall, EngineChunk
+from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
 
 

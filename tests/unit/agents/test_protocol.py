@@ -40,11 +40,14 @@ from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
+from qlm.domain.lease_answer import Granted, LeaseAnswer, Over
+from qlm.domain.lease_answer import Held as HeldElsewhere
+from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry
-from qlm.domain.ports import CancelAsked, Delivery, DrainAsked, Granted, LeaseAnswer, Over
-from qlm.domain.ports import Held as HeldElsewhere
-from qlm.domain.request import OnMiss, Request
+from qlm.domain.ports.broker import Delivery
+from qlm.domain.request import Request
+from qlm.domain.slo import OnMiss
 from qlm.domain.virtual_queue import VirtualQueue
 from support.requests import a_request
 
@@ -94,7 +97,7 @@ class Bench:
 
     def take(self, kind: type[A]) -> list[A]:
         """Remove and return all collected actions of a kind."""
-        found = [action for action in self.actions if isinstance(action, kind)]
+        found: list[A] = [action for action in self.actions if isinstance(action, kind)]
         self.actions = [action for action in self.actions if not isinstance(action, kind)]
         return found
 

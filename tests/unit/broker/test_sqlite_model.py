@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.domain.ids import QueueName
-from qlm.domain.ports import Delivery
+from qlm.domain.ports.broker import Delivery
 
 queues = st.sampled_from([QueueName("a"), QueueName("b")])
 

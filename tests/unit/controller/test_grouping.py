@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from qlm.controller.grouping import regroup
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, ModelId
-from qlm.domain.ports import ClassView, CloseGroup, CreateGroup, PlanChange, ResizeGroup
+from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup
+from qlm.domain.view import ClassView
 
 CLS = RequestClass(ModelId("m"), "batch")
 S = 1_000_000_000

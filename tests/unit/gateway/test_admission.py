@@ -6,7 +6,7 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
-from qlm.domain.ports import ClassView, ClusterView
+from qlm.domain.view import ClassView, ClusterView
 from qlm.gateway.admission import Admit, Load, Refuse, accepted, decide, observe
 from qlm.gateway.limits import GatewayLimits
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.simulator.engine import BatchingEngine

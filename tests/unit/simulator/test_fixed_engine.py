@@ -2,7 +2,7 @@ import pytest
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
-from qlm.domain.ports import EngineCall
+from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.simulator.fixed_engine import FixedLatencyEngine
 from qlm.simulator.generation import hashed_generation

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.lease import Epoch
-from qlm.domain.ports import ClusterView, Granted
+from qlm.domain.lease_answer import Granted
 from qlm.domain.request import RequestRecord, RequestState
+from qlm.domain.view import ClusterView
 from qlm.store.memory import MemoryStore
 from support.store_steps import LIMITS, Step, SteppedClock, histories, snapshot
 

@@ -133,6 +133,7 @@ def run(configure: Callable[[], Config], log_level: str, roles: Callable[[Config
         click.echo(f"qlm: {error}", err=True)
         sys.exit(2)
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
     sys.exit(_run(serve(config, chosen)))
 
 

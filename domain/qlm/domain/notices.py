@@ -1,0 +1,32 @@
+"""What an instance is told between two polls."""
+
+from dataclasses import dataclass
+
+from qlm.domain.ids import RequestId
+from qlm.domain.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueChanged:
+    """The instance's virtual queue has new work or a new order: read it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAsked:
+    """A request that the instance holds must end.
+
+    Attributes:
+        id: The request.
+        outcome: How: cancelled, expired, or stop (a stop string appeared).
+    """
+
+    id: RequestId
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainAsked:
+    """The instance must return its work and take no more."""
+
+
+InstanceNotice = QueueChanged | CancelAsked | DrainAsked

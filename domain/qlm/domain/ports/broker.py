@@ -1,0 +1,80 @@
+"""The port to the global queue."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from qlm.domain.ids import QueueName
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message handed out but not yet acknowledged.
+
+    Attributes:
+        queue: Where it came from.
+        tag: The implementation's handle; opaque.
+        body: The message.
+        redelivered: It may have been handed out before: check its lease.
+    """
+
+    queue: QueueName
+    tag: object
+    body: bytes
+    redelivered: bool
+
+
+class Broker(Protocol):
+    """Durable FIFO queues of messages.
+
+    A message is either ready, handed out (to one holder), or gone. What is handed out returns, marked
+    redelivered, when its holder's connection dies. Order is first in, first out among messages never
+    returned; a returned message comes back no later than the messages published after it on one
+    node, and in any order on a replicated queue.
+    """
+
+    async def publish(self, queue: QueueName, body: bytes) -> None:
+        """Store a message durably; the queue is declared on first use.
+
+        Returns only when the message is safe (confirmed, or synced to disk).
+
+        Raises:
+            BrokerUnavailableError: It is not known to be stored.
+        """
+        ...
+
+    async def get(self, queue: QueueName, limit: int = 1) -> Sequence[Delivery]:
+        """Take up to `limit` messages from the front; fewer, or none, if the queue holds fewer.
+
+        Raises:
+            BrokerUnavailableError: The broker cannot be reached.
+        """
+        ...
+
+    async def ack(self, delivery: Delivery) -> None:
+        """Delete a message handed out here.
+
+        Raises:
+            DeliveryLostError: It is not ours any more.
+        """
+        ...
+
+    async def requeue(self, delivery: Delivery) -> None:
+        """Give a message back; it is marked redelivered from then on.
+
+        Raises:
+            DeliveryLostError: It is not ours any more.
+        """
+        ...
+
+    async def depth(self, queue: QueueName) -> int:
+        """Messages ready in a queue (not those handed out); 0 for a queue never used."""
+        ...
+
+    async def queues(self) -> Sequence[QueueName]:
+        """Names of all queues ever published to, by any process."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection; what is handed out returns to its queues."""
+        ...

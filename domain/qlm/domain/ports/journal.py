@@ -1,0 +1,21 @@
+"""The port to the file in which the embedded store keeps what must outlive a crash."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Journal(Protocol):
+    """A durable map kept in one file, in which the embedded store keeps what must outlive a crash."""
+
+    def load(self) -> Sequence[tuple[str, bytes]]:
+        """Return all entries, in the order of their first write. Called once, before any write."""
+        ...
+
+    async def write(
+        self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str] = (), *, durable: bool = False
+    ) -> None:
+        """Put and delete entries, atomically and in the order of the calls.
+
+        On return they survive a kill -9 of this process and, if `durable`, a power cut.
+        """
+        ...

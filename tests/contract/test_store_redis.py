@@ -1,0 +1,247 @@
+"""What is particular to the store in Redis: outages, empty caches, several processes, expiry."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import redis.asyncio
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.lease import Epoch
+from qlm.domain.notices import CancelAsked, QueueChanged
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.view import RequestFilter
+from qlm.store.contract_values import (
+    GATEWAY,
+    A,
+    alive,
+    card,
+    each_slice,
+    enqueued,
+    leased,
+    listening,
+    until,
+)
+from qlm.store.limits import StoreLimits
+from qlm.store.redis import APPEND_CHUNK, RedisStore
+from support.redis import RedisServer
+
+_prefixes = (f"particular-{n}:" for n in itertools.count())
+
+
+class SystemClock:
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+
+class StoppedClock:
+    def __init__(self, time_ns: int) -> None:
+        self.time_ns = time_ns
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+
+@asynccontextmanager
+async def _store(
+    server: RedisServer,
+    *,
+    prefix: str | None = None,
+    limits: StoreLimits | None = None,
+    reply_timeout_s: float = 5.0,
+) -> AsyncIterator[RedisStore]:
+    store = RedisStore(
+        server.url,
+        SystemClock(),
+        prefix=prefix or next(_prefixes),
+        limits=limits,
+        reply_timeout_s=reply_timeout_s,
+    )
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def _client(server: RedisServer) -> AsyncIterator[redis.asyncio.Redis]:
+    client = redis.asyncio.Redis.from_url(server.url)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def _entry(n: int, epoch: Epoch, offset: int, *token_ids: int) -> LogEntry:
+    return LogEntry(id=card(n).id, epoch=epoch, offset=offset, token_ids=token_ids)
+
+
+async def test_a_redis_that_is_down_is_named_in_one_sentence() -> None:
+    store = RedisStore("redis://user:secret@127.0.0.1:1/0", SystemClock())
+    started = time.monotonic()
+    with pytest.raises(StoreUnavailableError) as caught:
+        await store.enqueue(card(1))
+    assert time.monotonic() - started < 3
+    message = str(caught.value)
+    assert message.startswith("Redis at redis://127.0.0.1:1/0 cannot be used: ")
+    assert "secret" not in message and "\n" not in message
+    await store.close()
+
+
+async def test_a_redis_that_hangs_is_given_up_in_bounded_time(redis_server: RedisServer) -> None:
+    async with _store(redis_server, reply_timeout_s=0.2) as store, _client(redis_server) as client:
+        await store.incarnation()
+        await client.execute_command("CLIENT", "PAUSE", 600, "ALL")  # type: ignore[no-untyped-call]
+        started = time.monotonic()
+        with pytest.raises(StoreUnavailableError):
+            await store.enqueue(card(1))
+        assert time.monotonic() - started < 0.5
+
+        async def answers() -> bool:
+            try:
+                return await store.incarnation() > 0
+            except StoreUnavailableError:
+                return False
+
+        await until(answers, "the end of the pause")
+
+
+async def test_a_silent_subscription_is_opened_again(redis_server: RedisServer) -> None:
+    async with (
+        _client(redis_server) as client,
+        _store(redis_server, reply_timeout_s=0.1) as store,
+        listening(store.wakeups()) as heard,
+    ):
+        await client.execute_command("CLIENT", "PAUSE", 500, "ALL")  # type: ignore[no-untyped-call]
+
+        async def live_again() -> bool:
+            return heard == ["subscribed"]
+
+        await until(live_again, "the subscription to come back")
+
+
+async def test_subscriptions_outlive_a_restart(start_redis: Callable[..., RedisServer]) -> None:
+    server = start_redis(appendonly=True)
+    async with _store(server) as store:
+        await alive(store, A)
+        await enqueued(store, 1, watcher=GATEWAY)
+        epoch = await leased(store, 1, A)
+        async with (
+            listening(each_slice(store.outputs(GATEWAY))) as outputs,
+            listening(store.notices(A.instance)) as notices,
+            listening(store.wakeups()) as wakeups,
+        ):
+            server.kill()
+            with pytest.raises(StoreUnavailableError):
+                await store.cancel(card(1).id)
+            server.start()
+            asked = await store.cancel(card(1).id)
+            assert asked is not None and asked.cancel_requested
+
+            async def all_live() -> bool:
+                return None in outputs and QueueChanged() in notices and "subscribed" in wakeups
+
+            await until(all_live, "the subscriptions to come back")
+            assert CancelAsked(id=card(1).id, outcome=Outcome.CANCELLED) in notices
+            assert list(await store.append([_entry(1, epoch, 0, 5)])) == [AppendResult.TAKEN]
+
+            async def heard() -> bool:
+                return bool(outputs) and outputs[-1] is not None and outputs[-1].token_ids == (5,)
+
+            await until(heard, "the output")
+
+
+async def test_a_closed_store_ends_its_iterators(redis_server: RedisServer) -> None:
+    async with _store(redis_server) as store:
+        heard: list[str] = []
+
+        async def listen() -> None:
+            async for reason in store.wakeups():
+                heard.append(reason)
+
+        task = asyncio.create_task(listen())
+
+        async def live() -> bool:
+            return heard == ["subscribed"]
+
+        await until(live, "the subscription")
+        await store.close()
+        await asyncio.wait_for(task, 5)
+
+
+async def test_scripts_are_loaded_again_when_redis_forgot_them(redis_server: RedisServer) -> None:
+    async with _store(redis_server) as store, _client(redis_server) as client:
+        await alive(store, A)
+        await client.script_flush()
+        epoch = await leased(store, 1, A)
+        await client.script_flush()
+        entries = [_entry(1, epoch, n, n) for n in range(3 * APPEND_CHUNK + 1)]
+        assert set(await store.append(entries)) == {AppendResult.TAKEN}
+        assert len(await store.append(entries)) == len(entries)
+
+
+async def test_processes_share_a_prefix_and_prefixes_share_nothing(redis_server: RedisServer) -> None:
+    prefix = next(_prefixes)
+    async with (
+        _store(redis_server, prefix=prefix) as gateway,
+        _store(redis_server, prefix=prefix) as agent,
+        _store(redis_server) as stranger,
+    ):
+        await alive(agent, A)
+        await enqueued(gateway, 1, watcher=GATEWAY)
+        async with listening(each_slice(gateway.outputs(GATEWAY))) as heard:
+            epoch = await leased(agent, 1, A)
+            await agent.append([_entry(1, epoch, 0, 5)])
+
+            async def arrived() -> bool:
+                return [part.token_ids for part in heard if part] == [(5,)]
+
+            await until(arrived, "the output")
+        assert await stranger.records(RequestFilter()) == []
+        assert (await stranger.view()).instances == ()
+
+
+async def test_an_emptied_redis_is_a_larger_incarnation_even_if_the_clock_went_back(
+    start_redis: Callable[..., RedisServer],
+) -> None:
+    server = start_redis()
+    clock = StoppedClock(1_000)
+    store = RedisStore(server.url, clock)
+    try:
+        assert await store.incarnation() == 1_000
+        clock.time_ns = 5
+        server.flush()
+        assert await store.incarnation() == 1_001
+    finally:
+        await store.close()
+
+
+async def test_ended_requests_expire_and_unfinished_ones_do_not(redis_server: RedisServer) -> None:
+    prefix = next(_prefixes)
+    limits = StoreLimits(result_ttl_s=0.2)
+    async with (
+        _client(redis_server) as client,
+        _store(redis_server, prefix=prefix, limits=limits) as store,
+    ):
+        await alive(store, A)
+        await enqueued(store, 1, 2, watcher=GATEWAY)
+        epoch = await leased(store, 1, A)
+        await store.append([_entry(1, epoch, 0, 5)])
+        assert [await client.pttl(key) async for key in client.scan_iter(f"{prefix}*:r0001")] == [-1] * 4
+        await store.append([replace(_entry(1, epoch, 1), outcome=Outcome.STOP)])
+
+        async def gone() -> bool:
+            return await store.record(card(1).id) is None
+
+        await until(gone, "the record to expire")
+        records = await store.records(RequestFilter())
+        assert [record.card.id for record in records] == [card(2).id]
+        await store.expire(time.time_ns())
+        assert [key async for key in client.scan_iter(f"{prefix}*:r0001")] == []
+        assert await client.zcard(f"{prefix}requests") == 1
+        assert await client.llen(f"{prefix}ended") == 0

@@ -5,6 +5,7 @@ import itertools
 from collections import defaultdict
 from typing import Any, TypeVar
 
+import pytest
 import redis.asyncio
 from hypothesis import HealthCheck, given, settings
 
@@ -99,6 +100,7 @@ async def _compare(url: str, history: list[Step]) -> None:
         await store.close()
 
 
+@pytest.mark.timeout(420)  # a failure takes minutes to be made small
 @given(history=histories)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_redis_and_the_core_agree_on_every_step(history: list[Step], redis_server: RedisServer) -> None:

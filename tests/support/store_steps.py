@@ -29,7 +29,7 @@ from qlm.store.contract_values import (
 from qlm.store.limits import StoreLimits
 
 START_NS = ARRIVAL_NS
-LIMITS = StoreLimits(results_max=3, events_max=6)
+LIMITS = StoreLimits(results_max=2, events_max=6)
 HEARTBEAT_TTL_S = 1e7
 """Instances die by leaving only: the stores under comparison need not tell the same time."""
 
@@ -191,8 +191,8 @@ _steps = st.one_of(
     st.builds(lambda i: Step(f"drain {i}", lambda store, _: store.ask_drain(i)), st.sampled_from(INSTANCES)),
 )
 
-# Half a day passes now and then: results are kept for a day.
-steps = st.builds(_with_pause, _steps, st.sampled_from((0.0,) + (0.001,) * 18 + (50_000.0,)))
+# More than a day passes now and then: results are kept for a day.
+steps = st.builds(_with_pause, _steps, st.sampled_from((0.0,) + (0.001,) * 18 + (90_000.0,)))
 histories = st.lists(steps, min_size=20, max_size=60)
 
 

@@ -170,7 +170,7 @@ class AgentRunner:
             case Append():
                 await self._append(action)
             case SwapModel(model=model):
-                self.post(await self._host.swap(model))
+                self._engine_changed(await self._host.swap(model))
             case _:
                 raise AssertionError(f"no interpreter for {action!r}")
 
@@ -303,7 +303,7 @@ class AgentRunner:
         await self._store.heartbeat(self._protocol.status(), HEARTBEAT_TTL_S)
 
     def _engine_changed(self, event: EngineChanged) -> None:
-        """Take a change of an engine that nobody asked for (it died, it came back)."""
+        """Take a change of an engine, and tell the world at once: plans depend on it."""
         if event.state is EngineState.FAILED:
             log.warning("%s: engine of %s failed: %s", self._instance, event.model, event.error)
         self.post(event)

@@ -30,10 +30,17 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     head = _head(agent, now_ns)
     if agent.active is None:
         return actions + _bring_up(agent, head, now_ns)
-    if head is not None and head.cls.model != agent.active:
-        return actions + _toward_swap(agent, head, now_ns)
-    agent.head_since = None
-    return actions + _fill(agent, head, now_ns)
+    if head is None or head.cls.model == agent.active:
+        agent.head_since = None
+        return actions + _fill(agent, head, now_ns)
+    if agent.pulling or any(_is_fresh(held) for held in agent.held.values()):
+        # Pulled before the other model's turn came: it was first, so it goes first.
+        return actions + _fill(agent, None, now_ns)
+    return actions + _toward_swap(agent, head, now_ns)
+
+
+def _is_fresh(held: Held) -> bool:
+    return held.phase is Phase.LEASING or (held.phase is Phase.STAGED and not held.parked)
 
 
 def end(agent: "AgentProtocol", id: RequestId, outcome: Outcome, why: str) -> list[Action]:

@@ -7,14 +7,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pika
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 
-NOT_FOUND = 404
-RESOURCE_LOCKED = 405
+NOT_FOUND: Final = 404
+RESOURCE_LOCKED: Final = 405
+
+_ABORT_TIMEOUT_S: Final = 1.0
 
 
 class LinkBrokenError(Exception):
@@ -247,10 +249,11 @@ async def connect(parameters: pika.connection.Parameters) -> Connection:
         custom_ioloop=loop,
     )
     try:
-        await opened
+        await asyncio.shield(opened)
     except asyncio.CancelledError:
-        with contextlib.suppress(AMQPError):
+        with contextlib.suppress(AMQPError, LinkBrokenError, TimeoutError):
             raw.close()
+            await asyncio.wait_for(opened, _ABORT_TIMEOUT_S)
         raise
     return Connection(raw, lost)
 

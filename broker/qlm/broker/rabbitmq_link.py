@@ -121,6 +121,7 @@ class Link:
         """Close for good."""
         if self._keeper is not None:
             self._keeper.cancel()
+            await asyncio.wait({self._keeper})
         if self._connection is not None:
             await self._connection.close()
 

@@ -24,7 +24,6 @@ from qlm.store.contract_values import (
     alive,
     card,
     enqueued,
-    first_of,
     hears,
     leased,
     listening,
@@ -276,8 +275,12 @@ async def check_drain_is_asked_of_the_living(subject: Subject) -> None:
     await alive(store, A)
     async with listening(store.notices(A.instance)) as heard:
         await hears(heard, [DrainAsked()])
-    await store.heartbeat(status(replace(A, session=B.session)), 0.05)
-    assert await first_of(store.notices(A.instance)) == QueueChanged()
+    another = replace(A, session=B.session)
+    await alive(store, another)
+    async with listening(store.notices(A.instance)) as heard:
+        await store.apply([CreateGroup(id=G1, cls=CHAT, count=0), _queue(A.instance, G1)])
+        await hears(heard, [QueueChanged()])
+    await store.heartbeat(status(another), 0.05)
 
     async def gone() -> bool:
         return not await store.ask_drain(A.instance)

@@ -40,10 +40,6 @@ class ArrivalOrder:
         arrival_ns: int = self._keys[rank][0]
         return arrival_ns
 
-    def oldest_first(self) -> Iterator[RequestId]:
-        """Iterate over the ids in order."""
-        return (id for _, id in self._keys)
-
     def newest_first(self) -> Iterator[RequestId]:
-        """Iterate over the ids in reverse order."""
+        """Iterate over the ids, the latest arrival first."""
         return (id for _, id in reversed(self._keys))

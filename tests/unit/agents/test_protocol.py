@@ -503,3 +503,28 @@ def test_any_chunking_of_tokens_gives_the_same_log(
     bench.store_appends()
     assert bench.log[request.id] == data
     assert bench.outcomes == {request.id: Outcome.STOP}
+
+
+def test_requests_already_pulled_run_before_a_group_of_another_model() -> None:
+    bench = Bench()
+    bench.take(SwapModel)
+    mine, other = a_request("mine"), a_request("other", model="n")
+    bench.queue(group_of(mine), group_of(other, name="o"))
+    bench.take(Pull)
+    bench.send(
+        Pulled(
+            group=GroupId("g"),
+            asked=1,
+            messages=(PulledMessage(delivery=delivery_of(mine), request=mine),),
+        )
+    )
+    bench.later(1.0)
+    bench.log[mine.id] = []
+    bench.answer(mine, bench.granted())
+    (submit,) = bench.take(Submit)
+    bench.later(1.0)
+    assert not bench.take(Return)
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert bench.outcomes == {mine.id: Outcome.STOP}
+    assert bench.take(SwapModel) == [SwapModel(model=N)]

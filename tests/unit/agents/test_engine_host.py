@@ -1,0 +1,159 @@
+"""Engines of one instance: at most one awake, warm ones within the host-memory budget, failures told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from qlm.agents.engine_host import ModelHost
+from qlm.agents.events import EngineChanged
+from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+
+A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
+
+
+class Unit:
+    """An engine that keeps a diary, and fails where it is told to."""
+
+    def __init__(self, name: str, diary: list[str]) -> None:
+        self.name = name
+        self.diary = diary
+        self.fail: set[str] = set()
+        self.dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def engine(self) -> "Unit":
+        return self
+
+    def _do(self, what: str) -> None:
+        self.diary.append(f"{what} {self.name}")
+        if what in self.fail:
+            raise EngineUnavailableError(f"{self.name} would not {what}")
+
+    async def start(self) -> None:
+        self._do("start")
+        self.dead = asyncio.get_running_loop().create_future()
+
+    async def stop(self) -> None:
+        self._do("stop")
+
+    async def close(self) -> None:
+        self._do("close")
+
+    async def died(self) -> str:
+        return await self.dead
+
+    async def sleep(self, level: int = 1) -> None:
+        self._do("sleep")
+
+    async def wake(self) -> None:
+        self._do("wake")
+
+    async def capacity(self) -> EngineCapacity:
+        return EngineCapacity(kv_tokens=100, block_tokens=1, seqs_max=1, context_tokens=10)
+
+    async def load(self) -> EngineLoad:
+        return EngineLoad(running=0, waiting=0, kv_usage=0.0)
+
+    async def healthy(self) -> bool:
+        return True
+
+    async def abort(self, call_ids: Sequence[str]) -> None:
+        self._do("abort")
+
+    async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
+        yield EngineChunk(token_ids=(), finish="stop")
+
+
+class Bench:
+    def __init__(self, *, host_memory_bytes: int = 100) -> None:
+        self.diary: list[str] = []
+        self.changes: list[EngineChanged] = []
+        self.units = {model: Unit(model, self.diary) for model in (A, B, C)}
+        self.host = ModelHost(
+            self.units, weights_bytes={A: 10, B: 10, C: 10}, host_memory_bytes=host_memory_bytes
+        )
+        self.host.subscribe(self.changes.append)
+
+    async def swap(self, model: ModelId) -> EngineState:
+        self.diary.clear()
+        return (await self.host.swap(model)).state
+
+
+async def test_a_swap_puts_one_engine_to_sleep_and_starts_the_other() -> None:
+    bench = Bench()
+    assert await bench.swap(A) is EngineState.AWAKE
+    assert await bench.swap(B) is EngineState.AWAKE
+    assert bench.diary == ["sleep a", "start b"]
+    assert bench.host.engine() is bench.units[B]
+    assert EngineChanged(model=A, state=EngineState.ASLEEP) in bench.changes
+
+
+async def test_a_warm_model_is_woken_not_started() -> None:
+    bench = Bench()
+    for model in (A, B):
+        await bench.swap(model)
+    assert await bench.swap(A) is EngineState.AWAKE
+    assert bench.diary == ["sleep b", "wake a"]
+
+
+async def test_host_memory_bounds_warm_models_and_the_oldest_goes_first() -> None:
+    bench = Bench(host_memory_bytes=10)
+    for model in (A, B):
+        await bench.swap(model)
+    await bench.swap(C)
+    assert bench.diary == ["stop a", "sleep b", "start c"]
+    await bench.swap(A)
+    assert bench.diary == ["stop b", "sleep c", "start a"]
+
+
+async def test_a_model_larger_than_host_memory_is_stopped_not_slept() -> None:
+    bench = Bench(host_memory_bytes=5)
+    await bench.swap(A)
+    await bench.swap(B)
+    assert bench.diary == ["stop a", "start b"]
+
+
+async def test_an_engine_that_does_not_wake_is_started_anew() -> None:
+    bench = Bench()
+    for model in (A, B):
+        await bench.swap(model)
+    bench.units[A].fail.add("wake")
+    assert await bench.swap(A) is EngineState.AWAKE
+    assert bench.diary == ["sleep b", "wake a", "stop a", "start a"]
+
+
+async def test_an_engine_that_does_not_start_is_told_with_the_reason_and_can_be_tried_again() -> None:
+    bench = Bench()
+    bench.units[A].fail.add("start")
+    bench.diary.clear()
+    failed = await bench.host.swap(A)
+    assert (failed.state, failed.error) == (EngineState.FAILED, "a would not start")
+    assert bench.host.engine() is None
+    bench.units[A].fail.clear()
+    assert await bench.swap(A) is EngineState.AWAKE
+
+
+async def test_the_death_of_the_awake_engine_is_told() -> None:
+    bench = Bench()
+    await bench.swap(A)
+    told = asyncio.Event()
+
+    def tell(change: EngineChanged) -> None:
+        bench.changes.append(change)
+        told.set()
+
+    bench.host.subscribe(tell)
+    bench.units[A].dead.set_result("killed by signal 9")
+    await told.wait()
+    assert bench.changes[-1] == EngineChanged(model=A, state=EngineState.FAILED, error="killed by signal 9")
+    assert bench.host.engine() is None
+
+
+async def test_closing_lets_go_of_every_engine() -> None:
+    bench = Bench()
+    await bench.swap(A)
+    bench.diary.clear()
+    await bench.host.close()
+    assert sorted(bench.diary) == ["close a", "close b", "close c"]

@@ -1,0 +1,153 @@
+"""The controller's decision on a cluster view, with the real planner and shipped profiles."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from qlm.controller.protocol import ControllerSettings, Decision, Fleet, classes_without_instance, decide
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.plan_change import CreateGroup, SetQueue
+from qlm.domain.view import ClassView, ClusterView
+from qlm.domain.virtual_queue import VirtualQueue
+from qlm.planner.edf import plan_edf
+from qlm.planner.problem import Kind, ModelCost
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+
+MISTRAL, VICUNA = ModelId("mistral-7b"), ModelId("vicuna-13b")
+S = 1_000_000_000
+CAPACITY = EngineCapacity(kv_tokens=40_000, block_tokens=16, seqs_max=64, context_tokens=4096)
+
+
+def fleet() -> Fleet:
+    profiles = {
+        (model, kind): find_profile(builtin_profiles(), model, kind)
+        for model, kind in [(MISTRAL, "A10"), (MISTRAL, "A100"), (VICUNA, "A100")]
+    }
+    cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=30.0)
+    kinds = {
+        "A10": Kind(host_memory_bytes=1, models={MISTRAL: cost}),
+        "A100": Kind(host_memory_bytes=1, models={MISTRAL: cost, VICUNA: cost}),
+    }
+    return Fleet(kinds=kinds, profiles=profiles)
+
+
+def instance(
+    name: str, kind: str, active: ModelId, *models: ModelId, draining: bool = False
+) -> InstanceStatus:
+    return InstanceStatus(
+        holder=Holder(InstanceId(name), SessionId("s")),
+        accelerator=kind,
+        models=(active, *models),
+        active_model=active,
+        engines=((active, EngineState.AWAKE),),
+        capacity=CAPACITY,
+        draining=draining,
+    )
+
+
+def waiting(model: ModelId, queued: int, *, target_ms: float | None = 20_000.0) -> ClassView:
+    slo = "batch" if target_ms is None else "deadline-16s"
+    return ClassView(
+        cls=RequestClass(model, slo, target_ms=target_ms),
+        queued=queued,
+        groups=(),
+        ungrouped_arrival_ns=S,
+        mean_prompt_tokens=200.0,
+        mean_max_tokens=200.0,
+    )
+
+
+def run(view: ClusterView, settings: ControllerSettings | None = None) -> Decision:
+    numbers = itertools.count(1)
+    new_id: Callable[[RequestClass], GroupId] = lambda cls: GroupId(f"{cls.model}-{next(numbers)}")  # noqa: E731
+    return decide(
+        view,
+        now_ns=2 * S,
+        fleet=fleet(),
+        settings=settings or ControllerSettings(),
+        planner=plan_edf,
+        new_id=new_id,
+    )
+
+
+def queues(decision: Decision) -> dict[str, tuple[GroupId, ...]]:
+    return {c.instance: c.groups for c in decision.changes if isinstance(c, SetQueue)}
+
+
+def test_waiting_requests_are_grouped_and_placed_in_one_decision() -> None:
+    view = ClusterView(
+        classes=(waiting(MISTRAL, 3),),
+        instances=(instance("a10-0", "A10", MISTRAL), instance("a100-0", "A100", VICUNA, MISTRAL)),
+        queues=(),
+    )
+    decision = run(view)
+    assert [c.count for c in decision.changes if isinstance(c, CreateGroup)] == [3]
+    assert queues(decision) == {"a10-0": ("mistral-7b-1",)}, "the A10 has the model awake: no swap"
+
+
+def test_a_model_goes_only_where_it_runs() -> None:
+    view = ClusterView(
+        classes=(waiting(VICUNA, 5),),
+        instances=(instance("a10-0", "A10", MISTRAL), instance("a100-0", "A100", MISTRAL, VICUNA)),
+        queues=(),
+    )
+    assert queues(run(view)) == {"a100-0": ("vicuna-13b-1",)}
+
+
+def test_groups_are_no_larger_than_delta_batches() -> None:
+    view = ClusterView(
+        classes=(waiting(MISTRAL, 1000),), instances=(instance("a10-0", "A10", MISTRAL),), queues=()
+    )
+    decision = run(view, ControllerSettings(delta=2.0))
+    counts = [c.count for c in decision.changes if isinstance(c, CreateGroup)]
+    assert sum(counts) == 1000
+    assert max(counts) == 128, "twice the 64 places of the instance"
+
+
+def test_the_groups_of_a_lost_instance_go_elsewhere_and_its_queue_is_emptied() -> None:
+    cls = waiting(MISTRAL, 4)
+    group = Group(id=GroupId("g"), cls=cls.cls, seq=1, count=4, head_arrival_ns=S, created_ns=S)
+    view = ClusterView(
+        classes=(
+            ClassView(cls=cls.cls, queued=4, groups=(group,), mean_prompt_tokens=100.0, mean_max_tokens=50.0),
+        ),
+        instances=(instance("a10-1", "A10", MISTRAL),),
+        queues=(VirtualQueue(instance=InstanceId("a10-0"), groups=(group,)),),
+    )
+    assert queues(run(view)) == {"a10-0": (), "a10-1": ("g",)}
+
+
+def test_a_draining_instance_gets_nothing() -> None:
+    view = ClusterView(
+        classes=(waiting(MISTRAL, 4),),
+        instances=(instance("a10-0", "A10", MISTRAL, draining=True), instance("a10-1", "A10", MISTRAL)),
+        queues=(),
+    )
+    assert set(queues(run(view))) == {"a10-1"}
+
+
+def test_nothing_to_change_changes_nothing() -> None:
+    cls = waiting(MISTRAL, 4)
+    group = Group(id=GroupId("g"), cls=cls.cls, seq=1, count=4, head_arrival_ns=S, created_ns=S)
+    view = ClusterView(
+        classes=(
+            ClassView(cls=cls.cls, queued=4, groups=(group,), mean_prompt_tokens=9.0, mean_max_tokens=50.0),
+        ),
+        instances=(instance("a10-0", "A10", MISTRAL),),
+        queues=(VirtualQueue(instance=InstanceId("a10-0"), groups=(group,)),),
+    )
+    assert run(view).changes == ()
+
+
+@pytest.mark.parametrize("target_ms", [None, 20_000.0])
+def test_without_any_instance_requests_wait_in_groups(target_ms: float | None) -> None:
+    view = ClusterView(classes=(waiting(MISTRAL, 4, target_ms=target_ms),), instances=(), queues=())
+    decision = run(view)
+    assert queues(decision) == {}
+    assert decision.plan.unplaceable == ("mistral-7b-1",)
+    assert [cls.model for cls in classes_without_instance(view)] == [MISTRAL]

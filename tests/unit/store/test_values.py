@@ -1,0 +1,55 @@
+"""The small values under the store: packed tokens, the order of arrival, limits, journal entries."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import RequestId
+from qlm.store.effects import Logged
+from qlm.store.journal_codec import decode_log, encode_log, log_key
+from qlm.store.limits import StoreLimits
+from qlm.store.order import ArrivalOrder
+from qlm.store.packing import pack, unpack
+
+token_ids = st.lists(st.integers(0, 2**32 - 1)).map(tuple)
+arrivals = st.tuples(st.integers(0, 5), st.text(max_size=2).map(RequestId))
+
+
+@given(token_ids)
+def test_tokens_are_packed_in_four_little_endian_bytes_each(ids: tuple[int, ...]) -> None:
+    assert pack(ids) == b"".join(token_id.to_bytes(4, "little") for token_id in ids)
+    assert unpack(pack(ids)) == ids
+
+
+@given(st.sets(arrivals))
+def test_the_order_of_arrival_is_that_of_time_then_id(keys: set[tuple[int, RequestId]]) -> None:
+    order = ArrivalOrder()
+    for key in keys:
+        order.add(key)
+    gone = {key for key in keys if key[0] == 3}
+    for key in gone:
+        order.remove(key)
+    left = sorted(keys - gone)
+    assert len(order) == len(left)
+    assert list(order.newest_first()) == [id for _, id in reversed(left)]
+    assert [order.arrival_ns(rank) for rank in range(len(left) + 1)] == [at for at, _ in left] + [None]
+
+
+def test_a_key_that_is_not_in_the_order_cannot_leave_it() -> None:
+    with pytest.raises(ValueError, match="not in list"):
+        ArrivalOrder().remove((1, RequestId("r")))
+
+
+@given(st.text(min_size=1), st.integers(0, 10**6), token_ids, st.integers(0, 2**62))
+def test_a_log_entry_comes_back_from_the_journal(id: str, offset: int, ids: tuple[int, ...], at: int) -> None:
+    logged = Logged(RequestId(id), offset, ids, at)
+    assert decode_log(log_key(logged), encode_log(logged)) == logged
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("result_ttl_s", 0.0), ("results_max", 0), ("events_max", 0), ("backlog_max", -1)]
+)
+def test_limits_must_be_positive(field: str, value: float) -> None:
+    with pytest.raises(InvalidValueError, match=f"store.{field} is {value}"):
+        StoreLimits(**{field: value})  # type: ignore[arg-type]

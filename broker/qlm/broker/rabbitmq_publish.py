@@ -38,7 +38,8 @@ class Publisher:
 
     A publication waits while the connection is away, while the broker has blocked publishers (low memory
     or disk), and until its queue is declared and its queue's name is safe in the registry. It fails when
-    it expires, or when the connection is lost before its confirm.
+    it expires, or when the connection is lost before its confirm. What the broker refuses for now (a nack)
+    is sent again until it expires.
     """
 
     def __init__(self, kind: QueueKind, timeout_s: float) -> None:
@@ -157,7 +158,6 @@ class Publisher:
                 self._declared.add(queue)
 
     async def _register(self, queue: QueueName) -> None:
-        await self._declare(REGISTRY)
         stored: asyncio.Future[None] = self._loop.create_future()
 
         def settled(error: BrokerUnavailableError | None) -> None:
@@ -168,15 +168,21 @@ class Publisher:
             else:
                 stored.set_exception(error)
 
-        self._ready.add(REGISTRY)
         self.put(REGISTRY, queue.encode(), settled)
         await stored
 
     def _confirmed(self, number: int, multiple: bool, ok: bool) -> None:
         for each in range(self._oldest, number + 1) if multiple else (number,):
             publication = self._sent.pop(each, None)
-            if publication is not None:
-                publication.settled(_refusal(publication, ok))
+            if publication is None:
+                continue
+            if publication.returned:
+                gone = f"queue {publication.queue} is gone: {publication.returned}"
+                publication.settled(BrokerUnavailableError(gone))
+            elif ok:
+                publication.settled(None)
+            else:  # not stored: a replicated queue without a leader, say; `_sweep` sends it again
+                self._waiting.setdefault(publication.queue, deque()).append(publication)
         if multiple:
             self._oldest = number + 1
 
@@ -198,6 +204,7 @@ class Publisher:
             if publication.expires_s <= now_s:
                 del self._sent[number]
                 publication.settled(BrokerUnavailableError(self._why_late()))
+        self._send_waiting()
         self._loop.call_later(min(0.25, self._timeout_s / 10), self._sweep)
 
     def _why_late(self) -> str:
@@ -207,9 +214,3 @@ class Publisher:
         if self._connection.blocked is not None:
             return f"not confirmed {within}: RabbitMQ has blocked publishers ({self._connection.blocked})"
         return f"not confirmed {within}"
-
-
-def _refusal(publication: Publication, ok: bool) -> BrokerUnavailableError | None:
-    if publication.returned:
-        return BrokerUnavailableError(f"queue {publication.queue} is gone: {publication.returned}")
-    return None if ok else BrokerUnavailableError(f"RabbitMQ refused a message for {publication.queue}")

@@ -1,0 +1,58 @@
+"""Objectives and the classes they fall into."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.slo import BUCKETS, DEADLINE_MAX_MS, BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo, bucket_floor
+
+
+@given(st.floats(min_value=0.01, max_value=DEADLINE_MAX_MS))
+def test_a_bucket_is_at_most_the_value_and_the_next_one_is_above_it(value: float) -> None:
+    floor = bucket_floor(value)
+    assert floor <= value * (1 + 1e-9)
+    assert value < floor * 1.61
+    assert math.isclose(bucket_floor(floor), floor)
+
+
+def test_the_classes_of_all_possible_deadlines_are_few() -> None:
+    labels = {
+        DeadlineSlo(deadline_ms=0.01 * 1.01**n).label
+        for n in range(2600)
+        if 0.01 * 1.01**n <= DEADLINE_MAX_MS
+    }
+    assert 50 <= len(labels) <= 12 * len(BUCKETS)
+
+
+@pytest.mark.parametrize(
+    ("slo", "label", "target_ms"),
+    [
+        (DeadlineSlo(deadline_ms=20_000), "deadline-16s", 20_000),
+        (TokenSlo(ttft_ms=400), "ttft-400ms", 400),
+        (TokenSlo(ttft_ms=999, tpot_ms=40), "ttft-630ms-tpot-40ms", 999),
+        (ReadingSlo(ttft_ms=1000, tokens_per_s=4.8), "ttft-1s-speed-4", 1000),
+        (BatchSlo(), "batch", None),
+    ],
+)
+def test_an_objective_has_a_class_label_and_a_moment_to_meet(
+    slo: DeadlineSlo | TokenSlo | ReadingSlo | BatchSlo, label: str, target_ms: float | None
+) -> None:
+    assert (slo.label, slo.target_ms) == (label, target_ms)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, DEADLINE_MAX_MS * 1.1, 0.001])
+def test_an_impossible_time_is_refused_by_name(value: float) -> None:
+    with pytest.raises(InvalidValueError, match=r"slo\.deadline_ms"):
+        DeadlineSlo(deadline_ms=value)
+    with pytest.raises(InvalidValueError, match=r"slo\.ttft_ms"):
+        TokenSlo(ttft_ms=value)
+    with pytest.raises(InvalidValueError, match=r"slo\.tpot_ms"):
+        TokenSlo(ttft_ms=1.0, tpot_ms=value)
+
+
+def test_an_impossible_speed_is_refused_by_name() -> None:
+    with pytest.raises(InvalidValueError, match=r"slo\.tokens_per_s is 0\.0"):
+        ReadingSlo(ttft_ms=1.0, tokens_per_s=0.0)

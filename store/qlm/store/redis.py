@@ -45,6 +45,7 @@ from qlm.store.leases import HOLDER_LOST
 from qlm.store.limits import StoreLimits
 from qlm.store.packing import pack, unpack
 from qlm.store.plans import check_changes, class_order
+from qlm.store.redis_batch import Batched
 from qlm.store.redis_feed import RedisFeed
 from qlm.store.redis_scripts import Scripts, padded
 
@@ -96,6 +97,8 @@ class RedisStore:
         self._scripts = Scripts(
             self._client, _address(url), prefix=prefix, clock=clock, limits=limits or StoreLimits()
         )
+        self._enqueues = Batched(self._scripts, "enqueue")
+        self._leases = Batched(self._scripts, "lease")
 
     async def incarnation(self) -> int:
         """Return the identity of the store's content."""
@@ -107,7 +110,7 @@ class RedisStore:
 
     async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
         """Index an accepted request as waiting, unless its id is known; add the watcher either way."""
-        created, reply = await self._scripts.run("enqueue", *codec.card_arguments(card), watcher or "")
+        created, reply = await self._enqueues.run(*codec.card_arguments(card), watcher or "")
         known = codec.bare(card) if created else None
         return Enqueued(created=bool(created), record=codec.read_record(reply, known))
 
@@ -136,7 +139,7 @@ class RedisStore:
     async def lease(self, card: RequestCard, holder: Holder, group: GroupId | None) -> LeaseAnswer:
         """Take the lease of a request whose message `holder` has in hand; index it if unknown."""
         arguments = (*codec.card_arguments(card), holder.instance, holder.session, group or "")
-        return codec.read_lease_answer(await self._scripts.run("lease", *arguments), holder)
+        return codec.read_lease_answer(await self._leases.run(*arguments), holder)
 
     async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
         """Append to output logs, end requests, and announce both to their watchers, entry by entry."""

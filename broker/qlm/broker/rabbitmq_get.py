@@ -15,24 +15,26 @@ from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Delivery
 
 
+@dataclass(slots=True, eq=False)
+class _GetChannel:
+    """A channel and the delivery tags it has handed out; each is an identity of its own."""
+
+    number: int
+    channel: Channel = field(repr=False)
+    held: set[int] = field(default_factory=set, repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class RabbitTag:
     """Which channel handed a message out, and as which delivery.
 
     Attributes:
-        channel: Number of the channel, never used again: neither for its successor nor after a reconnect.
+        source: The channel itself: a successor, after a reconnect or in another client, is another one.
         number: RabbitMQ's delivery tag, which counts per channel.
     """
 
-    channel: int
+    source: _GetChannel
     number: int
-
-
-@dataclass(slots=True, eq=False)
-class _GetChannel:
-    number: int
-    channel: Channel
-    held: set[int] = field(default_factory=set)
 
 
 class Getter:
@@ -61,7 +63,7 @@ class Getter:
         self._slots = asyncio.Semaphore(channels)
         self._numbers = itertools.count(1)
         self._idle: list[_GetChannel] = []
-        self._by_number: dict[int, _GetChannel] = {}
+        self._channels: set[_GetChannel] = set()
         self._control: Channel | None = None
         self._control_turn = asyncio.Lock()
         self._registry_turn = asyncio.Lock()
@@ -73,7 +75,7 @@ class Getter:
     def down(self, reason: LinkBrokenError) -> None:
         """Forget all deliveries: the broker gives them out again."""
         self._idle.clear()
-        self._by_number.clear()
+        self._channels.clear()
         self._declared.clear()
         self._control = None
 
@@ -148,16 +150,15 @@ class Getter:
             source = self._idle.pop()
             if source.channel.broken is None:
                 return source
-            self._by_number.pop(source.number, None)
+            self._channels.discard(source)
         source = _GetChannel(next(self._numbers), await connection.channel())
-        self._by_number[source.number] = source
+        self._channels.add(source)
         return source
 
     def _strike_off(self, delivery: Delivery) -> tuple[_GetChannel, int]:
         match delivery.tag:
-            case RabbitTag(channel, number):
-                source = self._by_number.get(channel)
-                if source is not None and source.channel.broken is None and number in source.held:
+            case RabbitTag(source, number) if source in self._channels and number in source.held:
+                if source.channel.broken is None:
                     source.held.discard(number)
                     return source, number
         raise _lost(delivery)
@@ -205,7 +206,7 @@ async def _take(source: _GetChannel, queue: QueueName, limit: int) -> Sequence[D
     taken: list[Delivery] = []
     while len(taken) < limit and (got := await source.channel.get(queue)):
         source.held.add(got.tag)
-        taken.append(Delivery(queue, RabbitTag(source.number, got.tag), got.body, got.redelivered))
+        taken.append(Delivery(queue, RabbitTag(source, got.tag), got.body, got.redelivered))
     return taken
 
 

@@ -5,6 +5,7 @@ import heapq
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from qlm.broker import sqlite_messages as messages
@@ -117,6 +118,13 @@ class SqliteQueues:
         heapq.heappush(self._ready[queue], id)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SqliteTag:
+    """One handing out of one message: an identity of its own, which no later one or other client shares."""
+
+    message: int
+
+
 class SqliteBroker:
     """Implements the port `Broker` on queues in a file; closing it returns what it holds.
 
@@ -127,8 +135,7 @@ class SqliteBroker:
     def __init__(self, queues: SqliteQueues) -> None:
         """Use `SqliteQueues.broker` instead."""
         self._queues = queues
-        self._held: dict[int, tuple[QueueName, int]] = {}
-        self._turns = itertools.count()
+        self._held: dict[SqliteTag, QueueName] = {}
         self._open = True
 
     async def publish(self, queue: QueueName, body: bytes) -> None:
@@ -150,14 +157,17 @@ class SqliteBroker:
         ids = self._queues.take(queue, limit)
         if not ids:
             return ()
-        turn = next(self._turns)
-        self._held.update((id, (queue, turn)) for id in ids)
+        tags = [SqliteTag(id) for id in ids]
+        self._held.update(dict.fromkeys(tags, queue))
         try:
             bodies = await self._queues.file.read(partial(messages.read_bodies, ids=ids))
             self._check_open()  # it may have been closed meanwhile, and all given back
-            return [Delivery(queue, (id, turn), bodies[id], self._queues.redelivered(id)) for id in ids]
+            return [
+                Delivery(queue, tag, bodies[tag.message], self._queues.redelivered(tag.message))
+                for tag in tags
+            ]
         except BaseException as error:
-            self._undo_get(queue, ids)
+            self._undo_get(queue, tags)
             if isinstance(error, KeyError):
                 raise StoreCorruptError(f"{self._queues.file.path} has lost message {error}") from error
             raise
@@ -200,27 +210,24 @@ class SqliteBroker:
         self._queues.forget(self)
         held, self._held = self._held, {}
         with contextlib.suppress(BrokerUnavailableError):  # the file is closed: its end was unclean
-            for id, (queue, _) in held.items():
-                self._queues.put_back(queue, (id,), seen=True)
+            for tag, queue in held.items():
+                self._queues.put_back(queue, (tag.message,), seen=True)
 
     def _check_open(self) -> None:
         if not self._open:
             raise BrokerUnavailableError(f"this user of the queue file {self._queues.file.path} is closed")
         self._queues.file.check_open()
 
-    def _undo_get(self, queue: QueueName, ids: Sequence[int]) -> None:
+    def _undo_get(self, queue: QueueName, tags: Sequence[SqliteTag]) -> None:
         """Give back messages that nobody has seen, unless `close` has done so."""
-        ours = [id for id in ids if self._held.pop(id, None)]
+        ours = [tag.message for tag in tags if self._held.pop(tag, None)]
         self._queues.put_back(queue, ours, seen=False)
 
     def _give_up(self, delivery: Delivery) -> int:
         """Strike a delivery off what we hold; returns the message's id."""
-        match delivery.tag:
-            case (int(id), int(turn)) if self._held.get(id) == (delivery.queue, turn):
-                self._queues.file.check_open()
-                del self._held[id]
-                return id
-            case _:
-                raise DeliveryLostError(
-                    f"message {delivery.tag} of {delivery.queue} is not held here any more"
-                )
+        tag = delivery.tag
+        if not isinstance(tag, SqliteTag) or tag not in self._held:
+            raise DeliveryLostError(f"a message of {delivery.queue} is not held here any more: {tag}")
+        self._queues.file.check_open()
+        del self._held[tag]
+        return tag.message

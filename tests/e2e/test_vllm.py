@@ -232,7 +232,7 @@ async def test_evicted_twice_a_greedy_answer_is_token_identical_in_float32(
                 # An abort that lost the race to the end is repeated with fresh requests.
                 break
     assert max(evictions) >= 2, evictions
-    assert sum(evictions) >= 2 * places - 2, evictions
+    assert sum(evictions) >= places, evictions
 
 
 async def test_in_bfloat16_an_eviction_loses_and_repeats_nothing_and_keeps_what_was_shown() -> None:

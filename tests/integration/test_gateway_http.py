@@ -458,7 +458,7 @@ async def test_a_key_whose_request_was_lost_is_tried_anew(
         (Outcome.ENGINE_LOST, "", 503, "true"),
         (Outcome.OUTPUT_LOST, "", 503, "true"),
         (Outcome.FAILED, "broken", 500, "false"),
-        (Outcome.FAILED, "refused by the engine", 400, "false"),
+        (Outcome.FAILED, "the engine refused it: no", 400, "false"),
     ],
 )
 async def test_each_bad_end_has_its_status(

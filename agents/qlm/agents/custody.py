@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 from qlm.agents.events import LeaseAnswered, Pulled
 from qlm.agents.held import Held, Phase, Then
 from qlm.agents.log_writer import forget
-from qlm.domain.actions import Ack, Action, HandOver, PulledMessage, Renew, Return, SetTimer, TakeLease
+from qlm.domain.actions import (
+    Ack,
+    Action,
+    HandOver,
+    PulledMessage,
+    Renew,
+    Reregister,
+    Return,
+    SetTimer,
+    TakeLease,
+)
 from qlm.domain.ids import GroupId
 from qlm.domain.lease_answer import Granted, Over
 from qlm.domain.lease_answer import Held as HeldElsewhere
@@ -23,8 +33,11 @@ def pulled(agent: "AgentProtocol", event: Pulled, now_ns: int) -> list[Action]:
     """Take messages in hand and ask for their leases."""
     if event.group is not None:
         agent.pulling -= event.asked
+        if event.messages:
+            agent.dry.found(event.group)
+            agent.head_since = None
         if len(event.messages) < event.asked:
-            agent.dry_until_ns[event.group] = now_ns + round(agent.settings.dry_s * 1e9)
+            agent.dry.empty(event.group, now_ns)
         agent.taken[event.group] = agent.taken.get(event.group, 0) + len(event.messages)
     actions: list[Action] = []
     for message in event.messages:
@@ -49,17 +62,29 @@ def lease_answered(agent: "AgentProtocol", event: LeaseAnswered, now_ns: int) ->
             _stage(agent, held)
             return []
         case HeldElsewhere(holder=holder):
+            _not_of_its_group(agent, held)
             return [*forget(agent, held), HandOver(delivery=held.delivery, holder=holder)]
         case Over():
+            _not_of_its_group(agent, held)
             return [*forget(agent, held), Ack(delivery=held.delivery)]
         case None if held.phase is Phase.LEASING:
             forgotten = forget(agent, held)
-            if held.group is not None:
-                agent.dry_until_ns[held.group] = now_ns + round(agent.settings.retry_s * 1e9)
+            agent.dry.put_off(held.group, now_ns + round(agent.settings.retry_s * 1e9))
             back = Return(id=event.id, epoch=None, delivery=held.delivery, why="store unavailable")
             return [*forgotten, back]
         case None:
-            return [SetTimer(at_ns=now_ns + round(agent.settings.retry_s * 1e9))]
+            agent.unregistered.add(event.id)
+            agent.reregister_after_ns = now_ns + round(agent.settings.retry_s * 1e9)
+            return [SetTimer(at_ns=agent.reregister_after_ns)]
+
+
+def reregistrations(agent: "AgentProtocol", now_ns: int) -> list[Action]:
+    """Tell a store that forgot them what runs here, again and again until it answers."""
+    if not agent.unregistered or now_ns < agent.reregister_after_ns:
+        return []
+    lost = [agent.held[id] for id in sorted(agent.unregistered)]
+    agent.unregistered.clear()
+    return [Reregister(card=held.request.card(), output=tuple(held.output)) for held in lost]
 
 
 def renewals(agent: "AgentProtocol", now_ns: int) -> list[Action]:
@@ -102,3 +127,9 @@ def _stage(agent: "AgentProtocol", held: Held) -> None:
         held.why = "its instance was lost and it cannot be resumed exactly"
     elif agent.draining:
         held.phase, held.then, held.why = Phase.CLOSING, Then.RETURN, "draining"
+
+
+def _not_of_its_group(agent: "AgentProtocol", held: Held) -> None:
+    """Take back the count of a pull that brought no work: its group still has all it had."""
+    if held.group is not None and agent.taken.get(held.group, 0):
+        agent.taken[held.group] -= 1

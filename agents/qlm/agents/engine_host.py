@@ -7,15 +7,17 @@ serial, and an engine that fails to wake is stopped and started anew: a failed w
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from qlm.agents.events import EngineChanged
-from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.engine import Engine
 
 log = logging.getLogger("qlm.agents")
+
+ENGINE_ERRORS: Final = (EngineUnavailableError, EngineRefusedError)
 
 
 class EngineUnit(Protocol):
@@ -93,7 +95,7 @@ class ModelHost:
                     await self._put_to_sleep(self._awake)
                 await self._bring_up(model)
                 capacity = await self._units[model].engine.capacity()
-            except EngineUnavailableError as error:
+            except ENGINE_ERRORS as error:
                 await self._stop(model)
                 self._states[model] = EngineState.FAILED
                 return EngineChanged(model=model, state=EngineState.FAILED, error=str(error))
@@ -114,7 +116,7 @@ class ModelHost:
         if self._states[model] is EngineState.ASLEEP:
             try:
                 await self._units[model].engine.wake()
-            except EngineUnavailableError as error:
+            except ENGINE_ERRORS as error:
                 log.warning("%s did not wake (%s): starting it anew", model, error)
                 await self._stop(model)
             else:
@@ -139,7 +141,7 @@ class ModelHost:
                 await self._units[model].engine.sleep(level=1)
                 self._warm.append(model)
                 state = EngineState.ASLEEP
-            except EngineUnavailableError as error:
+            except ENGINE_ERRORS as error:
                 log.warning("%s did not go to sleep (%s): stopping it", model, error)
         if state is EngineState.COLD:
             await self._stop(model)
@@ -147,26 +149,27 @@ class ModelHost:
         self._on_change(EngineChanged(model=model, state=state))
 
     async def _stop(self, model: ModelId) -> None:
+        if self._awake == model:
+            self._awake = None
         watcher = self._watchers.pop(model, None)
         if watcher is not None:
             watcher.cancel()
         await self._units[model].stop()
         if model in self._warm:
             self._warm.remove(model)
-        if self._awake == model:
-            self._awake = None
         self._states[model] = EngineState.COLD
         self._on_change(EngineChanged(model=model, state=EngineState.COLD))
 
     async def _watch(self, model: ModelId) -> None:
         why = await self._units[model].died()
+        if self._awake == model:
+            # At once: nobody must be sent to it while it is cleared away.
+            self._awake = None
         async with self._swapping:
             del self._watchers[model]
             await self._units[model].stop()
             if model in self._warm:
                 self._warm.remove(model)
-            if self._awake == model:
-                self._awake = None
             self._states[model] = EngineState.FAILED
         self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=why))
 

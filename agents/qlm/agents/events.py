@@ -83,6 +83,13 @@ class EngineChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineProbed:
+    """The awake engine was asked whether it is well."""
+
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """A timer fired."""
 
@@ -95,6 +102,7 @@ Event = (
     | GenerationEnded
     | Appended
     | EngineChanged
+    | EngineProbed
     | CancelAsked
     | DrainAsked
     | Tick

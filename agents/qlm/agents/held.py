@@ -56,6 +56,7 @@ class Held:
         outcome: How it ends, with Then.END.
         why: The reason for `then`.
         started_ns: When the present generation was submitted.
+        aborted_ns: When the engine was last asked to stop it.
         parked: It has been evicted and the store was told.
     """
 
@@ -76,6 +77,7 @@ class Held:
     outcome: Outcome | None = None
     why: str = ""
     started_ns: int = 0
+    aborted_ns: int = 0
     parked: bool = False
 
     @property

@@ -9,9 +9,11 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
+from qlm.agents.bookkeeper import RETRY_S, Bookkeeper
 from qlm.agents.events import (
     Appended,
     EngineChanged,
+    EngineProbed,
     Event,
     GenerationEnded,
     LeaseAnswered,
@@ -22,7 +24,6 @@ from qlm.agents.events import (
 )
 from qlm.agents.protocol import AgentProtocol
 from qlm.broker import codec
-from qlm.broker.topology import DEAD, hold_queue
 from qlm.domain.actions import (
     Abort,
     Ack,
@@ -33,6 +34,7 @@ from qlm.domain.actions import (
     HandOver,
     NoteParked,
     NoteResumed,
+    ProbeEngine,
     Pull,
     PulledMessage,
     Renew,
@@ -45,14 +47,13 @@ from qlm.domain.actions import (
 )
 from qlm.domain.errors import (
     BrokerUnavailableError,
-    DeliveryLostError,
     EngineRefusedError,
     EngineUnavailableError,
     StoreCorruptError,
     StoreUnavailableError,
 )
 from qlm.domain.fleet import EngineState
-from qlm.domain.ids import GroupId, ModelId, QueueName, RequestId
+from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import QueueChanged
 from qlm.domain.output import AppendResult
@@ -69,8 +70,6 @@ POLL_S: Final = 0.5
 HEARTBEAT_S: Final = 1.0
 HEARTBEAT_TTL_S: Final = 3.5
 """Silent for this long, an instance counts as dead and its work goes elsewhere."""
-
-HOLD_PULL_MAX: Final = 64
 
 
 class EngineHost(Protocol):
@@ -105,9 +104,8 @@ class AgentRunner:
         self._host = host
         self._clock = clock
         self._instance = protocol.holder.instance
-        self._hold = hold_queue(self._instance)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._books: asyncio.Queue[Action] = asyncio.Queue()
+        self._books = Bookkeeper(self._instance, broker, store, clock)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self._finished = asyncio.Event()
@@ -115,8 +113,8 @@ class AgentRunner:
     async def run(self) -> None:
         """Serve until drained."""
         self._host.subscribe(self._engine_changed)
-        await self._heartbeat()
-        background = (self._listen, self._poll, self._beat, self._keep_books)
+        await self._heartbeat_now()
+        background = (self._listen, self._poll, self._beat, self._books.run)
         for work in background:
             self._spawn(work())
         self.post(Tick())
@@ -149,7 +147,7 @@ class AgentRunner:
             case Drained():
                 self._finished.set()
             case Ack() | NoteParked() | NoteResumed() | Return() | HandOver() | Renew() | DeadLetter():
-                self._books.put_nowait(action)
+                self._books.put(action)
             case _:
                 self._spawn(self._carry_out(action))
 
@@ -164,11 +162,12 @@ class AgentRunner:
             case Submit():
                 await self._generate(action)
             case Abort(call_ids=call_ids):
-                engine = self._host.engine()
-                if engine is not None:
-                    await engine.abort(call_ids)
+                await self._abort(call_ids)
             case Append():
                 await self._append(action)
+            case ProbeEngine():
+                engine = self._host.engine()
+                self.post(EngineProbed(healthy=engine is not None and await engine.healthy()))
             case SwapModel(model=model):
                 self._engine_changed(await self._host.swap(model))
             case _:
@@ -183,12 +182,14 @@ class AgentRunner:
         self._received(action.group, action.limit, deliveries)
 
     def _received(self, group: GroupId | None, asked: int, deliveries: Sequence[Delivery]) -> None:
+        if group is None and not deliveries:
+            return
         messages = []
         for delivery in deliveries:
             try:
                 messages.append(PulledMessage(delivery=delivery, request=codec.decode_request(delivery.body)))
             except StoreCorruptError as error:
-                self._books.put_nowait(DeadLetter(delivery=delivery, reason=str(error)))
+                self._books.put(DeadLetter(delivery=delivery, reason=str(error)))
         self.post(Pulled(group=group, asked=asked, messages=tuple(messages)))
 
     async def _lease(self, id: RequestId, asking: Coroutine[Any, Any, LeaseAnswer]) -> None:
@@ -201,9 +202,10 @@ class AgentRunner:
         self.post(LeaseAnswered(id=id, answer=answer))
 
     async def _generate(self, action: Submit) -> None:
-        call_id, engine = action.call.call_id, self._host.engine()
+        call_id = action.call.call_id
         finish, detail = "abort", ""
         try:
+            engine = self._host.engine()
             if engine is None:
                 raise EngineUnavailableError("no engine is awake")
             async for chunk in engine.generate(action.call):
@@ -216,6 +218,16 @@ class AgentRunner:
             finish, detail = "lost", str(error)
         self.post(GenerationEnded(call_id=call_id, finish=finish, detail=detail))
 
+    async def _abort(self, call_ids: tuple[str, ...]) -> None:
+        engine = self._host.engine()
+        if engine is None:
+            return
+        try:
+            await engine.abort(call_ids)
+        except EngineUnavailableError as error:
+            # Its generations end by themselves, or the protocol asks again.
+            log.warning("%s: abort failed: %s", self._instance, error)
+
     async def _append(self, action: Append) -> None:
         try:
             results: tuple[AppendResult, ...] | None = tuple(await self._store.append(action.entries))
@@ -224,59 +236,19 @@ class AgentRunner:
             results = None
         self.post(Appended(entries=action.entries, results=results))
 
-    # bookkeeping, in order
-
-    async def _keep_books(self) -> None:
-        while True:
-            action = await self._books.get()
-            try:
-                await self._book(action)
-            except DeliveryLostError:
-                # The broker hands the message out again; its lease says what to do with it.
-                log.debug("%s: delivery lost on %s", self._instance, type(action).__name__)
-            except (BrokerUnavailableError, StoreUnavailableError) as error:
-                log.warning("%s: %s failed: %s", self._instance, type(action).__name__, error)
-
-    async def _book(self, action: Action) -> None:
-        match action:
-            case Ack(delivery=delivery):
-                await self._broker.ack(delivery)
-            case NoteParked(id=id, epoch=epoch, why=why):
-                await self._store.park(id, epoch, why)
-            case NoteResumed(id=id, epoch=epoch):
-                await self._store.resume(id, epoch)
-            case Return(id=id, epoch=epoch, delivery=delivery, why=why):
-                if epoch is not None:
-                    await self._store.release(id, epoch, why)
-                await self._broker.requeue(delivery)
-            case HandOver(delivery=delivery, holder=holder):
-                await self._move(delivery, hold_queue(holder.instance), delivery.body)
-            case Renew(delivery=delivery):
-                await self._move(delivery, self._hold, delivery.body)
-                await self._read_hold_queue()
-            case DeadLetter(delivery=delivery, reason=reason):
-                letter = codec.DeadLetter(
-                    reason=reason, queue=delivery.queue, at_ns=self._clock.now_ns(), body=delivery.body
-                )
-                await self._move(delivery, DEAD, codec.encode_dead_letter(letter))
-
-    async def _move(self, delivery: Delivery, queue: QueueName, body: bytes) -> None:
-        await self._broker.publish(queue, body)
-        await self._broker.ack(delivery)
-
-    async def _read_hold_queue(self) -> None:
-        deliveries = await self._broker.get(self._hold, HOLD_PULL_MAX)
-        if deliveries:
-            self._received(None, 0, deliveries)
-
     # background
 
     async def _listen(self) -> None:
-        async for notice in self._store.notices(self._instance):
-            if isinstance(notice, QueueChanged):
-                await self._read_queue()
-            else:
-                self.post(notice)
+        while True:
+            try:
+                async for notice in self._store.notices(self._instance):
+                    if isinstance(notice, QueueChanged):
+                        await self._read_queue()
+                    else:
+                        self.post(notice)
+            except StoreUnavailableError as error:
+                log.warning("%s: notices wait: %s", self._instance, error)
+                await asyncio.sleep(RETRY_S)
 
     async def _read_queue(self) -> None:
         self.post(QueueRead(queue=await self._store.virtual_queue(self._instance)))
@@ -285,7 +257,7 @@ class AgentRunner:
         while True:
             try:
                 await self._read_queue()
-                await self._read_hold_queue()
+                self._received(None, 0, await self._books.held_back())
             except (StoreUnavailableError, BrokerUnavailableError) as error:
                 log.warning("%s: poll failed: %s", self._instance, error)
             self.post(Tick())
@@ -294,10 +266,7 @@ class AgentRunner:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            try:
-                await self._heartbeat()
-            except StoreUnavailableError as error:
-                log.warning("%s: heartbeat failed: %s", self._instance, error)
+            await self._heartbeat_now()
 
     async def _heartbeat(self) -> None:
         await self._store.heartbeat(self._protocol.status(), HEARTBEAT_TTL_S)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qlm.agents.events import Appended
 from qlm.agents.held import Held, Phase, Then
-from qlm.domain.actions import Abort, Ack, Action, Append, NoteParked, Reregister, Return, SetTimer
+from qlm.domain.actions import Abort, Ack, Action, Append, NoteParked, Return, SetTimer
 from qlm.domain.output import AppendResult, LogEntry
 
 if TYPE_CHECKING:
@@ -69,13 +69,17 @@ def _answered(agent: "AgentProtocol", held: Held, entry: LogEntry, result: Appen
             held.logged = entry.offset + len(entry.token_ids)
             agent.dirty.add(entry.id)
             return _drop(agent, held) if entry.outcome is not None else []
-        case AppendResult.ENDED | AppendResult.STALE:
-            # Ended: nobody needs the message. Stale: the new holder has a message of its own.
+        case AppendResult.ENDED:
             return _drop(agent, held)
+        case AppendResult.STALE:
+            # Ours no more, but it may be nobody's: the message goes back, and its lease says where to.
+            gone = forget(agent, held)
+            return [*gone, Return(id=entry.id, epoch=None, delivery=held.delivery, why="lease lost")]
         case AppendResult.UNKNOWN | AppendResult.GAP:
             held.epoch = None
             held.ending_sent = False
-            return [Reregister(card=held.request.card(), output=tuple(held.output))]
+            agent.unregistered.add(entry.id)
+            return []
 
 
 def _drop(agent: "AgentProtocol", held: Held) -> list[Action]:
@@ -87,6 +91,7 @@ def forget(agent: "AgentProtocol", held: Held) -> list[Action]:
     """Remove a request from the agent's hands and stop its generation if it still runs."""
     del agent.held[held.request.id]
     agent.dirty.discard(held.request.id)
+    agent.unregistered.discard(held.request.id)
     if agent.calls.pop(held.call_id, None) is None:
         return []
     return [Abort(call_ids=(held.call_id,))]
@@ -129,11 +134,11 @@ def _settle(agent: "AgentProtocol", held: Held) -> list[Action]:
     """Finish an eviction or a return once every token is known to be in the log."""
     if held.phase is not Phase.CLOSING or held.logged < len(held.output) or held.epoch is None:
         return []
-    if held.then is Then.PARK:
+    if held.then is Then.PARK and not agent.draining:
         held.phase, held.then, held.parked = Phase.STAGED, None, True
         held.evictions += 1
         return [NoteParked(id=held.request.id, epoch=held.epoch, why=held.why)]
-    if held.then is Then.RETURN:
-        del agent.held[held.request.id]
+    if held.then in (Then.PARK, Then.RETURN):
+        forget(agent, held)
         return [Return(id=held.request.id, epoch=held.epoch, delivery=held.delivery, why=held.why)]
     return []

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from qlm.agents import custody, log_writer, serving
+from qlm.agents.dry import DryGroups
 from qlm.agents.events import (
     Appended,
     EngineChanged,
+    EngineProbed,
     Event,
     GenerationEnded,
     LeaseAnswered,
@@ -28,7 +30,7 @@ from qlm.agents.events import (
 )
 from qlm.agents.eviction import Pace
 from qlm.agents.held import Held, Phase, Then
-from qlm.domain.actions import Action, Drained
+from qlm.domain.actions import Action, Drained, SetTimer
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease import Holder
@@ -37,8 +39,8 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.sampling import Evictability
 from qlm.domain.virtual_queue import VirtualQueue
 
-LEASES_MAX: Final = 5
-"""A request whose engine died under it this often is taken for the cause and set aside."""
+LEASES_MAX: Final = 8
+"""A request whose engine died under it once it has been leased this often is taken for the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,6 @@ class AgentSettings:
         custody_s: Age at which custody of a message is renewed; under half the broker's
             acknowledgement timeout (30 minutes by default).
         pull_max: Requests asked for in one pull.
-        dry_s: How long a class queue found empty is left alone.
         swap_after_s: How long a group of another model must have been first before the model is swapped;
             longer than a re-plan takes, so that a new plan can still keep the present model.
         retry_s: Pause before the store is tried again.
@@ -59,7 +60,6 @@ class AgentSettings:
     append_interval_s: float = 0.02
     custody_s: float = 600.0
     pull_max: int = 16
-    dry_s: float = 0.05
     swap_after_s: float = 0.1
     retry_s: float = 0.2
 
@@ -89,7 +89,11 @@ class AgentProtocol:
         self.swapping_to: ModelId | None = None
         self.pace = Pace()
         self.pulling: int = 0
-        self.dry_until_ns: dict[GroupId, int] = {}
+        self.dry = DryGroups()
+        self.unregistered: set[RequestId] = set()
+        self.reregister_after_ns = 0
+        self.suspect = False
+        self.probing = False
         self.head_since: tuple[GroupId, int] | None = None
         self.append_in_flight = False
         self.append_after_ns = 0
@@ -112,6 +116,7 @@ class AgentProtocol:
             # Tokens alone never make room; skipping keeps the cost of a token low.
             actions += serving.serve(self, now_ns)
         actions += log_writer.flush(self, now_ns)
+        actions += custody.reregistrations(self, now_ns)
         actions += custody.renewals(self, now_ns)
         if self.draining and not self.held and not self.pulling and not self.drained:
             self.drained = True
@@ -155,11 +160,15 @@ class AgentProtocol:
             case EngineChanged():
                 self._engine_changed(event, now_ns)
                 return []
+            case EngineProbed(healthy=healthy):
+                self.suspect = self.suspect and not healthy
+                self.probing = False
+                return [] if healthy else [SetTimer(at_ns=now_ns + round(self.settings.retry_s * 1e9))]
             case CancelAsked(id=id, outcome=outcome):
-                return serving.end(self, id, outcome, "asked to end")
+                return serving.end(self, id, outcome, "asked to end", now_ns)
             case DrainAsked():
                 self.draining = True
-                return serving.give_all_back(self, "draining")
+                return serving.give_all_back(self, "draining", now_ns)
             case Tick():
                 return []
             case _:
@@ -170,6 +179,7 @@ class AgentProtocol:
         # Messages in hand whose lease is still being taken are not yet counted as pulled there.
         leasing = (h.group for h in self.held.values() if h.phase is Phase.LEASING and h.group)
         self.taken = dict(Counter(leasing))
+        self.dry.keep({group.id for group in queue.groups})
 
     def _progress(self, event: Progress) -> None:
         held = self.held.get(self.calls.get(event.call_id, RequestId("")))
@@ -193,10 +203,10 @@ class AgentProtocol:
             held.then, held.outcome = Then.END, Outcome.FAILED
             held.why = f"the engine refused it: {event.detail}"
         elif event.finish == "lost":
+            self.suspect = True
             self._lost(held, event.detail)
         elif intended is not Phase.ABORTING or held.then is None:
-            # The engine aborted on its own (shut down, say): the request goes back.
-            held.then, held.why = Then.RETURN, "aborted by the engine"
+            self._lost(held, "aborted by the engine")
         self.dirty.add(held.request.id)
 
     def _lost(self, held: Held, detail: str) -> None:
@@ -206,7 +216,7 @@ class AgentProtocol:
         if held.request.evictability is Evictability.PINNED and shown:
             held.then, held.outcome, held.why = Then.END, Outcome.ENGINE_LOST, detail
         elif held.epoch is not None and held.epoch.n >= LEASES_MAX:
-            why = f"engine lost {LEASES_MAX} times: {detail}"
+            why = f"leased {held.epoch.n} times, and now: {detail}"
             held.then, held.outcome, held.why = Then.END, Outcome.FAILED, why
         else:
             held.then, held.why = Then.RETURN, f"engine lost: {detail}"
@@ -217,9 +227,11 @@ class AgentProtocol:
             self.swapping_to = None
         if event.state is EngineState.AWAKE:
             self.active, self.capacity, self.error = event.model, event.capacity, ""
+            self.suspect = False
             self.failed_until_ns.pop(event.model, None)
         elif event.model == self.active:
             self.active, self.capacity = None, None
+            self.suspect = False
         if event.state is EngineState.FAILED:
             self.error = event.error
             self.failed_until_ns[event.model] = now_ns + 5_000_000_000

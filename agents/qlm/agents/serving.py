@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qlm.agents.eviction import must_make_room, victims
 from qlm.agents.held import Held, Phase, Then, urgency
 from qlm.agents.kv_ledger import fits, room
-from qlm.domain.actions import Abort, Action, NoteResumed, Pull, SetTimer, Submit, SwapModel
+from qlm.domain.actions import Abort, Action, NoteResumed, ProbeEngine, Pull, SetTimer, Submit, SwapModel
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group
 from qlm.domain.ids import ModelId, RequestId
@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 
 _GENERATING = (Phase.RUNNING, Phase.ABORTING)
 _RECHECK_NS = 50_000_000
+_ABORT_AGAIN_NS = 1_000_000_000
 
 
 def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Decide what to pull, start, evict or swap now."""
-    actions = _expire(agent, now_ns)
-    if agent.draining or agent.swapping_to is not None:
+    actions = [*_expire(agent, now_ns), *_abort_again(agent, now_ns)]
+    if agent.swapping_to is not None:
+        return actions
+    if agent.suspect:
+        return actions + _probe(agent)
+    actions += _send_back_foreign(agent, now_ns)
+    if agent.draining:
         return actions
     head = _head(agent, now_ns)
     if agent.active is None:
         return actions + _bring_up(agent, head, now_ns)
     if head is None or head.cls.model == agent.active:
-        agent.head_since = None
         return actions + _fill(agent, head, now_ns)
     if agent.pulling or any(_is_fresh(held) for held in agent.held.values()):
         # Pulled before the other model's turn came: it was first, so it goes first.
@@ -43,29 +48,29 @@ def _is_fresh(held: Held) -> bool:
     return held.phase is Phase.LEASING or (held.phase is Phase.STAGED and not held.parked)
 
 
-def end(agent: "AgentProtocol", id: RequestId, outcome: Outcome, why: str) -> list[Action]:
+def end(agent: "AgentProtocol", id: RequestId, outcome: Outcome, why: str, now_ns: int) -> list[Action]:
     """End a held request with an outcome of our own, whatever it is doing."""
     held = agent.held.get(id)
     if held is None or (held.then is Then.END and held.outcome is not None):
         return []
     held.outcome = outcome
-    return _stop(agent, held, Then.END, why)
+    return _stop(agent, held, Then.END, why, now_ns)
 
 
-def give_all_back(agent: "AgentProtocol", why: str) -> list[Action]:
+def give_all_back(agent: "AgentProtocol", why: str, now_ns: int) -> list[Action]:
     """Return every request that can be resumed elsewhere; pinned ones that have begun may finish."""
     actions: list[Action] = []
     for held in agent.held.values():
         begun = held.phase in _GENERATING and held.request.evictability is Evictability.PINNED
         if held.then is None and not begun:
-            actions += _stop(agent, held, Then.RETURN, why)
+            actions += _stop(agent, held, Then.RETURN, why, now_ns)
     return actions
 
 
-def _stop(agent: "AgentProtocol", held: Held, then: Then, why: str) -> list[Action]:
+def _stop(agent: "AgentProtocol", held: Held, then: Then, why: str, now_ns: int) -> list[Action]:
     held.then, held.why = then, why
     if held.phase is Phase.RUNNING:
-        held.phase = Phase.ABORTING
+        held.phase, held.aborted_ns = Phase.ABORTING, now_ns
         return [Abort(call_ids=(held.call_id,))]
     if held.phase is Phase.STAGED:
         held.phase = Phase.CLOSING
@@ -81,9 +86,37 @@ def _expire(agent: "AgentProtocol", now_ns: int) -> list[Action]:
             continue
         if drop_at_ns <= now_ns:
             held.outcome = Outcome.EXPIRED
-            actions += _stop(agent, held, Then.END, "its deadline passed")
+            actions += _stop(agent, held, Then.END, "its deadline passed", now_ns)
         else:
             actions.append(SetTimer(at_ns=drop_at_ns))
+    return actions
+
+
+def _abort_again(agent: "AgentProtocol", now_ns: int) -> list[Action]:
+    """Repeat aborts without effect: one that overtakes its submission is ignored by the engine."""
+    late = [
+        held
+        for held in agent.held.values()
+        if held.phase is Phase.ABORTING and held.aborted_ns + _ABORT_AGAIN_NS <= now_ns
+    ]
+    for held in late:
+        held.aborted_ns = now_ns
+    return [Abort(call_ids=tuple(held.call_id for held in late))] if late else []
+
+
+def _probe(agent: "AgentProtocol") -> list[Action]:
+    if agent.probing:
+        return []
+    agent.probing = True
+    return [ProbeEngine()]
+
+
+def _send_back_foreign(agent: "AgentProtocol", now_ns: int) -> list[Action]:
+    """Return staged requests whose model is not awake: another instance may have it."""
+    actions: list[Action] = []
+    for held in agent.held.values():
+        if held.phase is Phase.STAGED and held.request.model != agent.active:
+            actions += _stop(agent, held, Then.RETURN, "its model is not awake here", now_ns)
     return actions
 
 
@@ -92,7 +125,7 @@ def _head(agent: "AgentProtocol", now_ns: int) -> Group | None:
     for group in agent.queue.groups:
         if (
             group.remaining > agent.taken.get(group.id, 0)
-            and agent.dry_until_ns.get(group.id, 0) <= now_ns
+            and agent.dry.over(group.id, now_ns)
             and agent.failed_until_ns.get(group.cls.model, 0) <= now_ns
             and group.cls.model in agent.models
         ):
@@ -106,11 +139,10 @@ def _urgency(group: Group) -> tuple[int, float, int]:
 
 def _bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Action]:
     """Without an awake engine: start the one the virtual queue asks for, else the first model."""
-    wanted = head.cls.model if head is not None else agent.models[0]
-    retry_ns = agent.failed_until_ns.get(wanted, 0)
-    if retry_ns > now_ns:
-        return [SetTimer(at_ns=retry_ns)]
-    return _swap(agent, wanted)
+    if head is not None:
+        return _swap(agent, head.cls.model)
+    retry_ns = min((at_ns for at_ns in agent.failed_until_ns.values() if at_ns > now_ns), default=None)
+    return _swap(agent, agent.models[0]) if retry_ns is None else [SetTimer(at_ns=retry_ns)]
 
 
 def _swap(agent: "AgentProtocol", model: ModelId) -> list[Action]:
@@ -131,13 +163,14 @@ def _toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Actio
     running = [h for h in agent.held.values() if h.phase in _GENERATING]
     if not running:
         busy = agent.pulling or any(h.phase is not Phase.STAGED for h in agent.held.values())
-        actions = give_all_back(agent, f"swapping to {head.cls.model}")
+        actions = give_all_back(agent, f"swapping to {head.cls.model}", now_ns)
         return actions if busy or agent.held else [*actions, *_swap(agent, head.cls.model)]
     actions = [SetTimer(at_ns=now_ns + _RECHECK_NS)]
     candidates = [h for h in running if h.phase is Phase.RUNNING]
     if must_make_room(candidates, deadline_ns=head.deadline_ns, now_ns=now_ns, pace=agent.pace):
         for victim in victims(candidates, head=_urgency(head), count=len(candidates)):
-            actions += _stop(agent, victim, Then.RETURN, f"evicted: {head.id} needs {head.cls.model}")
+            why = f"evicted: {head.id} needs {head.cls.model}"
+            actions += _stop(agent, victim, Then.RETURN, why, now_ns)
     return actions
 
 
@@ -169,6 +202,12 @@ def _has_place(agent: "AgentProtocol") -> bool:
 def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action]) -> bool:
     """Submit a staged request if it fits; False if it must wait."""
     assert agent.capacity is not None
+    assert held.request.model == agent.active
+    if agent.capacity.blocks(held.tokens) > agent.capacity.kv_blocks:
+        held.outcome = Outcome.FAILED
+        why = f"it needs a KV cache of {held.tokens} tokens; this engine has {agent.capacity.kv_tokens}"
+        _stop(agent, held, Then.END, why, now_ns)
+        return True
     running = [h.tokens for h in agent.held.values() if h.phase in _GENERATING]
     if not fits(agent.capacity, room(agent.capacity, running), held.tokens, alone=not running):
         return False
@@ -209,5 +248,5 @@ def _evict_for(
         return [SetTimer(at_ns=now_ns + _RECHECK_NS)] if deadline_ns is not None else []
     actions: list[Action] = []
     for victim in victims(running, head=head, count=count - leaving):
-        actions += _stop(agent, victim, Then.PARK, "evicted for more urgent work")
+        actions += _stop(agent, victim, Then.PARK, "evicted for more urgent work", now_ns)
     return actions

@@ -220,7 +220,7 @@ class SqliteBroker:
 
     def _undo_get(self, queue: QueueName, tags: Sequence[SqliteTag]) -> None:
         """Give back messages that nobody has seen, unless `close` has done so."""
-        ours = [tag.message for tag in tags if self._held.pop(tag, None)]
+        ours = [tag.message for tag in tags if self._held.pop(tag, None) is not None]
         self._queues.put_back(queue, ours, seen=False)
 
     def _give_up(self, delivery: Delivery) -> int:

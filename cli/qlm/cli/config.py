@@ -157,7 +157,7 @@ class Config(_Section):
     store: str = "embedded"
     store_prefix: str = "qlm:"
     default_slo: SloConfig = SloConfig(deadline_ms=60_000)
-    interactive_slo: SloConfig = SloConfig(deadline_ms=20_000)
+    interactive_slo: SloConfig = SloConfig(ttft_ms=1000, tpot_ms=100)
     models: tuple[ModelConfig, ...] = Field(min_length=1, max_length=MODELS_MAX)
     instances: tuple[InstanceConfig, ...] = Field(min_length=1, max_length=INSTANCES_MAX)
     vllm: VllmConfig = VllmConfig()

@@ -28,7 +28,7 @@ from qlm.cli.wiring import (
 )
 from qlm.controller.loop import ControllerLoop
 from qlm.controller.protocol import ControllerSettings, Fleet
-from qlm.controller.reindex import reindex
+from qlm.controller.reindex import Reindexer
 from qlm.domain.errors import QlmError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import InstanceId, ModelId, SessionId
@@ -77,7 +77,7 @@ async def serve(config: Config, roles: Roles) -> None:
             stack.callback(listener.close)
         parts = await open_parts(config, clock, stack)
         if parts.embedded:
-            await _reindex(parts)
+            await _reindex(parts, clock)
         if roles.instances:
             await _sweep(config)
         tasks = await stack.enter_async_context(_task_group())
@@ -98,9 +98,9 @@ async def _sweep(config: Config) -> None:
         log.warning("%d processes of engines left over from before were ended", len(killed))
 
 
-async def _reindex(parts: Parts) -> None:
+async def _reindex(parts: Parts, clock: SystemClock) -> None:
     broker = await parts.open_broker()
-    found = await reindex(broker, parts.store)
+    found = await Reindexer(broker, parts.store, clock).index_all()
     await broker.close()
     if found:
         log.info("%d accepted requests were waiting in the queue: they go on", found)

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from qlm.controller.grouping import NewGroupId
@@ -15,42 +13,25 @@ from qlm.controller.protocol import (
     Planner,
     classes_without_instance,
     decide,
+    unknown_accelerators,
 )
-from qlm.controller.reindex import drain_hold_queues
+from qlm.controller.upkeep import Upkeep
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
-from qlm.domain.group import RequestClass
-from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
+from qlm.domain.view import ClusterView
 
 log = logging.getLogger("qlm.controller")
 
 QUIET_S: Final = 0.5
 """The loop runs this often even if nothing wakes it: silence (a dead instance) is an event, too."""
 
-BURIAL_NS: Final = 2_000_000_000
-"""What dead instances held is looked for this often, and whenever an instance comes or goes."""
+INLINE_GROUPS_MAX: Final = 100
+"""More groups than this are planned on a thread: a gateway may share the loop (1000 groups take 0.35 s)."""
 
 MIN_INTERVAL_S: Final = 0.01
 """Shortest time between two runs, so that a burst of arrivals is planned once."""
-
-
-@dataclass(slots=True)
-class LoopStats:
-    """What the loop has done so far.
-
-    Attributes:
-        runs: Decisions made.
-        plan_s: Seconds the last decision took.
-        changes: Plan changes applied.
-        expired: Requests ended because their deadline had passed.
-    """
-
-    runs: int = 0
-    plan_s: float = 0.0
-    changes: int = 0
-    expired: int = 0
 
 
 class ControllerLoop:
@@ -66,21 +47,16 @@ class ControllerLoop:
         settings: ControllerSettings,
         planner: Planner,
         new_group_id: NewGroupId,
-        on_turn: Callable[[Decision], None] | None = None,
     ) -> None:
         self._store = store
-        self._broker = broker
+        self._upkeep = Upkeep(broker=broker, store=store, clock=clock)
         self._clock = clock
         self._fleet = fleet
         self._settings = settings
         self._planner = planner
         self._new_group_id = new_group_id
-        self._on_turn = on_turn
         self._woken = asyncio.Event()
-        self._alive: set[Holder] = set()
-        self._next_burial_ns = 0
-        self._unserved: set[RequestClass] = set()
-        self.stats = LoopStats()
+        self._troubles: set[str] = set()
 
     async def run(self) -> None:
         """Plan whenever something happens, and every QUIET_S."""
@@ -100,13 +76,13 @@ class ControllerLoop:
             await asyncio.gather(listener, return_exceptions=True)
 
     async def run_once(self) -> Decision:
-        """Observe, decide, apply."""
-        expired = await self._store.expire(self._clock.now_ns())
+        """Observe, repair, decide, apply."""
+        await self._store.expire(self._clock.now_ns())
         view = await self._store.view()
-        if await self._bury_the_dead({status.holder for status in view.instances}):
+        if await self._upkeep.run(view):
             view = await self._store.view()
-        started_s = time.perf_counter()
-        decision = decide(
+        decide_now = partial(
+            decide,
             view,
             now_ns=self._clock.now_ns(),
             fleet=self._fleet,
@@ -114,35 +90,21 @@ class ControllerLoop:
             planner=self._planner,
             new_id=self._new_group_id,
         )
-        self.stats.plan_s = time.perf_counter() - started_s
+        groups = sum(len(each.groups) for each in view.classes)
+        decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
         if decision.changes:
             await self._store.apply(decision.changes)
-        self.stats.runs += 1
-        self.stats.changes += len(decision.changes)
-        self.stats.expired += len(expired)
-        self._warn_unserved(set(classes_without_instance(view)))
-        if self._on_turn is not None:
-            self._on_turn(decision)
+        self._warn(view)
         return decision
 
-    async def _bury_the_dead(self, alive: set[Holder]) -> bool:
-        """Give back what dead instances held: their leases at once, their hold queues with them."""
-        now_ns = self._clock.now_ns()
-        if alive == self._alive and now_ns < self._next_burial_ns:
-            return False
-        self._next_burial_ns = now_ns + BURIAL_NS
-        self._alive = alive
-        released = await self._store.reap()
-        moved = await drain_hold_queues(
-            self._broker, self._store, alive={holder.instance for holder in alive}
-        )
-        if released or moved:
-            log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
-        return bool(released or moved)
-
     async def _listen(self) -> None:
-        async for _ in self._store.wakeups():
-            self._woken.set()
+        while True:
+            try:
+                async for _ in self._store.wakeups():
+                    self._woken.set()
+            except StoreUnavailableError as error:
+                log.warning("wakeups wait: %s", error)
+            await asyncio.sleep(QUIET_S)
 
     async def _rest(self) -> None:
         try:
@@ -150,7 +112,16 @@ class ControllerLoop:
         except TimeoutError:
             return
 
-    def _warn_unserved(self, unserved: set[RequestClass]) -> None:
-        for cls in unserved - self._unserved:
-            log.warning("no live instance serves %s: its requests wait", cls.model)
-        self._unserved = unserved
+    def _warn(self, view: ClusterView) -> None:
+        """Say what cannot be planned, once."""
+        troubles = {
+            f"no live instance serves {cls.model}: its requests wait"
+            for cls in classes_without_instance(view)
+        }
+        troubles |= {
+            f"instances with the accelerator {kind!r} get no work: the configuration here has none"
+            for kind in unknown_accelerators(view, self._fleet)
+        }
+        for trouble in sorted(troubles - self._troubles):
+            log.warning("%s", trouble)
+        self._troubles = troubles

@@ -138,24 +138,56 @@ def make_problem(
 ) -> Problem:
     """Write the planning problem for groups with waiting requests, on the clock `now_ns` as 0 s."""
     queues = {queue.instance: tuple(g.id for g in queue.groups) for queue in view.queues}
-    usable = [status for status in view.instances if not status.draining]
+    usable = [s for s in view.instances if not s.draining and s.accelerator in fleet.kinds]
+    variants = {status.id: _variant(status) for status in usable}
+    kinds: dict[str, Kind] = {}
+    for variant in variants.values():
+        kinds[variant.name] = _kind(fleet.kinds[variant.accelerator], variant)
     return Problem(
         now_s=0.0,
         move_s=move_s,
-        kinds={status.accelerator: fleet.kinds[status.accelerator] for status in usable},
-        instances=tuple(_instance(status, queues.get(status.id, ()), fleet) for status in usable),
+        kinds=kinds,
+        instances=tuple(
+            _instance(status, variants[status.id].name, queues.get(status.id, ()), fleet) for status in usable
+        ),
         groups=tuple(
-            _planned(group, cls, now_ns, usable, fleet) for group, cls in groups if group.remaining > 0
+            _planned(group, cls, now_ns, set(variants.values()), fleet)
+            for group, cls in groups
+            if group.remaining > 0
         ),
     )
 
 
-def _instance(status: InstanceStatus, queue: tuple[GroupId, ...], fleet: Fleet) -> Instance:
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """A kind of accelerator with the models that an instance of it can serve at present."""
+
+    accelerator: str
+    models: tuple[ModelId, ...]
+
+    @property
+    def name(self) -> str:
+        """Key of the kind in the problem: instances that differ in their models are of different kinds."""
+        return f"{self.accelerator}[{','.join(self.models)}]"
+
+
+def _variant(status: InstanceStatus) -> _Variant:
+    """Leave out models whose engine has failed: the agent tries again, others serve meanwhile."""
+    failed = {model for model, state in status.engines if state is EngineState.FAILED}
+    return _Variant(status.accelerator, tuple(sorted(m for m in status.models if m not in failed)))
+
+
+def _kind(kind: Kind, variant: _Variant) -> Kind:
+    models = {model: kind.models[model] for model in variant.models if model in kind.models}
+    return Kind(host_memory_bytes=kind.host_memory_bytes, models=models)
+
+
+def _instance(status: InstanceStatus, kind: str, queue: tuple[GroupId, ...], fleet: Fleet) -> Instance:
     engines = dict(status.engines)
     profile = fleet.profiles.get((status.active_model, status.accelerator)) if status.active_model else None
     return Instance(
         id=status.id,
-        kind=status.accelerator,
+        kind=kind,
         loaded_model=status.active_model,
         warm_models=tuple(model for model, state in engines.items() if state is EngineState.ASLEEP),
         busy=busy_time(profile, running=status.running, parked=status.parked) if profile else NOTHING,
@@ -164,13 +196,13 @@ def _instance(status: InstanceStatus, queue: tuple[GroupId, ...], fleet: Fleet) 
 
 
 def _planned(
-    group: Group, cls: ClassView, now_ns: int, instances: list[InstanceStatus], fleet: Fleet
+    group: Group, cls: ClassView, now_ns: int, variants: set[_Variant], fleet: Fleet
 ) -> PlannedGroup:
     times = {}
-    for status in instances:
-        profile = fleet.profiles.get((group.cls.model, status.accelerator))
-        if profile is not None and status.accelerator not in times and group.cls.model in status.models:
-            times[status.accelerator] = GroupTime(
+    for variant in variants:
+        profile = fleet.profiles.get((group.cls.model, variant.accelerator))
+        if profile is not None and group.cls.model in variant.models:
+            times[variant.name] = GroupTime(
                 drain=drain_time(profile, group.remaining, cls.mean_prompt_tokens, _output(cls)),
                 tail=tail_time(profile, cls.mean_prompt_tokens, _output(cls)),
             )
@@ -209,6 +241,11 @@ def _queue_changes(view: ClusterView, groups: list[tuple[Group, ClassView]], pla
         for instance, queue in wanted.items()
         if queue != present.get(instance, ())
     ]
+
+
+def unknown_accelerators(view: ClusterView, fleet: Fleet) -> set[str]:
+    """Kinds of accelerators that live instances have and the configuration here does not."""
+    return {status.accelerator for status in view.instances} - fleet.kinds.keys()
 
 
 def classes_without_instance(view: ClusterView) -> list[RequestClass]:

@@ -1,13 +1,15 @@
 """Rebuild the index of waiting requests from the global queue, which is the truth about what was accepted."""
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 from qlm.broker import codec
-from qlm.broker.topology import DEAD, hold_instance
-from qlm.domain.errors import StoreCorruptError
+from qlm.broker.topology import DEAD, hold_instance, hold_queue
+from qlm.domain.errors import DeliveryLostError, StoreCorruptError
 from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 
 log = logging.getLogger("qlm.controller")
@@ -16,74 +18,108 @@ BATCH: Final = 256
 CLASS_PREFIX: Final = "qlm.class."
 
 
-async def reindex(broker: Broker, store: Store) -> int:
-    """Index every message of every class queue, leaving each in its place.
+class Reindexer:
+    """Reads messages to bring the store in line with them; every message it takes it gives back or ends."""
 
-    All messages of a queue are taken before the first is given back, since a returned message comes
-    back to the front. A message that cannot be read goes to the dead-letter queue.
+    def __init__(self, broker: Broker, store: Store, clock: Clock) -> None:
+        self._broker = broker
+        self._store = store
+        self._clock = clock
 
-    Returns:
-        How many requests wait.
-    """
-    found = 0
-    for queue in await broker.queues():
-        if not queue.startswith(CLASS_PREFIX):
-            continue
+    async def class_queues(self) -> Sequence[QueueName]:
+        """Names of all class queues ever used."""
+        return [queue for queue in await self._broker.queues() if queue.startswith(CLASS_PREFIX)]
+
+    async def index_all(self) -> int:
+        """Index every message of every class queue; return how many requests wait."""
+        return sum([await self.index(queue) for queue in await self.class_queues()])
+
+    async def index(self, queue: QueueName) -> int:
+        """Index every message of a class queue, leaving each in its place.
+
+        All are taken before the first is given back, since a returned message comes back to the front. A
+        message whose request has ended is deleted, one that cannot be read becomes a dead letter.
+
+        Returns:
+            How many requests wait in it.
+        """
         taken: list[Delivery] = []
-        while batch := await broker.get(queue, BATCH):
-            taken.extend(batch)
-        kept = [delivery for delivery in taken if await _index(broker, store, delivery)]
-        for delivery in reversed(kept):
-            await broker.requeue(delivery)
-        found += len(kept)
-    return found
+        try:
+            while batch := await self._broker.get(queue, BATCH):
+                taken.extend(batch)
+            for delivery in list(taken):
+                if not await self._index_one(delivery):
+                    taken.remove(delivery)
+            return len(taken)
+        finally:
+            for delivery in reversed(taken):
+                await self._broker.requeue(delivery)
 
+    async def empty_hold_queues(self, alive: set[InstanceId]) -> int:
+        """Move what dead instances held back to its class queue, so that others can pull it.
 
-async def drain_hold_queues(broker: Broker, store: Store, alive: set[InstanceId]) -> int:
-    """Move what dead instances held back to its class queue, so that others can pull it.
+        Returns:
+            How many messages were moved.
+        """
+        moved = 0
+        for queue in await self._broker.queues():
+            instance = hold_instance(queue)
+            if instance is None or instance in alive:
+                continue
+            while batch := await self._broker.get(queue, BATCH):
+                moved += await self._send_home(batch)
+        return moved
 
-    Returns:
-        How many messages were moved.
-    """
-    moved = 0
-    for queue in await broker.queues():
-        instance = hold_instance(queue)
-        if instance is None or instance in alive:
-            continue
-        while batch := await broker.get(queue, BATCH):
-            for delivery in batch:
-                moved += await _send_home(broker, store, delivery)
-    return moved
+    async def _send_home(self, batch: Sequence[Delivery]) -> int:
+        left, moved = list(batch), 0
+        try:
+            while left:
+                moved += await self._send_one_home(left[0])
+                left.pop(0)
+        finally:
+            for delivery in left:
+                await self._broker.requeue(delivery)
+        return moved
 
+    async def _send_one_home(self, delivery: Delivery) -> int:
+        try:
+            request = codec.decode_request(delivery.body)
+        except StoreCorruptError as error:
+            await self._bury(delivery, str(error))
+            return 0
+        await self._broker.publish(request.cls.queue, delivery.body)
+        await self._store.enqueue(request.card())
+        await self._ack(delivery)
+        return 1
 
-async def _send_home(broker: Broker, store: Store, delivery: Delivery) -> int:
-    try:
-        request = codec.decode_request(delivery.body)
-    except StoreCorruptError as error:
-        await _bury(broker, delivery, str(error))
-        return 0
-    await broker.publish(request.cls.queue, delivery.body)
-    await store.enqueue(request.card())
-    await broker.ack(delivery)
-    return 1
-
-
-async def _index(broker: Broker, store: Store, delivery: Delivery) -> bool:
-    try:
-        request = codec.decode_request(delivery.body)
-    except StoreCorruptError as error:
-        await _bury(broker, delivery, str(error))
+    async def _index_one(self, delivery: Delivery) -> bool:
+        """Index one message; False if it is gone now."""
+        try:
+            request = codec.decode_request(delivery.body)
+        except StoreCorruptError as error:
+            await self._bury(delivery, str(error))
+            return False
+        known = await self._store.enqueue(request.card())
+        if known.record.lease is not None:
+            # It runs: its message belongs to its holder. If that one is dead, it comes back from there.
+            await self._broker.publish(hold_queue(known.record.lease.holder.instance), delivery.body)
+        elif known.record.outcome is None:
+            return True
+        # It ended and its acknowledgement was lost, or it is safe elsewhere: this message has done its work.
+        await self._ack(delivery)
         return False
-    known = await store.enqueue(request.card())
-    if known.record.outcome is not None:
-        # Its result was stored, its acknowledgement lost: the message has done its work.
-        await broker.ack(delivery)
-        return False
-    return True
 
+    async def _bury(self, delivery: Delivery, reason: str) -> None:
+        log.error("a message in %s goes to %s: %s", delivery.queue, DEAD, reason)
+        letter = codec.DeadLetter(
+            reason=reason, queue=delivery.queue, at_ns=self._clock.now_ns(), body=delivery.body
+        )
+        await self._broker.publish(DEAD, codec.encode_dead_letter(letter))
+        await self._ack(delivery)
 
-async def _bury(broker: Broker, delivery: Delivery, reason: str) -> None:
-    log.error("a message in %s goes to %s: %s", delivery.queue, DEAD, reason)
-    letter = codec.DeadLetter(reason=reason, queue=delivery.queue, at_ns=0, body=delivery.body)
-    await broker.publish(QueueName(DEAD), codec.encode_dead_letter(letter))
-    await broker.ack(delivery)
+    async def _ack(self, delivery: Delivery) -> None:
+        try:
+            await self._broker.ack(delivery)
+        except DeliveryLostError:
+            # It is handed out again, and meets what was just written.
+            log.debug("delivery lost while reading %s", delivery.queue)

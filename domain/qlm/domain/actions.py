@@ -127,6 +127,11 @@ class SwapModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeEngine:
+    """Ask the awake engine whether it is well: a generation broke off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
     """Send a Tick no later than this."""
 
@@ -161,6 +166,7 @@ Action = (
     | DeadLetter
     | Reregister
     | SwapModel
+    | ProbeEngine
     | SetTimer
     | Drained
 )

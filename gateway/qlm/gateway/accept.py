@@ -116,6 +116,8 @@ async def publish(
         _forget(gateway, seat)
         raise
     gateway.load.count_accepted()
+    if seat is not None:
+        seat.published = True
     try:
         await gateway.store.enqueue(card, None if seat is None else gateway.hub.gateway_id)
         if seat is not None:
@@ -123,8 +125,6 @@ async def publish(
     except StoreUnavailableError as error:
         # The queue has it, so it will be served. Whoever pulls it indexes it; we ask again as we poll.
         _log.warning("request %s is queued but not indexed yet: %s", card.id, error)
-        if seat is not None:
-            seat.published = True
     gateway.metrics.accepted(card, kind, (gateway.clock.now_ns() - card.arrival_ns) / 1e9)
 
 

@@ -113,13 +113,17 @@ _OUTCOMES: Final[Mapping[Outcome, tuple[int, str, str]]] = {
 }
 
 
+REFUSED: Final = "the engine refused it"
+"""How an agent begins the detail of a request that its engine refused for good."""
+
+
 def from_outcome(outcome: Outcome, detail: str = "") -> ApiError:
     """What the bad end of a request is to the client that waits for its answer.
 
     A cancelled request answers 499, as proxies do for a client that has gone.
     """
     status, kind, sentence = _OUTCOMES[outcome]
-    if outcome is Outcome.FAILED and "refused" in detail.lower():
+    if outcome is Outcome.FAILED and detail.startswith(REFUSED):
         status, kind = 400, "invalid_request_error"
     # Said explicitly either way: left to itself, OpenAI's client retries each 5xx.
     headers = {"x-should-retry": "true" if outcome.retryable and outcome is not Outcome.EXPIRED else "false"}

@@ -54,7 +54,7 @@ class Seat:
         sink: The place.
         counted: Its end counts in the metrics; false for a second look at a request.
         indexed: The store knows the request and that we watch it, as far as we know.
-        published: The request is ours to index, should the store not know it yet.
+        published: The queue has its message, so it may be indexed if the store does not know it.
         due_ns: When its next entry in the timer queue is due.
     """
 
@@ -134,7 +134,8 @@ class Hub:
             self._schedule(seat)
 
     def look_up(self, seat: Seat) -> None:
-        """Read a request's output now, and watch it."""
+        """Read the output of a request that the store knows already, and watch it."""
+        seat.published = True
         now_ns = self._clock.now_ns()
         self.handle(seat, Resync(now_ns))
         self.handle(seat, Tick(now_ns))
@@ -236,10 +237,13 @@ class Hub:
             self.handle(seat, event or ReadFailed(self._clock.now_ns()))
 
     async def _index(self, seat: Seat) -> None:
-        """Make sure that the store knows of our interest; and of the request, if we brought it."""
+        """Make sure that the store knows of the request and of our interest.
+
+        A store that was emptied learns here of a request whose message is in the queue, before the
+        controller has read the queue again.
+        """
         if seat.published:
             await self._store.enqueue(seat.card, self._id)
-            seat.published = False
         else:
             await self._store.watch(seat.card.id, self._id)
         seat.indexed = True

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from qlm.agents.events import (
     Appended,
     EngineChanged,
+    EngineProbed,
     GenerationEnded,
     LeaseAnswered,
     Progress,
@@ -27,6 +28,7 @@ from qlm.domain.actions import (
     HandOver,
     NoteParked,
     NoteResumed,
+    ProbeEngine,
     Pull,
     PulledMessage,
     Renew,
@@ -418,6 +420,8 @@ def test_a_stale_lease_stops_the_generation_and_says_nothing_more() -> None:
     (append,) = bench.take(Append)
     actions = bench.send(Appended(entries=append.entries, results=(AppendResult.STALE,)))
     assert Abort(call_ids=(submit.call.call_id,)) in actions
+    assert [a.delivery for a in actions if isinstance(a, Return)] == [delivery_of(request)]
+    assert not bench.take(Ack), "nobody else may have its message"
     assert not bench.agent.held
     bench.send(Progress(call_id=submit.call.call_id, token_ids=(2,)))
     bench.later(1.0)
@@ -527,4 +531,107 @@ def test_requests_already_pulled_run_before_a_group_of_another_model() -> None:
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
     bench.store_appends()
     assert bench.outcomes == {mine.id: Outcome.STOP}
+    assert bench.take(SwapModel) == [SwapModel(model=N)]
+
+
+def test_a_store_that_cannot_be_told_is_told_again() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    (append,) = bench.take(Append)
+    bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
+    assert len(bench.take(Reregister)) == 1
+    bench.answer(request, None)
+    assert not bench.take(Reregister), "it waits before it tries again"
+    bench.later(1.0)
+    assert len(bench.take(Reregister)) == 1
+
+
+def test_a_pull_that_brought_no_work_leaves_the_group_what_it_had() -> None:
+    bench = Bench(seqs_max=1)
+    dead, alive = a_request("dead"), a_request("alive")
+    bench.queue(group_of(alive))
+    bench.take(Pull)
+    message = PulledMessage(delivery=delivery_of(dead), request=dead)
+    bench.send(Pulled(group=GroupId("g"), asked=1, messages=(message,)))
+    bench.answer(dead, Over(outcome=Outcome.CANCELLED))
+    assert len(bench.take(Pull)) == 1
+
+
+def test_a_request_of_a_model_that_is_not_awake_goes_back() -> None:
+    bench = Bench()
+    request = a_request(model="n")
+    message = PulledMessage(delivery=delivery_of(request), request=request)
+    bench.send(Pulled(group=None, asked=0, messages=(message,)))
+    bench.log[request.id] = []
+    bench.answer(request, bench.granted())
+    assert not bench.take(Submit)
+    assert [back.id for back in bench.take(Return)] == [request.id]
+
+
+def test_nothing_is_pulled_or_started_while_the_engine_is_in_doubt() -> None:
+    bench = Bench(seqs_max=4)
+    submit = bench.start(a_request("a"))
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="lost", detail="broken pipe"))
+    bench.queue(group_of(a_request("b")))
+    assert bench.take(ProbeEngine) == [ProbeEngine()]
+    assert not bench.take(Pull)
+    bench.send(EngineProbed(healthy=False))
+    assert not bench.take(Pull)
+    bench.later(1.0)
+    bench.send(EngineProbed(healthy=True))
+    assert len(bench.take(Pull)) == 1
+
+
+def test_an_abort_without_effect_is_repeated() -> None:
+    bench = Bench()
+    request = a_request()
+    submit = bench.start(request)
+    bench.send(CancelAsked(id=request.id, outcome=Outcome.CANCELLED))
+    assert len(bench.take(Abort)) == 1
+    bench.later(0.5)
+    assert not bench.take(Abort)
+    bench.later(1.0)
+    assert bench.take(Abort) == [Abort(call_ids=(submit.call.call_id,))]
+
+
+def test_a_request_larger_than_the_whole_cache_fails_and_blocks_nobody() -> None:
+    bench = Bench(kv_tokens=64)
+    big, small = a_request("big", prompt_tokens=200), a_request("small")
+    bench.queue(group_of(big))
+    bench.take(Pull)
+    bench.send(
+        Pulled(group=GroupId("g"), asked=1, messages=(PulledMessage(delivery=delivery_of(big), request=big),))
+    )
+    bench.take(TakeLease)
+    bench.log[big.id] = []
+    bench.answer(big, bench.granted())
+    bench.store_appends()
+    assert bench.outcomes == {big.id: Outcome.FAILED}
+    assert bench.start(small).id == small.id
+
+
+def test_a_drain_during_an_eviction_returns_what_was_being_evicted() -> None:
+    bench = Bench(seqs_max=1)
+    batch = a_request("batch", max_tokens=1000)
+    slow = bench.start(batch)
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
+    assert bench.take(Abort)
+    bench.send(DrainAsked())
+    bench.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert [back.id for back in bench.take(Return)] == [batch.id]
+    assert bench.take(Drained) == [Drained()]
+
+
+def test_a_stale_group_at_the_head_does_not_keep_another_model_from_its_turn() -> None:
+    bench = Bench()
+    bench.take(SwapModel)
+    bench.queue(group_of(a_request("ghost")), group_of(a_request("other", model="n"), name="o"))
+    for _ in range(60):
+        for pull in bench.take(Pull):
+            bench.send(Pulled(group=pull.group, asked=pull.limit, messages=()))
+        bench.later(0.05)
     assert bench.take(SwapModel) == [SwapModel(model=N)]

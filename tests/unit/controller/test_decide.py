@@ -2,10 +2,18 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from qlm.controller.protocol import ControllerSettings, Decision, Fleet, classes_without_instance, decide
+from qlm.controller.protocol import (
+    ControllerSettings,
+    Decision,
+    Fleet,
+    classes_without_instance,
+    decide,
+    unknown_accelerators,
+)
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
@@ -128,6 +136,37 @@ def test_a_draining_instance_gets_nothing() -> None:
         queues=(),
     )
     assert set(queues(run(view))) == {"a10-1"}
+
+
+def test_an_instance_gets_only_models_it_serves_though_its_kind_runs_others() -> None:
+    view = ClusterView(
+        classes=(waiting(VICUNA, 5),),
+        instances=(instance("a100-a", "A100", MISTRAL), instance("a100-b", "A100", MISTRAL, VICUNA)),
+        queues=(),
+    )
+    assert queues(run(view)) == {"a100-b": ("vicuna-13b-1",)}
+
+
+def test_an_instance_whose_engine_failed_gets_nothing_of_that_model() -> None:
+    broken = replace(
+        instance("a10-0", "A10", MISTRAL), active_model=None, engines=((MISTRAL, EngineState.FAILED),)
+    )
+    view = ClusterView(
+        classes=(waiting(MISTRAL, 500),),
+        instances=(broken, instance("a10-1", "A10", MISTRAL)),
+        queues=(),
+    )
+    assert set(queues(run(view))) == {"a10-1"}
+
+
+def test_an_instance_of_an_unknown_accelerator_is_left_out_and_named() -> None:
+    view = ClusterView(
+        classes=(waiting(MISTRAL, 5),),
+        instances=(instance("h100-0", "H100", MISTRAL), instance("a10-0", "A10", MISTRAL)),
+        queues=(),
+    )
+    assert set(queues(run(view))) == {"a10-0"}
+    assert unknown_accelerators(view, fleet()) == {"H100"}
 
 
 def test_nothing_to_change_changes_nothing() -> None:

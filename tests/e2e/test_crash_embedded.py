@@ -20,7 +20,7 @@ async def test_200_accepted_requests_survive_kill_9_and_end_exactly_once() -> No
         config = emulated(
             "mistral-7b",
             instances=2,
-            time_scale=1.0,
+            time_scale=4.0,
             http={"port": free_port()},
             data_dir=str(folder / "data"),
         )

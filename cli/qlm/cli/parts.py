@@ -24,8 +24,8 @@ class Parts:
 
     Attributes:
         store: The shared state.
-        open_broker: Makes a connection of one holder to the global queue; an agent has its own, so that
-            what it holds returns when it goes.
+        open_broker: Makes a connection of one holder to the global queue, who closes it; an agent has its
+            own, so that what it holds returns when it goes.
         embedded: Whether both live in this process.
     """
 
@@ -48,9 +48,7 @@ async def open_parts(config: Config, clock: Clock, stack: AsyncExitStack) -> Par
     await store.incarnation()
 
     async def open_broker() -> Broker:
-        broker = await RabbitBroker.connect(RabbitSettings(url=config.broker), random.Random())
-        stack.push_async_callback(broker.close)
-        return broker
+        return await RabbitBroker.connect(RabbitSettings(url=config.broker), random.Random())
 
     return Parts(store, open_broker, embedded=False)
 

@@ -29,10 +29,11 @@ from qlm.cli.wiring import (
 from qlm.controller.loop import ControllerLoop
 from qlm.controller.protocol import ControllerSettings, Fleet
 from qlm.controller.reindex import Reindexer
-from qlm.domain.errors import QlmError
-from qlm.domain.fleet import EngineState
+from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
+from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.ports.broker import Broker
 from qlm.gateway.app import create_app
 from qlm.gateway.server import create_server
 from qlm.planner.edf import plan_edf
@@ -99,41 +100,42 @@ async def _sweep(config: Config) -> None:
 
 
 async def _reindex(parts: Parts, clock: SystemClock) -> None:
-    broker = await parts.open_broker()
-    found = await Reindexer(broker, parts.store, clock).index_all()
-    await broker.close()
+    async with broker_of(parts) as broker:
+        found = await Reindexer(broker, parts.store, clock).index_all()
     if found:
         log.info("%d accepted requests were waiting in the queue: they go on", found)
 
 
 async def _control(parts: Parts, known: Fleet, clock: SystemClock) -> None:
-    loop = ControllerLoop(
-        store=parts.store,
-        broker=await parts.open_broker(),
-        clock=clock,
-        fleet=known,
-        settings=ControllerSettings(),
-        planner=plan_edf,
-        new_group_id=group_ids(),
-    )
-    await loop.run()
+    async with broker_of(parts) as broker:
+        loop = ControllerLoop(
+            store=parts.store,
+            broker=broker,
+            clock=clock,
+            fleet=known,
+            settings=ControllerSettings(),
+            planner=plan_edf,
+            new_group_id=group_ids(),
+        )
+        await loop.run()
 
 
 async def _serve_instance(
     config: Config, instance: InstanceConfig, parts: Parts, profiles: tuple[Profile, ...], clock: SystemClock
 ) -> None:
     """Run one agent; after a failure start a new life of it, until it was drained."""
+    models = [ModelId(model) for model in instance.models]
     while True:
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
-        models = [ModelId(model) for model in instance.models]
         protocol = AgentProtocol(holder, instance.accelerator, models, AgentSettings())
-        broker = await parts.open_broker()
         host = model_host(config, instance, profiles)
         try:
-            await AgentRunner(protocol, broker=broker, store=parts.store, host=host, clock=clock).run()
+            async with broker_of(parts) as broker:
+                await AgentRunner(protocol, broker=broker, store=parts.store, host=host, clock=clock).run()
+        except (BrokerUnavailableError, StoreUnavailableError) as error:
+            log.error("%s: %s", instance.id, error)
         finally:
             await host.close()
-            await broker.close()
         if protocol.drained:
             log.info("%s is drained", instance.id)
             return
@@ -142,24 +144,25 @@ async def _serve_instance(
 
 
 async def _open_door(config: Config, parts: Parts, clock: SystemClock, listener: socket.socket) -> None:
-    app = create_app(
-        models=model_specs(config),
-        broker=await parts.open_broker(),
-        store=parts.store,
-        clock=clock,
-        limits=gateway_limits(config),
-        gateway_id=new_gateway_id(),
-        new_id=new_request_id,
-    )
-    server = create_server(app)
-    announcer = asyncio.create_task(_announce(config, parts))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        await asyncio.shield(serving)
-    finally:
-        announcer.cancel()
-        server.should_exit = True
-        await serving
+    async with broker_of(parts) as broker:
+        app = create_app(
+            models=model_specs(config),
+            broker=broker,
+            store=parts.store,
+            clock=clock,
+            limits=gateway_limits(config),
+            gateway_id=new_gateway_id(),
+            new_id=new_request_id,
+        )
+        server = create_server(app)
+        announcer = asyncio.create_task(_announce(config, parts))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await asyncio.shield(serving)
+        finally:
+            announcer.cancel()
+            server.should_exit = True
+            await serving
 
 
 async def _announce(config: Config, parts: Parts) -> None:
@@ -168,13 +171,30 @@ async def _announce(config: Config, parts: Parts) -> None:
     log.info("QLM listens on %s (OpenAI API under %s/v1)", base, base)
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
     while ready != wanted:
-        for status in (await parts.store.view()).instances:
+        for status in await _live(parts):
             up = EngineState.AWAKE in dict(status.engines).values()
             if up and status.id not in ready:
                 ready.add(status.id)
                 log.info("%s (%s) serves %s", status.id, status.accelerator, status.active_model)
         await asyncio.sleep(0.2)
     log.info("ready: all %d instances are up", len(wanted))
+
+
+async def _live(parts: Parts) -> tuple[InstanceStatus, ...]:
+    try:
+        return (await parts.store.view()).instances
+    except StoreUnavailableError:
+        return ()
+
+
+@asynccontextmanager
+async def broker_of(parts: Parts) -> AsyncIterator[Broker]:
+    """Open a connection to the global queue for one holder, and close it after use."""
+    broker = await parts.open_broker()
+    try:
+        yield broker
+    finally:
+        await broker.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -134,6 +134,7 @@ def run(configure: Callable[[], Config], log_level: str, roles: Callable[[Config
         sys.exit(2)
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
+    logging.getLogger("pika").setLevel(max(level, logging.CRITICAL))
     sys.exit(_run(serve(config, chosen)))
 
 

@@ -170,12 +170,41 @@ def test_a_gateway_that_is_not_there_is_said_in_one_line() -> None:
     assert str(port) in ran.stderr
 
 
+_I = "{id: i, accelerator: A10, models: [m]}"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("models: [", ["is not YAML"]),
         ("[]", ["list"]),
         ("models: []\ninstances: []", ["models", "at least 1"]),
+        ("[" * 4000, ["nested"]),
+        ("{models: [{id: m}], models: [{id: n}]}", ["twice", "'models'"]),
+        (
+            "{models: [{id: m, engine: vllm, path: /nope}], instances: [" + _I + "]}",
+            ["'/nope'", "tokenizer.json"],
+        ),
+        (
+            "{default_slo: {deadline_ms: .inf}, models: [{id: m}], instances: [" + _I + "]}",
+            ["deadline_ms", "inf"],
+        ),
+        (
+            "{default_slo: {tpot_ms: 3}, models: [{id: m}], instances: [" + _I + "]}",
+            ["default_slo", "tpot_ms"],
+        ),
+        (
+            "{models: [{id: m}], instances: [{id: ../x, accelerator: A10, models: [m]}]}",
+            ["instances.0.id", "../x"],
+        ),
+        (
+            "{models: [{id: m}], instances: [{id: i, accelerator: A10, models: [m], url: 'http://h:99999'}]}",
+            ["url", "99999"],
+        ),
+        (
+            "{broker: 'amqp://h/', store: 'redis://h:abc/x', models: [{id: m}], instances: [" + _I + "]}",
+            ["store"],
+        ),
         ("{models: [{id: m}], instances: [{id: i, accelerator: A10, models: [x]}]}", ["'x'", "['m']"]),
         ("{models: [{id: m, speed: 3}], instances: []}", ["models.0.speed"]),
         ("{http: {port: 99999}, models: [{id: m}], instances: []}", ["http.port", "99999"]),
@@ -198,7 +227,7 @@ def test_a_bad_configuration_is_one_message_and_exit_2(tmp_path: Path, text: str
     )
     assert ran.returncode == 2, ran.stderr
     assert len(ran.stderr.strip().splitlines()) == 1
-    assert str(file) in ran.stderr or "profile" in ran.stderr
+    assert str(file) in ran.stderr
     assert all(word in ran.stderr for word in words), ran.stderr
     assert not (tmp_path / "data").exists(), "nothing was started"
 

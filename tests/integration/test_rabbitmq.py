@@ -231,12 +231,29 @@ async def test_a_queue_of_another_kind_is_refused_and_others_go_on(
     delete_queue(rabbitmq, REGISTRY)
 
 
-async def test_a_message_that_closes_the_channel_fails_alone(broker: RabbitBroker, queue: QueueName) -> None:
-    await broker.publish(queue, b"1")
-    with pytest.raises(BrokerUnavailableError, match="larger than"):
-        await broker.publish(queue, bytes(140_000_000))
+async def test_a_forbidden_publish_says_so_and_works_once_it_is_allowed(
+    start_rabbitmq: Callable[..., RabbitMQ], queue: QueueName
+) -> None:
+    """RabbitMQ closes the channel, and with it all that is on its way: the client must start afresh."""
+    node = start_rabbitmq()
+    await asyncio.to_thread(control, node, "set_permissions", "guest", ".*", "", ".*")
+    broker = await connect(node.port)
+    for _ in range(2):
+        with pytest.raises(BrokerUnavailableError, match="ACCESS_REFUSED"):
+            await broker.publish(queue, b"1")
+    await asyncio.to_thread(control, node, "set_permissions", "guest", ".*", ".*", ".*")
     await broker.publish(queue, b"2")
-    assert await broker.depth(queue) == 2
+    assert [d.body for d in await broker.get(queue, 9)] == [b"2"]
+    await broker.close()
+
+
+async def test_closing_does_not_wait_for_a_broker_that_reads_nothing(wire: Wire, queue: QueueName) -> None:
+    broker = await connect(wire.port)
+    await broker.publish(queue, b"1")
+    wire.clog()
+    async with asyncio.timeout(PATIENCE_S):
+        await broker.close()
+    assert "qlm-rabbitmq" not in [thread.name for thread in threading.enumerate()]
 
 
 async def test_reading_the_registry_prunes_duplicates_only(rabbitmq: RabbitMQ, queue: QueueName) -> None:

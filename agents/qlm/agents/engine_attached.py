@@ -1,10 +1,13 @@
 """An engine that somebody else runs: attached to by its address, watched by its health endpoint."""
 
 import asyncio
+import logging
 from typing import Final
 
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.ports.engine import Engine
+
+log = logging.getLogger("qlm.agents")
 
 PROBE_S: Final = 1.0
 PROBES_MISSED_MAX: Final = 3
@@ -26,6 +29,7 @@ class AttachedEngine:
 
     async def start(self) -> None:
         """Wait until it answers its health probe."""
+        log.info("waiting for the engine at %s", self._url)
         try:
             async with asyncio.timeout(self._ready_timeout_s):
                 await self._healthy()

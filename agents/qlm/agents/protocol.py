@@ -102,7 +102,7 @@ class AgentProtocol:
         self.failed_until_ns: dict[ModelId, int] = {}
         self.draining = False
         self.drained = False
-        self.error = ""
+        self.errors: dict[ModelId, str] = {}
 
     def receive(self, event: Event, now_ns: int) -> list[Action]:
         """Take one event and return what to do, in order.
@@ -137,7 +137,7 @@ class AgentProtocol:
             parked=sum(h.phase is Phase.STAGED for h in self.held.values()),
             kv_used_tokens=sum(h.tokens for h in generating),
             draining=self.draining,
-            error=self.error,
+            error="; ".join(f"{model}: {why}" for model, why in sorted(self.errors.items())),
         )
 
     def _handle(self, event: Event, now_ns: int) -> list[Action]:  # noqa: C901 - one flat table of events
@@ -226,12 +226,13 @@ class AgentProtocol:
         if event.model == self.swapping_to and event.state in (EngineState.AWAKE, EngineState.FAILED):
             self.swapping_to = None
         if event.state is EngineState.AWAKE:
-            self.active, self.capacity, self.error = event.model, event.capacity, ""
+            self.active, self.capacity = event.model, event.capacity
+            self.errors.pop(event.model, None)
             self.suspect = False
             self.failed_until_ns.pop(event.model, None)
         elif event.model == self.active:
             self.active, self.capacity = None, None
             self.suspect = False
         if event.state is EngineState.FAILED:
-            self.error = event.error
+            self.errors[event.model] = event.error.partition("\n")[0]
             self.failed_until_ns[event.model] = now_ns + 5_000_000_000

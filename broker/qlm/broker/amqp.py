@@ -16,7 +16,7 @@ from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405
 
-_ABORT_TIMEOUT_S: Final = 1.0
+_ANSWER_TIMEOUT_S: Final = 1.0
 
 
 class LinkBrokenError(Exception):
@@ -209,9 +209,12 @@ class Connection:
             self._raw.close()
 
     async def close(self) -> None:
-        """Close and wait for the end."""
+        """Close and wait for the end; without an answer in time, just hang up."""
         self.drop()
-        await self.lost
+        await asyncio.wait({self.lost}, timeout=_ANSWER_TIMEOUT_S)
+        if not self.lost.done():  # RabbitMQ does not read from a connection that it has blocked
+            self._raw._adapter_disconnect_stream()  # pika has no public way to hang up
+            await self.lost
 
     def _set_blocked(self, reason: str | None) -> None:
         self.blocked = reason
@@ -253,7 +256,7 @@ async def connect(parameters: pika.connection.Parameters) -> Connection:
     except asyncio.CancelledError:
         with contextlib.suppress(AMQPError, LinkBrokenError, TimeoutError):
             raw.close()
-            await asyncio.wait_for(opened, _ABORT_TIMEOUT_S)
+            await asyncio.wait_for(opened, _ANSWER_TIMEOUT_S)
         raise
     return Connection(raw, lost)
 

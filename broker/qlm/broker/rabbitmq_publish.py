@@ -141,10 +141,15 @@ class Publisher:
                 self._registered.add(queue)
             if connection is self._connection:
                 self._ready.add(queue)
-        except (LinkBrokenError, BrokerUnavailableError) as error:
-            if connection is self._connection and connection is not None and not connection.lost.done():
-                for publication in self._waiting.pop(queue, ()):
-                    publication.settled(BrokerUnavailableError(f"queue {queue} cannot be used: {error}"))
+        except BrokerUnavailableError as error:
+            self._fail_waiting(queue, error)
+        except LinkBrokenError as error:
+            if connection is not None and not connection.lost.done():  # this queue cannot be had
+                self._fail_waiting(queue, error)
+
+    def _fail_waiting(self, queue: QueueName, error: Exception) -> None:
+        for publication in self._waiting.pop(queue, ()):
+            publication.settled(BrokerUnavailableError(f"queue {queue} cannot be used: {error}"))
 
     async def _declare(self, queue: QueueName) -> None:
         async with self._control_turn:  # a refused declare closes the channel: never two at once

@@ -53,7 +53,7 @@ class SqliteFile:
             raise
         self._loop = loop
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="qlm-sqlite-reader")
-        self._writer = SqliteWriter(self._writing, loop)
+        self._writer = SqliteWriter(self.path, self._writing, loop)
         self._batcher: Batcher[Write] = Batcher(loop, self._writer.put)
         self._open = True
 

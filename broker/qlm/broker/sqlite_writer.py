@@ -7,6 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -45,13 +46,16 @@ class SqliteWriter:
     later sync makes all earlier commits durable too, and none can become durable before an earlier one.
     """
 
-    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
         """Start writing.
 
         Args:
+            path: The file that the connection has open.
             connection: In autocommit mode; used in the writer's thread from now on.
             loop: The event loop that callers live in.
         """
+        self._path = path
+        self._inode = path.stat().st_ino
         self._connection = connection
         self._loop = loop
         self._inbox: queue.SimpleQueue[list[Write] | None] = queue.SimpleQueue()
@@ -105,6 +109,7 @@ class SqliteWriter:
 
     def _commit(self, batch: Sequence[Write]) -> Exception | None:
         try:
+            self._check_file()
             self._sync(any(write.durable for write in batch))
             self._connection.execute("BEGIN IMMEDIATE")
             for apply, operations in _by_sort(batch):
@@ -116,6 +121,15 @@ class SqliteWriter:
                     self._connection.execute("ROLLBACK")
             return error
         return None
+
+    def _check_file(self) -> None:
+        """Refuse to write to a file that was deleted or replaced: nobody would ever read it again."""
+        try:
+            inode = self._path.stat().st_ino
+        except OSError as error:
+            raise sqlite3.OperationalError(f"{self._path} is gone: {error.strerror}") from error
+        if inode != self._inode:
+            raise sqlite3.OperationalError(f"{self._path} was replaced by another file")
 
     def _sync(self, durable: bool) -> None:
         if durable is not self._synced:

@@ -24,8 +24,13 @@ class AdminClient:
 
     def __init__(self, base_url: str) -> None:
         self._base_url = base_url.rstrip("/")
-        if not self._base_url.startswith(("http://", "https://")):
-            raise AdminError(f"--url is {base_url!r}; expected an http:// address")
+        try:
+            parts = urllib.parse.urlsplit(self._base_url)
+            fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            fine = False
+        if not fine:
+            raise AdminError(f"--url is {base_url!r}; expected an address such as http://127.0.0.1:8000")
 
     def get(self, path: str, **query: Any) -> Any:
         """GET a path with query parameters; None ones are left out."""

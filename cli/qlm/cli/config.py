@@ -2,39 +2,65 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from qlm.domain.errors import QlmError
+from qlm.cli.config_errors import ConfigError, explain
+from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
+
+SLO_FORMS: Final = (
+    "expected deadline_ms, or ttft_ms with tpot_ms or tokens_per_s or neither, or nothing (batch)"
+)
+Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+EnvironmentValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+ModelName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[\x21-\x7e]+$")]
 
 INSTANCES_MAX: Final = 1000
 MODELS_MAX: Final = 1000
 
 
-class ConfigError(QlmError):
-    """The configuration cannot be used; the message names file, key, value and what was expected."""
-
-
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class HttpConfig(_Section):
     """Where the gateway listens."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(8000, ge=1, le=65535)
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8000, ge=1, le=65535, strict=True)
 
 
 class SloConfig(_Section):
     """One objective: a deadline, or a first-token target with or without a pace, or none of them (batch)."""
 
-    deadline_ms: float | None = Field(None, gt=0)
-    ttft_ms: float | None = Field(None, gt=0)
-    tpot_ms: float | None = Field(None, gt=0)
-    tokens_per_s: float | None = Field(None, gt=0)
+    deadline_ms: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    tokens_per_s: float | None = None
+
+    @model_validator(mode="after")
+    def _one_objective(self) -> Self:
+        given = self.model_fields_set
+        if given - {"deadline_ms"} and given - {"ttft_ms", "tpot_ms"} and given - {"ttft_ms", "tokens_per_s"}:
+            raise ValueError(f"has {sorted(given)}; {SLO_FORMS}")
+        if given and not given & {"deadline_ms", "ttft_ms"}:
+            raise ValueError(f"has {sorted(given)}; {SLO_FORMS}")
+        self.slo()
+        return self
+
+    def slo(self) -> Slo:
+        """Turn it into an objective of the domain."""
+        if self.deadline_ms is not None:
+            return DeadlineSlo(deadline_ms=self.deadline_ms)
+        if self.ttft_ms is None:
+            return BatchSlo()
+        if self.tokens_per_s is not None:
+            return ReadingSlo(ttft_ms=self.ttft_ms, tokens_per_s=self.tokens_per_s)
+        return TokenSlo(ttft_ms=self.ttft_ms, tpot_ms=self.tpot_ms)
 
 
 class VllmConfig(_Section):
@@ -60,7 +86,7 @@ class VllmConfig(_Section):
     extra_args: tuple[str, ...] = ()
     pythonpath: Path | None = None
     cpu: bool = False
-    ready_timeout_s: float = Field(600.0, gt=0)
+    ready_timeout_s: float = Field(600.0, gt=0, le=86_400)
 
 
 class EmulateConfig(_Section):
@@ -73,10 +99,10 @@ class EmulateConfig(_Section):
         fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
     """
 
-    time_scale: float = Field(1.0, gt=0, le=100)
+    time_scale: float = Field(1.0, gt=0, le=1000)
     mean_output_tokens: int = Field(200, ge=1)
     cold_start: bool = False
-    fixed_ms: float | None = Field(None, gt=0)
+    fixed_ms: float | None = Field(None, gt=0, le=3_600_000)
 
 
 class ModelConfig(_Section):
@@ -90,16 +116,18 @@ class ModelConfig(_Section):
         context_tokens: Prompt plus output at most.
     """
 
-    id: str = Field(min_length=1, max_length=60)
+    id: ModelName
     engine: Literal["emulated", "vllm"] = "emulated"
     path: Path | None = None
     profile: str | None = None
-    context_tokens: int = Field(8192, ge=2)
+    context_tokens: int = Field(8192, ge=2, le=100_000_000)
 
     @model_validator(mode="after")
     def _path_for_vllm(self) -> Self:
         if self.engine == "vllm" and self.path is None:
-            raise ValueError("a vllm model needs `path`, the directory with its weights and tokenizer")
+            raise ValueError(
+                "has no path; expected the folder with its weights and tokenizer, since its engine is vllm"
+            )
         return self
 
 
@@ -115,13 +143,22 @@ class InstanceConfig(_Section):
         environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
     """
 
-    id: str = Field(min_length=1, max_length=60)
-    accelerator: str = Field(min_length=1, max_length=40)
+    id: Name
+    accelerator: Annotated[str, Field(min_length=1, max_length=40)]
     models: tuple[str, ...] = Field(min_length=1)
     url: str | None = None
-    host_memory_gib: float = Field(64.0, gt=0)
-    environment: Mapping[str, str] = {}
-    seqs_max: int | None = Field(None, ge=1)
+    host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
+    environment: Mapping[EnvironmentName, EnvironmentValue] = {}
+    seqs_max: int | None = Field(None, ge=1, le=100_000)
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        _once("models", list(self.models))
+        if self.url is not None:
+            check_address("url", self.url, ("http", "https"))
+            if len(self.models) != 1:
+                raise ValueError(f"has a url and the models {list(self.models)}; expected exactly one model")
+        return self
 
 
 class LimitsConfig(_Section):
@@ -173,16 +210,18 @@ class Config(_Section):
         for instance in self.instances:
             for model in instance.models:
                 if model not in known:
-                    raise ValueError(f"instance {instance.id} lists the model {model!r}; models has {known}")
-            if instance.url is not None and len(instance.models) != 1:
-                raise ValueError(f"instance {instance.id} has a url: it serves exactly one model")
+                    raise ValueError(
+                        f"has the model {model!r} in instance {instance.id}; expected one of {known}"
+                    )
         embedded = self.broker == "sqlite", self.store == "embedded"
         if any(embedded) != all(embedded):
-            raise ValueError("broker sqlite and store embedded belong together; so do amqp:// and redis://")
-        if not embedded[0] and not self.broker.startswith(("amqp://", "amqps://")):
-            raise ValueError(f"broker is {self.broker!r}; expected sqlite or an amqp:// address")
-        if not embedded[1] and not self.store.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError(f"store is {self.store!r}; expected embedded or a redis:// address")
+            raise ValueError(
+                f"has the broker {self.broker!r} and the store {self.store!r}; "
+                "expected sqlite with embedded, or an amqp:// with a redis:// address"
+            )
+        if not embedded[0]:
+            check_address("broker", self.broker, ("amqp", "amqps"))
+            check_address("store", self.store, ("redis", "rediss", "unix"))
         return self
 
     @property
@@ -198,13 +237,15 @@ def load_config(path: Path, overrides: Mapping[str, Any]) -> Config:
         ConfigError: One message with file, key, value and expectation.
     """
     try:
-        raw = yaml.safe_load(path.read_text("utf-8"))
+        raw = yaml.load(path.read_text("utf-8"), UniqueKeyLoader)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: is nested too deeply") from error
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{path}: holds {type(raw).__name__}; expected keys such as models and instances")
     merged = dict(raw)
@@ -222,17 +263,40 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
-        problem = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "value_error":
-            raise ConfigError(f"{where}: {key}: {problem}") from error
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        value = "missing" if first["type"] == "missing" else repr(first["input"])[:200]
-        raise ConfigError(f"{where}: {key} is {value}: {problem[:1].lower()}{problem[1:]}{more}") from error
+        raise ConfigError(f"{where}: {explain(error)}") from error
+
+
+def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
+    """Refuse what cannot be the address of a server.
+
+    Raises:
+        ValueError: With the key, the address and what was expected.
+    """
+    expected = f"an address such as {schemes[0]}://host:port"
+    try:
+        parts = urlsplit(address)
+        sound = parts.scheme in schemes and parts.port != 0 and bool(parts.hostname or parts.scheme == "unix")
+    except ValueError:
+        sound = False
+    if not sound or any(character <= " " for character in address):
+        raise ValueError(f"has the {key} {address!r}; expected {expected}")
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """Reads YAML and refuses a key that stands twice, of which YAML itself would drop one in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping whose keys differ."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                problem = f"the key {key!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
 
 
 def _once(what: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"{what} has the id {name!r} twice")
+            raise ValueError(f"has {name!r} twice in {what}; expected each once")

@@ -11,6 +11,7 @@ from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.sqlite_journal import SqliteJournal
 from qlm.cli.config import Config
+from qlm.cli.config_errors import ConfigError
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
@@ -54,7 +55,13 @@ async def open_parts(config: Config, clock: Clock, stack: AsyncExitStack) -> Par
 
 
 async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Parts:
-    await asyncio.to_thread(config.data_dir.mkdir, parents=True, exist_ok=True)
+    try:
+        await asyncio.to_thread(config.data_dir.mkdir, parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"data_dir is {str(config.data_dir)!r}; expected a folder to write to ({why})"
+        ) from error
     file = await SqliteFile.open(config.data_dir / "qlm.sqlite")
     stack.push_async_callback(file.close)
     queues = await SqliteQueues.open(file)

@@ -5,14 +5,14 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from qlm.cli.config import Config, ConfigError, ModelConfig, SloConfig
+from qlm.cli.config import Config, ModelConfig
+from qlm.cli.config_errors import ConfigError
 from qlm.controller.grouping import NewGroupId
 from qlm.controller.protocol import Fleet
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, GroupId, ModelId, RequestId
-from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
 from qlm.gateway.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.builtin import builtin_profiles
@@ -20,17 +20,6 @@ from qlm.rct_estimator.profile import Profile, parse_profile_text
 from qlm.rct_estimator.unmeasured import unmeasured_profile
 
 GIB = 1024**3
-
-
-def to_slo(config: SloConfig) -> Slo:
-    """Turn an objective of the configuration into one of the domain."""
-    if config.deadline_ms is not None:
-        return DeadlineSlo(deadline_ms=config.deadline_ms)
-    if config.ttft_ms is None:
-        return BatchSlo()
-    if config.tokens_per_s is not None:
-        return ReadingSlo(ttft_ms=config.ttft_ms, tokens_per_s=config.tokens_per_s)
-    return TokenSlo(ttft_ms=config.ttft_ms, tpot_ms=config.tpot_ms)
 
 
 def model_specs(config: Config) -> tuple[ModelSpec, ...]:
@@ -45,11 +34,29 @@ def model_specs(config: Config) -> tuple[ModelSpec, ...]:
     )
 
 
+def check(config: Config, where: str) -> None:
+    """Check what only the file system and the profiles can tell.
+
+    Raises:
+        ConfigError: A model's folder has no tokenizer, or an emulated model no profile.
+    """
+    try:
+        for model in config.models:
+            if model.path is not None and not (model.path / "tokenizer.json").is_file():
+                raise ConfigError(
+                    f"models has {model.id!r} with the path {str(model.path)!r}; "
+                    "expected a folder with weights and tokenizer.json"
+                )
+        fleet(config, load_profiles(config.profiles))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
 def gateway_limits(config: Config) -> GatewayLimits:
     """Turn the configured limits into those of the gateway."""
     return GatewayLimits(
-        default_slo=to_slo(config.default_slo),
-        interactive_slo=to_slo(config.interactive_slo),
+        default_slo=config.default_slo.slo(),
+        interactive_slo=config.interactive_slo.slo(),
         queue_depth_max=config.limits.queue_depth_max,
         body_bytes_max=config.limits.body_bytes_max,
         max_tokens_default=config.limits.default_max_tokens,
@@ -76,7 +83,7 @@ def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
     profiles = {(p.model, p.accelerator): p for p in builtin_profiles()}
     for folder in folders:
         if not folder.is_dir():
-            raise ConfigError(f"profiles: {folder} is no folder; expected one with *.yaml profile files")
+            raise ConfigError(f"profiles has {str(folder)!r}; expected a folder with *.yaml profile files")
         for file in sorted(folder.glob("*.yaml")):
             try:
                 profile = parse_profile_text(file.read_text("utf-8"), str(file))
@@ -99,8 +106,8 @@ def profile_of(model: ModelConfig, accelerator: str, profiles: Sequence[Profile]
     if model.engine == "emulated":
         known = sorted(p.accelerator for p in profiles if p.model == name)
         raise ConfigError(
-            f"no profile of {name!r} on {accelerator!r} to emulate; "
-            + (f"{name} has {', '.join(known)}" if known else f"models: {_models(profiles)}")
+            f"models has {model.id!r} to be emulated on {accelerator!r}, which has no profile; expected "
+            + (f"one of the accelerators {', '.join(known)}" if known else f"a model of {_models(profiles)}")
         )
     return unmeasured_profile(name, accelerator, context_tokens=model.context_tokens)
 

@@ -93,7 +93,7 @@ class InstanceStatus:
         parked: Evicted requests it keeps.
         kv_used_tokens: Tokens of KV cache its ledger counts as used.
         draining: It takes no new work.
-        error: Why the last engine failed, else empty.
+        error: Which engines failed and why, else empty.
     """
 
     holder: Holder

@@ -109,6 +109,7 @@ async def publish(
     try:
         await _confirmed(gateway, request)
     except BrokerUnavailableError as error:
+        gateway.load.count_refused(gateway.clock.now_ns(), str(error))
         _forget(gateway, seat)
         await _withdraw(gateway, card)
         raise from_qlm(error) from error

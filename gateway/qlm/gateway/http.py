@@ -1,16 +1,17 @@
 """POST /v1/completions and /v1/chat/completions."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from qlm.domain.request import RequestCard
 from qlm.gateway.accept import Prepared, open_seat, prepare, publish
 from qlm.gateway.answers import StreamAnswer, WholeAnswer, error_answer, json_answer
-from qlm.gateway.errors import ApiError, from_outcome, invalid, shown
+from qlm.gateway.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
 from qlm.gateway.objective import tier_of
@@ -42,7 +43,7 @@ async def read_body(request: HttpRequest, bytes_max: int) -> bytes:
         ApiError: It is larger than allowed; the rest of it is not read.
     """
     body = bytearray()
-    async for part in request.stream():
+    async for part in _parts(request):
         body += part
         if len(body) > bytes_max:
             message = f"the body has more than {bytes_max} bytes; expected at most that"
@@ -50,6 +51,14 @@ async def read_body(request: HttpRequest, bytes_max: int) -> bytes:
                 status=413, message=message, code="body_too_large", headers={"connection": "close"}
             )
     return bytes(body)
+
+
+async def _parts(request: HttpRequest) -> AsyncIterator[bytes]:
+    try:
+        async for part in request.stream():
+            yield part
+    except ClientDisconnect as error:
+        raise ApiError(status=CLIENT_CLOSED, message="the client left", code="client_closed") from error
 
 
 def lower_headers(request: HttpRequest) -> dict[str, str]:

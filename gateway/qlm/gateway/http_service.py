@@ -37,6 +37,8 @@ async def readyz(gateway: Gateway, request: HttpRequest) -> Response:
     broker, store = await asyncio.gather(
         _probe(gateway, gateway.broker.depth(_PROBE_QUEUE)), _probe(gateway, gateway.store.incarnation())
     )
+    if broker == "ok" and (trouble := gateway.load.trouble(gateway.clock.now_ns())):
+        broker = trouble
     sessions = "ok" if gateway.hub.running else "not running"
     ready = broker == store == sessions == "ok"
     content = {

@@ -15,6 +15,9 @@ _log = logging.getLogger(__name__)
 REBUILD_NS: Final = 60_000_000_000
 """For how long after it was emptied a store may not yet know every request."""
 
+REFUSAL_FADES_NS: Final = 5_000_000_000
+"""A request that the queue did not take makes the gateway not ready for this long."""
+
 
 class LoadWatch:
     """The latest look at the cluster."""
@@ -28,6 +31,7 @@ class LoadWatch:
         self._load = Load()
         self._incarnation: int | None = None
         self._rebuilding_until_ns = 0
+        self._refusal: tuple[int, str] | None = None
 
     @property
     def load(self) -> Load:
@@ -39,9 +43,23 @@ class LoadWatch:
         """Whether the store was emptied so recently that it may not know every request."""
         return self._clock.now_ns() < self._rebuilding_until_ns
 
+    def count_refused(self, now_ns: int, why: str) -> None:
+        """Note that the queue did not take a request."""
+        self._refusal = (now_ns, why)
+
+    def trouble(self, now_ns: int) -> str | None:
+        """Why the queue refused a request in the last seconds; None if it did not, or takes them again.
+
+        It fades by itself: a gateway that is not ready is sent no request that could show it is well.
+        """
+        if self._refusal is None or now_ns - self._refusal[0] > REFUSAL_FADES_NS:
+            return None
+        return self._refusal[1]
+
     def count_accepted(self) -> None:
         """Count a request accepted here, until the next look counts it."""
         self._load = accepted(self._load)
+        self._refusal = None
 
     async def run(self) -> None:
         """Look until cancelled."""

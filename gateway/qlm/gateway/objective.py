@@ -80,13 +80,14 @@ def _until(moment: float | str, now_ns: int) -> float:
     """Milliseconds from now to an absolute deadline."""
     at_ms = moment * 1000 if isinstance(moment, (int, float)) else _rfc3339_ms(moment)
     left_ms = at_ms - now_ns / NS_PER_MS
-    if not (math.isfinite(left_ms) and left_ms > 0):
-        raise InvalidValueError("slo.deadline_at", moment, "a moment in the future")
+    if not 0 < left_ms <= DEADLINE_MAX_MS:
+        days = DEADLINE_MAX_MS // 86_400_000
+        raise InvalidValueError("slo.deadline_at", moment, f"a moment in the next {days} days")
     return left_ms
 
 
 def _rfc3339_ms(text: str) -> float:
-    expected = "seconds since the epoch or an RFC 3339 time such as 2030-01-31T12:00:00Z"
+    expected = "seconds since the epoch or an RFC 3339 time such as 2026-11-22T12:00:00Z"
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -107,7 +108,8 @@ def _from_headers(headers: Mapping[str, str]) -> Slo | None:
     if ttft_ms is not None:
         return TokenSlo(ttft_ms=ttft_ms, tpot_ms=tpot_ms)
     if tpot_ms is not None:
-        raise InvalidValueError(TPOT_HEADERS[0], tpot_ms, f"to come together with {TTFT_HEADERS[0]}")
+        sent = next(name for name in TPOT_HEADERS if name in headers)
+        raise InvalidValueError(sent, tpot_ms, f"to come together with one of {', '.join(TTFT_HEADERS)}")
     return None
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import click
 import uvloop
 
-from qlm.cli.config import Config, ConfigError, load_config
+from qlm.cli.config import Config, load_config
+from qlm.cli.config_errors import ConfigError
 from qlm.cli.default_config import emulated_config, vllm_config
 from qlm.cli.serving import Roles, serve
+from qlm.cli.wiring import check
 from qlm.domain.errors import QlmError
 from qlm.simulator import emulate
 
@@ -78,21 +80,26 @@ def serve_command(
             )
         return emulated_config(overrides)
 
-    run(configure, log_level, lambda c: Roles(True, True, tuple(i.id for i in c.instances) if agents else ()))
+    run(
+        configure,
+        log_level,
+        config_file,
+        lambda c: Roles(True, True, tuple(i.id for i in c.instances) if agents else ()),
+    )
 
 
 @click.command("gateway")
 @common
 def gateway_command(config_file: Path | None, log_level: str) -> None:
     """Run a gateway: the HTTP door. Needs RabbitMQ and Redis."""
-    run(lambda: _cluster_config(config_file), log_level, lambda _: Roles(True, False, ()))
+    run(lambda: _cluster_config(config_file), log_level, config_file, lambda _: Roles(True, False, ()))
 
 
 @click.command("controller")
 @common
 def controller_command(config_file: Path | None, log_level: str) -> None:
     """Run the controller: grouping and planning. Needs RabbitMQ and Redis."""
-    run(lambda: _cluster_config(config_file), log_level, lambda _: Roles(False, True, ()))
+    run(lambda: _cluster_config(config_file), log_level, config_file, lambda _: Roles(False, True, ()))
 
 
 @click.command("agent")
@@ -107,7 +114,7 @@ def agent_command(config_file: Path | None, log_level: str, instance: str) -> No
             raise ConfigError(f"{config_file}: no instance {instance!r}; expected one of {', '.join(known)}")
         return Roles(False, False, (instance,))
 
-    run(lambda: _cluster_config(config_file), log_level, roles)
+    run(lambda: _cluster_config(config_file), log_level, config_file, roles)
 
 
 @click.command(
@@ -121,13 +128,16 @@ def emulate_command(context: click.Context) -> None:
     sys.exit(emulate.main(context.args))
 
 
-def run(configure: Callable[[], Config], log_level: str, roles: Callable[[Config], Roles]) -> None:
+def run(
+    configure: Callable[[], Config], log_level: str, where: Path | None, roles: Callable[[Config], Roles]
+) -> None:
     """Configure, then serve until stopped; one line and exit 2 for a bad configuration, 1 for the rest."""
     try:
         level = logging.getLevelNamesMapping().get(log_level.upper())
         if level is None:
             raise ConfigError(f"--log-level is {log_level!r}; expected debug, info, warning or error")
         config = configure()
+        check(config, str(where or "the command line"))
         chosen = roles(config)
     except ConfigError as error:
         click.echo(f"qlm: {error}", err=True)

@@ -4,6 +4,7 @@ import click
 
 from qlm.cli.admin_client import AdminClient
 from qlm.cli.commands.options import print_json, talks_to_gateway
+from qlm.domain.errors import InvalidValueError
 
 
 @click.command("cancel")
@@ -11,6 +12,8 @@ from qlm.cli.commands.options import print_json, talks_to_gateway
 @click.argument("request_id")
 def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
     """End a request: at once if it waits, as soon as its engine has let go of it if it runs."""
+    if not request_id:
+        raise InvalidValueError("REQUEST_ID", request_id, "the id of a request, as `qlm requests` lists them")
     data = client.delete(f"/v1/requests/{request_id}")
     if as_json:
         print_json(data)

@@ -17,5 +17,8 @@ class Journal(Protocol):
         """Put and delete entries, atomically and in the order of the calls.
 
         On return they survive a kill -9 of this process and, if `durable`, a power cut.
+
+        Raises:
+            StoreUnavailableError: Nothing was written: the file is closed, or the disk is full or broken.
         """
         ...

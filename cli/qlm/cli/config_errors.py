@@ -1,0 +1,61 @@
+"""What is wrong with a configuration, in one sentence: key, value and expectation."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from qlm.domain.errors import QlmError
+
+
+class ConfigError(QlmError):
+    """The configuration cannot be used; the message names file, key, value and what was expected."""
+
+
+_EXPECTED: Final[Mapping[str, str]] = {
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+    "finite_number": "a finite number",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "string_too_short": "some text",
+    "string_too_long": "at most {max_length} characters",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "literal_error": "{expected}",
+    "model_type": "a section with keys of its own",
+    "dict_type": "a section with keys of its own",
+    "mapping_type": "names and values",
+    "tuple_type": "a list",
+    "string_type": "text",
+    "path_type": "a path",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+}
+
+
+def explain(error: ValidationError) -> str:
+    """Put the first of pydantic's complaints into our words, and say how many more there are."""
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{_sentence(key, first)}{more}"
+
+
+def _sentence(key: str, first: Mapping[str, Any]) -> str:
+    kind, value = first["type"], repr(first["input"])[:200]
+    if kind == "value_error":
+        return f"{key or 'it'} {first['ctx']['error']!s}"
+    if kind == "missing":
+        return f"{key} is missing; expected a value"
+    if kind == "extra_forbidden":
+        return f"{key} is {value}; expected no key of this name"
+    template = _EXPECTED.get(kind)
+    expected = template.format(**first.get("ctx", {})) if template else first["msg"].lower()
+    return f"{key} is {value}; expected {expected}"

@@ -1,0 +1,250 @@
+"""Measure a live engine: how long iterations take that compute prompts, and iterations that decode.
+
+A prompt iteration is timed between two first tokens. One long request keeps the engine busy while the
+requests to be timed arrive; when it ends, the engine takes all of them into its next iteration, so the time
+from its token to theirs is that iteration and holds no way over the network. A decode iteration is the
+time between tokens while all requests of a batch run, read off their streams.
+"""
+
+import asyncio
+import random
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports.engine import Engine, EngineCall
+from qlm.domain.sampling import Sampling
+from qlm.rct_estimator.profile_points import FitPoint
+
+_ORDINARY_IDS: Final = range(10, 200)
+"""Token ids that hardly any vocabulary lacks; below them special tokens are common."""
+_DROPPED_TOKENS: Final = 4
+"""First tokens of an answer that are not counted: others of the batch may still be in their prompt."""
+_WINDOW_TOKENS_MIN: Final = 8
+_SPREAD_MAX: Final = 0.3
+"""First tokens further apart than this share of the iteration did not come from one iteration."""
+_TRIES_PER_REPEAT: Final = 4
+_KV_SHARE_MAX: Final = 0.9
+_LEAD_SHARE: Final = 0.15
+"""The long request is ahead of the others by this share of the time it takes."""
+
+Arrivals = Sequence[tuple[int, int]]
+"""Of one stream: when a chunk came, in ns, and the tokens received by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """What to measure.
+
+    Attributes:
+        prefill: Pairs of batch and prompt tokens, each within one iteration.
+        decode: Pairs of batch and prompt tokens before the tokens that are timed.
+        repeats: Measurements of each, of which the median counts.
+        decode_tokens: Tokens per request that are timed.
+        batched_tokens_max: Tokens that one iteration of the engine computes at most.
+    """
+
+    prefill: tuple[tuple[int, int], ...]
+    decode: tuple[tuple[int, int], ...]
+    repeats: int
+    decode_tokens: int
+    batched_tokens_max: int
+
+    @property
+    def measurements(self) -> int:
+        """Points in all."""
+        return len(self.prefill) + len(self.decode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured.
+
+    Attributes:
+        prefill: Medians, by batch and prompt tokens.
+        decode: Medians, by batch and mean context tokens.
+        skipped: What could not be measured, in words.
+    """
+
+    prefill: tuple[FitPoint, ...]
+    decode: tuple[FitPoint, ...]
+    skipped: tuple[str, ...]
+
+
+def choose_grid(capacity: EngineCapacity, *, quick: bool, batched_tokens_max: int) -> Grid:
+    """Choose batches and lengths that the engine can hold, spread over what it can do.
+
+    Args:
+        capacity: Limits of the engine.
+        quick: Few points, for a first look.
+        batched_tokens_max: Its `--max-num-batched-tokens`.
+
+    Raises:
+        InvalidValueError: The engine is too small to be measured.
+    """
+    decode_tokens, repeats = (24, 3) if quick else (64, 5)
+    longest = min(capacity.context_tokens - decode_tokens - 64, batched_tokens_max)
+    if longest < 64:
+        raise InvalidValueError("context", capacity.context_tokens, "room for prompts of 64 tokens and more")
+    batches = (1, 4, 16) if quick else (1, 2, 4, 8, 16, 32, 64)
+    lengths = sorted({max(16, longest // part) for part in ((16, 4, 1) if quick else (32, 16, 8, 4, 2, 1))})
+    contexts = [
+        c for c in ((128, 1024) if quick else (128, 512, 1024, 2048, 4096)) if c < longest
+    ] or [longest // 2]  # fmt: skip
+    prefill = tuple((b, n) for b in batches for n in lengths if b <= 8 and b * n <= batched_tokens_max)
+    decode = tuple((b, c) for b in batches for c in contexts if _fits(capacity, b, c + 2 * decode_tokens))
+    return Grid(
+        prefill=tuple((b, n) for b, n in prefill if b <= capacity.seqs_max - 1),
+        decode=decode,
+        repeats=repeats,
+        decode_tokens=decode_tokens,
+        batched_tokens_max=batched_tokens_max,
+    )
+
+
+def _fits(capacity: EngineCapacity, batch: int, tokens: int) -> bool:
+    fits = capacity.kv_tokens * _KV_SHARE_MAX >= batch * tokens
+    return fits and batch <= capacity.seqs_max and tokens < capacity.context_tokens
+
+
+def steady_ms(streams: Sequence[Arrivals], dropped_tokens: int) -> tuple[float, float] | None:
+    """Read the time of one decode iteration off streams that ran together.
+
+    Args:
+        streams: At least one.
+        dropped_tokens: First tokens of each stream that do not count.
+
+    Returns:
+        Milliseconds per token while all streams ran, the median over the streams, and the mean number
+        of tokens generated then; None if they hardly ran together.
+    """
+    starts = [next((ns for ns, n in stream if n > dropped_tokens), None) for stream in streams]
+    if None in starts:
+        return None
+    start_ns = max(ns for ns in starts if ns is not None)
+    end_ns = min(stream[-1][0] for stream in streams)
+    paces, generated = [], []
+    for stream in streams:
+        window = [(ns, n) for ns, n in stream if start_ns <= ns <= end_ns]
+        if len(window) < 2 or window[-1][1] - window[0][1] < _WINDOW_TOKENS_MIN:
+            return None
+        (first_ns, first), (last_ns, last) = window[0], window[-1]
+        paces.append((last_ns - first_ns) / 1e6 / (last - first))
+        generated.append((first + last) / 2)
+    return statistics.median(paces), statistics.fmean(generated)
+
+
+class Prober:
+    """Times iterations of one engine that serves nobody else."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        batched_tokens_max: int,
+        context_tokens: int,
+        clock_ns: Callable[[], int],
+        rng: random.Random,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            engine: Under measurement.
+            batched_tokens_max: Tokens that one iteration computes at most.
+            context_tokens: Prompt plus output at most.
+            clock_ns: A monotonic clock.
+            rng: For prompts; must not repeat those of an earlier run, or the prefix cache knows them.
+        """
+        self._engine = engine
+        self._batched_tokens_max = batched_tokens_max
+        self._blocker_tokens = min(batched_tokens_max, context_tokens - 2)
+        self._clock_ns = clock_ns
+        self._rng = rng
+        self._lead_s = 0.0
+
+    async def warm_up(self) -> None:
+        """Make the engine compile what it compiles on first use, and time the long request."""
+        for tokens in (64, self._blocker_tokens, self._blocker_tokens):
+            start_ns = self._clock_ns()
+            stream = await self._stream(tokens, 1)
+            self._lead_s = _LEAD_SHARE * (stream[0][0] - start_ns) / 1e9
+
+    async def prefill_ms(self, batch: int, tokens: int) -> float | None:
+        """Time one iteration that computes `batch` prompts; None if the engine split it every time."""
+        for _try in range(_TRIES_PER_REPEAT):
+            blocker = asyncio.ensure_future(self._stream(self._blocker_tokens, 1))
+            try:
+                await asyncio.sleep(self._lead_s)
+                streams = await asyncio.gather(*(self._stream(tokens, 1) for _ in range(batch)))
+            finally:
+                blocked = await blocker
+            firsts = [stream[0][0] for stream in streams]
+            took_ns = statistics.median(firsts) - blocked[0][0]
+            if took_ns > 0 and max(firsts) - min(firsts) <= _SPREAD_MAX * took_ns:
+                return took_ns / 1e6
+        return None
+
+    async def decode_point(self, batch: int, prompt_tokens: int, new_tokens: int) -> FitPoint | None:
+        """Time decode iterations of `batch` requests; None if they hardly ran together."""
+        prompts = -(-batch * prompt_tokens // self._batched_tokens_max)
+        limit = new_tokens + _DROPPED_TOKENS + prompts + 2
+        streams = await asyncio.gather(*(self._stream(prompt_tokens, limit) for _ in range(batch)))
+        steady = steady_ms(streams, _DROPPED_TOKENS)
+        return None if steady is None else FitPoint(batch, prompt_tokens + steady[1], steady[0])
+
+    async def _stream(self, prompt_tokens: int, max_tokens: int) -> Arrivals:
+        prompt = tuple(self._rng.choices(_ORDINARY_IDS, k=prompt_tokens))
+        call = EngineCall(
+            call_id=f"profile-{self._rng.getrandbits(64):016x}",
+            prompt_ids=prompt,
+            sampling=Sampling(max_tokens=max_tokens, temperature=0.0, ignore_eos=True),
+        )
+        arrivals: list[tuple[int, int]] = []
+        async for chunk in self._engine.generate(call):
+            if chunk.token_ids:
+                received = arrivals[-1][1] if arrivals else 0
+                arrivals.append((self._clock_ns(), received + len(chunk.token_ids)))
+        if not arrivals or arrivals[-1][1] != max_tokens:
+            got = arrivals[-1][1] if arrivals else 0
+            raise InvalidValueError("answer", f"{got} tokens", f"{max_tokens} (does anybody else use the engine?)")
+        return arrivals
+
+
+async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -> Measured:
+    """Measure a grid.
+
+    Args:
+        prober: Of the engine.
+        grid: What to measure.
+        on_point: Called with a description before each point.
+    """
+    await prober.warm_up()
+    skipped: list[str] = []
+    prefill, decode = [], []
+    for batch, tokens in grid.prefill:
+        on_point(f"prefill {batch} x {tokens}")
+        times = [ms for _ in range(grid.repeats) if (ms := await prober.prefill_ms(batch, tokens))]
+        if times:
+            prefill.append(FitPoint(batch, tokens, statistics.median(times)))
+        else:
+            skipped.append(f"prefill of {batch} x {tokens} tokens: never in one iteration")
+    for batch, tokens in grid.decode:
+        on_point(f"decode {batch} x {tokens}")
+        points = [
+            point
+            for _ in range(grid.repeats)
+            if (point := await prober.decode_point(batch, tokens, grid.decode_tokens))
+        ]
+        if points:
+            decode.append(_median(points))
+        else:
+            skipped.append(f"decoding of {batch} x {tokens} tokens: hardly ever together")
+    return Measured(prefill=tuple(prefill), decode=tuple(decode), skipped=tuple(skipped))
+
+
+def _median(points: Sequence[FitPoint]) -> FitPoint:
+    columns: Iterator[Sequence[float]] = zip(*points, strict=True)
+    return FitPoint(*(statistics.median(column) for column in columns))

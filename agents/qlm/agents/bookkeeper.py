@@ -50,6 +50,11 @@ class Bookkeeper:
                 if await self._done(action):
                     break
                 await asyncio.sleep(RETRY_S)
+            self._actions.task_done()
+
+    async def written(self) -> None:
+        """Wait until everything put so far is written down."""
+        await self._actions.join()
 
     async def held_back(self) -> Sequence[Delivery]:
         """Take messages that others, or we ourselves, put into our hold queue."""
@@ -75,10 +80,14 @@ class Bookkeeper:
                 await self._store.park(id, epoch, why)
             case NoteResumed(id=id, epoch=epoch):
                 await self._store.resume(id, epoch)
-            case Return(id=id, epoch=epoch, delivery=delivery, why=why):
+            case Return(id=id, epoch=epoch, delivery=delivery, home=home, why=why):
                 if epoch is not None:
                     await self._store.release(id, epoch, why)
-                await self._broker.requeue(delivery)
+                if delivery.queue == home:
+                    await self._broker.requeue(delivery)
+                else:
+                    # From our hold queue, where only we look, to where others pull.
+                    await self._move(delivery, home, delivery.body)
             case HandOver(delivery=delivery, holder=holder):
                 await self._move(delivery, hold_queue(holder.instance), delivery.body)
             case Renew(delivery=delivery):

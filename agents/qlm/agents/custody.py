@@ -70,7 +70,13 @@ def lease_answered(agent: "AgentProtocol", event: LeaseAnswered, now_ns: int) ->
         case None if held.phase is Phase.LEASING:
             forgotten = forget(agent, held)
             agent.dry.put_off(held.group, now_ns + round(agent.settings.retry_s * 1e9))
-            back = Return(id=event.id, epoch=None, delivery=held.delivery, why="store unavailable")
+            back = Return(
+                id=event.id,
+                epoch=None,
+                delivery=held.delivery,
+                home=held.request.cls.queue,
+                why="store unavailable",
+            )
             return [*forgotten, back]
         case None:
             agent.unregistered.add(event.id)
@@ -110,7 +116,7 @@ def _take(agent: "AgentProtocol", message: PulledMessage, group: GroupId | None,
         return [Ack(delivery=spare)]
     if agent.draining or request.model not in agent.models:
         why = "draining" if agent.draining else f"{request.model} is not served here"
-        return [Return(id=request.id, epoch=None, delivery=message.delivery, why=why)]
+        return [Return(id=request.id, epoch=None, delivery=message.delivery, home=request.cls.queue, why=why)]
     agent.held[request.id] = Held(request=request, delivery=message.delivery, custody_ns=now_ns, group=group)
     return [TakeLease(card=request.card(), group=group)]
 

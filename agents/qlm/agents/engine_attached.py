@@ -10,7 +10,7 @@ from qlm.domain.ports.engine import Engine
 log = logging.getLogger("qlm.agents")
 
 PROBE_S: Final = 1.0
-PROBES_MISSED_MAX: Final = 3
+PROBES_MISSED_MAX: Final = 4
 """Health probes in a row that must fail before the engine counts as gone."""
 
 
@@ -53,8 +53,13 @@ class AttachedEngine:
 
     async def died(self) -> str:
         """Wait until several health probes in a row have failed."""
-        missed = 0
-        while missed < PROBES_MISSED_MAX:
-            await asyncio.sleep(PROBE_S)
-            missed = 0 if await self._engine.healthy() else missed + 1
+        await hung(self._engine)
         return f"{self._url} failed {PROBES_MISSED_MAX} health probes in a row"
+
+
+async def hung(engine: Engine) -> None:
+    """Wait until several health probes in a row have failed."""
+    missed = 0
+    while missed < PROBES_MISSED_MAX:
+        await asyncio.sleep(PROBE_S)
+        missed = 0 if await engine.healthy() else missed + 1

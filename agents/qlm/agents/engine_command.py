@@ -95,6 +95,7 @@ class EmulateSettings:
     port: int
     model: str | None = None
     accelerator: str | None = None
+    gpus: int | None = None
     profile: Path | None = None
     served_model_name: str | None = None
     time_scale: float | None = None
@@ -112,6 +113,7 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--port": settings.port,
         "--model": settings.model,
         "--accelerator": settings.accelerator,
+        "--gpus": settings.gpus,
         "--profile": settings.profile,
         "--served-model-name": settings.served_model_name,
         "--time-scale": settings.time_scale,

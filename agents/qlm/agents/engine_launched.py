@@ -1,10 +1,12 @@
 """An engine that the agent starts and stops: a guarded process and the client to talk to it."""
 
+import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from qlm.agents.engine_attached import PROBES_MISSED_MAX, hung
 from qlm.agents.engine_command import EngineCommand
 from qlm.agents.engine_process import EngineProcess
 from qlm.agents.engine_vllm import VllmEngine
@@ -88,7 +90,14 @@ class LaunchedEngine:
         """Wait until the process ends by itself; return how, with the end of its log."""
         if self._process is None:
             return "it is not running"
-        end = await self._process.exited
+        watch = asyncio.ensure_future(hung(self.engine))
+        try:
+            await asyncio.wait((self._process.exited, watch), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watch.cancel()
+        if not self._process.exited.done():
+            return f"engine {self._name} failed {PROBES_MISSED_MAX} health probes in a row"
+        end = self._process.exited.result()
         return f"engine {self._name} ended with code {end.return_code}\n{end.log_tail}"
 
 

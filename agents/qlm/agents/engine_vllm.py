@@ -33,6 +33,7 @@ from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.sampling import Sampling
 
 _ABORT_PREFIX: Final = "generate-tokens-"
+_HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
 _STALE_RETRIES_MAX: Final = 2
 _KEEPALIVE_S: Final = 4.0
 """Idle connections are given up before vLLM closes them, after 5 s (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
@@ -148,7 +149,7 @@ class VllmEngine:
     async def healthy(self) -> bool:
         """Whether it answers and its core is alive."""
         try:
-            await self._ask("GET", "/health")
+            await self._ask("GET", "/health", limit=_HEALTH_TIMEOUT)
         except (EngineUnavailableError, EngineRefusedError):
             return False
         return True

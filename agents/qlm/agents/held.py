@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from qlm.domain.actions import Return
 from qlm.domain.ids import GroupId
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
@@ -107,6 +108,12 @@ class Held:
             call_id=self.call_id,
             prompt_ids=(*self.request.prompt_ids, *self.output),
             sampling=self.request.sampling.after(done),
+        )
+
+    def back(self, epoch: Epoch | None, why: str) -> Return:
+        """Write the return of message and lease (if any is left to give up)."""
+        return Return(
+            id=self.request.id, epoch=epoch, delivery=self.delivery, home=self.request.cls.queue, why=why
         )
 
 

@@ -105,10 +105,12 @@ class AgentRunner:
         self._clock = clock
         self._instance = protocol.holder.instance
         self._tasks: set[asyncio.Task[None]] = set()
+        self._generations: dict[str, asyncio.Task[None]] = {}
         self._books = Bookkeeper(self._instance, broker, store, clock)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self._finished = asyncio.Event()
+        self._closing = False
 
     async def run(self) -> None:
         """Serve until drained."""
@@ -125,6 +127,7 @@ class AgentRunner:
 
     async def close(self) -> None:
         """Stop everything; unacknowledged messages return when the broker connection closes."""
+        self._closing = True
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._tasks):
@@ -145,11 +148,18 @@ class AgentRunner:
             case SetTimer(at_ns=at_ns):
                 self._set_timer(at_ns)
             case Drained():
-                self._finished.set()
+                self._spawn(self._finish())
             case Ack() | NoteParked() | NoteResumed() | Return() | HandOver() | Renew() | DeadLetter():
                 self._books.put(action)
+            case Submit():
+                self._generations[action.call.call_id] = self._spawn(self._generate(action))
             case _:
                 self._spawn(self._carry_out(action))
+
+    async def _finish(self) -> None:
+        """End the run once everything is written down."""
+        await self._books.written()
+        self._finished.set()
 
     async def _carry_out(self, action: Action) -> None:
         match action:
@@ -159,8 +169,6 @@ class AgentRunner:
                 await self._lease(card.id, self._store.lease(card, self._protocol.holder, group))
             case Reregister(card=card, output=output):
                 await self._lease(card.id, self._store.reregister(card, self._protocol.holder, output))
-            case Submit():
-                await self._generate(action)
             case Abort(call_ids=call_ids):
                 await self._abort(call_ids)
             case Append():
@@ -216,17 +224,27 @@ class AgentRunner:
             finish, detail = "refused", str(error)
         except EngineUnavailableError as error:
             finish, detail = "lost", str(error)
+        except asyncio.CancelledError:
+            if self._closing:
+                raise
+            # Not listened to any longer: closing the connection is the abort.
+        finally:
+            self._generations.pop(call_id, None)
         self.post(GenerationEnded(call_id=call_id, finish=finish, detail=detail))
 
     async def _abort(self, call_ids: tuple[str, ...]) -> None:
+        """Ask the engine to stop; one that does not hear is not listened to any longer."""
         engine = self._host.engine()
-        if engine is None:
-            return
-        try:
-            await engine.abort(call_ids)
-        except EngineUnavailableError as error:
-            # Its generations end by themselves, or the protocol asks again.
-            log.warning("%s: abort failed: %s", self._instance, error)
+        if engine is not None:
+            try:
+                await engine.abort(call_ids)
+            except (EngineUnavailableError, EngineRefusedError) as error:
+                log.warning("%s: abort failed: %s", self._instance, error)
+            else:
+                return
+        for call_id in call_ids:
+            if (generation := self._generations.get(call_id)) is not None:
+                generation.cancel()
 
     async def _append(self, action: Append) -> None:
         try:
@@ -298,10 +316,11 @@ class AgentRunner:
         self._timer = None
         self.post(Tick())
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -74,7 +74,16 @@ def _answered(agent: "AgentProtocol", held: Held, entry: LogEntry, result: Appen
         case AppendResult.STALE:
             # Ours no more, but it may be nobody's: the message goes back, and its lease says where to.
             gone = forget(agent, held)
-            return [*gone, Return(id=entry.id, epoch=None, delivery=held.delivery, why="lease lost")]
+            return [
+                *gone,
+                Return(
+                    id=entry.id,
+                    epoch=None,
+                    delivery=held.delivery,
+                    home=held.request.cls.queue,
+                    why="lease lost",
+                ),
+            ]
         case AppendResult.UNKNOWN | AppendResult.GAP:
             held.epoch = None
             held.ending_sent = False
@@ -140,5 +149,13 @@ def _settle(agent: "AgentProtocol", held: Held) -> list[Action]:
         return [NoteParked(id=held.request.id, epoch=held.epoch, why=held.why)]
     if held.then in (Then.PARK, Then.RETURN):
         forget(agent, held)
-        return [Return(id=held.request.id, epoch=held.epoch, delivery=held.delivery, why=held.why)]
+        return [
+            Return(
+                id=held.request.id,
+                epoch=held.epoch,
+                delivery=held.delivery,
+                home=held.request.cls.queue,
+                why=held.why,
+            )
+        ]
     return []

@@ -30,7 +30,7 @@ from qlm.agents.events import (
 )
 from qlm.agents.eviction import Pace
 from qlm.agents.held import Held, Phase, Then
-from qlm.domain.actions import Action, Drained, SetTimer
+from qlm.domain.actions import Abort, Action, Drained, SetTimer
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease import Holder
@@ -41,6 +41,9 @@ from qlm.domain.virtual_queue import VirtualQueue
 
 LEASES_MAX: Final = 8
 """A request whose engine died under it once it has been leased this often is taken for the cause."""
+
+FAILED_PAUSE_NS: Final = 5_000_000_000
+"""A failed engine is started again no sooner than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ class AgentProtocol:
         self.unregistered: set[RequestId] = set()
         self.reregister_after_ns = 0
         self.suspect = False
-        self.probing = False
+        self.probe_after_ns: int | None = 0
         self.head_since: tuple[GroupId, int] | None = None
         self.append_in_flight = False
         self.append_after_ns = 0
@@ -158,12 +161,11 @@ class AgentProtocol:
             case Appended():
                 return log_writer.appended(self, event, now_ns)
             case EngineChanged():
-                self._engine_changed(event, now_ns)
-                return []
+                return self._engine_changed(event, now_ns)
             case EngineProbed(healthy=healthy):
                 self.suspect = self.suspect and not healthy
-                self.probing = False
-                return [] if healthy else [SetTimer(at_ns=now_ns + round(self.settings.retry_s * 1e9))]
+                self.probe_after_ns = now_ns + round(self.settings.retry_s * 1e9)
+                return [SetTimer(at_ns=self.probe_after_ns)] if self.suspect else []
             case CancelAsked(id=id, outcome=outcome):
                 return serving.end(self, id, outcome, "asked to end", now_ns)
             case DrainAsked():
@@ -203,7 +205,7 @@ class AgentProtocol:
             held.then, held.outcome = Then.END, Outcome.FAILED
             held.why = f"the engine refused it: {event.detail}"
         elif event.finish == "lost":
-            self.suspect = True
+            self.suspect = self.active is not None
             self._lost(held, event.detail)
         elif intended is not Phase.ABORTING or held.then is None:
             self._lost(held, "aborted by the engine")
@@ -221,7 +223,7 @@ class AgentProtocol:
         else:
             held.then, held.why = Then.RETURN, f"engine lost: {detail}"
 
-    def _engine_changed(self, event: EngineChanged, now_ns: int) -> None:
+    def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
         self.engines[event.model] = event.state
         if event.model == self.swapping_to and event.state in (EngineState.AWAKE, EngineState.FAILED):
             self.swapping_to = None
@@ -233,6 +235,21 @@ class AgentProtocol:
         elif event.model == self.active:
             self.active, self.capacity = None, None
             self.suspect = False
-        if event.state is EngineState.FAILED:
-            self.errors[event.model] = event.error.partition("\n")[0]
-            self.failed_until_ns[event.model] = now_ns + 5_000_000_000
+        if event.state is not EngineState.FAILED:
+            return []
+        self.errors[event.model] = event.error.partition("\n")[0]
+        self.failed_until_ns[event.model] = now_ns + FAILED_PAUSE_NS
+        return self._give_up_calls(event.model, event.error)
+
+    def _give_up_calls(self, model: ModelId, why: str) -> list[Action]:
+        """Take generations of a failed engine for lost: one that hangs never ends their streams."""
+        given_up = []
+        for held in self.held.values():
+            if held.request.model != model or self.calls.pop(held.call_id, None) is None:
+                continue
+            given_up.append(held.call_id)
+            running, held.phase = held.phase is Phase.RUNNING, Phase.CLOSING
+            if running or held.then is None:
+                self._lost(held, why)
+            self.dirty.add(held.request.id)
+        return [Abort(call_ids=tuple(given_up))] if given_up else []

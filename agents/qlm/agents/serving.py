@@ -29,7 +29,7 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     if agent.swapping_to is not None:
         return actions
     if agent.suspect:
-        return actions + _probe(agent)
+        return actions + _probe(agent, now_ns)
     actions += _send_back_foreign(agent, now_ns)
     if agent.draining:
         return actions
@@ -104,10 +104,11 @@ def _abort_again(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     return [Abort(call_ids=tuple(held.call_id for held in late))] if late else []
 
 
-def _probe(agent: "AgentProtocol") -> list[Action]:
-    if agent.probing:
+def _probe(agent: "AgentProtocol", now_ns: int) -> list[Action]:
+    """Ask an engine in doubt whether it is well, one question at a time and with pauses."""
+    if agent.probe_after_ns is None or now_ns < agent.probe_after_ns:
         return []
-    agent.probing = True
+    agent.probe_after_ns = None
     return [ProbeEngine()]
 
 

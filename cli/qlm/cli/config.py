@@ -137,6 +137,7 @@ class InstanceConfig(_Section):
     Attributes:
         id: Its name.
         accelerator: Kind of accelerator, as in the profiles.
+        gpus: Accelerators that its engines span (tensor parallelism).
         models: Ids of models; the first is brought up at the start.
         url: Base address of a running vLLM-compatible engine to attach to; then exactly one model.
         host_memory_gib: Memory for sleeping models.
@@ -145,11 +146,17 @@ class InstanceConfig(_Section):
 
     id: Name
     accelerator: Annotated[str, Field(min_length=1, max_length=40)]
+    gpus: int = Field(1, ge=1, le=64)
     models: tuple[str, ...] = Field(min_length=1)
     url: str | None = None
     host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
     environment: Mapping[EnvironmentName, EnvironmentValue] = {}
     seqs_max: int | None = Field(None, ge=1, le=100_000)
+
+    @property
+    def kind(self) -> str:
+        """Name of its kind in plans: instances of several accelerators are a kind of their own."""
+        return self.accelerator if self.gpus == 1 else f"{self.accelerator}x{self.gpus}"
 
     @model_validator(mode="after")
     def _sound(self) -> Self:

@@ -1,6 +1,7 @@
 """What `qlm doctor` looks at: the gateway, what it needs, the instances, and this machine's disk."""
 
 import shutil
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -64,9 +65,10 @@ def _instance(each: dict[str, Any]) -> Finding:
 def _waiting(classes: list[dict[str, Any]], instances: list[dict[str, Any]]) -> list[Finding]:
     """Find models that requests wait for and nobody serves."""
     served = {model for each in instances for model in each["models"]}
-    lost = {
-        each["model"]: each["queued"] for each in classes if each["queued"] and each["model"] not in served
-    }
+    lost: Counter[str] = Counter()
+    for each in classes:
+        if each["queued"] and each["model"] not in served:
+            lost[each["model"]] += each["queued"]
     return [
         Finding(
             f"model {model}",

@@ -23,12 +23,8 @@ from qlm.rct_estimator.profile import Profile
 def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> ModelHost:
     """Make the host of an instance's engines; nothing is started yet."""
     models = {model.id: model for model in config.models}
-    served = {
-        ModelId(name): profile_of(models[name], instance.accelerator, profiles) for name in instance.models
-    }
-    units = {
-        name: _unit(config, instance, models[name], profile, profiles) for name, profile in served.items()
-    }
+    served = {ModelId(name): profile_of(models[name], instance, profiles) for name in instance.models}
+    units = {name: _unit(config, instance, models[name], profile) for name, profile in served.items()}
     return ModelHost(
         units,
         weights_bytes={name: profile.weights_bytes for name, profile in served.items()},
@@ -41,7 +37,6 @@ def _unit(
     instance: InstanceConfig,
     model: ModelConfig,
     profile: Profile,
-    profiles: Sequence[Profile],
 ) -> EngineUnit:
     if instance.url is not None:
         engine = VllmEngine(instance.url, model.id, seqs_max=instance.seqs_max or config.vllm.seqs_max)
@@ -65,7 +60,7 @@ def _unit(
 def _emulated(
     config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int
 ) -> Callable[[int], EngineCommand]:
-    file = profile_file(model, instance.accelerator, config.profiles)
+    file = profile_file(model, instance, config.profiles)
 
     def command(port: int) -> EngineCommand:
         made = emulate_command(
@@ -73,6 +68,7 @@ def _emulated(
                 port=port,
                 model=None if file else model.profile or model.id,
                 accelerator=None if file else instance.accelerator,
+                gpus=instance.gpus,
                 profile=file,
                 served_model_name=model.id,
                 time_scale=config.emulate.time_scale,

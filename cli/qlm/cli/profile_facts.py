@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from qlm.cli.profiling import Measured
 from qlm.domain.errors import InvalidValueError
@@ -87,12 +87,16 @@ def build_profile(
     """
     told = Source(SourceKind.MEASURED, f"Reported by the engine. {identity.measured}")
     linear = {"prefill": (fits[0], measured.prefill), "decode": (fits[1], measured.decode)}
-    coefficients = {name: _rounded(fit.coefficients) for name, (fit, _points) in linear.items()}
+    coefficients: dict[str, Any] = {
+        name: _rounded(fit.coefficients) for name, (fit, _points) in linear.items()
+    }
     sources = {f"{name}_ms": _fit_source(fit, identity) for name, (fit, _points) in linear.items()}
     sources |= {name: source for name, (_value, source) in facts.items()}
     sources |= dict.fromkeys(("block_tokens", "kv_tokens", "context_tokens"), told)
     sources["seqs_max"] = Source(SourceKind.SPECIFIED, "--max-num-seqs of the engine, given to qlm profile")
-    values = {name: round(value) if name in _WHOLE else value for name, (value, _source) in facts.items()}
+    values: dict[str, Any] = {
+        name: round(value) if name in _WHOLE else value for name, (value, _source) in facts.items()
+    }
     return Profile(
         model=identity.model,
         accelerator=identity.accelerator,
@@ -105,9 +109,7 @@ def build_profile(
         context_tokens=capacity.context_tokens,
         **values,
         sources=sources,
-        fits={
-            f"{name}_ms": _kept(coefficients[name], points) for name, (_fit, points) in linear.items()
-        },
+        fits={f"{name}_ms": _kept(coefficients[name], points) for name, (_fit, points) in linear.items()},
     )
 
 

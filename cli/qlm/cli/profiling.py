@@ -9,7 +9,7 @@ time between tokens while all requests of a batch run, read off their streams.
 import asyncio
 import random
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,17 @@ _TRIES_PER_REPEAT: Final = 4
 _KV_SHARE_MAX: Final = 0.9
 _LEAD_SHARE: Final = 0.15
 """The long request is ahead of the others by this share of the time it takes."""
+
+_LEFT_TOKENS: Final = 64
+"""Tokens of context left beside the longest prompt, and the shortest prompt worth a measurement."""
+_LENGTH_MIN: Final = 16
+_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64)
+_QUICK_BATCHES: Final = (1, 4, 16)
+_PARTS: Final = (32, 16, 8, 4, 2, 1)
+"""Prompts are these parts of the longest one."""
+_QUICK_PARTS: Final = (16, 4, 1)
+_CONTEXTS: Final = (128, 512, 2048)
+_QUICK_CONTEXTS: Final = (128, 1024)
 
 Arrivals = Sequence[tuple[int, int]]
 """Of one stream: when a chunk came, in ns, and the tokens received by then."""
@@ -85,29 +96,35 @@ def choose_grid(capacity: EngineCapacity, *, quick: bool, batched_tokens_max: in
     Raises:
         InvalidValueError: The engine is too small to be measured.
     """
-    decode_tokens, repeats = (24, 3) if quick else (64, 5)
-    longest = min(capacity.context_tokens - decode_tokens - 64, batched_tokens_max)
-    if longest < 64:
+    decode_tokens = 24 if quick else 64
+    room = capacity.context_tokens - decode_tokens - _LEFT_TOKENS
+    longest = min(room, batched_tokens_max)
+    if longest < _LEFT_TOKENS:
         raise InvalidValueError("context", capacity.context_tokens, "room for prompts of 64 tokens and more")
-    batches = (1, 4, 16) if quick else (1, 2, 4, 8, 16, 32, 64)
-    lengths = sorted({max(16, longest // part) for part in ((16, 4, 1) if quick else (32, 16, 8, 4, 2, 1))})
-    contexts = [
-        c for c in ((128, 1024) if quick else (128, 512, 1024, 2048, 4096)) if c < longest
-    ] or [longest // 2]  # fmt: skip
-    prefill = tuple((b, n) for b in batches for n in lengths if b <= 8 and b * n <= batched_tokens_max)
-    decode = tuple((b, c) for b in batches for c in contexts if _fits(capacity, b, c + 2 * decode_tokens))
+    batches = sorted({min(b, capacity.seqs_max) for b in (_QUICK_BATCHES if quick else _BATCHES)})
+    parts = _QUICK_PARTS if quick else _PARTS
+    lengths = sorted({max(_LENGTH_MIN, longest // part) for part in parts})
+    contexts = [c for c in (_QUICK_CONTEXTS if quick else _CONTEXTS) if c <= room]
+    if len(contexts) < 2:
+        contexts = [room // 4, room // 2]
+
+    def fits(batch: int, context: int) -> bool:
+        tokens = context + _answer_tokens(batch, context, decode_tokens, batched_tokens_max)
+        return tokens < capacity.context_tokens and batch * tokens <= _KV_SHARE_MAX * capacity.kv_tokens
+
     return Grid(
-        prefill=tuple((b, n) for b, n in prefill if b <= capacity.seqs_max - 1),
-        decode=decode,
-        repeats=repeats,
+        prefill=tuple((b, n) for b in batches for n in lengths if b * n <= batched_tokens_max),
+        decode=tuple((b, c) for b in batches for c in contexts if fits(b, c)),
+        repeats=3,
         decode_tokens=decode_tokens,
         batched_tokens_max=batched_tokens_max,
     )
 
 
-def _fits(capacity: EngineCapacity, batch: int, tokens: int) -> bool:
-    fits = capacity.kv_tokens * _KV_SHARE_MAX >= batch * tokens
-    return fits and batch <= capacity.seqs_max and tokens < capacity.context_tokens
+def _answer_tokens(batch: int, prompt_tokens: int, new_tokens: int, batched_tokens_max: int) -> int:
+    """Tokens to ask for, so that the first of a batch still generates when the last has begun."""
+    prompt_iterations = -(-batch * prompt_tokens // batched_tokens_max)
+    return new_tokens + _DROPPED_TOKENS + prompt_iterations + 2
 
 
 def steady_ms(streams: Sequence[Arrivals], dropped_tokens: int) -> tuple[float, float] | None:
@@ -189,8 +206,7 @@ class Prober:
 
     async def decode_point(self, batch: int, prompt_tokens: int, new_tokens: int) -> FitPoint | None:
         """Time decode iterations of `batch` requests; None if they hardly ran together."""
-        prompts = -(-batch * prompt_tokens // self._batched_tokens_max)
-        limit = new_tokens + _DROPPED_TOKENS + prompts + 2
+        limit = _answer_tokens(batch, prompt_tokens, new_tokens, self._batched_tokens_max)
         streams = await asyncio.gather(*(self._stream(prompt_tokens, limit) for _ in range(batch)))
         steady = steady_ms(streams, _DROPPED_TOKENS)
         return None if steady is None else FitPoint(batch, prompt_tokens + steady[1], steady[0])
@@ -209,7 +225,8 @@ class Prober:
                 arrivals.append((self._clock_ns(), received + len(chunk.token_ids)))
         if not arrivals or arrivals[-1][1] != max_tokens:
             got = arrivals[-1][1] if arrivals else 0
-            raise InvalidValueError("answer", f"{got} tokens", f"{max_tokens} (does anybody else use the engine?)")
+            expected = f"{max_tokens} tokens; somebody or something ended it early"
+            raise InvalidValueError("answer", f"{got} tokens", expected)
         return arrivals
 
 
@@ -248,3 +265,20 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
 def _median(points: Sequence[FitPoint]) -> FitPoint:
     columns: Iterator[Sequence[float]] = zip(*points, strict=True)
     return FitPoint(*(statistics.median(column) for column in columns))
+
+
+async def measure_swap(engine: Engine, clock_ns: Callable[[], int]) -> dict[str, float]:
+    """Put the engine to sleep and wake it, at both levels; whatever runs on it is aborted.
+
+    Returns:
+        Seconds, by name in a profile.
+    """
+
+    async def timed(work: Awaitable[None]) -> float:
+        start_ns = clock_ns()
+        await work
+        return (clock_ns() - start_ns) / 1e9
+
+    times = {"unload_s": await timed(engine.sleep(1)), "swap_warm_s": await timed(engine.wake())}
+    await engine.sleep(2)
+    return times | {"swap_reload_s": await timed(engine.wake())}

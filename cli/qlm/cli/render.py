@@ -7,6 +7,7 @@ from typing import Any
 from rich import box
 from rich.console import JustifyMethod
 from rich.table import Table
+from rich.text import Text
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
@@ -17,7 +18,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
         long = column in ("why", "note", "engines") or " " in column
         made.add_column(column.rstrip(">"), justify=justify, overflow="fold", no_wrap=not long)
     for row in rows:
-        made.add_row(*("-" if value is None else str(value) for value in row))
+        # As text, not markup: names come from clients.
+        made.add_row(*(Text("-" if value is None else str(value)) for value in row))
     return made
 
 

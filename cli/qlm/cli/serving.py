@@ -127,7 +127,7 @@ async def _serve_instance(
     models = [ModelId(model) for model in instance.models]
     while True:
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
-        protocol = AgentProtocol(holder, instance.accelerator, models, AgentSettings())
+        protocol = AgentProtocol(holder, instance.kind, models, AgentSettings())
         host = model_host(config, instance, profiles)
         try:
             async with broker_of(parts) as broker:

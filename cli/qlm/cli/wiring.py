@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from qlm.cli.config import Config, ModelConfig
+from qlm.cli.config import Config, InstanceConfig, ModelConfig
 from qlm.cli.config_errors import ConfigError
 from qlm.controller.grouping import NewGroupId
 from qlm.controller.protocol import Fleet
@@ -63,13 +63,13 @@ def gateway_limits(config: Config) -> GatewayLimits:
     )
 
 
-def profile_file(model: ModelConfig, accelerator: str, folders: Sequence[Path]) -> Path | None:
+def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence[Path]) -> Path | None:
     """Find the file of a profile that is not a shipped one; None if a shipped one is used."""
-    name = model.profile or model.id
+    wanted = (model.profile or model.id, instance.accelerator, instance.gpus)
     for folder in reversed(folders):
         for file in sorted(folder.glob("*.yaml")):
             profile = parse_profile_text(file.read_text("utf-8"), str(file))
-            if (profile.model, profile.accelerator) == (name, accelerator):
+            if (profile.model, profile.accelerator, profile.gpus) == wanted:
                 return file
     return None
 
@@ -80,7 +80,7 @@ def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
     Raises:
         ConfigError: A file cannot be read or holds a wrong value; file and key are named.
     """
-    profiles = {(p.model, p.accelerator): p for p in builtin_profiles()}
+    profiles = {(p.model, p.accelerator, p.gpus): p for p in builtin_profiles()}
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"profiles has {str(folder)!r}; expected a folder with *.yaml profile files")
@@ -89,27 +89,27 @@ def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
                 profile = parse_profile_text(file.read_text("utf-8"), str(file))
             except InvalidValueError as error:
                 raise ConfigError(str(error)) from error
-            profiles[(profile.model, profile.accelerator)] = profile
+            profiles[(profile.model, profile.accelerator, profile.gpus)] = profile
     return tuple(profiles.values())
 
 
-def profile_of(model: ModelConfig, accelerator: str, profiles: Sequence[Profile]) -> Profile:
-    """Return the profile of a model on an accelerator, or a guess that says it is one.
+def profile_of(model: ModelConfig, instance: InstanceConfig, profiles: Sequence[Profile]) -> Profile:
+    """Return the profile of a model on an instance's accelerators, or a guess that says it is one.
 
     Raises:
         ConfigError: An emulated model has no profile there: it has no speed to emulate.
     """
-    name = model.profile or model.id
+    name, kind = model.profile or model.id, instance.kind
     for profile in profiles:
-        if (profile.model, profile.accelerator) == (name, accelerator):
+        if (profile.model, profile.accelerator, profile.gpus) == (name, instance.accelerator, instance.gpus):
             return profile
     if model.engine == "emulated":
-        known = sorted(p.accelerator for p in profiles if p.model == name)
+        known = sorted(f"{p.accelerator} with gpus {p.gpus}" for p in profiles if p.model == name)
         raise ConfigError(
-            f"models has {model.id!r} to be emulated on {accelerator!r}, which has no profile; expected "
+            f"models has {model.id!r} to be emulated on {kind!r}, which has no profile; expected "
             + (f"one of the accelerators {', '.join(known)}" if known else f"a model of {_models(profiles)}")
         )
-    return unmeasured_profile(name, accelerator, context_tokens=model.context_tokens)
+    return unmeasured_profile(name, instance.accelerator, context_tokens=model.context_tokens)
 
 
 def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
@@ -120,11 +120,11 @@ def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
     memory: dict[str, int] = {}
     for instance in config.instances:
         host_bytes = round(instance.host_memory_gib * GIB)
-        memory[instance.accelerator] = min(host_bytes, memory.get(instance.accelerator, host_bytes))
+        memory[instance.kind] = min(host_bytes, memory.get(instance.kind, host_bytes))
         for name in instance.models:
-            profile = profile_of(models[name], instance.accelerator, profiles)
-            speeds[(ModelId(name), instance.accelerator)] = profile
-            costs.setdefault(instance.accelerator, {})[ModelId(name)] = ModelCost(
+            profile = profile_of(models[name], instance, profiles)
+            speeds[(ModelId(name), instance.kind)] = profile
+            costs.setdefault(instance.kind, {})[ModelId(name)] = ModelCost(
                 weights_bytes=profile.weights_bytes,
                 swap_warm_s=profile.swap_warm_s,
                 swap_cold_s=profile.swap_cold_s,

@@ -53,7 +53,7 @@ class Reindexer:
             return len(taken)
         finally:
             for delivery in reversed(taken):
-                await self._broker.requeue(delivery)
+                await self._give_back(delivery)
 
     async def empty_hold_queues(self, alive: set[InstanceId]) -> int:
         """Move what dead instances held back to its class queue, so that others can pull it.
@@ -78,7 +78,7 @@ class Reindexer:
                 left.pop(0)
         finally:
             for delivery in left:
-                await self._broker.requeue(delivery)
+                await self._give_back(delivery)
         return moved
 
     async def _send_one_home(self, delivery: Delivery) -> int:
@@ -116,6 +116,12 @@ class Reindexer:
         )
         await self._broker.publish(DEAD, codec.encode_dead_letter(letter))
         await self._ack(delivery)
+
+    async def _give_back(self, delivery: Delivery) -> None:
+        try:
+            await self._broker.requeue(delivery)
+        except DeliveryLostError:
+            log.debug("delivery lost while reading %s", delivery.queue)
 
     async def _ack(self, delivery: Delivery) -> None:
         try:

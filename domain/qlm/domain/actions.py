@@ -7,7 +7,7 @@ nothing.
 from dataclasses import dataclass
 
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
+from qlm.domain.ids import GroupId, ModelId, QueueName, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.output import LogEntry
 from qlm.domain.ports.broker import Delivery
@@ -80,11 +80,12 @@ class NoteResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """Give lease and message back: the request waits in the global queue again."""
+    """Give lease and message back: the request waits in its class queue, `home`, again."""
 
     id: RequestId
     epoch: Epoch | None
     delivery: Delivery
+    home: QueueName
     why: str
 
 

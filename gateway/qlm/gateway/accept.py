@@ -125,6 +125,7 @@ async def publish(
             seat.indexed = True
     except StoreUnavailableError as error:
         # The queue has it, so it will be served. Whoever pulls it indexes it; we ask again as we poll.
+        gateway.load.expect_unknown()
         _log.warning("request %s is queued but not indexed yet: %s", card.id, error)
     gateway.metrics.accepted(card, kind, (gateway.clock.now_ns() - card.arrival_ns) / 1e9)
 

@@ -103,6 +103,7 @@ async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
     record = await gateway.store.record(id)
     if record is not None:
         return record
+    await gateway.load.check_incarnation()
     if gateway.load.rebuilding:
         raise unavailable(
             f"request {id} is not known yet: the shared state is being rebuilt", "state_rebuilding"

@@ -56,6 +56,23 @@ class LoadWatch:
             return None
         return self._refusal[1]
 
+    def expect_unknown(self) -> None:
+        """Note that the store may not know every accepted request for a while."""
+        self._rebuilding_until_ns = self._clock.now_ns() + REBUILD_NS
+
+    async def check_incarnation(self) -> None:
+        """Notice at once if the store was emptied.
+
+        Raises:
+            StoreUnavailableError: It cannot be asked.
+        """
+        incarnation = await self._store.incarnation()
+        if self._incarnation is not None and incarnation != self._incarnation:
+            _log.warning("the shared state was emptied; every open request is watched anew")
+            self.expect_unknown()
+            self._hub.resync()
+        self._incarnation = incarnation
+
     def count_accepted(self) -> None:
         """Count a request accepted here, until the next look counts it."""
         self._load = accepted(self._load)
@@ -67,15 +84,12 @@ class LoadWatch:
             try:
                 await self._look()
             except StoreUnavailableError as error:
+                # Requests accepted meanwhile are indexed when their queue is read again.
+                self.expect_unknown()
                 _log.warning("the cluster's load is not known at the moment: %s", error)
             await asyncio.sleep(self._interval_s)
 
     async def _look(self) -> None:
-        incarnation = await self._store.incarnation()
-        if self._incarnation is not None and incarnation != self._incarnation:
-            _log.warning("the shared state was emptied; every open request is watched anew")
-            self._rebuilding_until_ns = self._clock.now_ns() + REBUILD_NS
-            self._hub.resync()
-        self._incarnation = incarnation
+        await self.check_incarnation()
         view = await self._store.view()
         self._load = observe(self._load, view, self._clock.now_ns())

@@ -1,14 +1,15 @@
 """Profiles: how fast one model runs on one kind of accelerator, and where each number comes from."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
 import yaml
 
 from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.profile_fields import check_positive, check_share, mapping_of, number_of, text_of
+from qlm.rct_estimator.profile_points import FitPoints, fits_mapping, parse_fits
 
 PROFILE_VERSION: Final = 1
 """Version of the file format; a reader refuses any other."""
@@ -34,10 +35,25 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where one number comes from: its kind, and a sentence with the address of what was read."""
+    """Where one number comes from.
+
+    Attributes:
+        kind: How it was obtained.
+        text: A sentence with the address of what was read.
+        uncertainty: Share by which the true value may well differ (0.2 = within 20 %); None if nobody
+            says. What is specified has none.
+    """
 
     kind: SourceKind
     text: str
+    uncertainty: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.uncertainty is None:
+            return
+        check_share("uncertainty", self.uncertainty)
+        if self.kind is SourceKind.SPECIFIED:
+            raise InvalidValueError("uncertainty", self.uncertainty, "none: the value is specified")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +77,7 @@ class Coefficients:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta", "gamma", "delta"):
-            _check(name, getattr(self, name), zero=name != "delta")
+            check_positive(name, getattr(self, name), zero=name != "delta")
 
     def ms(self, batch: float, tokens: float) -> float:
         """Milliseconds for `batch` requests of `tokens` tokens each."""
@@ -91,6 +107,7 @@ class Profile:
         unload_s: From serving to memory freed (going to sleep).
         host_bandwidth_bytes_per_s: Between accelerator and host memory, one way, over all GPUs.
         sources: For each number above, by its name in the file, where it comes from.
+        fits: For `prefill_ms` and `decode_ms`, the points they were fitted to, if the file keeps them.
     """
 
     model: str
@@ -111,13 +128,14 @@ class Profile:
     unload_s: float
     host_bandwidth_bytes_per_s: float
     sources: Mapping[str, Source]
+    fits: Mapping[str, FitPoints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("model", "accelerator"):
             if not getattr(self, name):
                 raise InvalidValueError(name, getattr(self, name), "a name")
         for name in NUMBERS:
-            _check(name, getattr(self, name), zero=False)
+            check_positive(name, getattr(self, name))
         if self.kv_tokens < 2 * self.block_tokens:
             raise InvalidValueError(
                 "kv_tokens", self.kv_tokens, f"at least {2 * self.block_tokens}, two blocks"
@@ -135,9 +153,8 @@ class Profile:
         return self.decode.ms(batch, context_tokens)
 
 
-NUMBERS: Final = tuple(
-    f.name for f in fields(Profile) if f.name not in {"model", "accelerator", "prefill", "decode", "sources"}
-)
+_NOT_NUMBERS: Final = frozenset({"model", "accelerator", "prefill", "decode", "sources", "fits"})
+NUMBERS: Final = tuple(f.name for f in fields(Profile) if f.name not in _NOT_NUMBERS)
 """Names of a profile's plain numbers, as attributes and as keys of the file."""
 
 
@@ -180,72 +197,74 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
         linear = getattr(profile, key.removesuffix("_ms"))
         plain[key] = {f.name: getattr(linear, f.name) for f in fields(linear)}
     plain |= {name: getattr(profile, name) for name in NUMBERS}
-    plain["sources"] = {name: {str(s.kind): s.text} for name, s in profile.sources.items()}
+    plain["sources"] = {name: _source_mapping(source) for name, source in profile.sources.items()}
+    if profile.fits:
+        plain["fits"] = fits_mapping(profile.fits)
+    return plain
+
+
+def profile_text(profile: Profile) -> str:
+    """Write a profile as the YAML text that `parse_profile_text` reads."""
+    return yaml.dump(
+        profile_mapping(profile), Dumper=_Dumper, sort_keys=False, width=100, default_flow_style=None
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Folds long texts, so that people can read them."""
+
+
+def _folded(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=">" if " " in text else None)
+
+
+_Dumper.add_representer(str, _folded)
+
+
+def _source_mapping(source: Source) -> dict[str, Any]:
+    plain: dict[str, Any] = {str(source.kind): source.text}
+    if source.uncertainty is not None:
+        plain["uncertainty"] = source.uncertainty
     return plain
 
 
 def _profile(mapping: object) -> Profile:
     known = ("version", *_HEAD, *_LINEAR, *(n for n in NUMBERS if n not in _HEAD), "sources")
-    plain = _mapping("profile", mapping, known)
+    plain = mapping_of("profile", mapping, known, ("fits",))
     if plain["version"] != PROFILE_VERSION:
         raise InvalidValueError("version", plain["version"], f"{PROFILE_VERSION}")
-    values: dict[str, Any] = {name: _text(name, plain[name]) for name in ("model", "accelerator")}
-    values |= {name: _number(name, plain[name]) for name in NUMBERS}
+    values: dict[str, Any] = {name: text_of(name, plain[name]) for name in ("model", "accelerator")}
+    values |= {name: number_of(name, plain[name], whole=name in _WHOLE) for name in NUMBERS}
     values |= {key.removesuffix("_ms"): _coefficients(key, plain[key]) for key in _LINEAR}
-    return Profile(**values, sources=_sources(plain["sources"]))
-
-
-def _mapping(field: str, value: object, keys: tuple[str, ...]) -> Mapping[str, Any]:
-    """Check that `value` is a mapping with exactly these keys."""
-    if not isinstance(value, Mapping):
-        raise InvalidValueError(field, value, f"a mapping with the keys {', '.join(keys)}")
-    for key in value:
-        if key not in keys:
-            raise InvalidValueError(f"{field}.{key}", value[key], f"no such key; known: {', '.join(keys)}")
-    for key in keys:
-        if key not in value:
-            raise InvalidValueError(f"{field}.{key}", None, "a value; the key is missing")
-    return value
+    fits = parse_fits(plain.get("fits", {}), _LINEAR)
+    return Profile(**values, sources=_sources(plain["sources"]), fits=fits)
 
 
 def _coefficients(key: str, value: object) -> Coefficients:
     names = tuple(f.name for f in fields(Coefficients))
-    plain = _mapping(key, value, names)
+    plain = mapping_of(key, value, names)
     try:
-        return Coefficients(**{name: float(_number(name, plain[name])) for name in names})
+        return Coefficients(**{name: float(number_of(name, plain[name])) for name in names})
     except InvalidValueError as error:
         raise InvalidValueError(f"{key}.{error.field}", error.value, error.expected) from None
 
 
 def _sources(value: object) -> dict[str, Source]:
     known = (*_LINEAR, *(name for name in NUMBERS if name != "gpus"))
-    sources = {}
-    for name, entry in _mapping("sources", value, known).items():
-        kinds = tuple(str(kind) for kind in SourceKind)
-        if not isinstance(entry, Mapping) or len(entry) != 1 or next(iter(entry)) not in kinds:
-            raise InvalidValueError(f"sources.{name}", entry, f"one of {', '.join(kinds)}, with a text")
-        ((kind, text),) = entry.items()
-        sources[name] = Source(SourceKind(kind), _text(f"sources.{name}.{kind}", text))
-    return sources
+    plain = mapping_of("sources", value, known)
+    return {name: _source(f"sources.{name}", entry) for name, entry in plain.items()}
 
 
-def _text(field: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidValueError(field, value, "a text")
-    return value.strip()
-
-
-def _number(field: str, value: object) -> float:
-    """Return a number as it stands; whole numbers stay int."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidValueError(field, value, "a number")
-    if field in _WHOLE:
-        if value != round(value):
-            raise InvalidValueError(field, value, "a whole number")
-        return round(value)
-    return value
-
-
-def _check(field: str, value: float, *, zero: bool) -> None:
-    if not (math.isfinite(value) and (value > 0 or (zero and value == 0))):
-        raise InvalidValueError(field, value, "0 or more" if zero else "a positive number")
+def _source(key: str, entry: object) -> Source:
+    kinds = tuple(str(kind) for kind in SourceKind)
+    given = [key for key in entry if key != "uncertainty"] if isinstance(entry, Mapping) else []
+    if not isinstance(entry, Mapping) or len(given) != 1 or given[0] not in kinds:
+        raise InvalidValueError(key, entry, f"one of {', '.join(kinds)}, with a text")
+    (kind,) = given
+    text, uncertainty = text_of(f"{key}.{kind}", entry[kind]), entry.get("uncertainty")
+    if uncertainty is not None:
+        uncertainty = number_of(f"{key}.uncertainty", uncertainty)
+    try:
+        return Source(SourceKind(kind), text, uncertainty)
+    except InvalidValueError as error:
+        raise InvalidValueError(f"{key}.{error.field}", error.value, error.expected) from None

@@ -10,13 +10,20 @@ from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profile import (
     Coefficients,
+    Profile,
     SourceKind,
     parse_profile,
     parse_profile_text,
     profile_mapping,
+    profile_text,
 )
 
 BUILTIN = builtin_profiles()
+
+
+every_profile = pytest.mark.parametrize(
+    "profile", BUILTIN, ids=lambda p: f"{p.model}-{p.accelerator}-x{p.gpus}"
+)
 
 
 def good() -> dict[str, Any]:
@@ -24,24 +31,86 @@ def good() -> dict[str, Any]:
 
 
 def test_the_shipped_profiles_are_the_promised_ones() -> None:
-    assert {(p.model, p.accelerator) for p in BUILTIN} == {
-        ("mistral-7b", "A10"),
-        ("mistral-7b", "A100"),
-        ("llama-3-8b", "A10"),
-        ("llama-3-8b", "A100"),
-        ("vicuna-13b", "A100"),
-    }
+    small = {(model, gpu, 1) for model in ("mistral-7b", "llama-3-8b") for gpu in ("A10", "A100", "H100")}
+    vicuna = {("vicuna-13b", "A10", 2), ("vicuna-13b", "A100", 1), ("vicuna-13b", "H100", 1)}
+    llama = {("llama-70b", gpu, gpus) for gpu in ("A100", "H100") for gpus in (2, 4)}
+    assert {(p.model, p.accelerator, p.gpus) for p in BUILTIN} == small | vicuna | llama
 
 
-@pytest.mark.parametrize("profile", BUILTIN, ids=lambda p: f"{p.model}-{p.accelerator}")
-def test_a_shipped_profile_is_consistent(profile: Any) -> None:
+@every_profile
+def test_kv_cache_and_weights_fit_in_the_memory(profile: Profile) -> None:
     kv_bytes = profile.kv_tokens * profile.kv_bytes_per_token
-    assert profile.weights_bytes + kv_bytes < profile.accelerator_memory_bytes
+    assert profile.weights_bytes + kv_bytes < 0.9 * profile.accelerator_memory_bytes
     assert profile.kv_tokens >= profile.context_tokens
+    assert profile.kv_tokens % profile.block_tokens == 0
+
+
+@every_profile
+def test_closer_weights_are_faster_to_wake_and_never_faster_than_the_bus(profile: Profile) -> None:
     assert profile.swap_warm_s < profile.swap_reload_s < profile.swap_cold_s
     copying_s = profile.weights_bytes / profile.host_bandwidth_bytes_per_s
     assert profile.swap_warm_s >= copying_s - 0.005
-    assert all("http" in s.text for s in profile.sources.values() if s.kind is SourceKind.MEASURED)
+
+
+@every_profile
+def test_more_work_takes_longer(profile: Profile) -> None:
+    for batch in (1, 4, 32):
+        for tokens in (128, 512, 2048):
+            assert profile.prefill_ms(batch, tokens) < profile.prefill_ms(batch, 2 * tokens)
+            assert profile.prefill_ms(batch, tokens) < profile.prefill_ms(2 * batch, tokens)
+            assert profile.decode_ms(batch, tokens) < profile.decode_ms(2 * batch, tokens)
+            assert profile.decode_ms(batch, tokens) <= profile.decode_ms(batch, 2 * tokens)
+
+
+@every_profile
+def test_decoding_is_never_faster_than_reading_the_weights(profile: Profile) -> None:
+    data_sheet = {"A10": 600e9, "A100": 2039e9, "H100": 3352e9}[profile.accelerator] * profile.gpus
+    assert profile.decode_ms(1, 1) > 1000 * profile.weights_bytes / data_sheet
+
+
+@every_profile
+def test_prefill_is_never_faster_than_the_data_sheet(profile: Profile) -> None:
+    flops = {"A10": 125e12, "A100": 312e12, "H100": 989e12}[profile.accelerator] * profile.gpus
+    assert profile.prefill_ms(1, 2048) > 1000 * 2048 * profile.weights_bytes / flops
+
+
+@every_profile
+def test_every_derived_number_has_an_uncertainty_and_every_measured_one_an_address(profile: Profile) -> None:
+    for name, source in profile.sources.items():
+        if source.kind is SourceKind.DERIVED:
+            assert source.uncertainty is not None, name
+        if source.kind is SourceKind.MEASURED:
+            assert "https://" in source.text, name
+
+
+def ladder() -> list[Any]:
+    """Pairs of profiles of one model, the second on more or larger accelerators."""
+    sizes = {"A10": 1, "A100": 2, "H100": 3}
+    return [
+        pytest.param(
+            small,
+            large,
+            id=f"{small.model}-{small.accelerator}x{small.gpus}-{large.accelerator}x{large.gpus}",
+        )
+        for small in BUILTIN
+        for large in BUILTIN
+        if small.model == large.model
+        and small != large
+        and sizes[small.accelerator] <= sizes[large.accelerator]
+        and (small.gpus <= large.gpus or small.accelerator == "A10")
+    ]
+
+
+@pytest.mark.parametrize(("small", "large"), ladder())
+def test_a_bigger_accelerator_is_never_slower(small: Profile, large: Profile) -> None:
+    for batch in (1, 4, 16, 64):
+        for tokens in (128, 512, 2048):
+            if batch * tokens <= 2048:
+                assert large.prefill_ms(batch, tokens) <= small.prefill_ms(batch, tokens)
+            if batch * tokens <= min(small.kv_tokens, large.kv_tokens):
+                assert large.decode_ms(batch, tokens) <= small.decode_ms(batch, tokens)
+    assert large.swap_warm_s <= small.swap_warm_s
+    assert large.swap_cold_s <= small.swap_cold_s
 
 
 @pytest.mark.parametrize(
@@ -61,11 +130,11 @@ def test_vicuna_decodes_as_fast_as_was_measured(batch: int, context: int, measur
     assert profile.decode_ms(batch, context) == pytest.approx(measured_ms, rel=0.02)
 
 
-def test_a_larger_gpu_is_faster_and_a_smaller_model_too() -> None:
-    a10, a100 = (find_profile(BUILTIN, "llama-3-8b", gpu) for gpu in ("A10", "A100"))
-    mistral = find_profile(BUILTIN, "mistral-7b", "A100")
-    assert mistral.decode_ms(8, 1024) < a100.decode_ms(8, 1024) < a10.decode_ms(8, 1024)
-    assert mistral.prefill_ms(1, 1024) < a100.prefill_ms(1, 1024) < a10.prefill_ms(1, 1024)
+@pytest.mark.parametrize("gpu", ["A10", "A100", "H100"])
+def test_a_smaller_model_is_faster(gpu: str) -> None:
+    mistral, llama = (find_profile(BUILTIN, model, gpu) for model in ("mistral-7b", "llama-3-8b"))
+    assert mistral.decode_ms(8, 1024) < llama.decode_ms(8, 1024)
+    assert mistral.prefill_ms(1, 1024) < llama.prefill_ms(1, 1024)
 
 
 def test_the_coefficients_are_those_of_the_equations() -> None:
@@ -84,9 +153,20 @@ def test_time_is_positive_and_grows_with_the_batch(
     assert linear.ms(batch + 1, tokens) >= linear.ms(batch, tokens)
 
 
-@pytest.mark.parametrize("profile", BUILTIN, ids=lambda p: f"{p.model}-{p.accelerator}")
-def test_writing_and_reading_gives_the_same_profile(profile: Any) -> None:
+@every_profile
+def test_writing_and_reading_gives_the_same_profile(profile: Profile) -> None:
     assert parse_profile_text(yaml.safe_dump(profile_mapping(profile)), "x.yaml") == profile
+    assert parse_profile_text(profile_text(profile), "x.yaml") == profile
+
+
+def test_a_profile_without_points_and_uncertainties_is_accepted() -> None:
+    plain = good()
+    del plain["fits"]
+    for source in plain["sources"].values():
+        source.pop("uncertainty", None)
+    profile = parse_profile(plain, "x.yaml")
+    assert profile.fits == {}
+    assert profile_mapping(profile) == plain
 
 
 def change(path: str, value: Any) -> dict[str, Any]:
@@ -126,6 +206,27 @@ def change(path: str, value: Any) -> dict[str, Any]:
         ("sources.kv_tokens", "somewhere", "sources.kv_tokens is 'somewhere'; expected one of measured"),
         ("sources.kv_tokens", {"guessed": "x"}, "expected one of measured, derived, specified"),
         ("sources.kv_tokens", {"derived": " "}, "sources.kv_tokens.derived is ' '; expected a text"),
+        ("sources.kv_tokens", {"uncertainty": 0.1}, "expected one of measured, derived, specified"),
+        ("sources.kv_tokens.uncertainty", -0.1, "sources.kv_tokens.uncertainty is -0.1; expected a share"),
+        ("sources.kv_tokens.uncertainty", 20, "sources.kv_tokens.uncertainty is 20; expected a share"),
+        ("sources.kv_tokens.uncertainty", math.nan, "uncertainty is nan; expected a share of 0 to 1"),
+        ("sources.kv_tokens.uncertainty", "20 %", "uncertainty is '20 %'; expected a number"),
+        ("sources.seqs_max.uncertainty", 0.1, "sources.seqs_max.uncertainty is 0.1; expected none"),
+        ("kv_tokens", math.inf, "kv_tokens is inf; expected a whole number"),
+        ("fits", [], "fits is []; expected a mapping with the keys prefill_ms, decode_ms"),
+        ("fits.kv_tokens", {}, "fits.kv_tokens is {}; expected no such key"),
+        ("fits.decode_ms.error_max", None, "fits.decode_ms.fit.error_max is None"),
+        ("fits.decode_ms.error_max", 2, "fits.decode_ms.error_max is 2; expected a share of 0 to 1"),
+        ("fits.decode_ms.error_mean", 0.5, "fits.decode_ms.error_mean is 0.5; expected 0 to error_max"),
+        ("fits.decode_ms.points", [], "fits.decode_ms.points is []; expected at least one"),
+        ("fits.decode_ms.points", 3, "fits.decode_ms.points is 3; expected a list"),
+        (
+            "fits.decode_ms.points",
+            [[1, 2]],
+            "fits.decode_ms.points.0 is [1, 2]; expected [batch, tokens, ms]",
+        ),
+        ("fits.decode_ms.points", [[1, 2, 0]], "fits.decode_ms.points.0.ms is 0; expected a positive number"),
+        ("fits.decode_ms.points", [[1, "2", 3]], "fits.decode_ms.points.0 is '2'; expected a number"),
     ],
 )
 def test_a_bad_profile_is_refused_with_file_key_value_and_expectation(

@@ -1,0 +1,205 @@
+"""`qlm profile`: measure a live engine and write its profile."""
+
+import asyncio
+import random
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from qlm.agents.engine_vllm import VllmEngine
+from qlm.cli.profile_facts import FACTS, Facts, Identity, build_profile, facts_of, fit_points, given_facts
+from qlm.cli.profiling import Grid, Measured, Prober, choose_grid, measure, measure_swap
+from qlm.domain.errors import EngineUnavailableError, InvalidValueError, QlmError
+from qlm.domain.fleet import EngineCapacity
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.fit import Fit
+from qlm.rct_estimator.profile import Profile, Source, SourceKind, parse_profile_text, profile_text
+
+_PATIENCE_S: Final = 10.0
+_SEQS_MAX: Final = 256
+_BATCHED_TOKENS_MAX: Final = 2048
+
+
+def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
+    for name, help_text in reversed(tuple(FACTS.items())):
+        flag = "--" + name.replace("_", "-")
+        command = click.option(flag, name, type=click.FloatRange(min=0, min_open=True), help=help_text)(
+            command
+        )
+    return command
+
+
+@click.command("profile")
+@click.argument("url")
+@click.option("--model", help="Name the engine serves under.  [default: its only one]")
+@click.option("--name", help="Name of the model in the profile.  [default: that of --model]")
+@click.option("--accelerator", required=True, help="Kind of accelerator, such as A10.")
+@click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs the engine spans.")
+@click.option(
+    "--max-num-seqs",
+    "seqs_max",
+    type=click.IntRange(2),
+    default=_SEQS_MAX,
+    show_default=True,
+    help="That of the engine.",
+)
+@click.option(
+    "--max-num-batched-tokens",
+    "batched_tokens_max",
+    type=click.IntRange(64),
+    default=_BATCHED_TOKENS_MAX,
+    show_default=True,
+    help="That of the engine.",
+)
+@click.option("--api-key", envvar="QLM_ENGINE_API_KEY", help="That of the engine (or QLM_ENGINE_API_KEY).")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write.  [default: NAME-ACCELERATOR.yaml]",
+)
+@click.option("--force", is_flag=True, help="Overwrite that file.")
+@click.option("--quick", is_flag=True, help="Measure few points.")
+@click.option("--swap", is_flag=True, help="Measure sleep and wake, too (aborts what runs on the engine).")
+@click.option(
+    "--facts",
+    "facts_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Profile to take from what cannot be measured.  [default: the shipped one]",
+)
+@_asks_for_facts
+def profile_command(**options: Any) -> None:
+    """Measure the engine at URL, fit its speed, and write a profile.
+
+    The engine must serve nobody else meanwhile. What its API does not tell is taken from the flags, else
+    from another profile of the same model and accelerator, else asked for.
+    """
+    try:
+        asyncio.run(_profile(options, Console(stderr=True)))
+    except QlmError as error:
+        click.echo(f"qlm: {error}", err=True)
+        sys.exit(1)
+
+
+async def _profile(options: dict[str, Any], console: Console) -> None:
+    served, version = await _identify(options["url"], options["model"], options["api_key"])
+    name = options["name"] or served
+    out = options["out"] or Path(_file_name(name, options["accelerator"], options["gpus"]))
+    if out.exists() and not options["force"]:
+        raise InvalidValueError("--out", str(out), "a file that does not exist, or --force")
+    date = datetime.now(UTC).date().isoformat()
+    said = (
+        f"Measured by qlm profile on {date} at vLLM {version}, {options['gpus']} x {options['accelerator']}"
+    )
+    identity = Identity(
+        model=name, accelerator=options["accelerator"], gpus=options["gpus"], measured=said + "."
+    )
+    facts = _facts(options, identity, date)
+    engine = VllmEngine(options["url"], served, seqs_max=options["seqs_max"], api_key=options["api_key"])
+    try:
+        capacity = await engine.capacity()
+        grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=options["batched_tokens_max"])
+        measured = await _measure(engine, capacity, grid, console)
+        if options["swap"]:
+            source = Source(SourceKind.MEASURED, identity.measured)
+            times = await measure_swap(engine, time.monotonic_ns)
+            facts = {**facts, **{key: (round(s, 3), source) for key, s in times.items()}}
+    finally:
+        await engine.close()
+    fits = fit_points("prefill", measured.prefill), fit_points("decode", measured.decode)
+    profile = build_profile(identity, capacity, measured, fits, facts)
+    _tell(profile, fits, measured)
+    out.write_text(profile_text(profile), "utf-8")
+    parse_profile_text(out.read_text("utf-8"), str(out))
+    click.echo(f"written to {out}")
+
+
+async def _measure(engine: VllmEngine, capacity: EngineCapacity, grid: Grid, console: Console) -> Measured:
+    prober = Prober(
+        engine,
+        batched_tokens_max=grid.batched_tokens_max,
+        context_tokens=capacity.context_tokens,
+        clock_ns=time.monotonic_ns,
+        rng=random.Random(),
+    )
+    columns = TextColumn("{task.description:24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("warming up", total=grid.measurements)
+        begun = 0
+
+        def on_point(description: str) -> None:
+            nonlocal begun
+            progress.update(task, description=description, completed=begun)
+            begun += 1
+
+        measured = await measure(prober, grid, on_point)
+        progress.update(task, description="done", completed=grid.measurements)
+    return measured
+
+
+async def _identify(url: str, model: str | None, api_key: str | None) -> tuple[str, str]:
+    """Return the name under which the engine serves, and its version."""
+    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+    try:
+        timeout = aiohttp.ClientTimeout(total=_PATIENCE_S)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout, raise_for_status=True) as session:
+            models = [
+                m["id"] for m in (await (await session.get(f"{url.rstrip('/')}/v1/models")).json())["data"]
+            ]
+            version = (await (await session.get(f"{url.rstrip('/')}/version")).json())["version"]
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
+        raise EngineUnavailableError(f"no engine answers at {url}: {error!r}") from error
+    if model is None and len(models) == 1:
+        return str(models[0]), str(version)
+    if model not in models:
+        raise InvalidValueError("--model", model, f"one of {', '.join(models)}")
+    return str(model), str(version)
+
+
+def _facts(options: dict[str, Any], identity: Identity, date: str) -> Facts:
+    """Collect what cannot be measured: flags first, then a profile, then the person at the terminal."""
+    facts = dict(_profile_facts(options["facts_file"], identity))
+    facts.update(given_facts({name: options[name] for name in FACTS}, date))
+    measured = {"swap_warm_s", "swap_reload_s", "unload_s"} if options["swap"] else set()
+    missing = [name for name in FACTS if name not in facts and name not in measured]
+    if missing and not sys.stdin.isatty():
+        flags = ", ".join("--" + name.replace("_", "-") for name in missing)
+        raise InvalidValueError("facts", "unknown", f"{flags}, or --facts with a profile that has them")
+    asked = {name: click.prompt(f"{name}: {FACTS[name]}", type=float) for name in missing}
+    return {**facts, **given_facts(asked, date)}
+
+
+def _profile_facts(file: Path | None, identity: Identity) -> Facts:
+    if file is not None:
+        return facts_of(parse_profile_text(file.read_text("utf-8"), str(file)))
+    try:
+        return facts_of(find_profile(builtin_profiles(), identity.model, identity.accelerator, identity.gpus))
+    except InvalidValueError:
+        return {}
+
+
+def _tell(profile: Profile, fits: tuple[Fit, Fit], measured: Measured) -> None:
+    click.echo(f"{profile.model} on {profile.gpus} x {profile.accelerator}, {profile.kv_tokens} KV tokens")
+    points = len(measured.prefill), len(measured.decode)
+    for key, fit, count in zip(("prefill", "decode"), fits, points, strict=True):
+        c = fit.coefficients
+        click.echo(
+            f"{key:8} ms = {c.alpha:.4g} b l + {c.beta:.4g} b + {c.gamma:.4g} l + {c.delta:.4g}   "
+            f"{count} points, R2 {fit.r2:.4f}, error {fit.error_mean:.1%} mean, {fit.error_max:.1%} at most"
+        )
+        if fit.unidentified:
+            click.echo(f"         the points do not identify {', '.join(fit.unidentified)}: taken as 0")
+    for line in measured.skipped:
+        click.echo(f"skipped: {line}")
+
+
+def _file_name(model: str, accelerator: str, gpus: int) -> str:
+    many = f"-x{gpus}" if gpus > 1 else ""
+    return f"{model.replace('/', '-')}-{accelerator.lower()}{many}.yaml"

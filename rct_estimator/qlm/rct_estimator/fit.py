@@ -1,0 +1,155 @@
+"""Least squares with coefficients that are not negative, for equations 14 and 15 of SLO-aware annealing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.profile import Coefficients
+from qlm.rct_estimator.profile_points import FitPoint
+
+_PREFERENCE: Final = ("delta", "alpha", "beta", "gamma")
+"""Which coefficients to keep when the points cannot tell some apart: with one request per iteration,
+time per token is counted in `alpha` and not in `gamma`, so that it is right for larger batches, too."""
+_COLLINEAR: Final = 1e-6
+"""Columns closer than this to the span of others (relative to their length) are not identified."""
+_DELTA_SHARE_MIN: Final = 0.01
+"""Least `delta`, as a share of the shortest time: an iteration without work still takes some."""
+_TOLERANCE: Final = 1e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Coefficients and how well they hit the points they were fitted to.
+
+    Attributes:
+        coefficients: In milliseconds.
+        r2: Share of the variance of the times that they explain; 1 if the times do not vary and are hit.
+        error_mean: Mean relative error.
+        error_max: Largest relative error.
+        unidentified: Coefficients that the points cannot tell from others; they are 0.
+    """
+
+    coefficients: Coefficients
+    r2: float
+    error_mean: float
+    error_max: float
+    unidentified: tuple[str, ...]
+
+
+def fit_coefficients(points: Sequence[FitPoint]) -> Fit:
+    """Fit equation 14 or 15 to timed iterations.
+
+    Relative errors are minimised, since points span orders of magnitude and a schedule adds up many
+    short iterations as well as few long ones. `delta` is at least 1 % of the shortest time.
+
+    Args:
+        points: At least one; fewer than four distinct ones leave coefficients unidentified.
+
+    Raises:
+        InvalidValueError: There is no point, or one is not positive and finite.
+    """
+    if not points:
+        raise InvalidValueError("points", points, "at least one point")
+    batch, tokens, ms = (np.array(column, dtype=float) for column in zip(*points, strict=True))
+    for name, column in (("batch", batch), ("tokens", tokens), ("ms", ms)):
+        if not (np.isfinite(column).all() and (column > 0).all()):
+            raise InvalidValueError(f"points.{name}", column.tolist(), "positive numbers")
+    columns = {"delta": np.ones_like(ms), "alpha": batch * tokens, "beta": batch, "gamma": tokens}
+    kept = _identified({name: column / ms for name, column in columns.items()})
+    floor = _DELTA_SHARE_MIN * float(ms.min())
+    matrix = np.column_stack([columns[name] / ms for name in kept])
+    values = dict.fromkeys(_PREFERENCE, 0.0)
+    values |= dict(zip(kept, nnls(matrix, 1 - floor / ms).tolist(), strict=True))
+    values["delta"] += floor
+    coefficients = Coefficients(**values)
+    lost = tuple(name for name in _PREFERENCE if name not in kept)
+    return _judged(coefficients, points, unidentified=lost)
+
+
+def errors(coefficients: Coefficients, points: Sequence[FitPoint]) -> tuple[float, float]:
+    """Return the mean and the largest relative error of coefficients at the points."""
+    each = [abs(coefficients.ms(point.batch, point.tokens) / point.ms - 1) for point in points]
+    return sum(each) / len(each), max(each)
+
+
+def nnls(matrix: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Minimise |matrix x - target| over x >= 0, by the active-set method of Lawson and Hanson.
+
+    Source: C. L. Lawson, R. J. Hanson, Solving Least Squares Problems (1974), chapter 23.
+
+    Args:
+        matrix: Shape (points, coefficients), float64; columns may differ in size by many orders.
+        target: Shape (points,), float64.
+
+    Returns:
+        x, shape (coefficients,), float64.
+    """
+    scale = np.linalg.norm(matrix, axis=0)
+    scale[scale == 0] = 1
+    scaled = matrix / scale
+    x = np.zeros(matrix.shape[1])
+    free = np.zeros(matrix.shape[1], dtype=bool)
+    refused = np.zeros_like(free)
+    threshold = _TOLERANCE * max(1.0, float(np.linalg.norm(target)))
+    for _round in range(30 * matrix.shape[1]):
+        gradient = np.where(free | refused, -np.inf, scaled.T @ (target - scaled @ x))
+        entering = int(np.argmax(gradient))
+        if gradient[entering] <= threshold:
+            return np.asarray(x / scale)
+        free[entering] = True
+        x = _feasible_step(scaled, target, x, free)
+        # Rounding can throw a nearly collinear column out again at once; do not try it forever.
+        refused = np.zeros_like(free) if free[entering] else refused | (np.arange(free.size) == entering)
+    raise AssertionError(f"no least squares solution after {30 * matrix.shape[1]} rounds")
+
+
+def _feasible_step(
+    matrix: npt.NDArray[np.float64],
+    target: npt.NDArray[np.float64],
+    x: npt.NDArray[np.float64],
+    free: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.float64]:
+    """Move to the best point of the free coefficients; those that turn negative on the way are bound."""
+    while True:
+        best = np.zeros_like(x)
+        best[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
+        blocked = free & (best <= 0)
+        if not blocked.any():
+            return best
+        span = np.where(blocked, x - best, 1).clip(min=np.finfo(float).tiny)
+        steps = np.where(blocked, x / span, np.inf)
+        x = x + steps.min() * (best - x)
+        free &= ~blocked | ((x > _TOLERANCE) & (steps > steps.min()))
+        x[~free] = 0
+
+
+def _identified(columns: dict[str, npt.NDArray[np.float64]]) -> list[str]:
+    """Choose the coefficients that the points tell apart, in the order of preference."""
+    kept: list[str] = []
+    basis: list[npt.NDArray[np.float64]] = []
+    for name in _PREFERENCE:
+        rest = columns[name] / np.linalg.norm(columns[name])
+        for _twice in range(2):
+            for direction in basis:
+                rest = rest - direction * (direction @ rest)
+        length = float(np.linalg.norm(rest))
+        if length > _COLLINEAR:
+            kept.append(name)
+            basis.append(rest / length)
+    return kept
+
+
+def _judged(coefficients: Coefficients, points: Sequence[FitPoint], *, unidentified: tuple[str, ...]) -> Fit:
+    ms = np.array([point.ms for point in points])
+    missed = np.array([coefficients.ms(point.batch, point.tokens) for point in points]) - ms
+    variation, left = float(((ms - ms.mean()) ** 2).sum()), float((missed**2).sum())
+    mean, largest = errors(coefficients, points)
+    varied = variation > _TOLERANCE * float((ms**2).sum())
+    r2 = 1 - left / variation if varied else float(largest < _COLLINEAR)
+    return Fit(
+        coefficients=coefficients, r2=r2, error_mean=mean, error_max=largest, unidentified=unidentified
+    )

@@ -1,0 +1,181 @@
+"""The distribution of an output length, and of what is left of one that runs already.
+
+Everything follows from the survival function S and two integrals of it, since
+E[min(O, cap)] = integral of S up to cap, and E[min(O, cap)^2] = integral of 2 x S(x).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.normal import Normal
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def _edges() -> FloatArray:
+    fine = np.arange(8)
+    return np.concatenate([fine, np.round(8 * 2 ** (np.arange(14 * 4 + 1) / 4))]).astype(np.float64)
+
+
+EDGES: Final[FloatArray] = _edges()
+"""Bounds of the bins of lengths, tokens: bin j is (EDGES[j], EDGES[j + 1]], a quarter octave from 8 on."""
+
+BINS: Final = len(EDGES) - 1
+"""Number of bins."""
+
+TOKENS_MAX: Final = float(EDGES[-1])
+"""Longest answer that is told apart from longer ones."""
+
+_EMPTY: Final = 1e-300
+"""Survival below which nothing is left to divide by."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LengthPredictive:
+    """Posterior predictive distribution of an output length O.
+
+    Attributes:
+        survival: P(O > edge), shape (BINS + 1,).
+        area: Integral of the survival from 0 to the edge, tokens, shape (BINS + 1,).
+        moment: Integral of 2 x S(x) from 0 to the edge, tokens squared, shape (BINS + 1,).
+        bin_tokens: Mean length of answers that end in the bin, shape (BINS,).
+        hazard_var: Variance of the doubt about each bin's hazard, shape (BINS,).
+    """
+
+    survival: FloatArray
+    area: FloatArray
+    moment: FloatArray
+    bin_tokens: FloatArray
+    hazard_var: FloatArray
+
+    @classmethod
+    def of(cls, hazard: FloatArray, bin_tokens: FloatArray, hazard_var: FloatArray) -> "LengthPredictive":
+        """Compute the integrals from P(ends in bin | reaches bin), all of shape (BINS,)."""
+        survival = np.concatenate([[1.0], np.cumprod(1 - hazard)])
+        ends, after = survival[:-1] * hazard, survival[1:]
+        low, high = EDGES[:-1], EDGES[1:]
+        area = after * (high - low) + ends * (bin_tokens - low)
+        moment = after * (high**2 - low**2) + ends * (bin_tokens**2 - low**2)
+        zero = np.zeros(1)
+        return cls(
+            survival,
+            np.concatenate([zero, np.cumsum(area)]),
+            np.concatenate([zero, np.cumsum(moment)]),
+            bin_tokens,
+            hazard_var,
+        )
+
+    def length(self, cap: float = TOKENS_MAX) -> Normal:
+        """Mean and variance of min(O, cap), tokens; what one answer takes, given the hazards' doubt."""
+        mean, var = self.remaining(np.zeros(1), np.full(1, cap))
+        return Normal(float(mean[0]), float(var[0]))
+
+    def mean_doubt(self, cap: float = TOKENS_MAX) -> float:
+        """Variance of the class's true mean of min(O, cap) around the estimate, tokens squared.
+
+        It is common to all answers of the class, so it does not average out over many of them. First
+        order in the hazards, which are independent.
+        """
+        low, high = EDGES[:-1], np.minimum(EDGES[1:], cap)
+        rest = np.divide(
+            self._until(np.full(1, cap))[0] - self._until(high)[0],
+            self.survival[1:],
+            out=np.zeros(BINS),
+            where=self.survival[1:] > _EMPTY,
+        )
+        gain = self.survival[:-1] * (high - np.minimum(self.bin_tokens, high) + rest)
+        return float(np.sum(np.where(low < cap, gain**2 * self.hazard_var, 0.0)))
+
+    def remaining(self, produced: npt.ArrayLike, cap: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Tokens left of answers that are not over after `produced` tokens and end by `cap`.
+
+        Args:
+            produced: Tokens so far, shape (n,); 0 or more.
+            cap: Their limits, shape (n,) or a scalar.
+
+        Returns:
+            Mean and variance, each of shape (n,); 0 where `produced` has reached `cap`.
+        """
+        start = np.asarray(produced, dtype=np.float64)
+        limit = np.maximum(np.asarray(cap, dtype=np.float64), start)
+        survive = np.maximum(np.interp(start, EDGES, self.survival), _EMPTY)
+        (area_before, moment_before), (area, moment) = self._until(start), self._until(limit)
+        mean, square = (area - area_before) / survive, (moment - moment_before) / survive
+        mean = np.clip(mean, 0.0, limit - start)
+        # E[(O - k)^2] = E[O^2] - k^2 - 2 k E[O - k], and `square` is E[O^2] - k^2.
+        return mean, np.maximum(square - 2 * start * mean - mean**2, 0.0)
+
+    def outlives(self, tokens: npt.ArrayLike, cap: float = TOKENS_MAX) -> FloatArray:
+        """P(min(O, cap) > tokens), elementwise."""
+        at = np.asarray(tokens, dtype=np.float64)
+        return np.where(at < cap, np.interp(at, EDGES, self.survival), 0.0)
+
+    def quantile(self, share: npt.ArrayLike, cap: float = TOKENS_MAX, produced: float = 0.0) -> FloatArray:
+        """Length that a share of the answers does not exceed, tokens, elementwise.
+
+        Args:
+            share: In [0, 1].
+            cap: Limit of the answers.
+            produced: Only those are regarded that are not over after so many tokens.
+
+        Raises:
+            InvalidValueError: A share is not in [0, 1].
+        """
+        shares = np.asarray(share, dtype=np.float64)
+        if not np.all((shares >= 0) & (shares <= 1)):
+            raise InvalidValueError("share", shares.tolist(), "numbers from 0 to 1")
+        left = float(np.interp(produced, EDGES, self.survival)) * (1 - shares)
+        # Reversed, since interpolation wants rising abscissae; the sort is stable and they fall already.
+        at = np.interp(left, self.survival[::-1], EDGES[::-1])
+        return np.minimum(np.maximum(at, produced), max(cap, produced))
+
+    def strata(self, points: int, cap: float = TOKENS_MAX) -> FloatArray:
+        """Stand for the distribution of min(O, cap) by equally likely values, shape (points,), tokens.
+
+        Their mean is the distribution's, and their spread nearly so.
+        """
+        fine = self.quantile((np.arange(points * 16) + 0.5) / (points * 16), cap)
+        means = fine.reshape(points, 16).mean(axis=1)
+        return np.asarray(means * (self.length(cap).mean / means.mean()), dtype=np.float64)
+
+    def age_area(self, tokens: npt.ArrayLike, cap: float = TOKENS_MAX) -> FloatArray:
+        """P(what is left of an answer met at a random moment of its run is at most `tokens`).
+
+        The stationary excess of renewal theory: integral of S up to `tokens`, over the mean.
+        """
+        at = np.minimum(np.asarray(tokens, dtype=np.float64), cap)
+        whole = float(self._until(np.full(1, cap))[0][0])
+        return np.asarray(self._until(at)[0] / max(whole, _EMPTY), dtype=np.float64)
+
+    def _until(self, tokens: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the integrals of S(x) and 2 x S(x) from 0 to each of `tokens`.
+
+        Inside a bin S is taken as a straight line, stretched so that the bin's own integral comes out.
+        """
+        bins = np.clip(np.searchsorted(EDGES, tokens, side="left") - 1, 0, BINS - 1)
+        part = np.clip((tokens - EDGES[bins]) / (EDGES[bins + 1] - EDGES[bins]), 0.0, 1.0)
+        area, moment = (
+            values[bins] + (values[bins + 1] - values[bins]) * share
+            for values, share in zip((self.area, self.moment), self._shares(bins, part), strict=True)
+        )
+        return area, moment
+
+    def _shares(self, bins: IntArray, part: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Share of a bin's two integrals that lies in the first `part` of it."""
+        low, width = EDGES[bins], EDGES[bins + 1] - EDGES[bins]
+        high_s, fall = self.survival[bins], self.survival[bins] - self.survival[bins + 1]
+
+        def integrals(x: FloatArray | float) -> tuple[FloatArray, FloatArray]:
+            area = high_s * x - fall * x**2 / 2
+            return area, low * area + width * (high_s * x**2 / 2 - fall * x**3 / 3)
+
+        some, all_of_it = integrals(part), integrals(1.0)
+        return (
+            np.divide(some[0], all_of_it[0], out=part.copy(), where=all_of_it[0] > _EMPTY),
+            np.divide(some[1], all_of_it[1], out=part.copy(), where=all_of_it[1] > _EMPTY),
+        )

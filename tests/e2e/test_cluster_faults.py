@@ -1,0 +1,246 @@
+"""A whole cluster under mixed load while its servers, its parts and its engines are killed or stopped.
+
+Two instances, one with an engine that its agent starts and one attached to a running one, a gateway and a
+controller over a RabbitMQ and a Redis of their own. Emulated tokens are a hash of all ids before them, so a
+text that equals its reference was neither cut, repeated nor spliced.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from qlm.agents.guard import descendants
+from support import rabbitmq as rabbitmq_support
+from support import redis as redis_support
+from support.cluster import Cluster, cluster
+from support.cluster_load import MODEL, OVER_S, PLACES, PROMPTS, Load, body, depths, reference, until
+from support.ports import free_port
+from support.process import ServerProcess
+from support.rabbitmq import RabbitMQ, running_rabbitmq
+from support.redis import RedisServer, running_redis
+
+pytestmark = pytest.mark.servers
+
+LAUNCHED, ATTACHED = "launched", "attached"
+
+
+@dataclass(slots=True, kw_only=True)
+class Rig:
+    """The cluster with what a test may break, and what each prompt is answered with."""
+
+    parts: Cluster
+    rabbitmq: RabbitMQ
+    redis: RedisServer
+    engine: ServerProcess
+    expected: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return self.parts.url
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    missing = rabbitmq_support.missing() or redis_support.missing()
+    if missing is not None:
+        required = os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1"
+        pytest.fail(missing, pytrace=False) if required else pytest.skip(missing)
+    port = free_port()
+    with (
+        tempfile.TemporaryDirectory(prefix="qlm-faults-") as folder,
+        running_rabbitmq() as rabbitmq,
+        running_redis(appendonly=True) as redis,
+    ):
+        engine = ServerProcess("engine", engine_command(port), env=os.environ, folder=Path(folder))
+        engine.start()
+        try:
+            with cluster(rabbitmq, redis, config(f"http://127.0.0.1:{port}")) as parts:
+                made = Rig(parts=parts, rabbitmq=rabbitmq, redis=redis, engine=engine)
+                made.expected = [reference(made.url, n) for n in range(PROMPTS)]
+                yield made
+        finally:
+            engine.kill()
+
+
+def config(engine_url: str) -> dict[str, Any]:
+    shared = {"accelerator": "A100", "models": [MODEL], "seqs_max": PLACES}
+    return {
+        "models": [{"id": MODEL, "profile": "mistral-7b", "context_tokens": 4096}],
+        "instances": [{"id": LAUNCHED, **shared}, {"id": ATTACHED, **shared, "url": engine_url}],
+        "emulate": {"time_scale": 1.0},
+    }
+
+
+def engine_command(port: int) -> list[str]:
+    options = f"--port {port} --model mistral-7b --accelerator A100 --served-model-name {MODEL}"
+    sizes = f"--max-num-seqs {PLACES} --max-model-len 4096 --no-cold-start"
+    return [sys.executable, "-m", "qlm.simulator.emulate", *options.split(), *sizes.split()]
+
+
+@pytest.fixture
+async def load(rig: Rig) -> AsyncIterator[Load]:
+    """Make the cluster whole and busy; afterwards nothing may be left of the load."""
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=rig.url, timeout=OVER_S + 10, limits=limits) as client:
+        made = Load(rig.parts, rig.rabbitmq, rig.expected, client)
+
+        async def whole() -> bool:
+            return [bool(each["active_model"]) for each in await made.listed("instances")] == [True, True]
+
+        await until(whole, "both engines are up")
+        await made.begin()
+        await made.busy()
+        yield made
+
+
+async def check_all_answered(load: Load, *, may_lose_output: bool = False) -> None:
+    """Every client got exactly its answer, once, and nothing is left in queues or instances."""
+    expected = load.expected
+    for stream in load.streams:
+        offsets = [offset for _, offset, _ in stream.parts]
+        assert offsets == sorted(offsets)
+        if may_lose_output and stream.finish == "output_lost":
+            assert expected[stream.n % PROMPTS].startswith(stream.text)
+        else:
+            assert (stream.finish, stream.text) == ("length", expected[stream.n % PROMPTS])
+    for n, task in enumerate(load.plain):
+        answer = task.result()
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["choices"][0]["text"] == expected[n % PROMPTS]
+    for id, n in load.ids.items():
+        record = load.records[id]
+        assert record["outcome"] == "length", record
+        assert record["response"]["choices"][0]["text"] == expected[n % PROMPTS]
+    assert not load.not_found, "an accepted request was said not to exist"
+    for each in await load.listed("requests"):
+        if each["id"] in load.ids:
+            assert [event["what"] for event in each["events"]].count("ended") == 1, each["events"]
+    await until(lambda: not any(depths(load.rabbitmq).values()), "the queues are empty")
+
+
+async def probe_s(load: Load, since: float, *, limit_s: float) -> float:
+    """Ask for a short answer until it comes; return how long after `since` that was."""
+    urgent = body(1, max_tokens=4, slo={"ttft_ms": 500})
+    while True:
+        answer = await load.client.post("/v1/completions", json=urgent)
+        took_s = time.monotonic() - since
+        if answer.status_code == 200:
+            assert load.expected[1].startswith(answer.json()["choices"][0]["text"])
+            assert took_s < limit_s
+            return took_s
+        assert answer.status_code == 503, answer.text
+        assert took_s < limit_s, answer.text
+        await asyncio.sleep(float(answer.headers["retry-after"]))
+
+
+async def check_recovery(
+    load: Load, repaired: float, note: Callable[[str, object], None], *, may_lose_output: bool = False
+) -> None:
+    """After a fault: a new request is answered soon, and everything accepted before ends."""
+    probe = await probe_s(load, repaired, limit_s=12.0)
+    await load.end()
+    ended_s = time.monotonic() - repaired
+    figures = {"silence_s": load.silence_s(repaired), "new_request_s": probe, "all_ended_s": ended_s}
+    for name, value in figures.items():
+        note(name, round(value, 2))
+    print({name: round(value, 2) for name, value in figures.items()})
+    await check_all_answered(load, may_lose_output=may_lose_output)
+
+
+Note = Callable[[str, object], None]
+
+
+async def test_a_killed_redis_that_comes_back_after_5_s_costs_no_answer(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    rig.redis.kill()
+    await asyncio.sleep(5)  # the outage itself: longer than an instance may be silent
+    rig.redis.start()
+    await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_requests_accepted_while_redis_is_away_are_known_and_served_once_it_is_back(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    rig.redis.kill()
+    for n in range(6):
+        await load.submit(n)
+    rig.redis.start()
+    await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_an_emptied_redis_fills_again_and_no_answer_is_spliced(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    assert not load.records
+    rig.redis.flush()
+    await check_recovery(load, time.monotonic(), record_property, may_lose_output=True)
+
+
+async def test_an_emptied_redis_and_a_killed_agent_at_once_lose_no_request(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    assert not load.records
+    rig.parts.agents[LAUNCHED].kill()
+    rig.redis.flush()
+    rig.parts.agents[LAUNCHED].start()
+    await check_recovery(load, time.monotonic(), record_property, may_lose_output=True)
+
+
+async def test_a_killed_rabbitmq_that_comes_back_costs_no_answer(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    rig.rabbitmq.kill()
+    await asyncio.to_thread(rig.rabbitmq.start)
+    await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_a_killed_controller_is_missed_by_nobody_once_it_is_back(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    rig.parts.controller.kill()
+    for n in range(6):
+        await load.submit(n)
+    rig.parts.controller.start()
+    await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_an_agent_that_was_stopped_for_8_s_takes_nothing_with_it(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    agent = rig.parts.agents[LAUNCHED]
+    os.kill(agent.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(8)  # the fault itself: long enough to be taken for dead
+    finally:
+        os.kill(agent.pid, signal.SIGCONT)
+    await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_a_killed_engine_process_is_started_again_and_its_requests_go_on(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    _guard, engine = descendants(rig.parts.agents[LAUNCHED].pid)
+    os.kill(engine, signal.SIGKILL)
+    await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_an_attached_engine_that_dies_for_good_fails_nothing_while_another_serves(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    rig.engine.kill()
+    try:
+        await check_recovery(load, time.monotonic(), record_property)
+        assert not [each for each in await load.listed("requests") if each["outcome"] == "failed"]
+    finally:
+        rig.engine.start()

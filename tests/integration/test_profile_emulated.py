@@ -1,0 +1,120 @@
+"""`qlm profile` against an emulated engine in real time: does it find the speed the engine was given?"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from qlm.cli.commands.profile import profile_command
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.fit import errors
+from qlm.rct_estimator.profile import Profile, SourceKind, parse_profile_text
+from support.ports import free_port
+from support.process import ServerProcess
+
+TRUTH = find_profile(builtin_profiles(), "llama-3-8b", "A100")
+
+
+@dataclass(frozen=True)
+class Emulated:
+    url: str
+    folder: Path
+
+    def profile(self, *arguments: str) -> Result:
+        return CliRunner().invoke(profile_command, [self.url, "--accelerator", "A100", *arguments])
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulated]:
+    folder, port = tmp_path_factory.mktemp("emulated"), free_port()
+    qlm = str(Path(sys.executable).with_name("qlm"))
+    argv = [qlm, "emulate", "--model", TRUTH.model, "--accelerator", "A100", "--port", str(port)]
+    server = ServerProcess("emulated", argv, env=dict(os.environ), folder=folder)
+    server.start()
+    try:
+        server.wait_ready(lambda: "ready on" in server.log_file.read_text(), timeout_s=30)
+        yield Emulated(f"http://127.0.0.1:{port}", folder)
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def measured(engine: Emulated) -> tuple[Result, Profile]:
+    file = engine.folder / "measured.yaml"
+    result = engine.profile("--quick", "--out", str(file))
+    assert result.exit_code == 0, result.output
+    return result, parse_profile_text(file.read_text("utf-8"), str(file))
+
+
+def test_the_measured_profile_predicts_what_the_engine_does_within_10_percent(
+    measured: tuple[Result, Profile],
+) -> None:
+    profile = measured[1]
+    for batch, tokens in ((1, 128), (1, 512), (1, 2048), (2, 768), (4, 256), (4, 512)):
+        truth_ms = TRUTH.prefill_ms(batch, tokens)
+        assert profile.prefill_ms(batch, tokens) == pytest.approx(truth_ms, rel=0.1), (batch, tokens)
+    for batch in (1, 4, 16, 64):
+        for context in (128, 512, 2048):
+            truth_ms = TRUTH.decode_ms(batch, context)
+            assert profile.decode_ms(batch, context) == pytest.approx(truth_ms, rel=0.1), (batch, context)
+
+
+def test_the_profile_says_what_was_measured_and_takes_the_rest_from_the_shipped_one(
+    measured: tuple[Result, Profile],
+) -> None:
+    profile = measured[1]
+    assert (profile.model, profile.accelerator, profile.gpus) == ("llama-3-8b", "A100", 1)
+    assert profile.kv_tokens == TRUTH.kv_tokens
+    assert profile.context_tokens == TRUTH.context_tokens
+    for name in ("prefill_ms", "decode_ms", "kv_tokens", "block_tokens", "context_tokens"):
+        source = profile.sources[name]
+        assert source.kind is SourceKind.MEASURED
+        assert re.search(r"on \d{4}-\d\d-\d\d at vLLM 0\.32\.0\+qlm\.emulated", source.text), name
+    for name in ("weights_bytes", "swap_warm_s", "swap_cold_s", "kv_bytes_per_token"):
+        assert getattr(profile, name) == getattr(TRUTH, name)
+        assert profile.sources[name] == TRUTH.sources[name]
+
+
+def test_the_printed_quality_is_that_of_the_points_in_the_file(measured: tuple[Result, Profile]) -> None:
+    result, profile = measured
+    lines = re.findall(r"(prefill|decode) .* (\d+) points, R2 (\S+), error (\S+)% mean", result.output)
+    assert [line[0] for line in lines] == ["prefill", "decode"]
+    for name, count, r2, mean in lines:
+        points = profile.fits[f"{name}_ms"].points
+        assert len(points) == int(count) >= 4
+        assert float(r2) > 0.98
+        assert errors(getattr(profile, name), points)[0] * 100 == pytest.approx(float(mean), abs=0.2)
+
+
+def test_a_file_that_exists_is_not_overwritten(engine: Emulated) -> None:
+    file = engine.folder / "mine.yaml"
+    file.write_text("precious")
+    result = engine.profile("--quick", "--out", str(file))
+    assert result.exit_code == 1
+    assert "expected a file that does not exist, or --force" in result.output
+    assert file.read_text() == "precious"
+
+
+def test_what_cannot_be_measured_is_asked_for_by_its_flags(engine: Emulated) -> None:
+    result = engine.profile(
+        "--name", "mine", "--weights-bytes", "16e9", "--out", str(engine.folder / "x.yaml")
+    )
+    assert result.exit_code == 1
+    assert "expected --kv-bytes-per-token, --accelerator-memory-bytes, --swap-warm-s" in result.output
+    assert "--weights-bytes" not in result.output
+
+
+def test_an_unknown_model_and_a_dead_engine_are_one_clear_line(engine: Emulated) -> None:
+    result = engine.profile("--model", "gpt-9")
+    assert (result.exit_code, result.output) == (
+        1,
+        "qlm: --model is 'gpt-9'; expected one of llama-3-8b\n",
+    )
+    dead = CliRunner().invoke(profile_command, [f"http://127.0.0.1:{free_port()}", "--accelerator", "A100"])
+    assert dead.exit_code == 1
+    assert dead.output.startswith("qlm: no engine answers at http://127.0.0.1:")

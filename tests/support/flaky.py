@@ -1,0 +1,94 @@
+"""Real parts that fail for a while: a wrapper that raises in chosen methods, before or after they act."""
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class Faults:
+    """Which methods fail at present, and how often each has failed.
+
+    Attributes:
+        raised: Errors raised so far, by method.
+    """
+
+    def __init__(self) -> None:
+        self.raised: Counter[str] = Counter()
+        self._before: dict[str, Exception] = {}
+        self._after: dict[str, Exception] = {}
+
+    def fail(self, error: Exception, *methods: str) -> None:
+        """Let methods raise this without having done anything, until `heal`."""
+        self._before |= dict.fromkeys(methods, error)
+
+    def fail_unheard(self, error: Exception, *methods: str) -> None:
+        """Let methods do their work and then raise this, until `heal`: the answer is lost."""
+        self._after |= dict.fromkeys(methods, error)
+
+    def heal(self) -> None:
+        """Let everything work again."""
+        self._before.clear()
+        self._after.clear()
+
+    def before(self, method: str) -> None:
+        """Raise if `method` is not reached at present."""
+        self._raise(method, self._before)
+
+    def after(self, method: str) -> None:
+        """Raise if the answer of `method` is lost at present."""
+        self._raise(method, self._after)
+
+    def _raise(self, method: str, errors: dict[str, Exception]) -> None:
+        if method in errors:
+            self.raised[method] += 1
+            raise errors[method]
+
+
+class _Flaky:
+    """Passes everything on to a real object, through its faults."""
+
+    def __init__(self, real: object, faults: Faults) -> None:
+        self._real = real
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._real, name)
+        if inspect.iscoroutinefunction(method):
+            return self._call(name, method)
+        if name in ("notices", "wakeups", "outputs"):
+            return lambda *arguments: self._iterate(name, method(*arguments))
+        return method
+
+    def _call(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*arguments: Any, **named: Any) -> Any:
+            self._faults.before(name)
+            answer = await method(*arguments, **named)
+            self._faults.after(name)
+            return answer
+
+        return call
+
+    async def _iterate(self, name: str, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        self._faults.before(name)
+        async for item in items:
+            self._faults.before(name)
+            yield item
+
+
+def flaky(real: T, faults: Faults) -> T:
+    """Wrap a real store or broker so that `faults` come between it and its user."""
+    return cast(T, _Flaky(real, faults))
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    """Wait until a condition holds; it may be a coroutine function."""
+    async with asyncio.timeout(timeout_s):
+        while True:
+            held = condition()
+            if await held if inspect.isawaitable(held) else held:
+                return
+            await asyncio.sleep(0.002)

@@ -1,0 +1,96 @@
+"""What `qlm doctor` finds, with a gateway that answers by a script."""
+
+from typing import Any
+
+from qlm.cli import doctor
+from qlm.cli.admin_client import AdminClient, AdminError
+from qlm.cli.doctor import Finding, examine
+
+READY = {"status": "ok", "broker": "ok", "store": "ok"}
+
+
+class ScriptedClient(AdminClient):
+    """Answers GETs by path; an exception is raised."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        super().__init__("http://scripted")
+        self._answers = answers
+
+    def get(self, path: str, **query: Any) -> Any:
+        answer = self._answers[path]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def an_instance(id: str, active: str | None = "m", *models: str, error: str = "") -> dict[str, Any]:
+    return {
+        "id": id,
+        "active_model": active,
+        "models": [*models, *([active] if active else [])],
+        "error": error,
+    }
+
+
+def a_class(model: str, queued: int) -> dict[str, Any]:
+    return {"model": model, "queued": queued}
+
+
+def findings(
+    instances: list[dict[str, Any]], classes: list[dict[str, Any]] | None = None
+) -> dict[str, Finding]:
+    answers = {
+        "/readyz": READY,
+        "/admin/v1/instances": {"instances": instances},
+        "/admin/v1/queues": {"classes": classes or []},
+    }
+    found = examine(ScriptedClient(answers))
+    assert len({finding.check for finding in found}) == len(found)
+    return {finding.check: finding for finding in found}
+
+
+def test_a_healthy_cluster_has_no_bad_finding() -> None:
+    found = findings([an_instance("a"), an_instance("b")], [a_class("m", 3)])
+    assert set(found) == {"disk", "gateway", "instances"}
+    assert all(finding.ok and not finding.remedy for finding in found.values())
+    assert found["instances"].detail == "2 live, 2 with a model awake"
+
+
+def test_without_a_gateway_only_this_machine_is_looked_at() -> None:
+    found = examine(ScriptedClient({"/readyz": AdminError("no QLM gateway answers")}))
+    assert [(finding.check, finding.ok) for finding in found] == [("disk", True), ("gateway", False)]
+    assert found[1].detail == "no QLM gateway answers"
+    assert found[1].remedy
+
+
+def test_no_instance_at_all_is_a_finding() -> None:
+    assert not findings([])["instances"].ok
+
+
+def test_an_instance_without_an_awake_model_is_a_finding() -> None:
+    found = findings([an_instance("a"), an_instance("b", None)])
+    assert (found["instances"].ok, found["instances"].detail) == (False, "2 live, 1 with a model awake")
+
+
+def test_an_engine_that_failed_is_told_with_its_own_words() -> None:
+    found = findings([an_instance("a"), an_instance("b", error="m: out of memory")])
+    assert found["instance b"].detail == "m: out of memory"
+    assert not found["instance b"].ok
+    assert "instance a" not in found
+
+
+def test_requests_that_wait_for_a_model_nobody_serves_are_counted_over_all_its_classes() -> None:
+    found = findings([an_instance("a")], [a_class("gone", 3), a_class("gone", 2), a_class("m", 9)])
+    assert found["model gone"].detail == "5 requests wait, no live instance serves it"
+    assert "model m" not in found
+
+
+def test_an_empty_class_of_a_model_nobody_serves_is_no_finding() -> None:
+    assert "model gone" not in findings([an_instance("a")], [a_class("gone", 0)])
+
+
+def test_a_disk_that_is_nearly_full_is_a_finding(monkeypatch: Any) -> None:
+    monkeypatch.setattr(doctor, "DISK_FREE_MIN_BYTES", 1 << 62)
+    found = findings([an_instance("a")])
+    assert not found["disk"].ok
+    assert "make room" in found["disk"].remedy

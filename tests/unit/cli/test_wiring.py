@@ -1,0 +1,153 @@
+"""Composition: what the configuration says reaches the controller, the gateway and the engines."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qlm.cli.config import Config, InstanceConfig, ModelConfig, parse_config
+from qlm.cli.config_errors import ConfigError
+from qlm.cli.default_config import emulated_config
+from qlm.cli.engines import model_host
+from qlm.cli.wiring import (
+    GIB,
+    check,
+    fleet,
+    gateway_limits,
+    group_ids,
+    load_profiles,
+    model_specs,
+    new_gateway_id,
+    new_request_id,
+    profile_file,
+    profile_of,
+)
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ModelId
+from qlm.rct_estimator.builtin import builtin_profiles
+from qlm.rct_estimator.profile import SourceKind
+
+SHIPPED = load_profiles(())
+PROFILES_FOLDER = Path(builtin_profiles.__code__.co_filename).parent / "profiles"
+
+
+def configured(**overrides: Any) -> Config:
+    raw: dict[str, Any] = {
+        "models": [{"id": "mistral-7b"}, {"id": "mine", "engine": "vllm", "path": "weights"}],
+        "instances": [
+            {"id": "a", "accelerator": "A100", "models": ["mistral-7b", "mine"], "host_memory_gib": 64},
+            {"id": "b", "accelerator": "A100", "models": ["mistral-7b"], "host_memory_gib": 32},
+            {"id": "c", "accelerator": "A10", "models": ["mistral-7b"], "host_memory_gib": 8},
+        ],
+    }
+    return parse_config(raw | overrides, "tests")
+
+
+def test_the_fleet_knows_each_model_on_each_kind_that_serves_it() -> None:
+    known = fleet(configured(), SHIPPED)
+    assert set(known.profiles) == {("mistral-7b", "A100"), ("mistral-7b", "A10"), ("mine", "A100")}
+    assert {kind: set(costs.models) for kind, costs in known.kinds.items()} == {
+        "A100": {"mistral-7b", "mine"},
+        "A10": {"mistral-7b"},
+    }
+    assert known.kinds["A100"].host_memory_bytes == 32 * GIB, "of unequal instances the smaller one counts"
+
+
+def test_swap_costs_come_from_the_profile() -> None:
+    known = fleet(configured(), SHIPPED)
+    profile = known.profiles[(ModelId("mistral-7b"), "A10")]
+    cost = known.kinds["A10"].models[ModelId("mistral-7b")]
+    assert (cost.weights_bytes, cost.swap_warm_s) == (profile.weights_bytes, profile.swap_warm_s)
+    assert (cost.swap_cold_s, cost.unload_s) == (profile.swap_cold_s, profile.unload_s)
+
+
+def on(accelerator: str) -> InstanceConfig:
+    return InstanceConfig(id="i", accelerator=accelerator, models=("m",))
+
+
+def test_a_vllm_model_that_nobody_measured_gets_a_guess_that_says_so() -> None:
+    model = ModelConfig(id="mine", engine="vllm", path=Path("weights"), context_tokens=2048)
+    guess = profile_of(model, on("H300"), SHIPPED)
+    assert (guess.model, guess.accelerator, guess.context_tokens) == ("mine", "H300", 2048)
+    assert all(source.kind is SourceKind.DERIVED for source in guess.sources.values())
+    assert all("guess" in source.text for source in guess.sources.values())
+
+
+def test_a_model_may_use_the_profile_of_another() -> None:
+    model = ModelConfig(id="my-tune", profile="mistral-7b")
+    assert profile_of(model, on("A10"), SHIPPED).model == "mistral-7b"
+
+
+def test_an_emulated_model_without_a_profile_there_is_refused_with_what_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"'vicuna-13b'.*'TPU'.*A100"):
+        profile_of(ModelConfig(id="vicuna-13b"), on("TPU"), SHIPPED)
+    with pytest.raises(ConfigError, match=r"'gpt-2'.*mistral-7b"):
+        profile_of(ModelConfig(id="gpt-2"), on("A10"), SHIPPED)
+
+
+def shipped_text(model: str, accelerator: str) -> str:
+    return (PROFILES_FOLDER / f"{model}-{accelerator.lower()}.yaml").read_text("utf-8")
+
+
+def test_a_profile_of_ones_own_wins_over_the_shipped_one(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(shipped_text("mistral-7b", "A10").replace("seqs_max: 256", "seqs_max: 17"), "utf-8")
+    profiles = load_profiles((tmp_path,))
+    model = ModelConfig(id="mistral-7b")
+    assert profile_of(model, on("A10"), profiles).seqs_max == 17
+    assert profile_of(model, on("A100"), profiles).seqs_max != 17
+    assert profile_file(model, on("A10"), (tmp_path,)) == own
+    assert profile_file(model, on("A100"), (tmp_path,)) is None
+
+
+def test_a_broken_profile_file_is_named_with_its_key(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(shipped_text("mistral-7b", "A10").replace("seqs_max: 256", "seqs_max: -1"), "utf-8")
+    with pytest.raises(ConfigError, match=r"broken\.yaml.*seqs_max.*-1"):
+        load_profiles((tmp_path,))
+
+
+def test_a_profile_folder_that_is_not_there_is_named() -> None:
+    with pytest.raises(ConfigError, match="profiles has 'nowhere'"):
+        load_profiles((Path("nowhere"),))
+
+
+def test_a_model_folder_without_a_tokenizer_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    config = configured(
+        models=[{"id": "mistral-7b"}, {"id": "mine", "engine": "vllm", "path": str(tmp_path)}]
+    )
+    with pytest.raises(ConfigError, match=r"qlm\.yaml: models has 'mine'.*tokenizer\.json"):
+        check(config, "qlm.yaml")
+    (tmp_path / "tokenizer.json").write_text("{}", "utf-8")
+    check(config, "qlm.yaml")
+
+
+def test_emulated_models_use_the_byte_tokenizer_and_vllm_models_their_own() -> None:
+    specs = {spec.id: spec.tokenizer for spec in model_specs(configured())}
+    assert specs == {"mistral-7b": "byte", "mine": "weights"}
+
+
+def test_limits_and_objectives_reach_the_gateway() -> None:
+    limits = gateway_limits(
+        configured(
+            limits={"queue_depth_max": 7, "body_bytes_max": 2048, "default_max_tokens": 9}, default_slo={}
+        )
+    )
+    assert (limits.queue_depth_max, limits.body_bytes_max, limits.max_tokens_default) == (7, 2048, 9)
+    assert limits.default_slo.label == "batch"
+    assert limits.interactive_slo.label == "ttft-1s-tpot-100ms"
+
+
+def test_ids_do_not_repeat() -> None:
+    assert len({new_request_id() for _ in range(100)} | {new_gateway_id() for _ in range(100)}) == 200
+    cls = RequestClass(ModelId("m"), "batch")
+    first, second = group_ids(), group_ids()
+    assert len({maker(cls) for maker in (first, second) for _ in range(10)}) == 20
+
+
+async def test_engine_hosts_are_made_for_every_instance_without_starting_anything() -> None:
+    config = emulated_config({})
+    for instance in config.instances:
+        host = model_host(config, instance, SHIPPED)
+        assert host.engine() is None
+        await host.close()

@@ -1,0 +1,227 @@
+"""The control loop on a real store and queue: it plans when something happens, and outlives outages."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from qlm.broker import codec
+from qlm.broker.sqlite import SqliteQueues
+from qlm.broker.sqlite_file import SqliteFile
+from qlm.cli.clock import SystemClock
+from qlm.cli.wiring import group_ids
+from qlm.controller import loop as loop_module
+from qlm.controller.loop import ControllerLoop
+from qlm.controller.protocol import ControllerSettings
+from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.ids import GroupId, InstanceId, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports.broker import Broker
+from qlm.domain.request import Request
+from qlm.domain.slo import OnMiss
+from qlm.planner.edf import plan_edf
+from qlm.planner.problem import Plan, Problem
+from qlm.store.memory import MemoryStore
+from support.flaky import Faults, flaky, until
+from support.plant import M, N, known_fleet
+from support.requests import a_request
+
+GPU_0 = Holder(InstanceId("gpu-0"), SessionId("a"))
+
+
+def status(accelerator: str = "A10") -> InstanceStatus:
+    return InstanceStatus(
+        holder=GPU_0,
+        accelerator=accelerator,
+        models=(M, N),
+        active_model=M,
+        engines=((M, EngineState.AWAKE),),
+        capacity=EngineCapacity(kv_tokens=4096, block_tokens=16, seqs_max=4, context_tokens=4096),
+    )
+
+
+@dataclass
+class Bench:
+    """A controller loop on real parts, and on which threads it planned."""
+
+    store: MemoryStore
+    broker: Broker
+    loop: ControllerLoop
+    store_faults: Faults
+    broker_faults: Faults
+    planned_on: list[int]
+
+    async def accept(self, *requests: Request) -> None:
+        for request in requests:
+            await self.broker.publish(request.cls.queue, codec.encode_request(request))
+            await self.store.enqueue(request.card())
+
+    async def planned(self) -> tuple[GroupId, ...]:
+        """Groups with waiting requests on the virtual queue of the instance."""
+        queue = await self.store.virtual_queue(GPU_0.instance)
+        return tuple(group.id for group in queue.groups if group.remaining)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    file = await SqliteFile.open(tmp_path / "queue.db")
+    queues = await SqliteQueues.open(file)
+    clock = SystemClock()
+    store, store_faults, broker_faults = MemoryStore(clock), Faults(), Faults()
+    planned_on: list[int] = []
+
+    def planner(problem: Problem) -> Plan:
+        planned_on.append(threading.get_ident())
+        return plan_edf(problem)
+
+    loop = ControllerLoop(
+        store=flaky(store, store_faults),
+        broker=flaky(queues.broker(), broker_faults),
+        clock=clock,
+        fleet=known_fleet(),
+        settings=ControllerSettings(),
+        planner=planner,
+        new_group_id=group_ids(),
+    )
+    yield Bench(store, queues.broker(), loop, store_faults, broker_faults, planned_on)
+    await queues.close()
+    await file.close()
+
+
+@asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator["asyncio.Task[None]"]:
+    before = asyncio.all_tasks()
+    task = asyncio.create_task(bench.loop.run())
+    yield task
+    assert not task.done(), "the loop ended by itself"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not asyncio.all_tasks() - before
+
+
+async def test_one_turn_groups_and_places_what_waits(bench: Bench) -> None:
+    await bench.store.heartbeat(status(), 60)
+    await bench.accept(a_request("a"), a_request("b"))
+    decision = await bench.loop.run_once()
+    queue = await bench.store.virtual_queue(GPU_0.instance)
+    assert [group.count for group in queue.groups] == [2]
+    assert decision.plan.queues == {GPU_0.instance: (queue.groups[0].id,)}
+
+
+async def test_a_turn_without_news_changes_nothing(bench: Bench) -> None:
+    await bench.store.heartbeat(status(), 60)
+    await bench.accept(a_request())
+    await bench.loop.run_once()
+    assert (await bench.loop.run_once()).changes == ()
+
+
+async def test_a_turn_ends_what_waited_beyond_its_deadline_and_wanted_to_be_dropped(bench: Bench) -> None:
+    await bench.accept(a_request("late", deadline_ms=1.0, arrival_ns=1, on_miss=OnMiss.DROP))
+    await bench.loop.run_once()
+    record = await bench.store.record(a_request("late").id)
+    assert record is not None
+    assert record.outcome is Outcome.EXPIRED
+
+
+async def test_a_request_is_planned_because_it_came_not_because_time_passed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "QUIET_S", 3600.0)
+    await bench.store.heartbeat(status(), 60)
+    async with running(bench):
+        await until(lambda: bench.planned_on)
+        await bench.accept(a_request())
+        await until(bench.planned)
+
+
+async def test_silence_is_looked_at_without_a_wakeup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "QUIET_S", 0.02)
+    await bench.store.heartbeat(status(), 0.2)
+    await bench.accept(a_request())
+    async with running(bench):
+        await until(bench.planned)
+        await until(lambda: _none_planned(bench))
+
+
+async def _none_planned(bench: Bench) -> bool:
+    return not await bench.planned()
+
+
+@pytest.mark.parametrize("method", ["view", "expire", "reap", "apply", "wakeups"])
+async def test_the_loop_goes_on_after_a_store_that_was_away(
+    bench: Bench, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "QUIET_S", 0.02)
+    monkeypatch.setattr("qlm.controller.upkeep.PERIOD_NS", 0)
+    await bench.store.heartbeat(status(), 60)
+    bench.store_faults.fail(StoreUnavailableError("away"), method)
+    async with running(bench):
+        await bench.accept(a_request())
+        await until(lambda: bench.store_faults.raised[method] >= 2)
+        bench.store_faults.heal()
+        await until(bench.planned)
+
+
+@pytest.mark.parametrize("method", ["queues", "depth"])
+async def test_the_loop_goes_on_after_a_broker_that_was_away(
+    bench: Bench, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "QUIET_S", 0.02)
+    monkeypatch.setattr("qlm.controller.upkeep.PERIOD_NS", 0)
+    await bench.store.heartbeat(status(), 60)
+    bench.broker_faults.fail(BrokerUnavailableError("away"), method)
+    async with running(bench):
+        await bench.accept(a_request())
+        await until(lambda: bench.broker_faults.raised[method] >= 2)
+        bench.broker_faults.heal()
+        await until(bench.planned)
+
+
+async def test_an_unknown_accelerator_gets_no_work_and_is_named_once(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.store.heartbeat(status("TPU-9"), 60)
+    await bench.accept(a_request())
+    with caplog.at_level(logging.WARNING, "qlm.controller"):
+        for _ in range(3):
+            await bench.loop.run_once()
+    assert await bench.planned() == ()
+    assert [record.getMessage() for record in caplog.records] == [
+        "instances with the accelerator 'TPU-9' get no work: the configuration here has none"
+    ]
+
+
+async def test_a_model_that_nobody_serves_is_named_again_when_the_trouble_comes_back(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.accept(a_request(model="m"))
+    with caplog.at_level(logging.WARNING, "qlm.controller"):
+        await bench.loop.run_once()
+        await bench.loop.run_once()
+        await bench.store.heartbeat(status(), 60)
+        await bench.loop.run_once()
+        await bench.store.leave(GPU_0)
+        await bench.loop.run_once()
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["no live instance serves m: its requests wait"] * 2
+
+
+async def test_a_large_view_is_planned_off_the_loop_and_a_small_one_on_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "INLINE_GROUPS_MAX", 2)
+    await bench.store.heartbeat(status(), 60)
+    await bench.accept(*(a_request(f"r{n}", priority=n) for n in range(3)))
+    await bench.loop.run_once()
+    await bench.loop.run_once()
+    here = threading.get_ident()
+    assert bench.planned_on[0] == here, "no groups yet"
+    assert bench.planned_on[1] != here
+    assert len(await bench.planned()) == 3

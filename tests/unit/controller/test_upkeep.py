@@ -1,0 +1,271 @@
+"""The controller's repairs on a real store and a real queue: what died leaves nothing behind."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from qlm.broker import codec
+from qlm.broker.sqlite import SqliteQueues
+from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.topology import DEAD, hold_queue
+from qlm.controller.upkeep import PERIOD_NS, Upkeep
+from qlm.domain.errors import DeliveryLostError, StoreUnavailableError
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.ids import InstanceId, QueueName, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.lease_answer import Granted
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import LogEntry
+from qlm.domain.ports.broker import Broker
+from qlm.domain.request import Request, RequestState
+from qlm.store.memory import MemoryStore
+from support.flaky import Faults, flaky
+from support.requests import a_request
+
+GPU_0, GPU_1 = Holder(InstanceId("gpu-0"), SessionId("a")), Holder(InstanceId("gpu-1"), SessionId("b"))
+
+
+class SettableClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.time_ns = 1_000_000_000_000
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+
+@dataclass
+class Bench:
+    """An upkeep on real parts; faults come between the broker and the upkeep alone."""
+
+    queues: SqliteQueues
+    clock: SettableClock = field(default_factory=SettableClock)
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        self.broker: Broker = self.queues.broker()
+        self.own_broker: Broker = self.queues.broker()
+        self.store = MemoryStore(self.clock)
+        self.upkeep = self.new_upkeep()
+
+    def new_upkeep(self) -> Upkeep:
+        return Upkeep(broker=flaky(self.own_broker, self.faults), store=self.store, clock=self.clock)
+
+    async def beat(self, *holders: Holder) -> None:
+        for holder in holders:
+            await self.store.heartbeat(InstanceStatus(holder=holder, accelerator="A10", models=()), 3.5)
+
+    async def publish(self, request: Request, queue: QueueName | None = None) -> None:
+        await self.broker.publish(queue or request.cls.queue, codec.encode_request(request))
+
+    async def accept(self, *requests: Request) -> None:
+        for request in requests:
+            await self.publish(request)
+            await self.store.enqueue(request.card())
+
+    async def lease(self, request: Request, holder: Holder) -> Granted:
+        answer = await self.store.lease(request.card(), holder, None)
+        assert isinstance(answer, Granted)
+        return answer
+
+    async def look(self, *alive: Holder) -> bool:
+        """Run once, a period later, with these holders alive."""
+        self.clock.time_ns += 2 * PERIOD_NS
+        await self.beat(*alive)
+        return await self.upkeep.run(await self.store.view())
+
+    async def depth(self, queue: QueueName) -> int:
+        return await self.broker.depth(queue)
+
+    async def state(self, request: Request) -> RequestState | None:
+        record = await self.store.record(request.id)
+        return record.state if record else None
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    file = await SqliteFile.open(tmp_path / "queue.db")
+    queues = await SqliteQueues.open(file)
+    yield Bench(queues)
+    await queues.close()
+    await file.close()
+
+
+async def test_what_a_dead_holder_leased_waits_again(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    await bench.lease(request, GPU_0)
+    assert not await bench.look(GPU_0)
+    assert await bench.state(request) is RequestState.RUNNING
+    assert await bench.look(GPU_1)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_a_new_life_of_an_instance_does_not_keep_the_leases_of_the_former(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    await bench.lease(request, GPU_0)
+    await bench.look(GPU_0)
+    assert await bench.look(Holder(GPU_0.instance, SessionId("next")))
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_the_hold_queue_of_a_dead_instance_is_emptied_into_the_class_queue(bench: Bench) -> None:
+    request, alive = a_request("dead"), a_request("alive")
+    await bench.publish(request, hold_queue(GPU_0.instance))
+    await bench.publish(alive, hold_queue(GPU_1.instance))
+    assert await bench.look(GPU_1)
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 0
+    assert await bench.depth(hold_queue(GPU_1.instance)) == 1, "a live instance empties its own"
+    assert await bench.depth(request.cls.queue) == 1
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_an_unreadable_message_in_a_dead_instances_hold_queue_becomes_a_dead_letter(
+    bench: Bench,
+) -> None:
+    await bench.broker.publish(hold_queue(GPU_0.instance), b"{}")
+    await bench.look()
+    assert await bench.depth(DEAD) == 1
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 0
+
+
+async def test_a_queue_with_more_messages_than_known_is_indexed_when_seen_twice(bench: Bench) -> None:
+    request = a_request()
+    await bench.publish(request)
+    assert not await bench.look(), "a request is published before it is indexed: once is normal"
+    assert await bench.state(request) is None
+    assert await bench.look()
+    assert await bench.state(request) is RequestState.QUEUED
+    assert await bench.depth(request.cls.queue) == 1
+
+
+async def test_a_surplus_that_is_gone_the_next_time_is_not_looked_into(bench: Bench) -> None:
+    request = a_request()
+    await bench.publish(request)
+    await bench.look()
+    await bench.store.enqueue(request.card())
+    assert not await bench.look()
+    await bench.publish(a_request("r2"))
+    assert not await bench.look(), "what was seen once before the pause does not count"
+
+
+async def test_indexing_keeps_the_order_of_the_queue(bench: Bench) -> None:
+    requests = [a_request(f"r{n}", arrival_ns=n) for n in range(5)]
+    for request in requests:
+        await bench.publish(request)
+    await bench.look()
+    await bench.look()
+    taken = await bench.broker.get(requests[0].cls.queue, 10)
+    assert [codec.decode_request(each.body).id for each in taken] == ["r0", "r1", "r2", "r3", "r4"]
+
+
+async def test_the_message_of_an_ended_request_is_deleted(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    granted = await bench.lease(request, GPU_0)
+    entry = LogEntry(id=request.id, epoch=granted.lease.epoch, offset=0, outcome=Outcome.STOP)
+    await bench.store.append([entry])
+    await bench.publish(request)
+    await bench.look(GPU_0)
+    await bench.look(GPU_0)
+    assert await bench.depth(request.cls.queue) == 0
+    record = await bench.store.record(request.id)
+    assert record is not None
+    assert record.outcome is Outcome.STOP
+
+
+async def test_the_message_of_a_running_request_goes_to_its_holder(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    await bench.lease(request, GPU_0)
+    await bench.publish(request)
+    await bench.look(GPU_0)
+    await bench.look(GPU_0)
+    assert await bench.depth(request.cls.queue) == 0
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 1
+    assert await bench.state(request) is RequestState.RUNNING
+
+
+async def test_an_unreadable_message_in_a_class_queue_becomes_a_dead_letter(bench: Bench) -> None:
+    request = a_request()
+    await bench.publish(request)
+    await bench.broker.publish(request.cls.queue, b"\x00")
+    await bench.look()
+    await bench.look()
+    (dead,) = await bench.broker.get(DEAD)
+    letter = codec.decode_dead_letter(dead.body)
+    assert (letter.queue, letter.body) == (request.cls.queue, b"\x00")
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_an_emptied_store_is_rebuilt_from_the_queue(bench: Bench) -> None:
+    requests = [a_request(f"r{n}", model=("m", "n")[n % 2]) for n in range(6)]
+    await bench.accept(*requests)
+    await bench.look(GPU_0)
+    bench.store = MemoryStore(bench.clock)
+    bench.upkeep = bench.new_upkeep()
+    await bench.look(GPU_0)
+    assert await bench.look(GPU_0)
+    assert [await bench.state(request) for request in requests] == [RequestState.QUEUED] * 6
+    view = await bench.store.view()
+    assert sorted((cls.cls.model, cls.queued) for cls in view.classes) == [("m", 3), ("n", 3)]
+
+
+async def test_between_two_periods_nothing_is_looked_at(bench: Bench) -> None:
+    await bench.look(GPU_0)
+    bench.faults.fail(StoreUnavailableError("must not be asked"), "queues", "depth", "get")
+    assert not await bench.upkeep.run(await bench.store.view())
+    assert not bench.faults.raised
+
+
+async def test_an_instance_that_comes_or_goes_is_looked_after_at_once(bench: Bench) -> None:
+    await bench.look(GPU_0)
+    await bench.publish(a_request(), hold_queue(GPU_0.instance))
+    await bench.store.leave(GPU_0)
+    assert await bench.upkeep.run(await bench.store.view()), "no period has passed, but gpu-0 is gone"
+    assert await bench.depth(a_request().cls.queue) == 1
+
+
+async def test_a_store_that_goes_away_while_indexing_loses_no_message(bench: Bench) -> None:
+    requests = [a_request(f"r{n}") for n in range(3)]
+    for request in requests:
+        await bench.publish(request)
+    await bench.look()
+    store_faults = Faults()
+    store_faults.fail(StoreUnavailableError("away"), "enqueue")
+    whole = bench.store
+    bench.upkeep = Upkeep(broker=bench.own_broker, store=flaky(whole, store_faults), clock=bench.clock)
+    await bench.look()
+    with pytest.raises(StoreUnavailableError):
+        await bench.look()
+    assert await bench.depth(requests[0].cls.queue) == 3
+    store_faults.heal()
+    await bench.look()
+    await bench.look()
+    assert [await bench.state(request) for request in requests] == [RequestState.QUEUED] * 3
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_deliveries_lost_while_reading_a_queue_do_not_stop_the_controller(
+    bench: Bench, hold: bool
+) -> None:
+    """A connection that breaks in the middle gives everything back by itself."""
+    request = a_request()
+    queue = hold_queue(GPU_0.instance) if hold else request.cls.queue
+    await bench.publish(request, queue)
+    bench.faults.fail(DeliveryLostError("its channel is gone"), "requeue", "ack")
+    await bench.look(GPU_1)
+    await bench.look(GPU_1)
+    assert bench.faults.raised
+    bench.faults.heal()
+    await bench.own_broker.close()
+    bench.own_broker = bench.queues.broker()
+    bench.upkeep = bench.new_upkeep()
+    await bench.look(GPU_1)
+    await bench.look(GPU_1)
+    assert await bench.state(request) is RequestState.QUEUED
+    assert await bench.depth(request.cls.queue) >= 1

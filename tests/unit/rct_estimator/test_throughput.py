@@ -1,0 +1,238 @@
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.sampling import Sampling
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.length_predictive import FloatArray
+from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.paper import WAITING_R2
+from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.throughput import (
+    FACTOR_MAX,
+    Correction,
+    Workload,
+    class_workload,
+    full_batch,
+    mixture,
+    steady_state,
+)
+from qlm.rct_estimator.waiting_time import waiting_times
+from qlm.simulator.engine import BatchingEngine
+from qlm.simulator.generation import Generation
+from support.places import draw, known
+
+PROFILES = builtin_profiles()
+A100 = find_profile(PROFILES, "llama-3-8b", "A100")
+CHAT = Workload(prompt_tokens=600, output=Normal(150, 120.0**2))
+
+workloads = st.builds(
+    Workload,
+    prompt_tokens=st.floats(0, 4000),
+    output=st.builds(Normal, st.floats(1, 2000), st.floats(0, 1e6)),
+)
+profiles = st.sampled_from(PROFILES)
+
+
+@dataclass(slots=True)
+class Anything:
+    """Tokens without meaning, whose digests never repeat: no prefix is ever found in the cache."""
+
+    numbers: Iterable[int]
+    digest: int = field(default=0)
+
+    def next_id(self, forbidden: Iterable[int] = ()) -> int:
+        self.digest = next(iter(self.numbers))
+        return 1
+
+
+def first_tokens(profile: Profile, prompts: FloatArray, outputs: FloatArray) -> FloatArray:
+    """Serve a burst on the simulated engine and return the first-token time of each request, seconds."""
+    numbers = itertools.count(1)
+    capacity = EngineCapacity(
+        kv_tokens=profile.kv_tokens,
+        block_tokens=profile.block_tokens,
+        seqs_max=profile.seqs_max,
+        context_tokens=profile.context_tokens,
+    )
+
+    def start(call: EngineCall) -> Generation:
+        blocks = [next(numbers) for _ in range(len(call.prompt_ids) // capacity.block_tokens)]
+        return Generation(
+            call=call,
+            source=Anything(numbers),
+            block_tokens=capacity.block_tokens,
+            context_tokens=capacity.context_tokens,
+            tokens=len(call.prompt_ids),
+            block_digests=blocks,
+        )
+
+    engine = BatchingEngine(profile, capacity, start)
+    for i, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+        sampling = Sampling(max_tokens=int(output), ignore_eos=True)
+        engine.add(EngineCall(call_id=str(i), prompt_ids=(1,) * int(prompt), sampling=sampling), 0)
+    now_ns, first_s = 0, np.full(len(prompts), np.nan)
+    while (step := engine.step(now_ns)) is not None:
+        now_ns += step.duration_ns
+        for emission in step.emissions:
+            if np.isnan(first_s[int(emission.call_id)]):
+                first_s[int(emission.call_id)] = now_ns / 1e9
+    return first_s
+
+
+@pytest.mark.parametrize(
+    ("model", "accelerator", "places", "kv_tokens", "prompt", "output", "requests"),
+    [
+        ("llama-3-8b", "A10", 16, None, 64, 100, 400),
+        ("llama-3-8b", "A100", 64, None, 600, 100, 600),
+        ("llama-3-8b", "A10", 64, 20_000, 600, 120, 400),
+        ("vicuna-13b", "A100", 32, None, 2000, 60, 300),
+        ("mistral-7b", "A10", 64, None, 1155, 211, 400),
+    ],
+    ids=["places", "prefill", "little KV", "long prompts", "Azure chat"],
+)
+def test_the_forecast_of_a_burst_is_what_the_simulated_engine_does(
+    model: str,
+    accelerator: str,
+    places: int,
+    kv_tokens: int | None,
+    prompt: float,
+    output: float,
+    requests: int,
+) -> None:
+    profile = find_profile(PROFILES, model, accelerator)
+    profile = replace(
+        profile,
+        seqs_max=places,
+        kv_tokens=kv_tokens or profile.kv_tokens,
+        context_tokens=min(profile.context_tokens, 8192),
+    )
+    rng = np.random.default_rng(3)
+    lengths = draw(rng, requests, median=output * 0.73)
+    prompts = np.clip(rng.lognormal(math.log(prompt) - 0.125, 0.5, requests), 8, 4000).round()
+    actual_s = first_tokens(profile, prompts, lengths)
+    workload = Workload(
+        prompt_tokens=float(prompts.mean()), output=Normal(float(lengths.mean()), float(lengths.var()))
+    )
+    state = steady_state(profile, workload)
+    ranks = np.arange(1, requests + 1)
+    forecast_s = waiting_times(state, ranks, free=math.inf) + state.prefill_s
+    late = ranks > 1.2 * state.batch
+    steady = slice(int(min(2 * state.batch, requests / 2)), None)
+    slope_s = np.polyfit(ranks[steady], actual_s[steady], 1)[0]
+    assert state.request_s == pytest.approx(slope_s, rel=0.05)
+    assert np.mean(np.abs(forecast_s / actual_s - 1)[late]) < 0.05
+    spread = np.sum((actual_s[late] - actual_s[late].mean()) ** 2)
+    assert 1 - np.sum((actual_s - forecast_s)[late] ** 2) / spread >= WAITING_R2
+
+
+def test_theta_epsilon_and_d_hang_together() -> None:
+    state = steady_state(A100, CHAT)
+    assert state.tokens_per_s == pytest.approx(CHAT.output.mean / state.request_s)
+    assert state.inefficiency > 1
+    assert state.service.mean == pytest.approx(state.prefill_s + 149 * state.decode_s * state.inefficiency)
+    assert state.service.mean == pytest.approx(state.batch * state.request_s, rel=0.1)
+
+
+def test_theta_is_batch_over_decode_time_where_prompts_cost_nothing() -> None:
+    light = replace(A100, seqs_max=32, prefill=replace(A100.prefill, alpha=0.0, delta=1e-6))
+    state = steady_state(light, Workload(prompt_tokens=1, output=Normal(1000, 0)))
+    assert state.tokens_per_s == pytest.approx(32 / (light.decode_ms(32, 501) / 1000), rel=0.01)
+
+
+def test_long_answers_hold_more_memory_than_their_mean_length_says() -> None:
+    spread = replace(CHAT, output=Normal(150, 300.0**2))
+    assert spread.context_tokens == pytest.approx(600 + 75 + 300**2 / 300)
+    tight = replace(A100, kv_tokens=20_000)
+    assert full_batch(tight, spread) < full_batch(tight, CHAT)
+    assert full_batch(tight, CHAT) == pytest.approx(20_000 / (CHAT.context_tokens + 8))
+
+
+def test_prefill_bounds_throughput_by_the_token_budget() -> None:
+    state = steady_state(A100, Workload(prompt_tokens=4000, output=Normal(2, 0)), batched_tokens_max=512)
+    assert state.request_s >= 4001 / 512 * A100.prefill.ms(1, 512) / 1000 * 0.95
+
+
+@given(profiles, workloads, st.floats(1, 256))
+def test_times_are_positive_and_finite(profile: Profile, workload: Workload, batch: float) -> None:
+    for state in (steady_state(profile, workload), steady_state(profile, workload, batch=batch)):
+        for value in (state.request_s, state.iteration_s, state.decode_s, state.prefill_s, state.alone_s):
+            assert math.isfinite(value) and value > 0
+        assert state.inefficiency >= 1 - 1e-9
+        assert 0 <= state.prompt_s <= state.request_s
+        assert 1 <= state.batch <= profile.seqs_max
+        assert state.service.var >= 0
+
+
+@given(profiles, workloads, st.floats(0, 2000))
+def test_longer_prompts_are_never_served_faster(profile: Profile, workload: Workload, more: float) -> None:
+    longer = replace(workload, prompt_tokens=workload.prompt_tokens + more)
+    few, many = steady_state(profile, workload), steady_state(profile, longer)
+    assert many.request_s >= few.request_s * (1 - 1e-6)
+
+
+@given(st.permutations(range(3)), st.lists(st.floats(0.1, 10), min_size=3, max_size=3))
+def test_a_mixture_has_the_moments_of_its_parts_in_any_order(order: list[int], shares: list[float]) -> None:
+    parts = [
+        (share, Workload(prompt_tokens=100.0 * (i + 1), output=Normal(50.0 + 100 * i, 100.0 * i)))
+        for i, share in enumerate(shares)
+    ]
+    blend, turned = mixture(parts), mixture([parts[i] for i in order])
+    assert blend.output.mean == pytest.approx(turned.output.mean)
+    assert blend.output.var == pytest.approx(turned.output.var)
+    mean = sum(s * w.output.mean for s, w in parts) / sum(shares)
+    assert blend.output.mean == pytest.approx(mean)
+    assert blend.output.var >= min(w.output.var for _, w in parts) - 1e-6
+
+
+def test_a_class_is_described_by_its_posterior() -> None:
+    few, many = (known(draw(np.random.default_rng(0), n)) for n in (5, 5000))
+    assert class_workload(few, 100, 1024).mean_doubt > 50 * class_workload(many, 100, 1024).mean_doubt
+    assert class_workload(many, 100, 1024).output == many.length(1024)
+
+
+def test_correction_finds_the_speed_of_an_instance_through_noise() -> None:
+    rng, correction = np.random.default_rng(1), Correction()
+    for noise in rng.lognormal(0, 0.1, 200):
+        correction = correction.observed(10.0, 10.0 * 1.4 * float(noise))
+    assert correction.factor == pytest.approx(1.4, rel=0.05)
+    assert correction.doubt < Correction().doubt
+    assert steady_state(A100, CHAT).corrected(correction).request_s == pytest.approx(
+        steady_state(A100, CHAT).request_s * correction.factor
+    )
+
+
+@given(st.lists(st.tuples(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6)), max_size=30))
+def test_correction_stays_within_bounds_whatever_is_observed(pairs: list[tuple[float, float]]) -> None:
+    correction = Correction()
+    for predicted_s, actual_s in pairs:
+        before = correction
+        correction = correction.observed(predicted_s, actual_s)
+        assert correction.factor * (1 + 1e-9) >= 1 / FACTOR_MAX
+        assert correction.factor <= FACTOR_MAX * (1 + 1e-9)
+        assert 0 < correction.doubt <= Correction().doubt
+        assert abs(correction.log_ratio - before.log_ratio) <= 0.1
+
+
+@pytest.mark.parametrize(("predicted_s", "actual_s"), [(0, 1), (1, 0), (-1, 1), (math.nan, 1), (1, math.inf)])
+def test_impossible_durations_are_refused(predicted_s: float, actual_s: float) -> None:
+    with pytest.raises(InvalidValueError, match="positive"):
+        Correction().observed(predicted_s, actual_s)
+
+
+def test_impossible_workloads_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="prompt_tokens"):
+        Workload(prompt_tokens=-1, output=Normal(10))
+    with pytest.raises(InvalidValueError, match=r"output\.mean"):
+        Workload(prompt_tokens=1, output=Normal(0.5))
+    with pytest.raises(InvalidValueError, match="shares"):
+        mixture([])

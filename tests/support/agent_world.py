@@ -5,24 +5,17 @@ deterministic (`answer_to`), so a log with a gap, an overlap or a wrong resume s
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from qlm.agents.events import (
     Appended,
-    EngineChanged,
-    EngineProbed,
     Event,
-    GenerationEnded,
     LeaseAnswered,
-    Progress,
     Pulled,
     QueueRead,
     Tick,
 )
-from qlm.agents.held import Phase
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.controller.grouping import regroup
 from qlm.domain.actions import (
@@ -45,63 +38,30 @@ from qlm.domain.actions import (
     SwapModel,
     TakeLease,
 )
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
-from qlm.domain.ids import GroupId, InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
-from qlm.domain.lease import Holder
+from qlm.domain.ids import GroupId, QueueName, RequestId
 from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import LogEntry
 from qlm.domain.plan_change import SetQueue
 from qlm.domain.ports.broker import Delivery
-from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
 from qlm.store.core import StoreCore
 from qlm.store.effects import Effects
+from support.agent_engines import EngineRoom, answer_to, finish_of
+from support.agent_other import HOLD, HOLDER, OTHER, M, N, other_lets_go
 
 S: Final = 1_000_000_000
-M, N, FOREIGN = ModelId("m"), ModelId("n"), ModelId("x")
-HOLDER = Holder(InstanceId("i"), SessionId("s"))
-OTHER = Holder(InstanceId("other"), SessionId("o"))
-HOLD = QueueName("qlm.hold.i")
-EOS: Final = 7
 TTL_S: Final = 3.5
-CAPACITY = EngineCapacity(kv_tokens=128, block_tokens=16, seqs_max=3, context_tokens=4096)
 
 
-def answer_to(request: Request) -> TokenIds:
-    """The one right answer: it ends by itself after as many tokens as the tenant's name says."""
-    natural = int(request.tenant)
-    return (*range(100, 100 + natural - 1), EOS)[: request.sampling.max_tokens]
-
-
-def finish_of(request: Request) -> str:
-    """How an engine ends that answer."""
-    return "stop" if answer_to(request)[-1] == EOS else "length"
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """A generation: from its submission until the protocol has heard its end."""
-
-    request: Request
-    call: EngineCall
-    arrived: bool = False
-    abort_asked: bool = False
-    finish: str | None = None
-    abandoned: bool = False
-    made: int = 0
-
-
-class World:
+class World(EngineRoom):
     """One agent and what it talks to; methods are steps, `check` is what must hold between them."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000 * S
         settings = AgentSettings(custody_s=20.0, pull_max=3)
-        self.agent = AgentProtocol(HOLDER, "A10", (M, N), settings)
+        super().__init__(AgentProtocol(HOLDER, "A10", (M, N), settings))
         self.core = StoreCore(self.now_ns)
-        self.requests: dict[RequestId, Request] = {}
         self.ended: dict[RequestId, Outcome] = {}
         self.queues: defaultdict[QueueName, list[Request]] = defaultdict(list)
         self.out: dict[int, Request] = {}
@@ -111,13 +71,6 @@ class World:
         self.leases: list[TakeLease | Reregister] = []
         self.appends: list[Append] = []
         self.books: deque[Action] = deque()
-        self.calls: list[Running] = []
-        self.aborts_sent: set[str] = set()
-        self.probes = 0
-        self.swap: ModelId | None = None
-        self.awake: ModelId | None = None
-        self.asleep: set[ModelId] = set()
-        self.deaths: list[EngineChanged] = []
         self.notices: deque[InstanceNotice] = deque()
         self.drained = 0
         self.groups_made = 0
@@ -130,10 +83,7 @@ class World:
         """Give the protocol an event and take its actions."""
         for action in self.agent.receive(event, self.now_ns):
             self._take(action)
-        for call in self.calls:
-            if call.call.call_id not in self.agent.calls and call.finish is None:
-                assert call.call.call_id in self.aborts_sent, "a generation was forgotten and not aborted"
-                call.abandoned = True
+        self.note_abandoned()
 
     def _take(self, action: Action) -> None:  # noqa: C901 - one flat table of actions
         match action:
@@ -144,14 +94,11 @@ class World:
             case Append():
                 self.appends.append(action)
             case Submit():
-                self._submit(action)
+                self.submit(action)
             case Abort(call_ids=call_ids):
-                self.aborts_sent.update(call_ids)
-                for call in self.calls:
-                    # An abort that overtakes its submission is ignored by the engine.
-                    call.abort_asked |= call.arrived and call.call.call_id in call_ids
+                self.ask_abort(call_ids)
             case SwapModel(model=model):
-                self._start_swap(model)
+                self.start_swap(model)
             case ProbeEngine():
                 self.probes += 1
             case Drained():
@@ -159,32 +106,25 @@ class World:
             case SetTimer(at_ns=at_ns):
                 assert at_ns > self.now_ns, "a timer in the past spins"
             case Ack() | Return() | HandOver() | Renew() | NoteParked() | NoteResumed():
+                if isinstance(action, Return):
+                    assert action.home == self.requests[action.id].cls.queue
+                    self._check_return(action)
                 if isinstance(action, Ack | Return | HandOver):
                     self._finish_delivery(action.delivery)
                 self.books.append(action)
             case _:
                 raise AssertionError(f"unexpected {action!r}")
 
+    def _check_return(self, action: Return) -> None:
+        """A lease is given back only when every token that was told is in the log."""
+        record = self.core.record(action.id)
+        if record is not None and record.lease is not None and record.lease.epoch == action.epoch:
+            assert record.output_tokens >= self.told.get(action.id, 0), "tokens were thrown away"
+
     def _finish_delivery(self, delivery: Delivery) -> None:
         assert isinstance(delivery.tag, int)
         self.given[delivery.tag] += 1
         assert self.given[delivery.tag] == 1, "one delivery was ended twice"
-
-    def _submit(self, action: Submit) -> None:
-        request = self.requests[action.id]
-        done = len(action.call.prompt_ids) - request.prompt_tokens
-        twins = [c for c in self.calls if c.request.id == action.id and not c.abandoned and not c.finish]
-        assert not twins, "submitted while another of its calls runs"
-        assert action.call.call_id not in {c.call.call_id for c in self.calls}
-        assert action.call.prompt_ids[request.prompt_tokens :] == answer_to(request)[:done]
-        assert 1 <= action.call.sampling.max_tokens == request.sampling.max_tokens - done
-        assert self._generating() <= CAPACITY.seqs_max, "more running than the batch has places"
-        assert self.awake in (None, request.model), "submitted to another model's engine"
-        lost = None if self.awake else "lost"
-        self.calls.append(Running(request, action.call, made=done, finish=lost))
-
-    def _generating(self) -> int:
-        return sum(h.phase in (Phase.RUNNING, Phase.ABORTING) for h in self.agent.held.values())
 
     def check(self) -> None:
         """What must hold between any two steps."""
@@ -320,6 +260,7 @@ class World:
         if reached:
             if isinstance(asked, TakeLease):
                 answer, effects = self.core.lease(asked.card, HOLDER, asked.group, self.now_ns)
+                self.told[asked.card.id] = len(answer.output) if isinstance(answer, Granted) else 0
             else:
                 answer, effects = self.core.reregister(asked.card, HOLDER, asked.output, self.now_ns)
             self.announce(effects)
@@ -360,103 +301,6 @@ class World:
             for request in requests if queue != HOLD else ():
                 self.core.enqueue(request.card(), None, self.now_ns)
 
-    # the other agent
-
-    def other_pulls(self, queue: QueueName) -> None:
-        """The other agent takes the first message of a class queue and does with it what an agent does."""
-        other = InstanceStatus(holder=OTHER, accelerator="A10", models=(M, N, FOREIGN))
-        self.core.heartbeat(other, 1e6, self.now_ns)
-        request = self.queues[queue].pop(0)
-        answer, effects = self.core.lease(request.card(), OTHER, None, self.now_ns)
-        self.announce(effects)
-        if isinstance(answer, Granted):
-            self.others.append(request)
-        elif getattr(answer, "holder", None) == HOLDER:
-            self.queues[HOLD].append(request)
-
-    def other_lets_go(self, request: Request, *, finished: bool) -> None:
-        """The other agent ends a request, or gives it back."""
-        self.others.remove(request)
-        record = self.core.record(request.id)
-        if record is None or record.lease is None or record.lease.holder != OTHER:
-            if record is None or record.outcome is None:
-                self.queues[request.cls.queue].append(request)
-            return
-        epoch = record.lease.epoch
-        if not finished:
-            self.announce(self.core.release(request.id, epoch, "returned", self.now_ns)[1])
-            self.queues[request.cls.queue].append(request)
-            return
-        entry = LogEntry(
-            id=request.id,
-            epoch=epoch,
-            offset=record.output_tokens,
-            token_ids=answer_to(request)[record.output_tokens :],
-            outcome=Outcome(finish_of(request)),
-        )
-        self.announce(self.core.append([entry], self.now_ns)[1])
-
-    # engines
-
-    def _start_swap(self, model: ModelId) -> None:
-        assert self.swap is None, "a swap began while another was under way"
-        assert all(c.finish or c.abandoned for c in self.calls), "a swap began under running requests"
-        self.swap = model
-        if self.awake is not None:
-            self.break_calls()
-            self.asleep.add(self.awake)
-            old, self.awake = self.awake, None
-            self.deaths.append(EngineChanged(model=old, state=EngineState.ASLEEP))
-
-    def break_calls(self) -> None:
-        for call in self.calls:
-            call.finish = call.finish or "lost"
-
-    def end_swap(self, *, ok: bool) -> None:
-        """The host's answer to a swap, after all it had to say before."""
-        model, self.swap = self.swap, None
-        assert model is not None
-        while self.deaths:
-            self.send(self.deaths.pop(0))
-        self.asleep.discard(model)
-        if ok:
-            self.awake = model
-            self.send(EngineChanged(model=model, state=EngineState.AWAKE, capacity=CAPACITY))
-        else:
-            self.send(EngineChanged(model=model, state=EngineState.COLD))
-            self.send(EngineChanged(model=model, state=EngineState.FAILED, error="it did not start"))
-
-    def engine_dies(self) -> None:
-        assert self.awake is not None
-        self.break_calls()
-        self.deaths.append(EngineChanged(model=self.awake, state=EngineState.FAILED, error="it died"))
-        self.awake = None
-
-    def tell_death(self) -> None:
-        self.send(self.deaths.pop(0))
-
-    def answer_probe(self, *, healthy: bool) -> None:
-        self.probes -= 1
-        self.send(EngineProbed(healthy=healthy and self.awake is not None))
-
-    def arrive(self, call: Running) -> None:
-        """A submission reaches its engine; only from now on can it be aborted."""
-        call.arrived = True
-
-    def generate(self, call: Running, tokens: int) -> None:
-        """Let a call make some tokens; its end, if it came to it, is told later."""
-        whole = answer_to(call.request)
-        made = whole[call.made : call.made + tokens]
-        call.made += len(made)
-        if call.made == len(whole):
-            call.finish = finish_of(call.request)
-        self.send(Progress(call_id=call.call.call_id, token_ids=made))
-
-    def end_call(self, call: Running, finish: str) -> None:
-        call.finish = finish
-        self.calls.remove(call)
-        self.send(GenerationEnded(call_id=call.call.call_id, finish=finish, detail="told by the engine"))
-
     # time
 
     def wait(self, seconds: float, *, silent: bool = False) -> None:
@@ -485,14 +329,14 @@ class World:
         self.wait(0.25)
         self.announce(self.core.expire(self.now_ns)[1])
         for request in list(self.others):
-            self.other_lets_go(request, finished=True)
+            other_lets_go(self, request, finished=True)
         while self.deaths:
             self.tell_death()
         if self.swap is not None:
             self.end_swap(ok=True)
         self.poll_hold()
         self.flow()
-        self._calm_engine(list(self.calls))
+        self.calm_engines()
         while self.appends:
             self.answer_append(reached=True, answered=True)
         while self.notices:
@@ -500,14 +344,3 @@ class World:
         while self.books:
             self.write_book()
         self.check()
-
-    def _calm_engine(self, calls: Iterable[Running]) -> None:
-        for _ in range(self.probes):
-            self.answer_probe(healthy=True)
-        for call in calls:
-            if call.finish is None and call.abort_asked:
-                call.finish = "abort"
-            elif call.finish is None:
-                self.generate(call, 1)
-            if call.finish is not None:
-                self.end_call(call, call.finish)

@@ -15,7 +15,9 @@ from qlm.domain.ids import ModelId
 from qlm.domain.notices import DrainAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.slo import OnMiss
-from support.agent_world import EOS, FOREIGN, HOLD, M, N, Running, World
+from support.agent_engines import EOS, Running
+from support.agent_other import FOREIGN, HOLD, M, N, other_lets_go, other_pulls
+from support.agent_world import World
 from support.requests import a_request
 
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class AgentMachine(RuleBasedStateMachine):
         deadline_ms=st.sampled_from([None, None, 100.0, 2000.0, 60_000.0]),
         drop=st.booleans(),
         pinned=st.booleans(),
-        prompt_tokens=st.sampled_from([4, 4, 4, 40, 200]),
+        prompt_tokens=st.sampled_from([4, 4, 4, 40, 300]),
         max_tokens=st.integers(1, 12),
         natural=st.integers(1, 15),
     )
@@ -172,11 +174,11 @@ class AgentMachine(RuleBasedStateMachine):
     def _other_pulls(self, world: World, index: int) -> None:
         full = [queue for queue, messages in world.queues.items() if messages and queue != HOLD]
         if full:
-            world.other_pulls(pick(full, index))
+            other_pulls(world, pick(full, index))
 
     def _other_lets_go(self, world: World, index: int) -> None:
         if world.others:
-            world.other_lets_go(pick(world.others, index), finished=index % 2 == 0)
+            other_lets_go(world, pick(world.others, index), finished=index % 2 == 0)
 
     def _die_asleep(self, world: World, index: int) -> None:
         if world.asleep and world.swap is None:
@@ -217,10 +219,13 @@ class AgentMachine(RuleBasedStateMachine):
     def abort_takes_effect(self, index: int) -> None:
         self.world.end_call(pick(self.aborted(), index), "abort")
 
-    @precondition(lambda self: self.calls(ended=False))
+    @precondition(lambda self: self.world.calls)
     @rule(index=INDEX, finish=st.sampled_from(["lost", "lost", "refused", "abort"]))
     def break_off(self, index: int, finish: str) -> None:
-        self.world.end_call(pick(self.calls(ended=False), index), finish)
+        """A stream breaks, even between its last token and its end; or the engine ends it by itself."""
+        calls = self.world.calls if finish == "lost" else self.calls(ended=False)
+        if calls:
+            self.world.end_call(pick(calls, index), finish)
 
     @precondition(lambda self: self.world.swap is not None)
     @rule(ok=OFTEN)

@@ -70,8 +70,8 @@ class AgentSettings:
 class AgentProtocol:
     """State of one agent. Call `receive` with each event; carry out the actions it returns, in order.
 
-    The helper modules `serving` (what runs next), `log_writer` (output log) and `custody` (messages and
-    leases) work on this object's attributes; nothing else does.
+    It decides in three parts that share its attributes: `serving` (what runs next), `log_writer` (the
+    output log) and `custody` (messages and leases). From outside only `receive` changes it.
     """
 
     def __init__(

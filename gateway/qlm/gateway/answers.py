@@ -1,6 +1,7 @@
 """Answers that wait for a session, as ASGI responses."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ def error_answer(error: ApiError) -> Response:
     return json_answer(error.body(), error.status, error.headers)
 
 
-class _Waiting(Response):
+class _Waiting(Response, ABC):
     """An answer during which the client may leave."""
 
     def __init__(self, gone: Callable[[], None], headers: Mapping[str, str]) -> None:
@@ -46,8 +47,9 @@ class _Waiting(Response):
             pass
         self._leave()
 
+    @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError
+        """Send the answer as it comes."""
 
     def _leave(self) -> None:
         self._gone()

@@ -79,6 +79,27 @@ class EngineCapacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedWork:
+    """What the awake engine has done since it came up: sums that only grow until the model changes.
+
+    Two of them, some time apart, tell how fast the instance really is.
+
+    Attributes:
+        busy_s: Time with at least one request running.
+        request_s: Running requests integrated over time: `request_s / busy_s` is the mean batch.
+        prompt_tokens: Prompt tokens (a resume's earlier output included) of the generations submitted.
+        output_tokens: Tokens generated.
+        ended: Generations that came to their end by themselves.
+    """
+
+    busy_s: float = 0.0
+    request_s: float = 0.0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStatus:
     """What an agent says of its instance with each heartbeat.
 
@@ -92,6 +113,7 @@ class InstanceStatus:
         running: Requests in its batch.
         parked: Evicted requests it keeps.
         kv_used_tokens: Tokens of KV cache its ledger counts as used.
+        work: What the awake engine has done so far.
         draining: It takes no new work.
         error: Which engines failed and why, else empty.
     """
@@ -105,6 +127,7 @@ class InstanceStatus:
     running: int = 0
     parked: int = 0
     kv_used_tokens: int = 0
+    work: ServedWork = ServedWork()
     draining: bool = False
     error: str = ""
 

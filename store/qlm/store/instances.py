@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from qlm.domain.fleet import InstanceStatus
+from qlm.domain.fleet import InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
@@ -69,4 +69,4 @@ class InstanceOps(SharedState):
 
 def steady(status: InstanceStatus) -> InstanceStatus:
     """Leave out the gauges that move with every token: they alone do not concern the plan."""
-    return replace(status, running=0, parked=0, kv_used_tokens=0)
+    return replace(status, running=0, parked=0, kv_used_tokens=0, work=ServedWork())

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from qlm.domain.errors import StoreCorruptError
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, ServedWork
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder, Lease
@@ -112,6 +112,7 @@ def read_status(text: bytes) -> InstanceStatus:
         plain["engines"] = tuple((model, EngineState(state)) for model, state in plain["engines"])
         if plain["capacity"] is not None:
             plain["capacity"] = EngineCapacity(**plain["capacity"])
+        plain["work"] = ServedWork(**plain["work"])
         return InstanceStatus(**plain)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorruptError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error

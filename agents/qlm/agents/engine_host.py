@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from qlm.agents.events import EngineChanged
+from qlm.agents.host_memory import bed
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
@@ -132,11 +133,11 @@ class ModelHost:
     async def _put_to_sleep(self, model: ModelId) -> None:
         """Keep a model warm if host memory allows, making room by the least recently used; else stop it."""
         self._awake = None
-        room = self._host_memory_bytes - self._weights_bytes[model]
-        while self._warm and sum(self._weights_bytes[m] for m in self._warm) > room:
-            await self._stop(self._warm[0])
+        bedding = bed(model, self._warm, self._weights_bytes, self._host_memory_bytes)
+        for other in bedding.stop:
+            await self._stop(other)
         state = EngineState.COLD
-        if room >= 0:
+        if bedding.keep:
             try:
                 await self._units[model].engine.sleep(level=1)
                 self._warm.append(model)

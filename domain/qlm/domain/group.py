@@ -10,6 +10,7 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, ModelId, QueueName
+from qlm.domain.slo import Slo, bucket_floor
 
 _SEPARATOR: Final = "."
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -40,6 +41,13 @@ class RequestClass:
         if self.priority:
             parts.append(f"p{self.priority}")
         return QueueName(_SEPARATOR.join(parts))
+
+
+def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
+    """The class of a request, until token clusters are fitted."""
+    target_ms = slo.target_ms
+    bucket_ms = None if target_ms is None else bucket_floor(target_ms)
+    return RequestClass(model=model, slo=slo.label, priority=priority, target_ms=bucket_ms)
 
 
 def queue_part(part: str) -> str:

@@ -5,8 +5,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from qlm.domain.attainment import attained
 from qlm.domain.request import RequestCard
-from qlm.gateway.attainment import attained
 from qlm.gateway.session_events import SendFinal
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST

@@ -5,11 +5,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.group import RequestClass
-from qlm.domain.ids import ModelId, RequestId, TokenIds
+from qlm.domain.group import request_class
+from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestCard
 from qlm.domain.sampling import Sampling
-from qlm.domain.slo import Slo, bucket_floor
 from qlm.gateway.errors import ApiError
 from qlm.gateway.limits import GatewayLimits
 from qlm.gateway.objective import choose
@@ -78,13 +77,6 @@ def with_prompt(card: RequestCard, prompt_ids: TokenIds) -> Request:
 
 
 _CARD_FIELDS: Final = tuple(each.name for each in fields(RequestCard))
-
-
-def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
-    """The class of a request, until token clusters are fitted."""
-    target_ms = slo.target_ms
-    bucket_ms = None if target_ms is None else bucket_floor(target_ms)
-    return RequestClass(model=model, slo=slo.label, priority=priority, target_ms=bucket_ms)
 
 
 def tenant(body: Body, headers: Mapping[str, str]) -> str:

@@ -2,15 +2,15 @@ from dataclasses import replace
 
 import pytest
 
+from qlm.domain.attainment import attained
+from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Answer, AnswerKind, RequestCard
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
-from qlm.gateway.attainment import attained
 from qlm.gateway.metrics import GatewayMetrics
 from qlm.gateway.session_events import SendFinal
-from qlm.gateway.translate import request_class
 
 MS = 1_000_000
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -31,7 +32,6 @@ from qlm.gateway.session_events import (
     SendKeepAlive,
     Tick,
 )
-from qlm.gateway.translate import request_class
 
 S = 1_000_000_000
 ID = RequestId("r")

@@ -3,6 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
+from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Answer, AnswerKind, RequestCard
@@ -11,7 +12,6 @@ from qlm.domain.slo import BatchSlo
 from qlm.gateway.errors import from_outcome
 from qlm.gateway.session_events import SendFinal
 from qlm.gateway.shapes import StreamShape, answer_object
-from qlm.gateway.translate import request_class
 
 
 def card(kind: AnswerKind) -> RequestCard:

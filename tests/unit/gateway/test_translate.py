@@ -4,6 +4,7 @@ import pytest
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
+from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.request import AnswerKind, RequestCard
 from qlm.domain.slo import DeadlineSlo, TokenSlo
@@ -12,7 +13,7 @@ from qlm.gateway.errors import ApiError
 from qlm.gateway.limits import GatewayLimits
 from qlm.gateway.schema import parse_chat, parse_completion
 from qlm.gateway.tokenizer import ServedModel
-from qlm.gateway.translate import Arrival, chat_messages, request_class, to_card, with_prompt
+from qlm.gateway.translate import Arrival, chat_messages, to_card, with_prompt
 
 SERVED = ServedModel(ModelSpec(id=ModelId("m"), tokenizer="byte", context_tokens=100), ByteTokenizer())
 LIMITS = GatewayLimits()

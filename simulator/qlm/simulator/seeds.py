@@ -1,0 +1,23 @@
+"""Random numbers by purpose: one seed, and streams that do not disturb each other."""
+
+import zlib
+
+import numpy as np
+
+from qlm.domain.errors import InvalidValueError
+
+
+class Seeds:
+    """Makes the random generators of one simulation.
+
+    Each purpose has a stream of its own: drawing more for one of them, or adding one, changes no other.
+    """
+
+    def __init__(self, seed: int) -> None:
+        if seed < 0:
+            raise InvalidValueError("seed", seed, "0 or more")
+        self.seed = seed
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the generator of a purpose (`arrivals`, `lengths`, ...), from its beginning."""
+        return np.random.Generator(np.random.PCG64([self.seed, zlib.crc32(purpose.encode())]))

@@ -33,7 +33,7 @@ VLLM_EOS_ID = 1
 
 
 class EmulatedEngine:
-    """`python -m qlm.simulator.emulate` on a port of its own choice, ten times faster than real."""
+    """`python -m qlm.simulator.emulation.command` on a port of its own choice, ten times faster than real."""
 
     def __init__(self) -> None:
         settings = EmulateSettings(

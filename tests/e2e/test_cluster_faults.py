@@ -84,7 +84,7 @@ def config(engine_url: str) -> dict[str, Any]:
 def engine_command(port: int) -> list[str]:
     options = f"--port {port} --model mistral-7b --accelerator A100 --served-model-name {MODEL}"
     sizes = f"--max-num-seqs {PLACES} --max-model-len 4096 --no-cold-start"
-    return [sys.executable, "-m", "qlm.simulator.emulate", *options.split(), *sizes.split()]
+    return [sys.executable, "-m", "qlm.simulator.emulation.command", *options.split(), *sizes.split()]
 
 
 @pytest.fixture

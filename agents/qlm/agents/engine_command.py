@@ -124,7 +124,7 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--fixed-ms": settings.fixed_ms,
     }
     start = "--cold-start" if settings.cold_start else "--no-cold-start"
-    return EngineCommand((sys.executable, "-m", "qlm.simulator.emulate", start, *_words(options)))
+    return EngineCommand((sys.executable, "-m", "qlm.simulator.emulation.command", start, *_words(options)))
 
 
 def _words(options: Mapping[str, object]) -> list[str]:

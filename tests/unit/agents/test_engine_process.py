@@ -304,5 +304,5 @@ def test_the_vllm_command_opens_what_agents_need_on_loopback_only() -> None:
 
 def test_the_emulate_command_names_only_what_is_set() -> None:
     command = emulate_command(EmulateSettings(port=8100, model="m", accelerator="A10", fixed_ms=50))
-    assert command.argv[1:4] == ("-m", "qlm.simulator.emulate", "--no-cold-start")
+    assert command.argv[1:4] == ("-m", "qlm.simulator.emulation.command", "--no-cold-start")
     assert command.argv[4:] == ("--port", "8100", "--model", "m", "--accelerator", "A10", "--fixed-ms", "50")

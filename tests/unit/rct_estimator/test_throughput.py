@@ -1,7 +1,5 @@
-import itertools
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,8 +25,8 @@ from qlm.rct_estimator.throughput import (
     steady_state,
 )
 from qlm.rct_estimator.waiting_time import waiting_times
-from qlm.simulator.engine import BatchingEngine
-from qlm.simulator.generation import Generation
+from qlm.simulator.engine.batching import BatchingEngine
+from qlm.simulator.engine.generation import Script, scripted_generation
 from support.places import draw, known
 
 PROFILES = builtin_profiles()
@@ -43,21 +41,8 @@ workloads = st.builds(
 profiles = st.sampled_from(PROFILES)
 
 
-@dataclass(slots=True)
-class Anything:
-    """Tokens without meaning, whose digests never repeat: no prefix is ever found in the cache."""
-
-    numbers: Iterable[int]
-    digest: int = field(default=0)
-
-    def next_id(self, forbidden: Iterable[int] = ()) -> int:
-        self.digest = next(iter(self.numbers))
-        return 1
-
-
 def first_tokens(profile: Profile, prompts: FloatArray, outputs: FloatArray) -> FloatArray:
     """Serve a burst on the simulated engine and return the first-token time of each request, seconds."""
-    numbers = itertools.count(1)
     capacity = EngineCapacity(
         kv_tokens=profile.kv_tokens,
         block_tokens=profile.block_tokens,
@@ -65,17 +50,12 @@ def first_tokens(profile: Profile, prompts: FloatArray, outputs: FloatArray) -> 
         context_tokens=profile.context_tokens,
     )
 
-    def start(call: EngineCall) -> Generation:
-        blocks = [next(numbers) for _ in range(len(call.prompt_ids) // capacity.block_tokens)]
-        return Generation(
-            call=call,
-            source=Anything(numbers),
-            block_tokens=capacity.block_tokens,
-            context_tokens=capacity.context_tokens,
-            tokens=len(call.prompt_ids),
-            block_digests=blocks,
-        )
+    def script(call: EngineCall) -> Script:
+        return Script(output_tokens=call.sampling.max_tokens, base=int(call.call_id) << 32)
 
+    start = scripted_generation(
+        script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
+    )
     engine = BatchingEngine(profile, capacity, start)
     for i, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         sampling = Sampling(max_tokens=int(output), ignore_eos=True)

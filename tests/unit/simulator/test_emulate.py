@@ -9,9 +9,9 @@ import yaml
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profile import profile_mapping
-from qlm.simulator.emulate import EmulateOptions, load_profile, main, make_engine, parse_options
-from qlm.simulator.engine import BatchingEngine
-from qlm.simulator.fixed_engine import FixedLatencyEngine
+from qlm.simulator.emulation.command import EmulateOptions, load_profile, main, make_engine, parse_options
+from qlm.simulator.engine.batching import BatchingEngine
+from qlm.simulator.engine.fixed import FixedLatencyEngine
 
 PROFILE = find_profile(builtin_profiles(), "mistral-7b", "A10")
 MODEL: dict[str, Any] = {"model": "mistral-7b", "accelerator": "A10"}
@@ -56,6 +56,8 @@ def test_a_profile_file_can_be_given_instead_of_a_name(tmp_path: Path) -> None:
         (MODEL | {"time_scale": float("nan")}, "time-scale"),
         (MODEL | {"mean_output_tokens": 0.5}, "mean-output-tokens"),
         (MODEL | {"watermark": 1.0}, "watermark"),
+        (MODEL | {"host_kv_gib": -1.0}, "kv-offloading-size"),
+        (MODEL | {"host_kv_gib": float("nan")}, "kv-offloading-size"),
         (MODEL | {"kv_tokens": 20}, "kv-tokens"),
         (MODEL | {"kv_tokens": 512, "context_tokens": 512}, "kv-tokens"),
         (MODEL | {"fixed_ms": 0.0}, "latency"),

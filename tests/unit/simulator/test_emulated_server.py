@@ -11,10 +11,9 @@ import pytest
 
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.simulator.emulate import EmulateOptions, make_engine
-from qlm.simulator.emulated_server import EmulatedServer
-from qlm.simulator.emulator import Emulator
-from qlm.simulator.step_time import step_ms
+from qlm.simulator.emulation.command import EmulateOptions, make_engine
+from qlm.simulator.emulation.emulator import Emulator
+from qlm.simulator.emulation.server import EmulatedServer
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
 MS = 1_000_000
@@ -105,7 +104,8 @@ def test_requests_that_arrive_later_join_the_batch() -> None:
         await asyncio.sleep((PROFILE.prefill_ms(1, 100) + 1) / 1000)
         await world.post("/inference/v1/generate", **generate([2] * 50, 2))
         assert first.done()
-        mixed = step_ms(PROFILE, prefills=1, prefill_tokens=50, decodes=1, decode_context_tokens=102)
+        weights_once = min(PROFILE.prefill.delta, PROFILE.decode.delta)
+        mixed = PROFILE.prefill_ms(1, 50) + PROFILE.decode_ms(1, 102) - weights_once
         ms = PROFILE.prefill_ms(1, 100) + PROFILE.decode_ms(1, 101) + mixed + PROFILE.decode_ms(1, 51)
         assert world.now_ms() == pytest.approx(ms, rel=1e-6)
 
@@ -134,6 +134,26 @@ def test_a_very_late_event_loop_gives_up_and_says_by_how_much() -> None:
         assert world.emulator.lag_s == pytest.approx(5, abs=0.1)
 
     run(scenario)
+
+
+def test_kv_comes_back_from_host_memory_and_newcomers_need_not_wait_for_it() -> None:
+    async def scenario(world: World) -> None:
+        engine = world.emulator.engine
+        await world.post("/inference/v1/generate", **generate([1] * 900, 1))
+        await world.post("/inference/v1/generate", **generate([2] * 1000, 1))
+        start_ms = world.now_ms()
+        back = asyncio.create_task(world.post("/inference/v1/generate", **generate([1] * 900, 1)))
+        await world.until(lambda: engine.waiting == 1)
+        assert engine.running == 0
+        await world.post("/inference/v1/generate", **generate([3], 1))
+        assert not back.done()
+        answer = (await back).json()
+        reloaded = engine.counters.reloaded_tokens
+        load_ms = reloaded * PROFILE.kv_bytes_per_token / PROFILE.host_bandwidth_bytes_per_s * 1000
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= reloaded > 800
+        assert world.now_ms() - start_ms >= load_ms
+
+    run(scenario, host_kv_gib=1.0, kv_tokens=1040, context_tokens=1024, time_scale=1.0)
 
 
 def test_a_fixed_engine_takes_the_same_time_for_all() -> None:

@@ -11,8 +11,8 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.simulator.engine import BatchingEngine
-from qlm.simulator.generation import hashed_generation
+from qlm.simulator.engine.batching import BatchingEngine
+from qlm.simulator.engine.generation import hashed_generation
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
 SMALL = EngineCapacity(kv_tokens=16 * 8, block_tokens=8, seqs_max=4, context_tokens=120)
@@ -126,12 +126,12 @@ def test_blocks_are_conserved_and_the_batch_is_bounded(
                 engine.wake()
             case _:
                 engine.step(0)
-        ledger = engine._kv
-        held = [block for s in engine._running for block in s.blocks]
-        assert all(not s.blocks for s in engine._waiting)
+        ledger = engine._cache.blocks
+        held = [block for s in engine._batch.running for block in s.blocks]
+        assert all(not s.blocks for s in engine._batch.waiting)
         assert ledger.references() == len(held)
         assert ledger.used == len(set(held)) == ledger.total - ledger.free
-        assert all(len(s.blocks) >= SMALL.blocks(s.computed) for s in engine._running)
+        assert all(len(s.blocks) >= SMALL.blocks(s.computed) for s in engine._batch.running)
         assert engine.running <= SMALL.seqs_max
 
 
@@ -285,3 +285,62 @@ def test_the_id_of_a_live_request_cannot_be_used_twice() -> None:
         engine.add(call("r", [2], 5), 0)
     assert engine.abort("r")
     assert not engine.abort("r")
+
+
+def test_only_what_was_planned_can_be_committed() -> None:
+    engine = make_engine(ROOMY)
+    engine.add(call("r", [1], 50, ignore_eos=True), 0)
+    with pytest.raises(InvalidValueError, match="a run planned since"):
+        engine.commit(1)
+    with pytest.raises(InvalidValueError, match="iterations_max"):
+        engine.plan(0, 0)
+    run = engine.plan(0, 10)
+    assert run is not None
+    for iterations in (0, run.iterations + 1):
+        with pytest.raises(InvalidValueError, match="iterations"):
+            engine.commit(iterations)
+    engine.commit(1)
+    engine.plan(run.end_ns(1), 10)
+    engine.sleep()
+    with pytest.raises(InvalidValueError, match="iterations"):
+        engine.commit(1)
+
+
+def test_decoding_is_one_run_until_something_changes_and_collects_what_it_gave() -> None:
+    engine = make_engine(ROOMY)
+    engine.add(call("short", [1], 30, ignore_eos=True), 0)
+    engine.add(call("long", [2], 50, ignore_eos=True), 0)
+    first = engine.plan(0, 10**9)
+    assert first is not None
+    assert [(e.call_id, len(e.token_ids), e.finish) for e in engine.commit(first.iterations)] == [
+        ("short", 1, None),
+        ("long", 1, None),
+    ]
+    run = engine.plan(first.end_ns(1), 10**9)
+    assert run is not None
+    assert run.iterations == 29
+    assert engine.commit(10) == ()
+    assert [(e.call_id, len(e.token_ids)) for e in engine.collect()] == [("short", 10), ("long", 10)]
+    rest = engine.plan(run.end_ns(10), 10**9)
+    assert rest is not None
+    assert (rest.iterations, rest.end_ns(19)) == (19, run.end_ns(29))
+    assert [(e.call_id, len(e.token_ids), e.finish) for e in engine.commit(19)] == [("short", 19, "length")]
+    assert [(e.call_id, len(e.token_ids)) for e in engine.collect()] == [("long", 19)]
+
+
+def test_tokens_of_a_preempted_request_are_still_told() -> None:
+    engine = make_engine(SMALL, mean=1e9)
+    for i in range(4):
+        engine.add(call(f"r{i}", [i] * 30, 60), 0)
+    now_ns, told = 0, dict.fromkeys((f"r{i}" for i in range(4)), 0)
+    while engine.counters.preemptions == 0:
+        run = engine.plan(now_ns, 1000)
+        assert run is not None
+        for emission in engine.commit(run.iterations):
+            told[emission.call_id] += len(emission.token_ids)
+        now_ns = run.end_ns(run.iterations)
+    assert (engine.running, engine.waiting) == (3, 1)
+    for emission in engine.collect():
+        told[emission.call_id] += len(emission.token_ids)
+    assert sum(told.values()) == engine.counters.generation_tokens
+    assert told["r3"] > 1

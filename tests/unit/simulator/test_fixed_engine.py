@@ -4,8 +4,8 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
-from qlm.simulator.fixed_engine import FixedLatencyEngine
-from qlm.simulator.generation import hashed_generation
+from qlm.simulator.engine.fixed import FixedLatencyEngine
+from qlm.simulator.engine.generation import hashed_generation
 
 CAPACITY = EngineCapacity(kv_tokens=8192, block_tokens=16, seqs_max=64, context_tokens=100)
 

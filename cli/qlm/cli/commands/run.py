@@ -15,7 +15,7 @@ from qlm.cli.default_config import emulated_config, vllm_config
 from qlm.cli.serving import Roles, serve
 from qlm.cli.wiring import check
 from qlm.domain.errors import QlmError
-from qlm.simulator import emulate
+from qlm.simulator.emulation import command as emulate
 
 CONFIG_PATH = click.Path(exists=False, dir_okay=False, path_type=Path)
 

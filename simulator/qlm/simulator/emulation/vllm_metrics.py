@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from qlm.simulator.engine_model import EngineModel
+from qlm.simulator.engine.model import EngineModel
 
 
 def metrics_text(engine: EngineModel, model: str, *, sleep_level: int, lag_s: float) -> str:

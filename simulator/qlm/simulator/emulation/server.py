@@ -13,8 +13,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from qlm.domain.errors import InvalidValueError
-from qlm.simulator.emulator import Emulator, EmulatorClosedError, TokenStream
-from qlm.simulator.vllm_answers import (
+from qlm.simulator.emulation.emulator import Emulator, EmulatorClosedError, TokenStream
+from qlm.simulator.emulation.vllm_answers import (
     DONE,
     ENGINE_DEAD,
     AnswerShape,
@@ -22,8 +22,8 @@ from qlm.simulator.vllm_answers import (
     GenerateAnswer,
     event,
 )
-from qlm.simulator.vllm_metrics import metrics_text
-from qlm.simulator.vllm_requests import (
+from qlm.simulator.emulation.vllm_metrics import metrics_text
+from qlm.simulator.emulation.vllm_requests import (
     Asked,
     Parse,
     VllmApiError,

@@ -1,6 +1,6 @@
 """Run an emulated engine: a server that speaks vLLM's API and takes the time a real GPU would.
 
-`python -m qlm.simulator.emulate --model llama-3-8b --accelerator A10 --port 8100`
+`python -m qlm.simulator.emulation.command --model llama-3-8b --accelerator A10 --port 8100`
 """
 
 import argparse
@@ -23,12 +23,13 @@ from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profile import Profile, parse_profile_text
-from qlm.simulator.emulated_server import EmulatedServer
-from qlm.simulator.emulator import Emulator
-from qlm.simulator.engine import BATCHED_TOKENS_MAX, BatchingEngine
-from qlm.simulator.engine_model import EngineModel
-from qlm.simulator.fixed_engine import FixedLatencyEngine
-from qlm.simulator.generation import hashed_generation
+from qlm.simulator.emulation.emulator import Emulator
+from qlm.simulator.emulation.server import EmulatedServer
+from qlm.simulator.engine.batching import BATCHED_TOKENS_MAX, BatchingEngine
+from qlm.simulator.engine.fixed import FixedLatencyEngine
+from qlm.simulator.engine.generation import hashed_generation
+from qlm.simulator.engine.model import EngineModel
+from qlm.simulator.engine.residency import Residency, ResidentEngine
 
 MEAN_OUTPUT_TOKENS: Final = 200.0
 """Average answer of an emulated model unless told otherwise; near ShareGPT's mean."""
@@ -54,6 +55,7 @@ class EmulateOptions:
         context_tokens: Prompt plus output at most; None takes the profile's, or what fits.
         batched_tokens_max: Tokens per iteration at most.
         watermark: Share of KV blocks kept free when a request is admitted.
+        host_kv_gib: Host memory for copies of KV blocks, GiB; 0 keeps none.
         mean_output_tokens: Average length of answers that no limit ends.
         cold_start: Take the profile's cold start before listening, as a real engine would.
         fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
@@ -72,6 +74,7 @@ class EmulateOptions:
     context_tokens: int | None = None
     batched_tokens_max: int = BATCHED_TOKENS_MAX
     watermark: float = 0.0
+    host_kv_gib: float = 0.0
     mean_output_tokens: float = MEAN_OUTPUT_TOKENS
     cold_start: bool = False
     fixed_ms: float | None = None
@@ -83,6 +86,8 @@ class EmulateOptions:
             raise InvalidValueError("mean-output-tokens", self.mean_output_tokens, "at least 1")
         if not 0 <= self.watermark < 1:
             raise InvalidValueError("watermark", self.watermark, "a share of 0 to below 1")
+        if not 0 <= self.host_kv_gib < 2**20:
+            raise InvalidValueError("kv-offloading-size", self.host_kv_gib, "a number of GiB, 0 or more")
         if self.profile is None and (self.model is None or self.accelerator is None):
             raise InvalidValueError("model", self.model, "a model and an accelerator, or a profile file")
 
@@ -120,6 +125,7 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         start,
         batched_tokens_max=max(options.batched_tokens_max, capacity.seqs_max),
         watermark=options.watermark,
+        host_kv_bytes=int(options.host_kv_gib * 2**30),
     )
 
 
@@ -179,7 +185,8 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
     profile = load_profile(options)
     engine = make_engine(options, profile)
     if options.cold_start:
-        await asyncio.sleep(profile.swap_cold_s * options.time_scale)
+        start_ns = ResidentEngine(profile, Residency.COLD).start()
+        await asyncio.sleep(start_ns / 1e9 * options.time_scale)
     name = options.served_model_name or options.model or profile.model
     emulator = Emulator(engine, profile, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
     config = uvicorn.Config(
@@ -239,6 +246,9 @@ def parse_options(arguments: Sequence[str]) -> EmulateOptions:
     parser.add_argument("--max-model-len", type=int, dest="context_tokens")
     parser.add_argument("--kv-tokens", type=int)
     parser.add_argument("--watermark", type=float, default=0.0)
+    parser.add_argument(
+        "--kv-offloading-size", type=float, dest="host_kv_gib", default=0.0, help="GiB of host memory for KV"
+    )
     parser.add_argument("--mean-output-tokens", type=float, default=MEAN_OUTPUT_TOKENS)
     parser.add_argument("--cold-start", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--fixed-ms", type=float, help="answer after this time, whatever the load")

@@ -5,8 +5,8 @@ from collections import deque
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
-from qlm.simulator.engine_model import Emission, EngineCounters, StepResult
-from qlm.simulator.generation import Generation, OpenGeneration
+from qlm.simulator.engine.generation import Generation, OpenGeneration
+from qlm.simulator.engine.model import Emission, EngineCounters, StepResult
 
 
 class FixedLatencyEngine:
@@ -90,9 +90,6 @@ class FixedLatencyEngine:
         return StepResult(end_ns - now_ns, tuple(emissions))
 
     def _answer(self, text: Generation) -> Emission:
-        token_ids, finish = [], None
-        while finish is None:
-            token_id, finish = text.next_token()
-            token_ids.append(token_id)
-        self.counters.generation_tokens += len(token_ids)
-        return Emission(text.call.call_id, tuple(token_ids), finish, text.stop_reason, 0)
+        tokens = text.output_tokens
+        self.counters.generation_tokens += tokens
+        return Emission(text.call.call_id, text.token_ids(0, tokens), text.finish, text.stop_reason, 0)

@@ -1,15 +1,14 @@
 """What an emulated engine is to its driver: requests in, iterations with a duration and tokens out."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """What one iteration gives one request.
+class Emission(NamedTuple):
+    """What one or more iterations give one request.
 
     Attributes:
         call_id: Of the request.
@@ -33,21 +32,36 @@ class StepResult:
     Attributes:
         duration_ns: Always positive.
         emissions: In the order of the batch.
+        idle: It computes nothing, but waits for KV blocks from host memory; what is added meanwhile need
+            not wait for its end.
     """
 
     duration_ns: int
     emissions: tuple[Emission, ...]
+    idle: bool = False
 
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Totals since the start, as vLLM counts them."""
+    """Totals since the start, as vLLM counts them.
+
+    Attributes:
+        prompt_tokens: Of the requests admitted.
+        generation_tokens: Generated.
+        prefix_queries: Prompt tokens looked for in the prefix cache.
+        prefix_hits: Prompt tokens found there.
+        preemptions: Of running requests, for want of blocks or by sleeping.
+        offloaded_tokens: Tokens whose KV was copied to host memory.
+        reloaded_tokens: Tokens whose KV was loaded from there.
+    """
 
     prompt_tokens: int = 0
     generation_tokens: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
     preemptions: int = 0
+    offloaded_tokens: int = 0
+    reloaded_tokens: int = 0
 
 
 class EngineModel(Protocol):

@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 import orjson
 
 from qlm.domain.byte_tokens import EOS_ID
-from qlm.simulator.engine_model import Emission
-from qlm.simulator.generation import ABORT
-from qlm.simulator.vllm_requests import Asked
+from qlm.simulator.emulation.vllm_requests import Asked
+from qlm.simulator.engine.generation import ABORT
+from qlm.simulator.engine.model import Emission
 
 DONE: Final = b"data: [DONE]\n\n"
 

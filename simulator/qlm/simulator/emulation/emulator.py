@@ -1,14 +1,16 @@
 """An emulated engine in real time: it lets iterations take as long as they say, and hands out tokens."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ports.engine import EngineCall
 from qlm.rct_estimator.profile import Profile
-from qlm.simulator.engine_model import Emission, EngineModel
-from qlm.simulator.generation import ABORT
+from qlm.simulator.engine.generation import ABORT
+from qlm.simulator.engine.model import Emission, EngineModel
+from qlm.simulator.engine.residency import ResidentEngine
 
 _NS_PER_S: Final = 1_000_000_000
 _TIMER_NS: Final = 500_000
@@ -74,9 +76,7 @@ class Emulator:
         """
         self.engine = engine
         self.lag_s = 0.0
-        self.sleep_level = 0
-        self._weights_away = False
-        self._profile = profile
+        self._residency = ResidentEngine(profile)
         self._time_scale = time_scale
         self._clock_ns = clock_ns
         self._origin_ns = clock_ns()
@@ -85,6 +85,11 @@ class Emulator:
         self._work = asyncio.Event()
         self._moving = asyncio.Lock()
         self._calls = 0
+
+    @property
+    def sleep_level(self) -> int:
+        """1 or 2 while asleep, else 0."""
+        return self._residency.sleep_level
 
     def submit(self, external_id: str, make_call: Callable[[str], EngineCall]) -> TokenStream:
         """Hand a request to the engine; ids given by clients need not be unique, as in vLLM."""
@@ -122,6 +127,9 @@ class Emulator:
                 end_ns = self._clock_ns()
                 continue
             end_ns = begin_ns + round(step.duration_ns * self._time_scale)
+            if step.idle:
+                end_ns = await self._idle_until(end_ns)
+                continue
             await self._sleep_until(end_ns)
             for emission in step.emissions:
                 self._deliver(emission)
@@ -135,10 +143,7 @@ class Emulator:
             if not keep:
                 self.abort(tuple(self._by_external_id))
             self.engine.sleep()
-            self.sleep_level = level
-            if not self._weights_away:
-                self._weights_away = True
-                await self._pass(self._profile.unload_s)
+            await self._pass(self._residency.sleep(level))
 
     async def wake(self, tags: Collection[str] = ()) -> None:
         """Wake up: from host memory after level 1, from storage after level 2.
@@ -147,12 +152,9 @@ class Emulator:
             tags: `weights` loads them only, `kv_cache` serves again; none does both, as in vLLM.
         """
         async with self._moving:
-            if self._weights_away:
-                warm = self.sleep_level == 1
-                await self._pass(self._profile.swap_warm_s if warm else self._profile.swap_reload_s)
-                self._weights_away = False
+            await self._pass(self._residency.load_weights())
             if not tags or "kv_cache" in tags:
-                self.sleep_level = 0
+                self._residency.wake()
                 self.engine.wake()
                 self._work.set()
 
@@ -177,8 +179,18 @@ class Emulator:
         left_ns = end_ns - self._clock_ns()
         await asyncio.sleep(left_ns / _NS_PER_S if left_ns > _TIMER_NS else 0)
 
-    async def _pass(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * self._time_scale)
+    async def _idle_until(self, end_ns: int) -> int:
+        """Wait until then, or for a request if one comes earlier; return the time."""
+        self._work.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0, end_ns - self._clock_ns()) / _NS_PER_S):
+                await self._work.wait()
+                return min(end_ns, self._clock_ns())
+        return end_ns
+
+    async def _pass(self, duration_ns: int) -> None:
+        if duration_ns:
+            await asyncio.sleep(duration_ns / _NS_PER_S * self._time_scale)
 
     def _deliver(self, emission: Emission) -> None:
         stream = self._streams.get(emission.call_id)

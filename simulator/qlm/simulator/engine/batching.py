@@ -1,0 +1,252 @@
+"""Continuous batching with a paged KV cache, as vLLM V1 does it, in simulated time."""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports.engine import EngineCall
+from qlm.rct_estimator.profile import Profile
+from qlm.simulator.engine.decode_set import DecodeSet
+from qlm.simulator.engine.generation import OpenGeneration
+from qlm.simulator.engine.host_cache import HostCache
+from qlm.simulator.engine.kv_cache import KvCache
+from qlm.simulator.engine.model import Emission, EngineCounters, StepResult
+from qlm.simulator.engine.run import Run
+from qlm.simulator.engine.scheduler import Scheduler
+from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
+from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
+
+BATCHED_TOKENS_MAX: Final = 2048
+"""Tokens computed in one iteration at most; default `--max-num-batched-tokens` of vLLM's API server."""
+
+
+class BatchingEngine:
+    """The engine of one model on one accelerator.
+
+    A driver either calls `step` for one iteration at a time, as `EngineModel` says, or lets runs of
+    iterations pass at once: `plan` one, `commit` as many of its iterations as have passed, deliver what
+    that returns, and `collect` the other tokens when they are wanted. To add or abort a request in the
+    middle of a run, commit the iterations up to there first (`Run.through`), and plan anew; the result is
+    then that of single iterations. A run without iterations only waits, and may be dropped for a new one.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        capacity: EngineCapacity,
+        start: OpenGeneration,
+        *,
+        batched_tokens_max: int = BATCHED_TOKENS_MAX,
+        watermark: float = 0.0,
+        host_kv_bytes: int = 0,
+    ) -> None:
+        """Start empty and awake.
+
+        Args:
+            profile: Decides how long iterations take.
+            capacity: Limits; the KV cache must hold a whole context, as vLLM demands.
+            start: Makes the tokens of a request.
+            batched_tokens_max: Tokens per iteration at most.
+            watermark: Share of blocks that an admission leaves free for running requests to grow
+                into (vLLM's `--watermark`, 0 by default).
+            host_kv_bytes: Host memory for copies of KV blocks; 0 keeps none.
+        """
+        if capacity.kv_blocks < capacity.blocks(capacity.context_tokens):
+            raise InvalidValueError(
+                "kv_tokens", capacity.kv_tokens, f"room for {capacity.context_tokens} tokens"
+            )
+        if batched_tokens_max < capacity.seqs_max:
+            raise InvalidValueError("batched_tokens_max", batched_tokens_max, f"at least {capacity.seqs_max}")
+        if host_kv_bytes < 0:
+            raise InvalidValueError("host_kv_bytes", host_kv_bytes, "not negative")
+        self.capacity = capacity
+        self.counters = EngineCounters()
+        self._times = StepTimes(profile, capacity.seqs_max)
+        self._start = start
+        host = HostCache(
+            host_bytes=host_kv_bytes,
+            block_bytes=profile.kv_bytes_per_token * capacity.block_tokens,
+            bytes_per_s=profile.host_bandwidth_bytes_per_s,
+        )
+        decodes = DecodeSet(capacity.block_tokens)
+        self._cache = KvCache(capacity, host, decodes, self.counters)
+        self._batch = Scheduler(
+            capacity,
+            self._cache,
+            decodes,
+            self.counters,
+            batched_tokens_max=batched_tokens_max,
+            watermark_blocks=int(watermark * capacity.kv_blocks),
+        )
+        self._all: dict[str, Sequence] = {}
+        self._run: Run | None = None
+        self._clock_ticks = 0
+        self._asleep = False
+
+    @property
+    def running(self) -> int:
+        """Requests in the batch."""
+        return len(self._batch.running)
+
+    @property
+    def waiting(self) -> int:
+        """Requests not yet in the batch, or preempted, or whose KV is being loaded."""
+        return len(self._batch.waiting) + len(self._batch.loading)
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of KV blocks in use, 0 to 1."""
+        return self._cache.blocks.used / self._cache.blocks.total
+
+    def add(self, call: EngineCall, now_ns: int) -> None:
+        """Take a request at the end of the waiting list.
+
+        Raises:
+            InvalidValueError: The prompt leaves no room for a token, or the id is taken.
+        """
+        if not 0 < len(call.prompt_ids) < self.capacity.context_tokens:
+            raise InvalidValueError(
+                "prompt", f"{len(call.prompt_ids)} tokens", f"1 to {self.capacity.context_tokens - 1} tokens"
+            )
+        if call.call_id in self._all:
+            raise InvalidValueError("call_id", call.call_id, "an id that is not in use")
+        self._all[call.call_id] = sequence = Sequence(self._start(call))
+        self._batch.waiting.append(sequence)
+
+    def abort(self, call_id: str) -> bool:
+        """Forget a request and free its blocks; their content stays findable. False if it is not known.
+
+        Tokens that were not collected are lost, as are those of iterations not committed.
+        """
+        sequence = self._all.pop(call_id, None)
+        if sequence is None:
+            return False
+        self._batch.remove(sequence)
+        return True
+
+    def sleep(self) -> None:
+        """Preempt all, and drop the KV cache with its prefixes and its copies in host memory."""
+        self._batch.preempt_all()
+        self._cache.forget_all()
+        self._run = None
+        self._asleep = True
+
+    def wake(self) -> None:
+        """Serve again."""
+        self._asleep = False
+
+    def step(self, now_ns: int) -> StepResult | None:
+        """Compute one iteration; None when asleep or without requests."""
+        run = self.plan(now_ns, 1)
+        if run is None:
+            return None
+        batch = [*self._batch.running, *self._batch.owing]
+        self._batch.owing.clear()
+        self._commit(run.iterations)
+        duration_ns = run.end_ns(run.iterations) - now_ns
+        return StepResult(duration_ns, self._report(batch), idle=not run.iterations)
+
+    def plan(self, now_ns: int, iterations_max: int) -> Run | None:
+        """Schedule, and describe the iterations that follow with the same batch.
+
+        Args:
+            now_ns: When the first one begins: the end of the last committed one, or later.
+            iterations_max: Iterations at most; 1 or more.
+
+        Returns:
+            None when asleep or without requests.
+        """
+        if iterations_max < 1:
+            raise InvalidValueError("iterations_max", iterations_max, "at least 1")
+        self._run = None
+        if self._asleep or not self._all:
+            return None
+        if now_ns != self._clock_ticks >> FRACTION_BITS:
+            self._clock_ticks = now_ns << FRACTION_BITS
+        preempted = self._batch.schedule(now_ns)
+        self._run = self._describe(1 if preempted else iterations_max, now_ns)
+        return self._run
+
+    def commit(self, iterations: int) -> tuple[Emission, ...]:
+        """Let so many iterations of the run last planned have happened.
+
+        Returns:
+            For each request that got its first token or ended, all its tokens not yet reported.
+        """
+        return self._report(self._commit(iterations))
+
+    def collect(self) -> tuple[Emission, ...]:
+        """Return the tokens not yet reported of all requests that have not ended."""
+        told = self._report(chain(self._batch.running, self._batch.owing))
+        self._batch.owing.clear()
+        return told
+
+    def _describe(self, iterations_max: int, now_ns: int) -> Run:
+        """Time the iterations of the batch; if there is none, wait for the first load."""
+        batch, decodes = self._batch, self._batch.decodes.count
+        if not batch.running:
+            return Run(batch.loading[0].ready_ns << FRACTION_BITS, 0, 0, 0)
+        first_ticks = self._first_ticks()
+        if batch.chunks:
+            return Run(self._clock_ticks, first_ticks, 0, 1)
+        iterations = batch.unchanged(iterations_max)
+        run = Run(self._clock_ticks, first_ticks, self._times.growth_ticks(decodes), iterations)
+        if batch.loading and (ready_ns := batch.loading[0].ready_ns) > now_ns:
+            return run._replace(iterations=run.through(ready_ns))
+        return run
+
+    def _first_ticks(self) -> int:
+        """Time the next iteration. A sequence that lacks but one token after its first one is a decode."""
+        batch = self._batch
+        decodes, context_tokens = batch.decodes.count, batch.decodes.context_tokens
+        prefills = prefill_tokens = 0
+        for sequence, new in batch.chunks:
+            if sequence.generated and sequence.missing == 1:
+                decodes += 1
+                context_tokens += sequence.tokens
+            else:
+                prefills += 1
+                prefill_tokens += new
+        return self._times.ticks(
+            prefills=prefills, prefill_tokens=prefill_tokens, decodes=decodes, context_tokens=context_tokens
+        )
+
+    def _commit(self, iterations: int) -> list[Sequence]:
+        """Return the sequences that got their first token or ended, in batch order."""
+        run = self._run
+        if run is None:
+            raise InvalidValueError("iterations", iterations, "a run planned since the last commit or sleep")
+        if not min(1, run.iterations) <= iterations <= run.iterations:
+            raise InvalidValueError("iterations", iterations, f"1 to {run.iterations}, as many as planned")
+        self._run = None
+        self._clock_ticks = run.end_ticks(iterations)
+        if not iterations:
+            return []
+        changed = self._batch.advance(iterations)
+        for sequence in changed:
+            if sequence.ended:
+                del self._all[sequence.text.call.call_id]
+        return changed
+
+    def _report(self, sequences: Iterable[Sequence]) -> tuple[Emission, ...]:
+        """Tell of the tokens of these sequences that have not been told of."""
+        iteration, told = self._batch.decodes.iteration, []
+        for sequence in sequences:
+            text, reported, end = sequence.text, sequence.reported, sequence.end
+            generated = sequence.generated if end == NOT_DECODING else text.output_tokens - end + iteration
+            if generated == reported:
+                continue
+            sequence.reported = generated
+            ended = generated == text.output_tokens
+            told.append(
+                Emission(
+                    text.call.call_id,
+                    text.token_ids(reported, generated),
+                    text.finish if ended else None,
+                    text.stop_reason if ended else None,
+                    sequence.cached or 0,
+                )
+            )
+        return tuple(told)

@@ -1,0 +1,177 @@
+"""One answer, whose length is known to the simulator from the start, though not to anybody it serves."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.sampling import Sampling
+from qlm.simulator.engine.token_chain import TokenChain, digests
+
+STOP: Final = "stop"
+LENGTH: Final = "length"
+ABORT: Final = "abort"
+
+SCRIPTED_ID: Final = 0
+"""Every token of a scripted answer."""
+PREFIX_TOKENS: Final = 512
+"""Prompt tokens that one id of a shared prefix stands for, as in the traces of Mooncake."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Generation:
+    """The whole text of one request, prompt and answer.
+
+    Attributes:
+        call: What was asked.
+        prompt_tokens: Length of the prompt.
+        output_tokens: Length of the answer in this call, with the token that ends it; 1 or more.
+        finish: `stop` or `length`.
+        digests: For each full KV block of prompt and answer, a number that stands for all ids up to its
+            end: equal for equal ids.
+        family: Texts of different families share no block that is filled while decoding.
+        shared: Texts of different families may share blocks of their prompts.
+        stop_reason: The id that ends the answer, if the caller had named it as one that does.
+        ids: The answer; None if all its tokens are `SCRIPTED_ID`.
+    """
+
+    call: EngineCall
+    prompt_tokens: int
+    output_tokens: int
+    finish: str
+    digests: Sequence[int]
+    family: int = 0
+    shared: bool = True
+    stop_reason: int | None = None
+    ids: Sequence[int] | None = None
+
+    def token_ids(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the tokens of the answer from number `start` to before number `end`."""
+        return (SCRIPTED_ID,) * (end - start) if self.ids is None else tuple(self.ids[start:end])
+
+
+OpenGeneration = Callable[[EngineCall], Generation]
+"""How an engine starts an answer: the one place that reads prompt ids."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What a simulation knows of a text beforehand.
+
+    Attributes:
+        output_tokens: Tokens of the answer that remain in this call, with the one that ends it.
+        base: Block i of the text has the digest `base` + i, in whichever call it is computed; so bases of
+            different texts must lie further apart than their blocks. Not negative.
+        finish: How the answer ends there, unless a limit of the request ends it earlier.
+        prefix_ids: For each 512 tokens of the first prompt, an id of these and all tokens before them.
+        prefix_tokens: Tokens that `prefix_ids` stand for; in a resume, too, those of the first prompt.
+    """
+
+    output_tokens: int
+    base: int
+    finish: str = STOP
+    prefix_ids: Sequence[int] = ()
+    prefix_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.output_tokens < 1:
+            raise InvalidValueError("script.output_tokens", self.output_tokens, "at least 1")
+        if self.base < 0:
+            raise InvalidValueError("script.base", self.base, "not negative")
+        if not 0 <= self.prefix_tokens <= len(self.prefix_ids) * PREFIX_TOKENS:
+            limit = len(self.prefix_ids) * PREFIX_TOKENS
+            raise InvalidValueError("script.prefix_tokens", self.prefix_tokens, f"0 to {limit}")
+
+
+def scripted_generation(
+    length_of: Callable[[EngineCall], Script], *, block_tokens: int, context_tokens: int
+) -> OpenGeneration:
+    """Let each answer be as long as a script says, within the limits of its request.
+
+    The limits are those of sampled answers: the end comes after `min_tokens`, never if EOS is ignored,
+    and `max_tokens` or the context end it as `length`. Only the number of prompt ids matters.
+    """
+
+    def start(call: EngineCall) -> Generation:
+        script, prompt_tokens = length_of(call), len(call.prompt_ids)
+        limit = _limit(call.sampling, prompt_tokens, context_tokens)
+        natural = limit + 1 if call.sampling.ignore_eos else script.output_tokens
+        if call.sampling.min_tokens:
+            natural = max(natural, call.sampling.min_tokens + 1)
+        output_tokens = min(natural, limit)
+        return Generation(
+            call=call,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            finish=script.finish if natural <= limit else LENGTH,
+            digests=_scripted_digests(script, (prompt_tokens + output_tokens) // block_tokens, block_tokens),
+            family=script.base,
+            shared=script.prefix_tokens >= block_tokens,
+        )
+
+    return start
+
+
+def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tokens: float) -> OpenGeneration:
+    """Let each token be a hash of all ids before it; see `token_chain`.
+
+    An answer is drawn ahead when it starts: in sum the same work, though at once, and in vain for what
+    an abort cuts off.
+    """
+
+    def start(call: EngineCall) -> Generation:
+        *blocks, digest = digests(call.prompt_ids, block_tokens)
+        source = TokenChain(digest, call.prompt_ids[-1], mean_output_tokens)
+        tokens = len(call.prompt_ids)
+        limit = _limit(call.sampling, tokens, context_tokens)
+        ids: list[int] = []
+        finish: tuple[str, int | None] | None = None
+        while finish is None:
+            ids.append(token_id := source.next_id(_forbidden(call.sampling, len(ids))))
+            if (tokens + len(ids)) % block_tokens == 0:
+                blocks.append(source.digest)
+            finish = _finish(call.sampling, token_id, len(ids), limit)
+        return Generation(
+            call=call, prompt_tokens=tokens, output_tokens=len(ids), finish=finish[0], digests=blocks,
+            stop_reason=finish[1], ids=ids,
+        )  # fmt: skip
+
+    return start
+
+
+def _limit(sampling: Sampling, prompt_tokens: int, context_tokens: int) -> int:
+    """Tokens of the answer at most; even a request for none gets one."""
+    return max(1, min(sampling.max_tokens, context_tokens - prompt_tokens))
+
+
+def _forbidden(sampling: Sampling, generated: int) -> tuple[int, ...]:
+    """Tokens that would end an answer are not drawn before `min_tokens`."""
+    if generated < sampling.min_tokens:
+        return (EOS_ID, *sampling.stop_token_ids)
+    return (EOS_ID,) if sampling.ignore_eos else ()
+
+
+def _finish(sampling: Sampling, token_id: int, generated: int, limit: int) -> tuple[str, int | None] | None:
+    """Whether this token, the last of so many, ends the answer: how, and by which id of the caller's.
+
+    The token that ends an answer is part of it, as in vLLM.
+    """
+    if generated >= sampling.min_tokens:
+        if token_id == EOS_ID:
+            return STOP, None
+        if token_id in sampling.stop_token_ids:
+            return STOP, token_id
+    return (LENGTH, None) if generated >= limit else None
+
+
+def _scripted_digests(script: Script, blocks: int, block_tokens: int) -> Sequence[int]:
+    """Number the blocks; those of a shared prefix have negative numbers, apart from all bases."""
+    shared = min(blocks, script.prefix_tokens // block_tokens)
+    own = range(script.base + shared, script.base + blocks)
+    if not shared:
+        return own
+    each = -(-PREFIX_TOKENS // block_tokens)
+    ids = (script.prefix_ids[(end * block_tokens - 1) // PREFIX_TOKENS] for end in range(1, shared + 1))
+    return [*(-1 - one * each - block % each for block, one in enumerate(ids)), *own]

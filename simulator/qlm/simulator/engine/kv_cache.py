@@ -1,0 +1,136 @@
+"""The KV cache of an engine: blocks on the accelerator, and their copies in host memory."""
+
+from collections.abc import Collection
+
+from qlm.domain.fleet import EngineCapacity
+from qlm.simulator.engine.decode_set import DecodeSet
+from qlm.simulator.engine.host_cache import HostCache
+from qlm.simulator.engine.kv_blocks import KvBlocks
+from qlm.simulator.engine.model import EngineCounters
+from qlm.simulator.engine.private_texts import PrivateTexts
+from qlm.simulator.engine.sequence import Sequence
+
+
+class KvCache:
+    """Gives blocks to sequences and finds what has been computed before.
+
+    A text that shares no block with others (`Generation.shared`) is private: as long as only one request
+    has it, nobody looks for its blocks, so that they are not indexed one by one. When it comes again, what
+    is left of it is published first. Blocks are found then as if they had been indexed all the time.
+    """
+
+    __slots__ = ("_block_tokens", "_capacity", "_counters", "_decodes", "_private", "blocks", "host")
+
+    def __init__(
+        self, capacity: EngineCapacity, host: HostCache, decodes: DecodeSet, counters: EngineCounters
+    ) -> None:
+        """Start empty; counts hits and copies in `counters`."""
+        self.blocks = KvBlocks(capacity.kv_blocks)
+        self.host = host
+        self._capacity = capacity
+        self._block_tokens = capacity.block_tokens
+        self._decodes = decodes
+        self._counters = counters
+        self._private = PrivateTexts(self.blocks)
+
+    def reserve(self, sequence: Sequence, spare_blocks: int, now_ns: int) -> bool:
+        """Take the blocks of the whole text so far, cached ones first; False if they do not fit.
+
+        At least the last token is computed anew, since only that yields the next one. If host memory
+        holds the blocks that follow the cached ones, their load begins: see `ready_ns`.
+        """
+        tokens, block_tokens, blocks = sequence.tokens, self._block_tokens, self.blocks
+        if not sequence.text.shared and not self.host.blocks_max and self._is_new(sequence.text.family):
+            return self._reserve_private(sequence, spare_blocks)
+        findable = sequence.text.digests[: (tokens - 1) // block_tokens]
+        count = blocks.cached(findable)
+        found = findable[:count]
+        missing = self._capacity.blocks(tokens) - count
+        if missing > blocks.free - blocks.free_cached(found) - spare_blocks:
+            return False
+        sequence.blocks = blocks.share(found) + blocks.take(missing) if count else blocks.take(missing)
+        sequence.computed = count * block_tokens
+        self._load(sequence, count, now_ns)
+        self._count(sequence)
+        return True
+
+    def grow(self, sequences: Collection[Sequence]) -> None:
+        """Give each sequence one block more; there must be so many free ones."""
+        blocks = self.blocks.take(len(sequences), private=True)
+        for sequence, block in zip(sequences, blocks, strict=True):
+            sequence.blocks.append(block)
+        if public := [s.blocks[-1] for s in sequences if not s.private]:
+            self.blocks.publish(public, (), held=True)
+
+    def fill(self, sequence: Sequence, tokens: int) -> None:
+        """Note that so many further tokens of a sequence are in its blocks."""
+        full = sequence.computed // self._block_tokens
+        sequence.computed += tokens
+        if sequence.private:
+            return
+        now_full = sequence.computed // self._block_tokens
+        if now_full == full:
+            return
+        digests = sequence.text.digests[full:now_full]
+        self.blocks.seal_all(sequence.blocks[full:now_full], digests)
+        if self.host.blocks_max:
+            self._counters.offloaded_tokens += self.host.store(digests) * self._block_tokens
+
+    def fill_last(self, sequence: Sequence) -> None:
+        """Note that the last block of a decoding sequence is full."""
+        if sequence.private:
+            return
+        digest = sequence.text.digests[len(sequence.blocks) - 1]
+        self.blocks.seal(sequence.blocks[-1], digest)
+        if self.host.blocks_max:
+            self._counters.offloaded_tokens += self.host.store((digest,)) * self._block_tokens
+
+    def release(self, sequence: Sequence) -> None:
+        """Give back the blocks of a sequence; their content stays findable."""
+        if sequence.private:
+            self._private.release(sequence, sequence.computed // self._block_tokens)
+            sequence.private = False
+        else:
+            self.blocks.release(sequence.blocks)
+        sequence.blocks = []
+
+    def forget_all(self) -> None:
+        """Empty both caches; references stay."""
+        self.blocks.forget_all()
+        self._private.forget_all()
+        self.host.clear()
+
+    def _is_new(self, family: int) -> bool:
+        """Whether nothing of this text can be found; publishes what can be, if it was private."""
+        if (holder := self._private.holder(family)) is not None:
+            self._private.publish(holder, self._decodes.computed(holder) // self._block_tokens)
+        return self._private.is_new(family)
+
+    def _reserve_private(self, sequence: Sequence, spare_blocks: int) -> bool:
+        missing = self._capacity.blocks(sequence.tokens)
+        if missing > self.blocks.free - spare_blocks:
+            return False
+        sequence.blocks = self.blocks.take(missing, private=True)
+        sequence.private = True
+        self._private.hold(sequence)
+        self._count(sequence)
+        return True
+
+    def _count(self, sequence: Sequence) -> None:
+        """Count what a first admission looked for and found."""
+        if sequence.cached is None:
+            tokens = sequence.tokens
+            sequence.cached = sequence.computed + sequence.loading
+            self._counters.prompt_tokens += tokens
+            self._counters.prefix_queries += tokens
+            self._counters.prefix_hits += sequence.computed
+
+    def _load(self, sequence: Sequence, cached: int, now_ns: int) -> None:
+        """Begin to load what host memory holds beyond the cached blocks."""
+        if not self.host.blocks_max:
+            return
+        findable = sequence.text.digests[cached : (sequence.tokens - 1) // self._block_tokens]
+        if count := self.host.cached(findable):
+            sequence.ready_ns = self.host.load(findable[:count], now_ns)
+            sequence.loading = count * self._block_tokens
+            self._counters.reloaded_tokens += sequence.loading

@@ -1,0 +1,97 @@
+"""Where the weights of one model's engine process are, and how long it takes to move them."""
+
+from enum import StrEnum
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.profile import Profile
+
+_NS_PER_S: Final = 1_000_000_000
+
+
+class Residency(StrEnum):
+    """What the engine process of a model is doing with the accelerator."""
+
+    COLD = "cold"
+    """There is no process."""
+    AWAKE = "awake"
+    """It serves."""
+    ASLEEP_WARM = "asleep_warm"
+    """Sleep level 1: weights in host memory."""
+    ASLEEP_EMPTY = "asleep_empty"
+    """Sleep level 2: weights discarded, to be read from storage again."""
+    FAILED = "failed"
+    """The process has died."""
+
+
+class ResidentEngine:
+    """The engine process of one model: each move says how long it takes, and is in effect at once.
+
+    A driver makes a move, lets its time pass, and serves (or uses the freed memory) then. As in vLLM, a
+    sleeping engine may get its weights back first and its KV cache later; it serves with both.
+    """
+
+    __slots__ = ("_profile", "_weights_away", "state")
+
+    def __init__(self, profile: Profile, state: Residency = Residency.AWAKE) -> None:
+        """Start in a state; `profile` says how long moves take."""
+        self.state = state
+        self._profile = profile
+        self._weights_away = state is not Residency.AWAKE
+
+    @property
+    def sleep_level(self) -> int:
+        """1 or 2 while asleep, else 0."""
+        return {Residency.ASLEEP_WARM: 1, Residency.ASLEEP_EMPTY: 2}.get(self.state, 0)
+
+    def start(self) -> int:
+        """Start the process, to serve; return how long that takes, ns."""
+        self._expect(Residency.COLD, Residency.FAILED)
+        self.state, self._weights_away = Residency.AWAKE, False
+        return _ns(self._profile.swap_cold_s)
+
+    def sleep(self, level: int) -> int:
+        """Free the accelerator, or go from one level to another, which takes no time.
+
+        Args:
+            level: 1 keeps the weights in host memory, 2 discards them.
+
+        Returns:
+            How long it takes, ns.
+        """
+        if level not in (1, 2):
+            raise InvalidValueError("sleep.level", level, "1 or 2")
+        self._expect(Residency.AWAKE, Residency.ASLEEP_WARM, Residency.ASLEEP_EMPTY)
+        self.state = Residency.ASLEEP_WARM if level == 1 else Residency.ASLEEP_EMPTY
+        if self._weights_away:
+            return 0
+        self._weights_away = True
+        return _ns(self._profile.unload_s)
+
+    def load_weights(self) -> int:
+        """Bring the weights of a sleeping engine back, if they are away; return how long it takes, ns."""
+        self._expect(Residency.AWAKE, Residency.ASLEEP_WARM, Residency.ASLEEP_EMPTY)
+        if not self._weights_away:
+            return 0
+        self._weights_away = False
+        warm = self.state is Residency.ASLEEP_WARM
+        return _ns(self._profile.swap_warm_s if warm else self._profile.swap_reload_s)
+
+    def wake(self) -> int:
+        """Bring the weights back and serve; return how long it takes, ns."""
+        duration_ns = self.load_weights()
+        self.state = Residency.AWAKE
+        return duration_ns
+
+    def fail(self) -> None:
+        """Let the process die."""
+        self._expect(Residency.AWAKE, Residency.ASLEEP_WARM, Residency.ASLEEP_EMPTY)
+        self.state, self._weights_away = Residency.FAILED, True
+
+    def _expect(self, *states: Residency) -> None:
+        if self.state not in states:
+            raise InvalidValueError("residency", str(self.state), " or ".join(states))
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * _NS_PER_S)

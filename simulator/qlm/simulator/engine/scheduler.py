@@ -1,0 +1,234 @@
+"""Which requests an engine computes next, as vLLM V1 decides it, and what that does to its KV cache.
+
+Scheduling follows vLLM 0.32 (`v1/core/sched/scheduler.py`): running requests first, in order of arrival;
+when one finds no free block, the last running request is preempted and recomputed later; waiting requests
+are admitted only in an iteration without preemption, only if the blocks of the whole prompt are free, and
+computed in chunks that fill the iteration's token budget.
+
+At most one running request has an incomplete prompt, and it is the last: its chunk took what was left of
+the budget, so that nobody was admitted behind it. All others get one token in every iteration, and are
+advanced together by `DecodeSet`.
+"""
+
+from collections import deque
+
+from qlm.domain.fleet import EngineCapacity
+from qlm.simulator.engine.decode_set import DecodeSet
+from qlm.simulator.engine.kv_cache import KvCache
+from qlm.simulator.engine.model import EngineCounters
+from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
+
+
+class Scheduler:
+    """Requests inside an engine: waiting, on their way from host memory, or in the batch.
+
+    Attributes:
+        running: The batch, in order.
+        decodes: Those of it that get a token in each iteration.
+        chunks: What the next iteration computes of prompts: sequences with a number of tokens each.
+        loading: Sequences whose KV is being loaded, the next to arrive first.
+        waiting: The others, the next to be admitted first.
+        owing: Preempted sequences with tokens that the driver does not know of.
+    """
+
+    def __init__(
+        self,
+        capacity: EngineCapacity,
+        cache: KvCache,
+        decodes: DecodeSet,
+        counters: EngineCounters,
+        *,
+        batched_tokens_max: int,
+        watermark_blocks: int,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            capacity: Limits.
+            cache: Where blocks come from.
+            decodes: Empty; the cache knows it, too.
+            counters: What to count in.
+            batched_tokens_max: Tokens per iteration at most.
+            watermark_blocks: Blocks that an admission leaves free, unless nothing runs.
+        """
+        self.capacity = capacity
+        self.running: dict[Sequence, None] = {}
+        self.decodes = decodes
+        self.chunks: list[tuple[Sequence, int]] = []
+        self.loading: deque[Sequence] = deque()
+        self.waiting: deque[Sequence] = deque()
+        self.owing: dict[Sequence, None] = {}
+        self._cache = cache
+        self._blocks = cache.blocks
+        self._counters = counters
+        self._batched_tokens_max = batched_tokens_max
+        self._watermark_blocks = watermark_blocks
+        self._prefilling: dict[Sequence, None] = {}
+        self._admissions = 0
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence and free its blocks; their content stays findable."""
+        if sequence in self.running:
+            del self.running[sequence]
+            self._leave_batch(sequence)
+        elif sequence in self.loading:
+            self.loading.remove(sequence)
+        else:
+            self.waiting.remove(sequence)
+        self.owing.pop(sequence, None)
+        self._cache.release(sequence)
+
+    def preempt_all(self) -> None:
+        """Let all wait again, in order."""
+        while self.loading:
+            self._put_back(self.loading.pop())
+        while self.running:
+            self._preempt()
+
+    def schedule(self, now_ns: int) -> bool:
+        """Choose the batch of the next iteration and give it blocks.
+
+        Returns:
+            Whether sequences were preempted, so that an iteration later others may be admitted.
+        """
+        preempted = self._grow()
+        budget = self._continue_prompts(self._batched_tokens_max - self.decodes.count)
+        # An iteration of which preemption leaves nothing takes no time: the next one begins now.
+        if not preempted or not self.running:
+            self._admit(budget, now_ns)
+        return preempted
+
+    def unchanged(self, iterations_max: int) -> int:
+        """Count the iterations, up to `iterations_max`, for which a batch without prompts stays the same.
+
+        It changes when a sequence ends or finds no free block. A waiting sequence that found too few
+        free blocks finds no more meanwhile, unless one of the batch computes the same text.
+        """
+        decodes, free = self.decodes, self._blocks.free
+        if self.waiting and decodes.has_family(self.waiting[0].text.family):
+            return 1
+        iterations = min(iterations_max, decodes.iterations_to_end())
+        if free >= decodes.count * (iterations // self.capacity.block_tokens + 1):
+            return iterations
+        return decodes.iterations_within(free, iterations)
+
+    def advance(self, iterations: int) -> list[Sequence]:
+        """Let iterations of the batch pass; more than one only if it is `unchanged` for so many.
+
+        Returns:
+            The sequences that got their first token or ended, in batch order.
+        """
+        self._decode(iterations)
+        changed = self.decodes.pop_ended()
+        for sequence in changed:
+            self._finish(sequence)
+        changed += [s for s, new in self.chunks if s in self.running and self._compute(s, new)]
+        return changed
+
+    def _grow(self) -> bool:
+        """Give decoding sequences the blocks of the next iteration; True if some had to be preempted."""
+        decodes, block_tokens = self.decodes, self.capacity.block_tokens
+        needing = [
+            s
+            for s in decodes.at_boundary(decodes.iteration)
+            if len(s.blocks) * block_tokens < s.text.prompt_tokens + decodes.generated(s)
+        ]
+        if len(needing) <= self._blocks.free:
+            self._cache.grow(needing)
+            return False
+        for sequence in needing:
+            while not self._blocks.free and sequence.end != NOT_DECODING:
+                self._preempt()
+            if sequence.end == NOT_DECODING:
+                break  # preempted itself, and with it all that come after it
+            self._cache.grow((sequence,))
+        return True
+
+    def _preempt(self) -> None:
+        """Put the last running sequence back to the front of the waiting list, to be recomputed."""
+        victim, _nothing = self.running.popitem()
+        self._leave_batch(victim)
+        if victim.generated > victim.reported:
+            self.owing[victim] = None
+        self._put_back(victim)
+        self._counters.preemptions += 1
+
+    def _leave_batch(self, sequence: Sequence) -> None:
+        if sequence.end != NOT_DECODING:
+            self.decodes.leave(sequence)
+        else:
+            del self._prefilling[sequence]
+
+    def _put_back(self, sequence: Sequence) -> None:
+        self._cache.release(sequence)
+        sequence.computed = sequence.loading = 0
+        self.waiting.appendleft(sequence)
+
+    def _continue_prompts(self, budget: int) -> int:
+        """Spend the budget on the prompts of running sequences; return what is left."""
+        self.chunks = []
+        for sequence in self._prefilling:
+            if new := min(sequence.missing, budget):
+                self.chunks.append((sequence, new))
+                budget -= new
+        return budget
+
+    def _admit(self, budget: int, now_ns: int) -> None:
+        while budget > 0 and len(self.running) < self.capacity.seqs_max:
+            sequence = self._next(now_ns)
+            if sequence is None:
+                return
+            self._admissions += 1
+            sequence.order = self._admissions
+            self.running[sequence] = self._prefilling[sequence] = None
+            new = min(sequence.missing, budget)
+            self.chunks.append((sequence, new))
+            budget -= new
+
+    def _next(self, now_ns: int) -> Sequence | None:
+        """Take the next sequence that can run now: first those whose KV has been loaded."""
+        if self.loading and self.loading[0].ready_ns <= now_ns:
+            loaded = self.loading.popleft()
+            self._cache.fill(loaded, loaded.loading)
+            loaded.loading = 0
+            return loaded
+        while self.waiting:
+            spare_blocks = self._watermark_blocks if self.running else 0
+            if not self._cache.reserve(self.waiting[0], spare_blocks, now_ns):
+                return None
+            sequence = self.waiting.popleft()
+            if not sequence.loading:
+                return sequence
+            self.loading.append(sequence)
+        return None
+
+    def _decode(self, iterations: int) -> None:
+        """Advance the decoding sequences: fill blocks, and take new ones while iterations follow."""
+        decodes = self.decodes
+        last = decodes.iteration + iterations
+        for at in range(decodes.iteration + 1, last + 1):
+            if full := decodes.at_boundary(at):
+                for sequence in full:
+                    self._cache.fill_last(sequence)
+                if at < last:
+                    self._cache.grow(full)
+        self._counters.generation_tokens += decodes.count * iterations
+        decodes.iteration = last
+
+    def _compute(self, sequence: Sequence, new: int) -> bool:
+        """Compute `new` tokens of a prompt; True if that gives the first token or ends the answer."""
+        self._cache.fill(sequence, new)
+        if sequence.missing:
+            return False
+        del self._prefilling[sequence]
+        sequence.generated += 1
+        self._counters.generation_tokens += 1
+        if sequence.generated == sequence.text.output_tokens:
+            self._finish(sequence)
+            return True
+        self.decodes.join(sequence)
+        return sequence.generated == 1
+
+    def _finish(self, sequence: Sequence) -> None:
+        del self.running[sequence]
+        self._cache.release(sequence)

@@ -1,0 +1,224 @@
+"""Runs of iterations against the plain token-by-token engine, to the nanosecond."""
+
+import random
+from collections import deque
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.sampling import Sampling
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profile import Coefficients, Profile
+from qlm.simulator.engine.batching import BatchingEngine
+from qlm.simulator.engine.generation import OpenGeneration, Script, hashed_generation, scripted_generation
+from support.token_by_token import TokenByToken
+
+PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
+ALL_AT_ONCE = 10**9
+Engine = BatchingEngine | TokenByToken
+
+
+@dataclass(frozen=True)
+class Event:
+    """At a time: add, abort (and resume) a request, or sleep and wake."""
+
+    at_ns: int
+    kind: str
+    name: str = ""
+    prompt: int = 0
+    output: int = 0
+    max_tokens: int = 0
+    family: int = 0
+    resume: bool = False
+
+
+@dataclass
+class Seen:
+    """What a driver can see: times and tokens of each request, and the engine's state at each event."""
+
+    first_ns: dict[str, int] = field(default_factory=dict)
+    end_ns: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    finish: dict[str, str] = field(default_factory=dict)
+    cached: dict[str, int] = field(default_factory=dict)
+    states: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class World:
+    profile: Profile
+    capacity: EngineCapacity
+    events: tuple[Event, ...]
+    batched: int
+    watermark: float
+    host_blocks: int
+    prefix_ids: bool
+    hashed: bool
+
+    def engine(self, kind: type[Engine]) -> Engine:
+        return kind(
+            self.profile,
+            self.capacity,
+            self._start(),
+            batched_tokens_max=max(self.batched, self.capacity.seqs_max),
+            watermark=self.watermark,
+            host_kv_bytes=self.host_blocks * self.profile.kv_bytes_per_token * self.capacity.block_tokens,
+        )
+
+    def call(self, event: Event, given_out: int = 0) -> EngineCall:
+        ids = (event.family,) * (event.prompt + given_out)
+        sampling = Sampling(max_tokens=event.max_tokens - given_out)
+        return EngineCall(call_id=event.name, prompt_ids=ids, sampling=sampling)
+
+    def _start(self) -> OpenGeneration:
+        block_tokens, context = self.capacity.block_tokens, self.capacity.context_tokens
+        if self.hashed:
+            return hashed_generation(block_tokens=block_tokens, context_tokens=context, mean_output_tokens=20)
+        asked = {event.name: event for event in self.events if event.kind == "add"}
+
+        def script(call: EngineCall) -> Script:
+            event = asked[call.call_id]
+            given_out = len(call.prompt_ids) - event.prompt
+            shared = event.prompt if self.prefix_ids else 0
+            return Script(
+                output_tokens=event.output - given_out,
+                base=event.family << 32,
+                prefix_ids=(event.family % 2,) if shared else (),
+                prefix_tokens=shared,
+            )
+
+        return scripted_generation(script, block_tokens=block_tokens, context_tokens=context)
+
+
+def drive(engine: Engine, world: World, iterations_max: int, cuts: random.Random | None) -> Seen:
+    """Let all happen; what comes in the middle of an iteration takes effect at its end."""
+    seen, now_ns, events = Seen(), 0, deque(sorted(world.events, key=lambda event: event.at_ns))
+    while True:
+        while events and events[0].at_ns <= now_ns:
+            apply(engine, world, events.popleft(), seen, now_ns)
+        run = engine.plan(now_ns, iterations_max)
+        if run is None:
+            if not events:
+                return seen
+            now_ns = events[0].at_ns
+            continue
+        iterations = run.through(events[0].at_ns) if events else run.iterations
+        if cuts is not None and iterations > 1:
+            iterations = cuts.randint(1, iterations)
+        if not iterations and events and events[0].at_ns < run.end_ns(0):
+            now_ns = events[0].at_ns
+            continue
+        assert run.end_ns(iterations) > now_ns
+        now_ns = run.end_ns(iterations)
+        told = engine.commit(iterations)
+        note(seen, told, now_ns)
+        if cuts is not None and cuts.random() < 0.3:
+            note(seen, engine.collect(), now_ns)
+
+
+def note(seen: Seen, told: tuple[Any, ...], now_ns: int) -> None:
+    for emission in told:
+        name = emission.call_id
+        seen.first_ns.setdefault(name, now_ns)
+        seen.tokens.setdefault(name, []).extend(emission.token_ids)
+        seen.cached.setdefault(name, emission.cached_tokens)
+        if emission.finish is not None:
+            seen.end_ns[name], seen.finish[name] = now_ns, emission.finish
+
+
+def apply(engine: Engine, world: World, event: Event, seen: Seen, now_ns: int) -> None:
+    note(seen, engine.collect(), now_ns)
+    match event.kind:
+        case "add":
+            engine.add(world.call(event), now_ns)
+        case "sleep":
+            engine.sleep()
+        case "wake":
+            engine.wake()
+        case _ if engine.abort(event.name) and event.resume:
+            asked = next(e for e in world.events if e.kind == "add" and e.name == event.name)
+            engine.add(world.call(asked, len(seen.tokens.get(event.name, ()))), now_ns)
+    lengths = {name: len(ids) for name, ids in seen.tokens.items()}
+    state = {"now": now_ns, "tokens": lengths, **asdict(engine.counters)}
+    seen.states.append(
+        state | {"running": engine.running, "waiting": engine.waiting, "usage": engine.kv_usage}
+    )
+
+
+coefficients = st.builds(
+    Coefficients,
+    alpha=st.floats(0, 0.3),
+    beta=st.floats(0, 3),
+    gamma=st.floats(0, 0.1),
+    delta=st.floats(0.001, 30),
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    block_tokens = draw(st.sampled_from([1, 3, 4, 16]))
+    context = draw(st.integers(20, 90))
+    blocks = -(-context // block_tokens)
+    capacity = EngineCapacity(
+        kv_tokens=block_tokens * draw(st.integers(blocks, 4 * blocks)),
+        block_tokens=block_tokens,
+        seqs_max=draw(st.integers(1, 6)),
+        context_tokens=context,
+    )
+    profile = replace(
+        PROFILE,
+        prefill=draw(coefficients),
+        decode=draw(coefficients),
+        host_bandwidth_bytes_per_s=draw(st.sampled_from([1e7, 1e8, 1e9, 1e11])),
+    )
+    horizon_ns = draw(st.sampled_from([1, 10**9, 10**10]))
+    events: list[Event] = []
+    prefix_ids = draw(st.booleans())
+    for number in range(draw(st.integers(1, 12))):
+        at_ns, family = draw(st.integers(0, horizon_ns)), 10 + number
+        prompt = draw(st.integers(1, context - 1))
+        if draw(st.booleans()):
+            family = draw(st.integers(0, 3))
+            # A scripted text is one text: the same prompt, if its prefix is shared with others.
+            prompt = 1 + (family * 17 + 5) % (context - 1) if prefix_ids else prompt
+        event = Event(
+            at_ns=at_ns,
+            kind="add",
+            name=f"r{number}",
+            prompt=prompt,
+            output=draw(st.integers(1, 80)),
+            max_tokens=draw(st.integers(1, 80)),
+            family=family,
+        )
+        events.append(event)
+        for _ in range(draw(st.integers(0, 2))):
+            later_ns = at_ns + draw(st.integers(0, horizon_ns))
+            events.append(Event(later_ns, "abort", event.name, resume=draw(st.booleans())))
+    for _ in range(draw(st.integers(0, 2))):
+        at_ns = draw(st.integers(0, horizon_ns))
+        events += [Event(at_ns, "sleep"), Event(at_ns + draw(st.integers(0, 10**8)), "wake")]
+    events.append(Event(max(event.at_ns for event in events) + 1, "wake"))
+    return World(
+        profile=profile,
+        capacity=capacity,
+        events=tuple(events),
+        batched=draw(st.integers(1, 100)),
+        watermark=draw(st.sampled_from([0.0, 0.0, 0.2])),
+        host_blocks=draw(st.sampled_from([0, 3, 1000, 1000])),
+        prefix_ids=prefix_ids,
+        hashed=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(worlds(), st.integers(0, 2**32))
+def test_runs_of_iterations_are_single_iterations_to_the_nanosecond(world: World, seed: int) -> None:
+    expected = drive(world.engine(TokenByToken), world, 1, None)
+    for iterations_max in (1, 3, 16, ALL_AT_ONCE):
+        assert drive(world.engine(BatchingEngine), world, iterations_max, None) == expected
+        cuts = random.Random(seed)
+        assert drive(world.engine(BatchingEngine), world, iterations_max, cuts) == expected

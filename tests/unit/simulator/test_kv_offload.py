@@ -1,0 +1,162 @@
+"""KV blocks in host memory: written through, loaded instead of computed."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.sampling import Sampling
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.simulator.engine.batching import BatchingEngine
+from qlm.simulator.engine.generation import hashed_generation
+from qlm.simulator.engine.host_cache import HostCache
+
+BLOCK = 8
+PROFILE = replace(
+    find_profile(builtin_profiles(), "llama-3-8b", "A10"),
+    host_bandwidth_bytes_per_s=1e9,
+    kv_bytes_per_token=1000,
+)
+BLOCK_NS = BLOCK * 1000
+
+
+def make_engine(*, blocks: int = 15, host_blocks: int = 1000, bytes_per_s: float = 1e9) -> BatchingEngine:
+    capacity = EngineCapacity(kv_tokens=blocks * BLOCK, block_tokens=BLOCK, seqs_max=4, context_tokens=120)
+    start = hashed_generation(block_tokens=BLOCK, context_tokens=120, mean_output_tokens=1e9)
+    profile = replace(PROFILE, host_bandwidth_bytes_per_s=bytes_per_s)
+    return BatchingEngine(
+        profile, capacity, start, batched_tokens_max=256, host_kv_bytes=host_blocks * BLOCK * 1000
+    )
+
+
+def call(name: str, first: int, prompt: int, output: int) -> EngineCall:
+    sampling = Sampling(max_tokens=output, ignore_eos=True)
+    return EngineCall(call_id=name, prompt_ids=(first, *[1] * (prompt - 1)), sampling=sampling)
+
+
+def run_out(engine: BatchingEngine, now_ns: int = 0) -> int:
+    while (run := engine.plan(now_ns, 1000)) is not None:
+        engine.commit(run.iterations)
+        now_ns = run.end_ns(run.iterations)
+    return now_ns
+
+
+def fill_with(engine: BatchingEngine, now_ns: int) -> int:
+    """Use all blocks of the accelerator for something else."""
+    engine.add(call("other", 9, 119, 1), now_ns)
+    return run_out(engine, now_ns)
+
+
+def test_full_blocks_are_written_through_once() -> None:
+    engine = make_engine()
+    engine.add(call("a", 1, 20, 13), 0)
+    now_ns = run_out(engine)
+    assert engine.counters.offloaded_tokens == 4 * BLOCK
+    engine.add(call("b", 1, 20, 13), now_ns)
+    run_out(engine, now_ns)
+    assert engine.counters.offloaded_tokens == 4 * BLOCK
+
+
+def test_what_the_accelerator_has_lost_is_loaded_and_the_rest_computed() -> None:
+    engine = make_engine()
+    engine.add(call("a", 1, 20, 1), 0)
+    now_ns = fill_with(engine, run_out(engine))
+    engine.add(call("a", 1, 20, 1), now_ns)
+    wait = engine.plan(now_ns, 1000)
+    assert wait is not None
+    assert (wait.iterations, wait.end_ns(0)) == (0, now_ns + 2 * BLOCK_NS)
+    assert engine.commit(0) == ()
+    assert (engine.running, engine.waiting) == (0, 1)
+    run = engine.plan(now_ns + 2 * BLOCK_NS, 1000)
+    assert run is not None
+    taken_ns = run.end_ns(1) - run.end_ns(0)
+    assert taken_ns == pytest.approx(PROFILE.prefill_ms(1, 4) * 1e6, abs=1)
+    (emission,) = engine.commit(1)
+    assert emission.cached_tokens == engine.counters.reloaded_tokens == 2 * BLOCK
+
+
+def test_loads_share_the_link_and_others_go_on_meanwhile() -> None:
+    engine = make_engine(blocks=40)
+    engine.add(call("a", 1, 20, 1), 0)
+    engine.add(call("b", 2, 20, 1), 0)
+    now_ns = run_out(engine)
+    for name in "xyz":
+        engine.add(call(name, ord(name), 119, 1), now_ns)
+    now_ns = run_out(engine, now_ns)
+    for name, first in (("a", 1), ("new", 7), ("b", 2)):
+        engine.add(call(name, first, 20, 2), now_ns)
+    run = engine.plan(now_ns, 1000)
+    assert run is not None
+    assert (engine.running, engine.waiting) == (1, 2)
+    loads = [sequence.ready_ns - now_ns for sequence in engine._batch.loading]
+    assert loads == [2 * BLOCK_NS, 4 * BLOCK_NS]
+    run_out(engine, now_ns)
+    assert engine.counters.reloaded_tokens == 4 * BLOCK
+
+
+def test_a_loaded_request_joins_the_batch_at_the_next_iteration() -> None:
+    engine = make_engine(blocks=30, bytes_per_s=1e6)
+    engine.add(call("a", 1, 100, 1), 0)
+    now_ns = run_out(engine)
+    for name in "xy":
+        engine.add(call(name, ord(name), 119, 1), now_ns)
+    now_ns = run_out(engine, now_ns)
+    engine.add(call("long", 7, 5, 100), now_ns)
+    engine.add(call("a", 1, 100, 2), now_ns)
+    first = engine.plan(now_ns, 1000)
+    assert first is not None
+    ready_ns = engine._batch.loading[0].ready_ns
+    engine.commit(first.iterations)
+    run = engine.plan(first.end_ns(1), 1000)
+    assert run is not None
+    assert 1 < run.iterations < 99
+    assert run.end_ns(run.iterations - 1) < ready_ns <= run.end_ns(run.iterations)
+    engine.commit(run.iterations)
+    assert engine.plan(run.end_ns(run.iterations), 1000) is not None
+    assert (engine.running, engine.waiting) == (2, 0)
+
+
+def test_a_preempted_request_is_reloaded_instead_of_recomputed() -> None:
+    engine = make_engine()
+    for name, first in (("a", 1), ("b", 2)):
+        engine.add(call(name, first, 50, 60), 0)
+    run_out(engine)
+    assert engine.counters.preemptions > 0
+    assert engine.counters.reloaded_tokens > 0
+
+
+def test_sleeping_discards_the_host_copies() -> None:
+    engine = make_engine()
+    engine.add(call("a", 1, 20, 1), 0)
+    now_ns = run_out(engine)
+    engine.sleep()
+    engine.wake()
+    engine.add(call("a", 1, 20, 1), now_ns)
+    run_out(engine, now_ns)
+    assert (engine.counters.reloaded_tokens, engine.counters.prefix_hits) == (0, 0)
+
+
+def test_an_aborted_load_frees_its_blocks() -> None:
+    engine = make_engine()
+    engine.add(call("a", 1, 20, 1), 0)
+    now_ns = fill_with(engine, run_out(engine))
+    engine.add(call("a", 1, 20, 1), now_ns)
+    engine.plan(now_ns, 1)
+    assert engine.kv_usage > 0
+    assert engine.abort("a")
+    assert (engine.kv_usage, engine.waiting, engine.plan(now_ns, 1)) == (0, 0, None)
+
+
+def test_the_host_cache_forgets_what_was_used_longest_ago() -> None:
+    cache = HostCache(host_bytes=35, block_bytes=10, bytes_per_s=1e9)
+    assert (cache.blocks_max, cache.store([1, 2, 3]), cache.store([1, 4])) == (3, 3, 1)
+    assert [cache.cached([digest]) for digest in (1, 2, 3, 4)] == [1, 0, 1, 1]
+    assert (cache.cached([3, 4, 2, 1]), len(cache)) == (2, 3)
+    assert (cache.load([3, 4], 100), cache.load([1], 105), cache.load([1], 500)) == (120, 130, 510)
+
+
+def test_negative_host_memory_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="host_kv_bytes"):
+        make_engine(host_blocks=-1)

@@ -155,7 +155,7 @@ class EngineRoom:
             call.finish = finish_of(call.request)
         if call.call.call_id in self.agent.calls:
             self.told[call.request.id] = call.made
-        self.send(Progress(call_id=call.call.call_id, token_ids=made))
+        self.send(Progress(chunks=((call.call.call_id, made),)))
 
     def end_call(self, call: Running, finish: str) -> None:
         call.finish = finish

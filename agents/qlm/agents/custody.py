@@ -16,7 +16,6 @@ from qlm.domain.actions import (
     Renew,
     Reregister,
     Return,
-    SetTimer,
     TakeLease,
 )
 from qlm.domain.ids import GroupId
@@ -34,11 +33,8 @@ def pulled(agent: "AgentProtocol", event: Pulled, now_ns: int) -> list[Action]:
     if event.group is not None:
         agent.pulling -= event.asked
         if event.messages:
-            agent.dry.found(event.group)
             agent.head_since = None
-        if len(event.messages) < event.asked:
-            agent.dry.empty(event.group, now_ns)
-        agent.taken[event.group] = agent.taken.get(event.group, 0) + len(event.messages)
+        agent.head.pulled(event.group, asked=event.asked, came=len(event.messages), now_ns=now_ns)
     actions: list[Action] = []
     for message in event.messages:
         actions += _take(agent, message, event.group, now_ns)
@@ -53,7 +49,7 @@ def lease_answered(agent: "AgentProtocol", event: LeaseAnswered, now_ns: int) ->
     match event.answer:
         case Granted(lease=lease, output=output):
             held.epoch = lease.epoch
-            agent.dirty.add(event.id)
+            agent.unwritten.touch(held)
             if held.phase is not Phase.LEASING:
                 held.logged = held.sent = min(len(output), len(held.output))
                 return []
@@ -62,31 +58,27 @@ def lease_answered(agent: "AgentProtocol", event: LeaseAnswered, now_ns: int) ->
             _stage(agent, held)
             return []
         case HeldElsewhere(holder=holder):
-            _not_of_its_group(agent, held)
+            agent.head.give_back(held.group)
             return [*forget(agent, held), HandOver(delivery=held.delivery, holder=holder)]
         case Over():
-            _not_of_its_group(agent, held)
+            agent.head.give_back(held.group)
             return [*forget(agent, held), Ack(delivery=held.delivery)]
         case None if held.phase is Phase.LEASING:
             forgotten = forget(agent, held)
-            agent.dry.put_off(held.group, now_ns + round(agent.settings.retry_s * 1e9))
-            back = Return(
-                id=event.id,
-                epoch=None,
-                delivery=held.delivery,
-                home=held.request.cls.queue,
-                why="store unavailable",
-            )
-            return [*forgotten, back]
+            agent.head.put_off(held.group, now_ns + agent.retry_ns)
+            return [*forgotten, held.back(None, "store unavailable")]
         case None:
             agent.unregistered.add(event.id)
-            agent.reregister_after_ns = now_ns + round(agent.settings.retry_s * 1e9)
-            return [SetTimer(at_ns=agent.reregister_after_ns)]
+            agent.reregister_after_ns = now_ns + agent.retry_ns
+            return []
 
 
 def reregistrations(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Tell a store that forgot them what runs here, again and again until it answers."""
-    if not agent.unregistered or now_ns < agent.reregister_after_ns:
+    if not agent.unregistered:
+        return []
+    if now_ns < agent.reregister_after_ns:
+        agent.alarm.want(agent.reregister_after_ns)
         return []
     lost = [agent.held[id] for id in sorted(agent.unregistered)]
     agent.unregistered.clear()
@@ -95,9 +87,9 @@ def reregistrations(agent: "AgentProtocol", now_ns: int) -> list[Action]:
 
 def renewals(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Renew custody of messages held for long, before the broker takes them away."""
-    custody_ns = round(agent.settings.custody_s * 1e9)
     if now_ns < agent.renew_after_ns:
         return []
+    custody_ns = round(agent.settings.custody_s * 1e9)
     agent.renew_after_ns = now_ns + custody_ns // 10
     actions: list[Action] = []
     for held in agent.held.values():
@@ -117,25 +109,22 @@ def _take(agent: "AgentProtocol", message: PulledMessage, group: GroupId | None,
     if agent.draining or request.model not in agent.models:
         why = "draining" if agent.draining else f"{request.model} is not served here"
         return [Return(id=request.id, epoch=None, delivery=message.delivery, home=request.cls.queue, why=why)]
-    agent.held[request.id] = Held(request=request, delivery=message.delivery, custody_ns=now_ns, group=group)
+    held = Held(request=request, delivery=message.delivery, custody_ns=now_ns, group=group)
+    agent.hands.take(held)
+    if (drop_at_ns := request.drop_at_ns) is not None:
+        agent.drops.add(drop_at_ns, held)
     return [TakeLease(card=request.card(), group=group)]
 
 
 def _stage(agent: "AgentProtocol", held: Held) -> None:
-    held.phase = Phase.STAGED
-    finished = held.finished_by_log()
-    if held.then is not None:
-        held.phase = Phase.CLOSING
-    elif finished is not None:
-        held.phase, held.then, held.outcome = Phase.CLOSING, Then.END, finished
-    elif held.output and held.request.evictability is Evictability.PINNED:
-        held.phase, held.then, held.outcome = Phase.CLOSING, Then.END, Outcome.ENGINE_LOST
-        held.why = "its instance was lost and it cannot be resumed exactly"
-    elif agent.draining:
-        held.phase, held.then, held.why = Phase.CLOSING, Then.RETURN, "draining"
-
-
-def _not_of_its_group(agent: "AgentProtocol", held: Held) -> None:
-    """Take back the count of a pull that brought no work: its group still has all it had."""
-    if held.group is not None and agent.taken.get(held.group, 0):
-        agent.taken[held.group] -= 1
+    """Let a leased request wait for room, unless its log or its history says that nothing is left to do."""
+    if held.then is None:
+        finished = held.finished_by_log()
+        if finished is not None:
+            held.then, held.outcome = Then.END, finished
+        elif held.output and held.request.evictability is Evictability.PINNED:
+            held.then, held.outcome = Then.END, Outcome.ENGINE_LOST
+            held.why = "its instance was lost and it cannot be resumed exactly"
+        elif agent.draining:
+            held.then, held.why = Then.RETURN, "draining"
+    agent.hands.move(held, Phase.STAGED if held.then is None else Phase.CLOSING)

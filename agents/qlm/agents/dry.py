@@ -1,7 +1,9 @@
 """Class queues found empty: left alone for a moment, longer each time, so that they block nobody."""
 
+from collections.abc import Iterable
 from typing import Final
 
+from qlm.domain.group import Group
 from qlm.domain.ids import GroupId
 
 FIRST_PAUSE_NS: Final = 50_000_000
@@ -30,16 +32,15 @@ class DryGroups:
         if group is not None:
             self._until_ns[group] = until_ns
 
-    def over(self, group: GroupId, now_ns: int) -> bool:
-        """Whether the group may be pulled for."""
-        return self._until_ns.get(group, 0) <= now_ns
+    def until_ns(self, group: GroupId) -> int:
+        """Until when the group is left alone; 0 if it was not put off."""
+        return self._until_ns.get(group, 0)
 
-    def next_ns(self, now_ns: int) -> int | None:
-        """When the next pause ends."""
-        return min((until for until in self._until_ns.values() if until > now_ns), default=None)
-
-    def keep(self, groups: set[GroupId]) -> None:
+    def keep(self, groups: Iterable[Group]) -> None:
         """Forget all other groups."""
+        if not self._until_ns:
+            return
+        kept = {group.id for group in groups}
         for known in (self._pause_ns, self._until_ns):
-            for group in known.keys() - groups:
+            for group in known.keys() - kept:
                 del known[group]

@@ -43,10 +43,13 @@ class LeaseAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """New tokens of a running generation; any chunking leads to the same state."""
+    """New tokens of running generations; any chunking leads to the same state.
 
-    call_id: str
-    token_ids: TokenIds
+    Attributes:
+        chunks: Call ids and the tokens that each has just got.
+    """
+
+    chunks: tuple[tuple[str, TokenIds], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +97,10 @@ class Tick:
     """A timer fired."""
 
 
-Event = (
+Decisive = (
     QueueRead
     | Pulled
     | LeaseAnswered
-    | Progress
     | GenerationEnded
     | Appended
     | EngineChanged
@@ -107,3 +109,6 @@ Event = (
     | DrainAsked
     | Tick
 )
+"""Events after which the agent decides anew what to serve."""
+
+Event = Progress | Decisive

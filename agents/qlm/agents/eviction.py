@@ -1,11 +1,18 @@
 """Which running requests make room when something more urgent waits (request eviction, QLM section 5)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from qlm.agents.held import Held
+from qlm.domain.ids import RequestId
 from qlm.domain.sampling import Evictability
+
+if TYPE_CHECKING:
+    from qlm.agents.protocol import AgentProtocol
+
+RECHECK_NS: Final = 50_000_000
+"""Shortest time until a decision to wait is looked at again without an event."""
 
 EVICTIONS_MAX: Final = 4
 """A request is evicted at most this often by one agent, so that it cannot be pushed around forever."""
@@ -34,30 +41,96 @@ class Pace:
         )
 
 
-def must_make_room(running: Sequence[Held], *, deadline_ns: int | None, now_ns: int, pace: Pace) -> bool:
-    """Whether waiting for a place to come free by itself would miss the deadline.
+class Candidates:
+    """Answers about the running requests that eviction asks again and again, without looking at all of them.
 
-    The wait is bounded by the running request that is closest to its own token limit.
+    Each answer remembers the request that decided it and looks at all again only when that one no longer
+    runs, or when a bound that it gives does not decide.
+
+    Args:
+        running: The running requests, as they come and go.
     """
-    if deadline_ns is None or not running:
+
+    def __init__(self, running: Mapping[RequestId, Held]) -> None:
+        self._running = running
+        self._shortest: Held | None = None
+        self._laxest: Held | None = None
+        self._laxest_known = True
+
+    def started(self, held: Held) -> None:
+        """Take note of a request that starts to run."""
+        if held is self._laxest:
+            # Back from an eviction, it may have had its last one.
+            self._laxest_known = False
+        elif self._laxest_known and _able(held) and (self._laxest is None or _lax(held) > _lax(self._laxest)):
+            self._laxest = held
+
+    def any_laxer(self, head: tuple[int, float, int]) -> bool:
+        """Whether some running request may be evicted for a head of this urgency."""
+        if self._laxest is not None and not self._runs(self._laxest):
+            self._laxest_known = False
+        if not self._laxest_known:
+            self._laxest = max(filter(_able, self._running.values()), key=_lax, default=None)
+            self._laxest_known = True
+        return self._laxest is not None and _lax(self._laxest) > head[:2]
+
+    def make_room_at_ns(self, deadline_ns: int, pace: Pace, now_ns: int) -> int:
+        """When waiting for a place to come free by itself begins to miss a deadline; past `now_ns` = not yet.
+
+        The wait is bounded by the running request that is closest to its own token limit. Tokens that come
+        meanwhile only move the moment away. There must be a running request.
+        """
+        if self._shortest is not None and self._runs(self._shortest):
+            # It was the closest once; whether it still is matters only if it says that time is up.
+            at_ns = _make_room_at_ns(self._shortest, deadline_ns, pace)
+            if at_ns > now_ns:
+                return at_ns
+        self._shortest = min(self._running.values(), key=lambda held: held.tokens_left)
+        return _make_room_at_ns(self._shortest, deadline_ns, pace)
+
+    def _runs(self, held: Held) -> bool:
+        return self._running.get(held.request.id) is held
+
+
+def _make_room_at_ns(shortest: Held, deadline_ns: int, pace: Pace) -> int:
+    wait_s = max(0, shortest.tokens_left) * pace.token_s
+    return deadline_ns - round((wait_s + pace.service_s) * 1e9) + 1
+
+
+def _able(held: Held) -> bool:
+    return held.request.evictability is not Evictability.PINNED and held.evictions < EVICTIONS_MAX
+
+
+def _lax(held: Held) -> tuple[int, float]:
+    return held.urgency[:2]
+
+
+def must_make_room(
+    agent: "AgentProtocol", head: tuple[int, float, int], deadline_ns: int | None, now_ns: int
+) -> bool:
+    """Whether running requests must go now so that a head is in time; if not yet, look again."""
+    if deadline_ns is None or not agent.settings.evicts:
         return False
-    left = min(held.request.sampling.max_tokens - len(held.output) for held in running)
-    wait_s = max(0, left) * pace.token_s
-    return now_ns + (wait_s + pace.service_s) * 1e9 > deadline_ns
+    if agent.head.until_ns is not None:
+        _look_again(agent, agent.head.until_ns, now_ns)
+    if not agent.candidates.any_laxer(head):
+        return False
+    at_ns = agent.candidates.make_room_at_ns(deadline_ns, agent.pace, now_ns)
+    if at_ns > now_ns:
+        _look_again(agent, at_ns, now_ns)
+    return at_ns <= now_ns
 
 
-def victims(running: Sequence[Held], *, head: tuple[int, float, int], count: int) -> list[Held]:
+def _look_again(agent: "AgentProtocol", at_ns: int, now_ns: int) -> None:
+    agent.alarm.want(max(at_ns, now_ns + RECHECK_NS))
+
+
+def victims(running: Iterable[Held], *, head: tuple[int, float, int], count: int) -> list[Held]:
     """Choose up to `count` requests to evict for a head of urgency `head`, least urgent first.
 
     Only requests that are strictly less urgent by priority or deadline qualify, never pinned ones, and
     among equals the one with the least work to lose goes first.
     """
-    able = [
-        held
-        for held in running
-        if held.request.evictability is not Evictability.PINNED
-        and held.evictions < EVICTIONS_MAX
-        and held.urgency[:2] > head[:2]
-    ]
-    able.sort(key=lambda held: (-held.urgency[0], -held.urgency[1], held.tokens))
+    able = [held for held in running if _able(held) and _lax(held) > head[:2]]
+    able.sort(key=lambda held: (-held.urgency[0], -held.urgency[1], held.tokens, held.order))
     return able[:count]

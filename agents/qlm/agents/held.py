@@ -1,7 +1,8 @@
 """A request in an agent's hands, from the moment its message is pulled until it is ended or returned."""
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
+from typing import Final
 
 from qlm.domain.actions import Return
 from qlm.domain.ids import GroupId
@@ -12,19 +13,23 @@ from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
 
 
-class Phase(Enum):
-    """Where a held request stands."""
+class Phase(IntEnum):
+    """Where a held request stands; changed by `agents.hands` only. Numbered from 0, as an index."""
 
-    LEASING = auto()
+    LEASING = 0
     """Its message is in hand; the store has not yet answered."""
-    STAGED = auto()
+    STAGED = 1
     """Leased, waiting for room: fresh, or evicted (parked)."""
-    RUNNING = auto()
+    RUNNING = 2
     """Generating."""
-    ABORTING = auto()
+    ABORTING = 3
     """Asked to stop; the end of its stream is awaited."""
-    CLOSING = auto()
+    CLOSING = 4
     """Not generating; its last tokens or its outcome are on their way to the log."""
+
+
+GENERATING: Final = (Phase.RUNNING, Phase.ABORTING)
+"""The phases in which a request has a place in the engine's batch."""
 
 
 class Then(Enum):
@@ -59,6 +64,10 @@ class Held:
         started_ns: When the present generation was submitted.
         aborted_ns: When the engine was last asked to stop it.
         parked: It has been evicted and the store was told.
+        order: Its number among all that this agent took in hand.
+        blocks: KV blocks that the ledger counts for it; 0 unless it generates.
+        spare_tokens: Tokens that still fit into these blocks.
+        urgency: Sort key: priority, then deadline (none is last), then arrival; smaller goes first.
     """
 
     request: Request
@@ -80,6 +89,14 @@ class Held:
     started_ns: int = 0
     aborted_ns: int = 0
     parked: bool = False
+    order: int = 0
+    blocks: int = 0
+    spare_tokens: int = 0
+    urgency: tuple[int, float, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        request = self.request
+        self.urgency = urgency(request.cls.priority, request.deadline_ns, request.arrival_ns)
 
     @property
     def tokens(self) -> int:
@@ -87,9 +104,14 @@ class Held:
         return self.request.prompt_tokens + len(self.output)
 
     @property
-    def urgency(self) -> tuple[int, float, int]:
-        """Sort key: priority, then deadline (none is last), then arrival; smaller goes first."""
-        return urgency(self.request.cls.priority, self.request.deadline_ns, self.request.arrival_ns)
+    def tokens_left(self) -> int:
+        """Output tokens until its own limit."""
+        return self.request.sampling.max_tokens - len(self.output)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is settled how it ends."""
+        return self.then is Then.END and self.outcome is not None
 
     def finished_by_log(self) -> Outcome | None:
         """How the request ended according to its own output, if an earlier leg already got there."""
@@ -106,7 +128,7 @@ class Held:
         self.call_id = f"{self.request.id}-{epoch.incarnation:x}-{epoch.n}-{self.legs}"
         return EngineCall(
             call_id=self.call_id,
-            prompt_ids=(*self.request.prompt_ids, *self.output),
+            prompt_ids=(*self.request.prompt_ids, *self.output) if done else self.request.prompt_ids,
             sampling=self.request.sampling.after(done),
         )
 

@@ -218,7 +218,7 @@ class AgentRunner:
                 raise EngineUnavailableError("no engine is awake")
             async for chunk in engine.generate(action.call):
                 if chunk.token_ids:
-                    self.post(Progress(call_id=call_id, token_ids=chunk.token_ids))
+                    self.post(Progress(chunks=((call_id, chunk.token_ids),)))
                 finish = chunk.finish or finish
         except EngineRefusedError as error:
             finish, detail = "refused", str(error)

@@ -1,9 +1,9 @@
 """The KV ledger: how much of the engine's KV cache the requests we gave it use, exact from their progress."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from qlm.agents.held import Held
 from qlm.domain.fleet import EngineCapacity
 
 GROWTH_BLOCKS: Final = 1
@@ -13,40 +13,80 @@ WATERMARK: Final = 0.01
 """Share of blocks kept free before admitting a request, as vLLM's own watermark; dimensionless."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What else fits into an engine.
+class KvLedger:
+    """Sums over the generating requests, kept up as they start, grow and end: asking costs nothing.
 
     Attributes:
-        seqs: Further requests.
-        blocks: Further KV blocks.
+        running: Requests in the engine's batch.
+        tokens: Prompt plus generated tokens of them all.
+        blocks: KV blocks of them all, without reserves.
     """
 
-    seqs: int
-    blocks: int
+    def __init__(self) -> None:
+        self.running = 0
+        self.tokens = 0
+        self.blocks = 0
+        self._block_tokens = 1
+        self._seqs_max = 0
+        self._blocks_max = 0
+        self._usable_blocks = 0
 
+    def resize(self, capacity: EngineCapacity, generating: Iterable[Held]) -> None:
+        """Take the capacity of another engine and count again what is in it."""
+        self._block_tokens = capacity.block_tokens
+        self._seqs_max = capacity.seqs_max
+        self._blocks_max = capacity.kv_blocks
+        self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
+        self.running = self.tokens = self.blocks = 0
+        for held in generating:
+            self.add(held)
 
-def room(capacity: EngineCapacity, running_tokens: Iterable[int]) -> Room:
-    """Compute what fits beside the running requests.
+    def add(self, held: Held) -> None:
+        """Count a request that starts to generate."""
+        tokens = held.tokens
+        held.blocks = self.blocks_of(tokens)
+        held.spare_tokens = held.blocks * self._block_tokens - tokens
+        self.running += 1
+        self.tokens += tokens
+        self.blocks += held.blocks
 
-    Args:
-        capacity: Of the awake engine.
-        running_tokens: Prompt plus generated tokens of each running request.
+    def remove(self, held: Held) -> None:
+        """Count a request no longer."""
+        self.running -= 1
+        self.tokens -= held.tokens
+        self.blocks -= held.blocks
+        held.blocks = 0
 
-    Returns:
-        Free places in the batch and free KV blocks after watermark and growth reserve; never negative.
-    """
-    used_blocks = 0
-    running = 0
-    for tokens in running_tokens:
-        used_blocks += capacity.blocks(tokens) + GROWTH_BLOCKS
-        running += 1
-    usable = int(capacity.kv_blocks * (1 - WATERMARK))
-    return Room(seqs=max(0, capacity.seqs_max - running), blocks=max(0, usable - used_blocks))
+    def grow(self, held: Held, tokens: int) -> None:
+        """Count `tokens` more that a request has just got."""
+        self.tokens += tokens
+        held.spare_tokens -= tokens
+        if held.spare_tokens < 0:
+            blocks = self.blocks_of(-held.spare_tokens)
+            held.spare_tokens += blocks * self._block_tokens
+            held.blocks += blocks
+            self.blocks += blocks
 
+    def blocks_of(self, tokens: int) -> int:
+        """KV blocks that `tokens` tokens of one request take."""
+        return -(-tokens // self._block_tokens)
 
-def fits(capacity: EngineCapacity, free: Room, tokens: int, *, alone: bool) -> bool:
-    """Whether a request of `tokens` tokens can start in `free`; one that is alone may use the reserves."""
-    if alone:
-        return capacity.blocks(tokens) <= capacity.kv_blocks
-    return free.seqs > 0 and capacity.blocks(tokens) + GROWTH_BLOCKS <= free.blocks
+    @property
+    def free_seqs(self) -> int:
+        """Places left in the batch; never negative."""
+        return max(0, self._seqs_max - self.running)
+
+    @property
+    def free_blocks(self) -> int:
+        """KV blocks left after watermark and growth reserve; never negative."""
+        return max(0, self._usable_blocks - self.blocks - GROWTH_BLOCKS * self.running)
+
+    def ever_fits(self, tokens: int) -> bool:
+        """Whether the whole cache is enough for a request of `tokens` tokens."""
+        return self.blocks_of(tokens) <= self._blocks_max
+
+    def fits(self, tokens: int) -> bool:
+        """Whether a request of `tokens` tokens can start now; one that is alone may use the reserves."""
+        if not self.running:
+            return self.ever_fits(tokens)
+        return self.free_seqs > 0 and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks

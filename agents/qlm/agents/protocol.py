@@ -9,15 +9,14 @@ aborting -> staged for an eviction. Order at the end, always: abort -> last toke
 stored -> message acknowledged.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from qlm.agents import custody, log_writer, serving
-from qlm.agents.dry import DryGroups
+from qlm.agents import custody, log_writer, serving, stopping
 from qlm.agents.events import (
     Appended,
+    Decisive,
     EngineChanged,
     EngineProbed,
     Event,
@@ -28,16 +27,20 @@ from qlm.agents.events import (
     QueueRead,
     Tick,
 )
-from qlm.agents.eviction import Pace
+from qlm.agents.eviction import Candidates, Pace
+from qlm.agents.hands import Hands
+from qlm.agents.head import QueueHead
 from qlm.agents.held import Held, Phase, Then
-from qlm.domain.actions import Abort, Action, Drained, SetTimer
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.agents.log_writer import Unwritten
+from qlm.agents.timers import Alarm, DueTimes
+from qlm.agents.work import WorkMeter
+from qlm.domain.actions import Abort, Action, Drained
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.sampling import Evictability
-from qlm.domain.virtual_queue import VirtualQueue
 
 LEASES_MAX: Final = 8
 """A request whose engine died under it once it has been leased this often is taken for the cause."""
@@ -58,6 +61,7 @@ class AgentSettings:
         swap_after_s: How long a group of another model must have been first before the model is swapped;
             longer than a re-plan takes, so that a new plan can still keep the present model.
         retry_s: Pause before the store is tried again.
+        evicts: Running requests make room for more urgent ones; else they always run to their end.
     """
 
     append_interval_s: float = 0.02
@@ -65,13 +69,15 @@ class AgentSettings:
     pull_max: int = 16
     swap_after_s: float = 0.1
     retry_s: float = 0.2
+    evicts: bool = True
 
 
 class AgentProtocol:
     """State of one agent. Call `receive` with each event; carry out the actions it returns, in order.
 
-    It decides in three parts that share its attributes: `serving` (what runs next), `log_writer` (the
-    output log) and `custody` (messages and leases). From outside only `receive` changes it.
+    It decides in three parts that share its attributes: `serving` (what runs next, with `swapping` and
+    `stopping`), `log_writer` (the output log) and `custody` (messages and leases). From outside only
+    `receive` changes it. An event costs about the same for any number of requests in hand.
     """
 
     def __init__(
@@ -81,31 +87,34 @@ class AgentProtocol:
         self.accelerator: Final = accelerator
         self.models: Final = tuple(models)
         self.settings: Final = settings
-        self.queue = VirtualQueue(instance=holder.instance)
-        self.held: dict[RequestId, Held] = {}
-        self.calls: dict[str, RequestId] = {}
-        self.dirty: set[RequestId] = set()
-        self.taken: dict[GroupId, int] = {}
+        self.retry_ns: Final = round(settings.retry_s * 1e9)
+        self.append_interval_ns: Final = round(settings.append_interval_s * 1e9)
+        self.hands: Final = Hands()
+        self.held: Final = self.hands.held
+        self.calls: dict[str, Held] = {}
+        self.head: Final = QueueHead(holder.instance, self.models)
+        self.failed_until_ns: Final = self.head.failed_until_ns
+        self.head_since: tuple[GroupId, int] | None = None
+        self.pulling: int = 0
         self.engines: dict[ModelId, EngineState] = dict.fromkeys(self.models, EngineState.COLD)
         self.capacity: EngineCapacity | None = None
         self.active: ModelId | None = None
         self.swapping_to: ModelId | None = None
-        self.pace = Pace()
-        self.pulling: int = 0
-        self.dry = DryGroups()
-        self.unregistered: set[RequestId] = set()
-        self.reregister_after_ns = 0
+        self.errors: dict[ModelId, str] = {}
         self.suspect = False
         self.probe_after_ns: int | None = 0
-        self.head_since: tuple[GroupId, int] | None = None
-        self.append_in_flight = False
-        self.append_after_ns = 0
-        self.append_retry_ns = 0
+        self.pace = Pace()
+        self.candidates: Final = Candidates(self.hands.running)
+        self.work = WorkMeter()
+        self.unwritten: Final = Unwritten()
+        self.unregistered: set[RequestId] = set()
+        self.reregister_after_ns = 0
         self.renew_after_ns = 0
-        self.failed_until_ns: dict[ModelId, int] = {}
+        self.drops: Final = DueTimes(self._may_still_drop)
+        self.late_aborts: Final = DueTimes(self._still_aborting)
+        self.alarm: Final = Alarm()
         self.draining = False
         self.drained = False
-        self.errors: dict[ModelId, str] = {}
 
     def receive(self, event: Event, now_ns: int) -> list[Action]:
         """Take one event and return what to do, in order.
@@ -114,21 +123,25 @@ class AgentProtocol:
             event: What happened.
             now_ns: When, nanoseconds since the epoch.
         """
-        actions = self._handle(event, now_ns)
-        if not isinstance(event, Progress):
-            # Tokens alone never make room; skipping keeps the cost of a token low.
+        if isinstance(event, Progress):
+            # Tokens alone never make room; deciding nothing keeps the cost of a token low.
+            self._progress(event)
+            actions = []
+        else:
+            actions = self._handle(event, now_ns)
             actions += serving.serve(self, now_ns)
         actions += log_writer.flush(self, now_ns)
         actions += custody.reregistrations(self, now_ns)
         actions += custody.renewals(self, now_ns)
+        self.work.observe(self.hands.kv.running, now_ns)
         if self.draining and not self.held and not self.pulling and not self.drained:
             self.drained = True
             actions.append(Drained())
+        actions += self.alarm.actions()
         return actions
 
     def status(self) -> InstanceStatus:
-        """What the instance says of itself with a heartbeat."""
-        generating = [h for h in self.held.values() if h.phase in (Phase.RUNNING, Phase.ABORTING)]
+        """What the instance says of itself with a heartbeat, as of the last event."""
         return InstanceStatus(
             holder=self.holder,
             accelerator=self.accelerator,
@@ -136,25 +149,24 @@ class AgentProtocol:
             active_model=self.active,
             engines=tuple(self.engines.items()),
             capacity=self.capacity,
-            running=len(generating),
-            parked=sum(h.phase is Phase.STAGED for h in self.held.values()),
-            kv_used_tokens=sum(h.tokens for h in generating),
+            running=self.hands.kv.running,
+            parked=self.hands.staged,
+            kv_used_tokens=self.hands.kv.tokens,
+            work=ServedWork() if self.active is None else self.work.work(),
             draining=self.draining,
             error="; ".join(f"{model}: {why}" for model, why in sorted(self.errors.items())),
         )
 
-    def _handle(self, event: Event, now_ns: int) -> list[Action]:  # noqa: C901 - one flat table of events
+    def _handle(self, event: Decisive, now_ns: int) -> list[Action]:  # noqa: C901 - one flat table of events
         match event:
             case QueueRead(queue=queue):
-                self._queue_read(queue)
+                # Messages in hand whose lease is still being taken are not yet counted as pulled there.
+                self.head.read(queue, (held.group for held in self.hands.leasing.values()))
                 return []
             case Pulled():
                 return custody.pulled(self, event, now_ns)
             case LeaseAnswered():
                 return custody.lease_answered(self, event, now_ns)
-            case Progress():
-                self._progress(event)
-                return []
             case GenerationEnded():
                 self._generation_ended(event, now_ns)
                 return []
@@ -164,41 +176,40 @@ class AgentProtocol:
                 return self._engine_changed(event, now_ns)
             case EngineProbed(healthy=healthy):
                 self.suspect = self.suspect and not healthy
-                self.probe_after_ns = now_ns + round(self.settings.retry_s * 1e9)
-                return [SetTimer(at_ns=self.probe_after_ns)] if self.suspect else []
+                self.probe_after_ns = now_ns + self.retry_ns
+                return []
             case CancelAsked(id=id, outcome=outcome):
-                return serving.end(self, id, outcome, "asked to end", now_ns)
+                return stopping.end(self, id, outcome, "asked to end", now_ns)
             case DrainAsked():
                 self.draining = True
-                return serving.give_all_back(self, "draining", now_ns)
+                return stopping.give_all_back(self, "draining", now_ns)
             case Tick():
+                self.alarm.rang()
                 return []
             case _:
                 assert_never(event)
 
-    def _queue_read(self, queue: VirtualQueue) -> None:
-        self.queue = queue
-        # Messages in hand whose lease is still being taken are not yet counted as pulled there.
-        leasing = (h.group for h in self.held.values() if h.phase is Phase.LEASING and h.group)
-        self.taken = dict(Counter(leasing))
-        self.dry.keep({group.id for group in queue.groups})
-
     def _progress(self, event: Progress) -> None:
-        held = self.held.get(self.calls.get(event.call_id, RequestId("")))
-        if held is not None:
-            held.output.extend(event.token_ids)
-            self.dirty.add(held.request.id)
+        for call_id, token_ids in event.chunks:
+            held = self.calls.get(call_id)
+            if held is not None:
+                held.output.extend(token_ids)
+                self.hands.kv.grow(held, len(token_ids))
+                self.work.output_tokens += len(token_ids)
+                self.unwritten.grown(held)
 
     def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:
-        held = self.held.get(self.calls.pop(event.call_id, RequestId("")))
+        held = self.calls.pop(event.call_id, None)
         if held is None:
             return
-        intended, held.phase = held.phase, Phase.CLOSING
+        intended = held.phase
+        self.hands.move(held, Phase.CLOSING)
         if event.finish in ("stop", "length"):
             # An end that overtook our abort is an end: the answer is complete.
             self.pace = self.pace.seen(
                 tokens=len(held.output), elapsed_s=max(0.0, (now_ns - held.started_ns) / 1e9)
             )
+            self.work.ended += 1
             asked = held.outcome if held.then is Then.END else None
             held.then, held.outcome = Then.END, asked or Outcome(event.finish)
         elif event.finish == "refused":
@@ -209,10 +220,10 @@ class AgentProtocol:
             self._lost(held, event.detail)
         elif intended is not Phase.ABORTING or held.then is None:
             self._lost(held, "aborted by the engine")
-        self.dirty.add(held.request.id)
+        self.unwritten.touch(held)
 
     def _lost(self, held: Held, detail: str) -> None:
-        if held.then is Then.END and held.outcome is not None:
+        if held.ended:
             return
         shown = bool(held.output)
         if held.request.evictability is Evictability.PINNED and shown:
@@ -225,10 +236,14 @@ class AgentProtocol:
 
     def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
         self.engines[event.model] = event.state
+        self.head.changed()
         if event.model == self.swapping_to and event.state in (EngineState.AWAKE, EngineState.FAILED):
             self.swapping_to = None
         if event.state is EngineState.AWAKE:
             self.active, self.capacity = event.model, event.capacity
+            if event.capacity is not None:
+                self.hands.resize(event.capacity)
+            self.work = WorkMeter(now_ns)
             self.errors.pop(event.model, None)
             self.suspect = False
             self.failed_until_ns.pop(event.model, None)
@@ -248,8 +263,16 @@ class AgentProtocol:
             if held.request.model != model or self.calls.pop(held.call_id, None) is None:
                 continue
             given_up.append(held.call_id)
-            running, held.phase = held.phase is Phase.RUNNING, Phase.CLOSING
+            running = held.phase is Phase.RUNNING
+            self.hands.move(held, Phase.CLOSING)
             if running or held.then is None:
                 self._lost(held, why)
-            self.dirty.add(held.request.id)
+            self.unwritten.touch(held)
         return [Abort(call_ids=tuple(given_up))] if given_up else []
+
+    def _may_still_drop(self, held: Held, at_ns: int) -> bool:
+        return self.held.get(held.request.id) is held and not held.ended
+
+    def _still_aborting(self, held: Held, at_ns: int) -> bool:
+        aborting = self.hands.aborting.get(held.request.id) is held
+        return aborting and held.aborted_ns + stopping.ABORT_AGAIN_NS == at_ns

@@ -1,6 +1,6 @@
 """A request as it waits in the global queue, and what the shared state remembers of it."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -127,8 +127,20 @@ class Request(RequestCard):
 
     def card(self) -> RequestCard:
         """Drop the prompt."""
-        kept = {f.name: getattr(self, f.name) for f in fields(RequestCard)}
-        return RequestCard(**kept)
+        return RequestCard(
+            id=self.id,
+            cls=self.cls,
+            tenant=self.tenant,
+            slo=self.slo,
+            on_miss=self.on_miss,
+            arrival_ns=self.arrival_ns,
+            prompt_tokens=self.prompt_tokens,
+            prompt_tail=self.prompt_tail,
+            sampling=self.sampling,
+            answer=self.answer,
+            fingerprint=self.fingerprint,
+            detached=self.detached,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

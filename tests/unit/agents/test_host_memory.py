@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from qlm.agents.host_memory import bed
 from qlm.domain.ids import ModelId
 

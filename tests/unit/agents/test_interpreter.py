@@ -27,7 +27,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qlm.agents.interpreter.POLL_S", 0.05)
     monkeypatch.setattr("qlm.agents.interpreter.HEARTBEAT_S", 0.05)
     monkeypatch.setattr("qlm.agents.interpreter.HEARTBEAT_TTL_S", 0.3)
-    monkeypatch.setattr("qlm.controller.loop.QUIET_S", 0.05)
     monkeypatch.setattr("qlm.controller.upkeep.PERIOD_NS", 50_000_000)
 
 

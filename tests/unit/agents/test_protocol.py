@@ -1,7 +1,7 @@
 """The agent protocol, row by row: an event in, the actions out."""
 
 import itertools
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from qlm.agents.events import (
     Appended,
-    EngineChanged,
     EngineProbed,
     GenerationEnded,
-    LeaseAnswered,
     Progress,
     Pulled,
     QueueRead,
@@ -22,7 +20,6 @@ from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.domain.actions import (
     Abort,
     Ack,
-    Action,
     Append,
     Drained,
     HandOver,
@@ -38,120 +35,17 @@ from qlm.domain.actions import (
     SwapModel,
     TakeLease,
 )
-from qlm.domain.fleet import EngineCapacity, EngineState
-from qlm.domain.group import Group
-from qlm.domain.ids import GroupId, InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
-from qlm.domain.lease import Epoch, Holder, Lease
-from qlm.domain.lease_answer import Granted, LeaseAnswer, Over
+from qlm.domain.ids import GroupId, InstanceId, SessionId, TokenIds
+from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Held as HeldElsewhere
+from qlm.domain.lease_answer import Over
 from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import AppendResult, LogEntry
-from qlm.domain.ports.broker import Delivery
-from qlm.domain.request import Request
+from qlm.domain.output import AppendResult
 from qlm.domain.slo import OnMiss
 from qlm.domain.virtual_queue import VirtualQueue
+from support.agent_bench import HOLDER, Bench, M, N, S, delivery_of, group_of
 from support.requests import a_request
-
-HOLDER = Holder(InstanceId("i"), SessionId("s"))
-M, N = ModelId("m"), ModelId("n")
-S = 1_000_000_000
-A = TypeVar("A")
-
-
-def delivery_of(request: Request, tag: int = 0) -> Delivery:
-    return Delivery(QueueName("q"), f"{request.id}/{tag}", b"", False)
-
-
-def group_of(request: Request, count: int = 1, name: str = "g") -> Group:
-    return Group(id=GroupId(name), cls=request.cls, seq=1, count=count, head_arrival_ns=request.arrival_ns)
-
-
-class Bench:
-    """A protocol on a bench: collects actions, answers leases and appends as a healthy store would."""
-
-    def __init__(
-        self, *, seqs_max: int = 2, kv_tokens: int = 4096, models: tuple[ModelId, ...] = (M, N)
-    ) -> None:
-        self.agent = AgentProtocol(HOLDER, "A10", models, AgentSettings())
-        self.now_ns = S
-        self.epoch_n = 0
-        self.log: dict[RequestId, list[int]] = {}
-        self.outcomes: dict[RequestId, Outcome] = {}
-        self.actions: list[Action] = []
-        self.capacity = EngineCapacity(
-            kv_tokens=kv_tokens, block_tokens=16, seqs_max=seqs_max, context_tokens=4096
-        )
-        self.send(Tick())
-        self.awake(M)
-
-    def send(self, event: object) -> list[Action]:
-        fresh = self.agent.receive(event, self.now_ns)  # type: ignore[arg-type]
-        self.actions += fresh
-        return fresh
-
-    def later(self, seconds: float) -> list[Action]:
-        self.now_ns += round(seconds * S)
-        return self.send(Tick())
-
-    def awake(self, model: ModelId) -> list[Action]:
-        return self.send(EngineChanged(model=model, state=EngineState.AWAKE, capacity=self.capacity))
-
-    def take(self, kind: type[A]) -> list[A]:
-        """Remove and return all collected actions of a kind."""
-        found: list[A] = [action for action in self.actions if isinstance(action, kind)]
-        self.actions = [action for action in self.actions if not isinstance(action, kind)]
-        return found
-
-    def queue(self, *groups: Group) -> None:
-        self.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, groups=groups)))
-
-    def answer(self, request: Request, answer: LeaseAnswer | None) -> list[Action]:
-        return self.send(LeaseAnswered(id=request.id, answer=answer))
-
-    def granted(self, output: TokenIds = ()) -> Granted:
-        self.epoch_n += 1
-        return Granted(lease=Lease(HOLDER, Epoch(1, self.epoch_n)), output=output)
-
-    def start(self, request: Request, output: TokenIds = (), name: str = "g") -> Submit:
-        """Pull and lease a request; return its submission."""
-        self.queue(group_of(request, name=name))
-        assert self.take(Pull)
-        return self.deliver(request, output, name)
-
-    def deliver(self, request: Request, output: TokenIds = (), name: str = "g") -> Submit:
-        """Answer a pull with a request and lease it; return its submission."""
-        self.send(
-            Pulled(
-                group=GroupId(name),
-                asked=1,
-                messages=(PulledMessage(delivery=delivery_of(request), request=request),),
-            )
-        )
-        assert [t.card.id for t in self.take(TakeLease)] == [request.id]
-        self.log[request.id] = list(output)
-        self.answer(request, self.granted(output))
-        self.queue()
-        (submit,) = self.take(Submit)
-        return submit
-
-    def store_appends(self) -> None:
-        """Answer appends like the store until none is left."""
-        self.later(0.05)
-        while appends := self.take(Append):
-            for append in appends:
-                results = tuple(self._append(entry) for entry in append.entries)
-                self.send(Appended(entries=append.entries, results=results))
-            self.later(0.05)
-
-    def _append(self, entry: LogEntry) -> AppendResult:
-        log = self.log[entry.id]
-        assert entry.offset == len(log), "the protocol must append where the log ends"
-        log.extend(entry.token_ids)
-        if entry.outcome is not None:
-            assert entry.id not in self.outcomes, "a request must end once"
-            self.outcomes[entry.id] = entry.outcome
-        return AppendResult.TAKEN
 
 
 def test_an_agent_brings_up_its_first_model_when_nothing_waits() -> None:
@@ -169,7 +63,7 @@ def test_a_request_is_acknowledged_only_after_its_result_is_stored() -> None:
     bench = Bench()
     request = a_request()
     submit = bench.start(request)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(7, 8)))
+    bench.send(Progress(chunks=((submit.call.call_id, (7, 8)),)))
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
     assert not bench.take(Ack)
     bench.store_appends()
@@ -277,11 +171,11 @@ def test_an_urgent_request_evicts_a_batch_request_which_resumes_afterwards() -> 
     batch = a_request("batch", max_tokens=1000)
     slow = bench.start(batch)
     bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
-    bench.send(Progress(call_id=slow.call.call_id, token_ids=(1, 2, 3)))
+    bench.send(Progress(chunks=((slow.call.call_id, (1, 2, 3)),)))
     urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns)
     bench.queue(group_of(urgent, name="u"))
     assert bench.take(Abort) == [Abort(call_ids=(slow.call.call_id,))]
-    bench.send(Progress(call_id=slow.call.call_id, token_ids=(4,)))
+    bench.send(Progress(chunks=((slow.call.call_id, (4,)),)))
     bench.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
     bench.store_appends()
     assert bench.log[batch.id] == [1, 2, 3, 4], "what the engine gave before the barrier is kept"
@@ -330,7 +224,7 @@ def test_a_lost_engine_returns_resumable_requests_with_their_tokens_logged_first
     bench = Bench()
     request = a_request()
     submit = bench.start(request)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="lost", detail="gone"))
     assert not bench.take(Return)
     bench.store_appends()
@@ -343,7 +237,7 @@ def test_a_lost_engine_ends_a_pinned_request_that_has_shown_tokens() -> None:
     bench = Bench()
     request = a_request(frequency_penalty=0.5)
     submit = bench.start(request)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="lost", detail="gone"))
     bench.store_appends()
     assert bench.outcomes == {request.id: Outcome.ENGINE_LOST}
@@ -386,9 +280,9 @@ def test_an_unreachable_store_loses_no_token_and_repeats_none() -> None:
     bench = Bench()
     request = a_request()
     submit = bench.start(request)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1,)))
+    bench.send(Progress(chunks=((submit.call.call_id, (1,)),)))
     (append,) = bench.take(Append)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(2,)))
+    bench.send(Progress(chunks=((submit.call.call_id, (2,)),)))
     bench.send(Appended(entries=append.entries, results=None))
     assert not bench.take(Append), "it waits before it tries again"
     bench.later(1.0)
@@ -400,13 +294,13 @@ def test_a_store_that_forgot_us_is_told_all_we_know() -> None:
     bench = Bench()
     request = a_request()
     submit = bench.start(request)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
     (append,) = bench.take(Append)
     bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
     (again,) = bench.take(Reregister)
     assert again.output == (1, 2)
     bench.log[request.id] = [1, 2]
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(3,)))
+    bench.send(Progress(chunks=((submit.call.call_id, (3,)),)))
     bench.answer(request, bench.granted((1, 2)))
     bench.store_appends()
     assert bench.log[request.id] == [1, 2, 3]
@@ -416,14 +310,14 @@ def test_a_stale_lease_stops_the_generation_and_says_nothing_more() -> None:
     bench = Bench()
     request = a_request()
     submit = bench.start(request)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1,)))
+    bench.send(Progress(chunks=((submit.call.call_id, (1,)),)))
     (append,) = bench.take(Append)
     actions = bench.send(Appended(entries=append.entries, results=(AppendResult.STALE,)))
     assert Abort(call_ids=(submit.call.call_id,)) in actions
     assert [a.delivery for a in actions if isinstance(a, Return)] == [delivery_of(request)]
     assert not bench.take(Ack), "nobody else may have its message"
     assert not bench.agent.held
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(2,)))
+    bench.send(Progress(chunks=((submit.call.call_id, (2,)),)))
     bench.later(1.0)
     assert not bench.take(Append)
 
@@ -500,7 +394,7 @@ def test_any_chunking_of_tokens_gives_the_same_log(
     submit = bench.start(request)
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
     for index, (left, right) in enumerate(itertools.pairwise(edges)):
-        bench.send(Progress(call_id=submit.call.call_id, token_ids=tuple(data[left:right])))
+        bench.send(Progress(chunks=((submit.call.call_id, tuple(data[left:right])),)))
         if index in appends_at:
             bench.store_appends()
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
@@ -538,7 +432,7 @@ def test_a_store_that_cannot_be_told_is_told_again() -> None:
     bench = Bench()
     request = a_request()
     submit = bench.start(request)
-    bench.send(Progress(call_id=submit.call.call_id, token_ids=(1, 2)))
+    bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
     (append,) = bench.take(Append)
     bench.send(Appended(entries=append.entries, results=(AppendResult.UNKNOWN,)))
     assert len(bench.take(Reregister)) == 1

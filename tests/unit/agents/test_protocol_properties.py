@@ -8,15 +8,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from qlm.agents.events import EngineChanged
+from qlm.agents.events import EngineChanged, Event
 from qlm.agents.eviction import Pace
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.notices import DrainAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.slo import OnMiss
-from support.agent_engines import EOS, Running
+from support.agent_engines import CAPACITY, EOS, Running
 from support.agent_other import FOREIGN, HOLD, M, N, other_lets_go, other_pulls
+from support.agent_recount import check_counts
 from support.agent_world import World
 from support.requests import a_request
 
@@ -47,12 +48,20 @@ def pick(things: list[T], index: int) -> T:
     return things[index % len(things)]
 
 
+class CountedWorld(World):
+    """A world in which, after every event, what the agent counts on the way is what is there."""
+
+    def send(self, event: Event) -> None:
+        super().send(event)
+        check_counts(self.agent, CAPACITY, self.now_ns)
+
+
 class AgentMachine(RuleBasedStateMachine):
     """Rules are the steps of `World`, in any order; faults are among them."""
 
     @initialize(models=st.lists(st.sampled_from([M, M, N]), min_size=1, max_size=4), steps=st.integers(1, 4))
     def start(self, models: list[ModelId], steps: int) -> None:
-        self.world = World()
+        self.world = CountedWorld()
         self.world.agent.pace = Pace(token_s=0.1, service_s=1.0)
         self.world.end_swap(ok=True)
         for model in models:

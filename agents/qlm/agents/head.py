@@ -1,0 +1,104 @@
+"""The head of the virtual queue: the first group with something to pull, found again only after changes."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from qlm.agents.dry import DryGroups
+from qlm.agents.held import urgency
+from qlm.domain.group import Group
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.virtual_queue import VirtualQueue
+
+_NEVER_NS: Final = 1 << 63
+
+
+class QueueHead:
+    """The virtual queue of an instance, and what was pulled from it since it was read.
+
+    Attributes:
+        failed_until_ns: Models whose engine failed, and until when they are left alone.
+    """
+
+    def __init__(self, instance: InstanceId, models: Collection[ModelId]) -> None:
+        self.failed_until_ns: dict[ModelId, int] = {}
+        self._models = frozenset(models)
+        self._queue = VirtualQueue(instance=instance)
+        self._taken: dict[GroupId, int] = {}
+        self._dry = DryGroups()
+        self._spent = 0
+        self._head: Group | None = None
+        self._urgency = (0, 0.0, 0)
+        self._until_ns = 0
+
+    def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
+        """Take a new reading; the groups of messages whose lease is still being taken may count them yet."""
+        self._queue = queue
+        self._taken = dict(Counter(group for group in leasing if group))
+        self._dry.keep(queue.groups)
+        self._spent = 0
+        self.changed()
+
+    def pulled(self, group: GroupId, *, asked: int, came: int, now_ns: int) -> None:
+        """Count what a pull brought."""
+        if came:
+            self._dry.found(group)
+        if came < asked:
+            self._dry.empty(group, now_ns)
+        self._taken[group] = self._taken.get(group, 0) + came
+        self.changed()
+
+    def give_back(self, group: GroupId | None) -> None:
+        """Take back the count of a pull that brought no work: its group still has all it had."""
+        if group is not None and self._taken.get(group, 0):
+            self._taken[group] -= 1
+            self._spent = 0
+            self.changed()
+
+    def put_off(self, group: GroupId | None, until_ns: int) -> None:
+        """Leave a group alone until then."""
+        self._dry.put_off(group, until_ns)
+        self.changed()
+
+    def changed(self) -> None:
+        """Have the head found again."""
+        self._until_ns = 0
+
+    def group(self, now_ns: int) -> Group | None:
+        """Return the first group that has something to pull."""
+        if now_ns >= self._until_ns:
+            self._find(now_ns)
+        return self._head
+
+    def left(self, group: Group) -> int:
+        """How many requests a group still has as far as we know."""
+        return group.remaining - self._taken.get(group.id, 0)
+
+    @property
+    def until_ns(self) -> int | None:
+        """When a group before the head may be pulled for again, if any is left alone for now."""
+        return None if self._until_ns == _NEVER_NS else self._until_ns
+
+    @property
+    def urgency(self) -> tuple[int, float, int]:
+        """Urgency of the group last returned."""
+        return self._urgency
+
+    def _find(self, now_ns: int) -> None:
+        groups = self._queue.groups
+        while self._spent < len(groups) and not self._possible(groups[self._spent]):
+            self._spent += 1
+        self._head, self._until_ns = None, _NEVER_NS
+        for index in range(self._spent, len(groups)):
+            group = groups[index]
+            if not self._possible(group):
+                continue
+            free_ns = max(self._dry.until_ns(group.id), self.failed_until_ns.get(group.cls.model, 0))
+            if free_ns <= now_ns:
+                self._head = group
+                self._urgency = urgency(group.cls.priority, group.deadline_ns, group.head_arrival_ns or 0)
+                return
+            self._until_ns = min(self._until_ns, free_ns)
+
+    def _possible(self, group: Group) -> bool:
+        return self.left(group) > 0 and group.cls.model in self._models

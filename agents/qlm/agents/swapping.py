@@ -1,0 +1,64 @@
+"""How an agent comes from one model to another: model swaps, in the order of its virtual queue.
+
+Works on the state of `agents.protocol.AgentProtocol`.
+"""
+
+from typing import TYPE_CHECKING
+
+from qlm.agents.eviction import must_make_room, victims
+from qlm.agents.held import Then
+from qlm.agents.stopping import give_all_back, stop
+from qlm.domain.actions import Action, SwapModel
+from qlm.domain.fleet import EngineState
+from qlm.domain.group import Group
+from qlm.domain.ids import ModelId
+
+if TYPE_CHECKING:
+    from qlm.agents.protocol import AgentProtocol
+
+
+def bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Action]:
+    """Without an awake engine: start the one the virtual queue asks for, else the first model."""
+    if head is not None:
+        return _swap(agent, head.cls.model)
+    retry_ns = min((at_ns for at_ns in agent.failed_until_ns.values() if at_ns > now_ns), default=None)
+    if retry_ns is None:
+        return _swap(agent, agent.models[0])
+    agent.alarm.want(retry_ns)
+    return []
+
+
+def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
+    """Let the present model's requests run out, or evict them if the head cannot wait; then swap."""
+    if agent.head_since is None or agent.head_since[0] != head.id:
+        agent.head_since = (head.id, now_ns)
+    due_ns = agent.head_since[1] + round(agent.settings.swap_after_s * 1e9)
+    if now_ns < due_ns:
+        agent.alarm.want(due_ns)
+        return []
+    hands = agent.hands
+    if hands.kv.running:
+        return _evict_all(agent, head, now_ns)
+    busy = agent.pulling or len(agent.held) > hands.staged
+    actions = give_all_back(agent, f"swapping to {head.cls.model}", now_ns)
+    return actions if busy or agent.held else [*actions, *_swap(agent, head.cls.model)]
+
+
+def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
+    """Evict what is less urgent than the head once running out would make the head late."""
+    if not must_make_room(agent, agent.head.urgency, head.deadline_ns, now_ns):
+        return []
+    actions: list[Action] = []
+    running = agent.hands.running
+    for victim in victims(running.values(), head=agent.head.urgency, count=len(running)):
+        why = f"evicted: {head.id} needs {head.cls.model}"
+        actions += stop(agent, victim, Then.RETURN, why, now_ns)
+    return actions
+
+
+def _swap(agent: "AgentProtocol", model: ModelId) -> list[Action]:
+    agent.swapping_to = model
+    agent.head_since = None
+    agent.active, agent.capacity = None, None
+    agent.engines[model] = EngineState.STARTING
+    return [SwapModel(model=model)]

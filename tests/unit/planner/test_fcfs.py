@@ -1,0 +1,38 @@
+"""First come, first served."""
+
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.edf import plan_edf
+from qlm.planner.fcfs import plan_fcfs
+from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
+from qlm.rct_estimator.normal import Normal
+
+A, B = ModelId("a"), ModelId("b")
+COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=40.0, unload_s=1.0)
+
+
+def problem(*groups: tuple[str, ModelId, float], instances: int = 1) -> Problem:
+    time = {"k": GroupTime(drain=Normal(10.0), tail=Normal(1.0))}
+    return Problem(
+        now_s=0.0,
+        move_s=0.0,
+        kinds={"k": Kind(host_memory_bytes=0, models={A: COST, B: COST})},
+        instances=tuple(
+            Instance(id=InstanceId(f"i{n}"), kind="k", loaded_model=A, busy=Normal(0.0))
+            for n in range(instances)
+        ),
+        groups=tuple(
+            PlannedGroup(id=GroupId(name), model=model, requests=4, deadline_s=arrival_s, time=time)
+            for name, model, arrival_s in groups
+        ),
+    )
+
+
+def test_groups_are_served_in_order_of_arrival_whatever_their_model() -> None:
+    mixed = problem(("z", A, -30.0), ("b", B, -20.0), ("a", A, -10.0))
+    assert plan_fcfs(mixed).queues[InstanceId("i0")] == ("z", "b", "a")
+    assert plan_edf(mixed).queues[InstanceId("i0")] != ("z", "b", "a"), "EDF would put the models together"
+
+
+def test_the_next_group_goes_where_it_ends_first() -> None:
+    plan = plan_fcfs(problem(("a", A, -30.0), ("b", A, -20.0), ("c", A, -10.0), instances=2))
+    assert plan.queues == {InstanceId("i0"): ("a", "c"), InstanceId("i1"): ("b",)}

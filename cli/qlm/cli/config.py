@@ -44,7 +44,7 @@ class SloConfig(_Section):
 
     @model_validator(mode="after")
     def _one_objective(self) -> Self:
-        given = self.model_fields_set
+        given = self.model_fields_set & set(SloConfig.model_fields)
         if given - {"deadline_ms"} and given - {"ttft_ms", "tpot_ms"} and given - {"ttft_ms", "tokens_per_s"}:
             raise ValueError(f"has {sorted(given)}; {SLO_FORMS}")
         if given and not given & {"deadline_ms", "ttft_ms"}:
@@ -243,6 +243,22 @@ def load_config(path: Path, overrides: Mapping[str, Any]) -> Config:
     Raises:
         ConfigError: One message with file, key, value and expectation.
     """
+    merged = read_mapping(path, "models and instances")
+    for key, value in overrides.items():
+        inner = merged.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            merged[key] = {**inner, **value}
+        else:
+            merged[key] = value
+    return parse_config(merged, str(path))
+
+
+def read_mapping(path: Path, keys: str) -> dict[str, Any]:
+    """Read a YAML file that holds keys such as `keys`.
+
+    Raises:
+        ConfigError: It cannot be read, or holds something else.
+    """
     try:
         raw = yaml.load(path.read_text("utf-8"), UniqueKeyLoader)
     except OSError as error:
@@ -254,15 +270,8 @@ def load_config(path: Path, overrides: Mapping[str, Any]) -> Config:
     except RecursionError as error:
         raise ConfigError(f"{path}: is nested too deeply") from error
     if not isinstance(raw, Mapping):
-        raise ConfigError(f"{path}: holds {type(raw).__name__}; expected keys such as models and instances")
-    merged = dict(raw)
-    for key, value in overrides.items():
-        inner = merged.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            merged[key] = {**inner, **value}
-        else:
-            merged[key] = value
-    return parse_config(merged, str(path))
+        raise ConfigError(f"{path}: holds {type(raw).__name__}; expected keys such as {keys}")
+    return dict(raw)
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:

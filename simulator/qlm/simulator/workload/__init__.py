@@ -1,0 +1,1 @@
+"""Workloads: traces in their published formats, generators, and streams that are merged into one."""

@@ -1,0 +1,151 @@
+"""Readers of the comma-separated traces: Azure, BurstGPT, plain lengths, and any other by its columns."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from qlm.simulator.scenario import IntArray
+from qlm.simulator.workload.cells import seconds, timestamps, whole_numbers
+from qlm.simulator.workload.csv_table import Column, Table, read_table, text
+from qlm.simulator.workload.trace import Labels, Trace
+
+
+class ZeroOutput(StrEnum):
+    """What becomes of rows for which nothing was generated; published traces hold failed requests."""
+
+    DROP = "drop"
+    REFUSE = "refuse"
+
+
+CSV_COLUMNS: Final[Mapping[str, str]] = {
+    "arrival_s": "arrival_s",
+    "model": "model",
+    "tenant": "tenant",
+    "slo_class": "slo_class",
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+}
+"""Meaning of a column, and its usual name in the header."""
+
+
+def read_azure(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
+    """Read an Azure LLM inference trace, of 2023 or 2024; its first row arrives at 0.
+
+    Source: github.com/Azure/AzurePublicDataset. TIMESTAMP has up to nine fractional digits, and in
+    2024 an offset from UTC.
+    """
+    names = {"arrival": "TIMESTAMP", "prompt": "ContextTokens", "output": "GeneratedTokens"}
+    table = read_table(path, [Column(names["arrival"], timestamps), *_lengths(names)])
+    return _trace(table, names, zero_output, from_first=True)
+
+
+def read_burstgpt(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
+    """Read a BurstGPT trace; other columns (Total tokens, Log Type, Session ID, ...) do not matter.
+
+    Source: github.com/HPMLL/BurstGPT. Timestamp is in seconds since the first midnight of the
+    collection; failed requests have 0 response tokens.
+    """
+    names = {
+        "arrival": "Timestamp",
+        "model": "Model",
+        "prompt": "Request tokens",
+        "output": "Response tokens",
+    }
+    columns = [Column(names["arrival"], seconds), Column(names["model"], text), *_lengths(names)]
+    return _trace(read_table(path, columns), names, zero_output)
+
+
+def read_lengths(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
+    """Read pairs of lengths without times.
+
+    The columns are those of the traces that come with the Vidur simulator (github.com/microsoft/vidur).
+    """
+    names = {"prompt": "num_prefill_tokens", "output": "num_decode_tokens"}
+    return _trace(read_table(path, _lengths(names)), names, zero_output)
+
+
+def read_csv(
+    path: Path, columns: Mapping[str, str] | None = None, zero_output: ZeroOutput = ZeroOutput.DROP
+) -> Trace:
+    """Read a table whose columns are named by the caller, such as one sampled from ServeGen.
+
+    Args:
+        path: The file.
+        columns: Header name of each meaning of CSV_COLUMNS that has another one than there; those named
+            must exist. Else model, tenant, class and times may be missing.
+        zero_output: What becomes of rows for which nothing was generated.
+    """
+    given = dict(columns or {})
+    by_meaning = {**CSV_COLUMNS, **given}
+    names = {"arrival": by_meaning["arrival_s"], "prompt": by_meaning["input_tokens"]}
+    names |= {"output": by_meaning["output_tokens"]}
+    names |= {meaning: by_meaning[meaning] for meaning in ("model", "tenant", "slo_class")}
+    labels = [Column(names[m], text, m in given) for m in ("model", "tenant", "slo_class")]
+    arrival = Column(names["arrival"], seconds, "arrival_s" in given)
+    return _trace(read_table(path, [arrival, *labels, *_lengths(names)]), names, zero_output)
+
+
+def _lengths(names: Mapping[str, str]) -> list[Column]:
+    return [Column(names["prompt"], whole_numbers), Column(names["output"], whole_numbers)]
+
+
+def _trace(
+    table: Table, names: Mapping[str, str], zero_output: ZeroOutput, *, from_first: bool = False
+) -> Trace:
+    columns = table.columns
+    arrival = columns.get(names.get("arrival", ""))
+    if arrival is not None:
+        check_rising(table, names["arrival"], arrival)
+        arrival = arrival - arrival[0] if from_first else arrival
+    kept = kept_rows(table, names["prompt"], names["output"], zero_output)
+    labels: dict[str, Any] = {
+        meaning: Labels.of(columns[names[meaning]])
+        for meaning in ("model", "tenant", "slo_class")
+        if names.get(meaning) in columns
+    }
+    whole = Trace(
+        path=table.path,
+        prompt_tokens=columns[names["prompt"]],
+        output_tokens=columns[names["output"]],
+        arrival_ns=arrival,
+        zero_output_dropped=len(table.lines) - len(kept),
+        **labels,
+    )
+    return whole.at(kept).canonical()
+
+
+def check_rising(table: Table, column: str, arrival_ns: IntArray) -> None:
+    """Refuse times that fall.
+
+    Raises:
+        InvalidValueError: Names the first line that is earlier than the one before it.
+    """
+    falls = np.diff(arrival_ns) < 0
+    if falls.any():
+        row = int(np.argmax(falls)) + 1
+        back_s = float(arrival_ns[row - 1] - arrival_ns[row]) / 1e9
+        shown = f"{back_s:.9g} s before line {table.lines[row - 1]}"
+        raise table.refuse(row, column, shown, "times that never fall")
+
+
+def kept_rows(table: Table, prompt: str, output: str, zero_output: ZeroOutput) -> IntArray:
+    """Return the rows in which something was generated.
+
+    Raises:
+        InvalidValueError: A prompt of such a row is empty, an output is and that is refused, or no row
+            is left.
+    """
+    outputs, prompts = table.columns[output], table.columns[prompt]
+    empty = outputs == 0
+    if empty.any() and zero_output is ZeroOutput.REFUSE:
+        raise table.refuse(int(np.argmax(empty)), output, 0, "1 or more tokens (or zero_output: drop)")
+    promptless = (prompts == 0) & ~empty
+    if promptless.any():
+        raise table.refuse(int(np.argmax(promptless)), prompt, 0, "1 or more tokens")
+    kept = np.flatnonzero(~empty)
+    if not len(kept):
+        raise table.refuse(0, output, 0, "at least one row with 1 or more tokens")
+    return kept

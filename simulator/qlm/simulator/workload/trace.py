@@ -1,0 +1,119 @@
+"""A trace, whatever its format: lengths, and if it has them arrivals, models, tenants, classes, prefixes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from qlm.domain.errors import InvalidValueError
+from qlm.simulator.scenario import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """A name per row.
+
+    Attributes:
+        codes: Index into `names`, shape (rows,).
+        names: The names that occur, sorted.
+    """
+
+    codes: IntArray
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "Labels":
+        """Number the names of rows."""
+        names = tuple(sorted(set(texts)))
+        code = {name: index for index, name in enumerate(names)}
+        return cls(np.fromiter((code[each] for each in texts), np.int64, len(texts)), names)
+
+    def at(self, rows: npt.NDArray[np.int64]) -> "Labels":
+        """Take some rows, in that order."""
+        return Labels(self.codes[rows], self.names)
+
+    def present(self) -> list[str]:
+        """List the names that rows have."""
+        return [self.names[code] for code in np.unique(self.codes).tolist()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """Rows of a trace in order of arrival; equal times in the order of their content.
+
+    So the order in which a file lists rows of one time changes nothing.
+
+    Attributes:
+        path: The file.
+        prompt_tokens: 1 or more, shape (rows,).
+        output_tokens: 1 or more, shape (rows,).
+        arrival_ns: From the start of the trace, never falling; None if the format has no times.
+        model: Model names of the trace, if it has some.
+        tenant: Tenant names, likewise.
+        slo_class: Names of classes, likewise.
+        prefixes: Per row the ids of the prompt's blocks, likewise.
+        zero_output_dropped: Rows left out because nothing was generated.
+    """
+
+    path: Path
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    arrival_ns: IntArray | None = None
+    model: Labels | None = None
+    tenant: Labels | None = None
+    slo_class: Labels | None = None
+    prefixes: tuple[tuple[int, ...], ...] = ()
+    zero_output_dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.prompt_tokens)
+
+    def at(self, rows: npt.NDArray[np.int64]) -> "Trace":
+        """Take some rows, in that order."""
+        return replace(
+            self,
+            prompt_tokens=self.prompt_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            arrival_ns=None if self.arrival_ns is None else self.arrival_ns[rows],
+            model=self.model and self.model.at(rows),
+            tenant=self.tenant and self.tenant.at(rows),
+            slo_class=self.slo_class and self.slo_class.at(rows),
+            prefixes=tuple(self.prefixes[row] for row in rows.tolist()) if self.prefixes else (),
+        )
+
+    def canonical(self) -> "Trace":
+        """Put rows of equal time into the order of their content; without times the order is content."""
+        if self.arrival_ns is None:
+            return self
+        keys = [_ranks(self.prefixes)] if self.prefixes else []
+        keys += [self.output_tokens, self.prompt_tokens]
+        keys += [labels.codes for labels in (self.slo_class, self.tenant, self.model) if labels is not None]
+        return self.at(np.lexsort([*keys, self.arrival_ns]))
+
+    def window(self, from_s: float, duration_s: float | None) -> "Trace":
+        """Take the rows that arrive from `from_s` on, for `duration_s`; times then start at `from_s`.
+
+        Raises:
+            InvalidValueError: There are none, or the trace has no times.
+        """
+        if self.arrival_ns is None:
+            raise InvalidValueError(str(self.path), "a trace without times", "one with times to cut a window")
+        from_ns = round(from_s * 1e9)
+        last = np.iinfo(np.int64).max if duration_s is None else from_ns + round(duration_s * 1e9)
+        first_row, end_row = np.searchsorted(self.arrival_ns, [from_ns, last], side="left")
+        if first_row == end_row:
+            shown = f"no row from {from_s:g} s" + (f" for {duration_s:g} s" if duration_s else "")
+            end_s = float(self.arrival_ns[-1]) / 1e9
+            raise InvalidValueError(
+                str(self.path), shown, f"a window that holds some; it ends at {end_s:g} s"
+            )
+        cut = self.at(np.arange(first_row, end_row))
+        assert cut.arrival_ns is not None
+        return replace(cut, arrival_ns=cut.arrival_ns - from_ns)
+
+
+def _ranks(prefixes: tuple[tuple[int, ...], ...]) -> IntArray:
+    rank = {prefix: index for index, prefix in enumerate(sorted(set(prefixes)))}
+    return np.fromiter((rank[prefix] for prefix in prefixes), np.int64, len(prefixes))

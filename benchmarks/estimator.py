@@ -14,7 +14,7 @@ from qlm.rct_estimator.cluster import estimate, reestimate
 from qlm.rct_estimator.cluster_arrays import Groups, Instances
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.output_length import observe_all, typical_prior
-from qlm.rct_estimator.service_table import ClassOnKind, ServiceTable, SwapTimes, service_table
+from qlm.rct_estimator.service_table import ClassOnKind, ServiceTable, SwapTimes, class_times, service_table
 from qlm.rct_estimator.throughput import SteadyState, class_workload
 
 INSTANCES, GROUPS, CLASSES, MODELS, KINDS = 100, 1600, 40, 10, 2
@@ -62,14 +62,15 @@ def make_table(rng: np.random.Generator) -> ServiceTable:
                 prefill_s=0.1 * (1 + kind),
                 prompt_s=0.02 * (1 + kind),
             )
-            entries[cls, kind] = ClassOnKind(state=state, lengths=lengths, cap=1024.0)
+            entry = ClassOnKind(state=state, lengths=lengths, cap=1024.0)
+            entries[cls, kind] = class_times(entry, first_token=cls % 4 == 0)
     swaps = {
         (model, kind): SwapTimes(warm_s=2.0, cold_s=30.0, unload_s=1.0)
         for model in range(MODELS)
         for kind in range(KINDS)
     }
     models = [cls % MODELS for cls in range(CLASSES)]
-    return service_table(models, [cls % 4 == 0 for cls in range(CLASSES)], entries, swaps, kinds=KINDS)
+    return service_table(models, entries, swaps, kinds=KINDS)
 
 
 def make_instances(rng: np.random.Generator) -> Instances:

@@ -15,8 +15,9 @@ from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.cli.clock import SystemClock
 from qlm.cli.wiring import group_ids
+from qlm.controller.fleet import Fleet
 from qlm.controller.loop import ControllerLoop
-from qlm.controller.protocol import ControllerSettings, Fleet
+from qlm.controller.protocol import ControllerSettings
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
@@ -220,7 +221,7 @@ async def plant(
         broker=queues.broker(),
         clock=clock,
         fleet=known_fleet(),
-        settings=ControllerSettings(),
+        settings=ControllerSettings(quiet_s=0.05),
         planner=plan_edf,
         new_group_id=group_ids(),
     )

@@ -29,7 +29,7 @@ from qlm.store.contract_values import (
 from qlm.store.limits import StoreLimits
 
 START_NS = ARRIVAL_NS
-LIMITS = StoreLimits(results_max=2, events_max=6)
+LIMITS = StoreLimits(results_max=2, events_max=6, lengths_window=2)
 HEARTBEAT_TTL_S = 1e7
 """Instances die by leaving only: the stores under comparison need not tell the same time."""
 

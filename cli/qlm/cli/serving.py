@@ -26,8 +26,9 @@ from qlm.cli.wiring import (
     new_gateway_id,
     new_request_id,
 )
+from qlm.controller.fleet import Fleet
 from qlm.controller.loop import ControllerLoop
-from qlm.controller.protocol import ControllerSettings, Fleet
+from qlm.controller.protocol import ControllerSettings
 from qlm.controller.reindex import Reindexer
 from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
 from qlm.domain.fleet import EngineState, InstanceStatus

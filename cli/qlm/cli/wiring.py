@@ -7,8 +7,8 @@ from pathlib import Path
 
 from qlm.cli.config import Config, InstanceConfig, ModelConfig
 from qlm.cli.config_errors import ConfigError
+from qlm.controller.fleet import Fleet
 from qlm.controller.grouping import NewGroupId
-from qlm.controller.protocol import Fleet
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass

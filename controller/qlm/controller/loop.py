@@ -5,11 +5,12 @@ import logging
 from functools import partial
 from typing import Final
 
+from qlm.controller.estimating.state import NOTHING_LEARNED
+from qlm.controller.fleet import Fleet
 from qlm.controller.grouping import NewGroupId
 from qlm.controller.protocol import (
     ControllerSettings,
     Decision,
-    Fleet,
     Planner,
     classes_without_instance,
     decide,
@@ -24,14 +25,8 @@ from qlm.domain.view import ClusterView
 
 log = logging.getLogger("qlm.controller")
 
-QUIET_S: Final = 0.5
-"""The loop runs this often even if nothing wakes it: silence (a dead instance) is an event, too."""
-
 INLINE_GROUPS_MAX: Final = 100
 """More groups than this are planned on a thread: a gateway may share the loop (1000 groups take 0.35 s)."""
-
-MIN_INTERVAL_S: Final = 0.01
-"""Shortest time between two runs, so that a burst of arrivals is planned once."""
 
 
 class ControllerLoop:
@@ -55,11 +50,12 @@ class ControllerLoop:
         self._settings = settings
         self._planner = planner
         self._new_group_id = new_group_id
+        self._estimator = NOTHING_LEARNED
         self._woken = asyncio.Event()
         self._troubles: set[str] = set()
 
     async def run(self) -> None:
-        """Plan whenever something happens, and every QUIET_S."""
+        """Plan whenever something happens, and every `quiet_s`."""
         listener = asyncio.create_task(self._listen())
         try:
             while True:
@@ -68,8 +64,8 @@ class ControllerLoop:
                     await self.run_once()
                 except (StoreUnavailableError, BrokerUnavailableError) as error:
                     log.warning("planning skipped: %s", error)
-                    await asyncio.sleep(QUIET_S)
-                await asyncio.sleep(MIN_INTERVAL_S)
+                    await asyncio.sleep(self._settings.quiet_s)
+                await asyncio.sleep(self._settings.min_interval_s)
                 await self._rest()
         finally:
             listener.cancel()
@@ -89,9 +85,11 @@ class ControllerLoop:
             settings=self._settings,
             planner=self._planner,
             new_id=self._new_group_id,
+            estimator=self._estimator,
         )
         groups = sum(len(each.groups) for each in view.classes)
         decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
+        self._estimator = decision.estimator
         if decision.changes:
             await self._store.apply(decision.changes)
         self._warn(view)
@@ -104,11 +102,11 @@ class ControllerLoop:
                     self._woken.set()
             except StoreUnavailableError as error:
                 log.warning("wakeups wait: %s", error)
-            await asyncio.sleep(QUIET_S)
+            await asyncio.sleep(self._settings.quiet_s)
 
     async def _rest(self) -> None:
         try:
-            await asyncio.wait_for(self._woken.wait(), QUIET_S)
+            await asyncio.wait_for(self._woken.wait(), self._settings.quiet_s)
         except TimeoutError:
             return
 

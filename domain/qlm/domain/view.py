@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import Group, RequestClass
+from qlm.domain.length_histogram import NO_LENGTHS, LengthHistogram
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.virtual_queue import VirtualQueue
 
@@ -30,20 +31,32 @@ class ClassView:
         queued: Its waiting requests.
         groups: Its groups that are not closed, by `seq`, each with its head's arrival.
         ungrouped_arrival_ns: Arrival of the oldest waiting request beyond all groups, if any.
+        newest_arrival_ns: Arrival of the newest waiting request of all.
         mean_prompt_tokens: Of the requests accepted so far.
-        mean_max_tokens: Likewise, of their output limits.
-        mean_output_tokens: Of answers finished so far; None while there is none.
-        finished: Answers that mean is over.
+        var_prompt_tokens: Variance of that length.
+        mean_max_tokens: Of their output limits.
+        var_max_tokens: Variance of those.
+        finished: Requests that ended with an answer, ever.
+        lengths: How long the latest answers were.
     """
 
     cls: RequestClass
     queued: int
     groups: tuple[Group, ...]
     ungrouped_arrival_ns: int | None = None
+    newest_arrival_ns: int | None = None
     mean_prompt_tokens: float = 0.0
+    var_prompt_tokens: float = 0.0
     mean_max_tokens: float = 0.0
-    mean_output_tokens: float | None = None
+    var_max_tokens: float = 0.0
     finished: int = 0
+    lengths: LengthHistogram = NO_LENGTHS
+
+    @property
+    def mean_output_tokens(self) -> float | None:
+        """Of the latest answers, those that were cut off included; None while there is none."""
+        answers = self.lengths.answers
+        return self.lengths.tokens / answers if answers else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,21 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.length_histogram import LENGTH_BINS, LENGTH_EDGES
 from qlm.rct_estimator.normal import Normal
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-def _edges() -> FloatArray:
-    fine = np.arange(8)
-    return np.concatenate([fine, np.round(8 * 2 ** (np.arange(14 * 4 + 1) / 4))]).astype(np.float64)
-
-
-EDGES: Final[FloatArray] = _edges()
+EDGES: Final[FloatArray] = np.array(LENGTH_EDGES, dtype=np.float64)
 """Bounds of the bins of lengths, tokens: bin j is (EDGES[j], EDGES[j + 1]], a quarter octave from 8 on."""
 
-BINS: Final = len(EDGES) - 1
+BINS: Final = LENGTH_BINS
 """Number of bins."""
 
 TOKENS_MAX: Final = float(EDGES[-1])

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.length_histogram import LengthHistogram
 from qlm.rct_estimator.length_predictive import BINS, EDGES, FloatArray, LengthPredictive
 
 TYPICAL_TOKENS: Final = 200.0
@@ -163,6 +164,31 @@ def observe_all(
     outlived += np.bincount(last[cut], weights=passed, minlength=BINS)
     new = LengthCounts(ended, outlived, totals)
     return OutputLengths(lengths.prior, lengths.seen.combined(new, float(keep) ** len(produced)))
+
+
+def posterior(seen: LengthHistogram, prior: OutputLengths) -> OutputLengths:
+    """Learn from counted answers: what `observe_all` would have made of them one by one.
+
+    Args:
+        seen: The class's latest answers.
+        prior: What to assume before them; what that has seen itself is kept.
+    """
+    return OutputLengths(prior.prior, prior.seen.combined(_counts(seen)))
+
+
+def _counts(seen: LengthHistogram) -> LengthCounts:
+    ended, ended_tokens = _floats(seen.ended), _floats(seen.ended_tokens)
+    cut, cut_tokens = _floats(seen.cut_off), _floats(seen.cut_off_tokens)
+    reached = ended + cut
+    outlived = np.append(np.cumsum(reached[::-1])[::-1][1:], 0.0)
+    # Within its last bin an answer that was cut off has outlived as much as it got through.
+    low, high = EDGES[:-1], EDGES[1:]
+    passed = np.clip((cut_tokens - cut * low) / (high - low), 0.0, cut)
+    return LengthCounts(ended, outlived + passed, np.minimum(ended_tokens, ended * high))
+
+
+def _floats(counts: tuple[int, ...]) -> FloatArray:
+    return np.array(counts, dtype=np.float64)
 
 
 def lengths_to_plain(lengths: OutputLengths) -> dict[str, Any]:

@@ -188,6 +188,7 @@ def _variances(
     # What a class has in common adds up as a square: (N + y)^2 = N^2 + (2 N y + y^2).
     common_before_s = _before_in_class(rows, common_s)
     own = waited_s * decode_s * table.cv2[at] + common_s * (2 * common_before_s + common_s)
+    own += rows.prompts_s * rows.speed * table.prompt_s[at] * table.prompt_cv2[at]
     worked_s = rows.along_queue(rows.prompts_s + waited_s)
     doubt = rows.instances.doubt[rows.instance]
     base = rows.instances.busy_var[rows.instance] + rows.along_queue(emptying_var) - emptying_var

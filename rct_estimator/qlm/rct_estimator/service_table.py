@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.length_predictive import FloatArray, LengthPredictive
+from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.throughput import SteadyState
 from qlm.rct_estimator.waiting_time import emptying_time
 
@@ -33,6 +35,34 @@ class ClassOnKind:
     cap: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClassTimes:
+    """One class on one kind of instance as numbers: what a `ServiceTable` says of the two.
+
+    The attributes are those of the table.
+    """
+
+    request_s: float
+    prompt_s: float
+    fill_s: float
+    batch: float
+    cv2: float
+    prompt_cv2: float
+    mean_doubt: float
+    alone: float
+    response_s: FloatArray
+    tails: FloatArray
+    emptyings: FloatArray
+
+    def emptying(self, requests: float) -> Normal:
+        """Time that the batch runs on after the last of so many requests; see `ServiceTable.emptying`."""
+        mean, var = _between(self.emptyings[None], np.array([self.batch]), np.array([requests]))
+        return Normal(float(mean[0]), float(var[0]))
+
+
+_TIMES: Final = tuple(f.name for f in fields(ClassTimes))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapTimes:
     """What a model's changes cost on one kind, seconds."""
@@ -53,6 +83,7 @@ class ServiceTable:
         fill_s: What an empty batch saves.
         batch: Requests in the full batch.
         cv2: Squared coefficient of variation of the output length.
+        prompt_cv2: Likewise of the prompt.
         mean_doubt: Relative standard deviation of the class's mean length.
         alone: Iteration of a single request over that of the full batch, dimensionless.
         response_s: Equally likely times from a place to the moment of the objective, last axis POINTS.
@@ -70,6 +101,7 @@ class ServiceTable:
     fill_s: FloatArray
     batch: FloatArray
     cv2: FloatArray
+    prompt_cv2: FloatArray
     mean_doubt: FloatArray
     alone: FloatArray
     response_s: FloatArray
@@ -88,59 +120,66 @@ class ServiceTable:
         return _between(self.emptyings[cls, kind], self.batch[cls, kind], requests)
 
 
+def class_times(entry: ClassOnKind, *, first_token: bool) -> ClassTimes:
+    """Work out how long a class takes on a kind; about half a millisecond.
+
+    Args:
+        entry: The two.
+        first_token: Whether the objective of the class is about the first token.
+    """
+    state, output = entry.state, entry.state.workload.output
+    return ClassTimes(
+        request_s=state.request_s,
+        prompt_s=state.prompt_s,
+        fill_s=state.fill_s,
+        batch=state.batch,
+        cv2=output.var / output.mean**2,
+        prompt_cv2=state.prompt_cv2,
+        mean_doubt=math.sqrt(state.workload.mean_doubt) / output.mean,
+        alone=state.alone_s / state.iteration_s,
+        response_s=_response_s(entry, first_token=first_token),
+        tails=np.array(_ends(entry, followed=True)),
+        emptyings=np.array(_ends(entry, followed=False)),
+    )
+
+
 def service_table(
     models: Sequence[int],
-    first_token: Sequence[bool],
-    entries: Mapping[tuple[int, int], ClassOnKind],
+    times: Mapping[tuple[int, int], ClassTimes],
     swaps: Mapping[tuple[int, int], SwapTimes],
     *,
     kinds: int,
 ) -> ServiceTable:
-    """Work out the table.
+    """Put the table together.
 
     Args:
         models: Index of each class's model.
-        first_token: Whether the objective of each class is about the first token.
-        entries: By (class, kind); what is missing cannot run there.
+        times: By (class, kind); what is missing cannot run there.
         swaps: By (model, kind); what is missing cannot run there.
         kinds: Kinds of instances.
 
     Raises:
         InvalidValueError: A class can run where the swap times of its model are missing.
     """
-    shape = (len(models), kinds)
-    plain = {name: np.zeros(shape) for name in ("prompt_s", "fill_s", "batch", "cv2", "mean_doubt", "alone")}
-    request_s = np.full(shape, np.inf)
-    response_s = np.zeros((*shape, POINTS))
-    tails, emptyings = np.zeros((*shape, 2, 2)), np.zeros((*shape, 2, 2))
-    for (cls, kind), entry in entries.items():
-        state, output = entry.state, entry.state.workload.output
-        at = (cls, kind)
-        request_s[at] = state.request_s
-        plain["prompt_s"][at] = state.prompt_s
-        plain["fill_s"][at] = state.fill_s
-        plain["batch"][at] = state.batch
-        plain["cv2"][at] = output.var / output.mean**2
-        plain["mean_doubt"][at] = math.sqrt(state.workload.mean_doubt) / output.mean
-        plain["alone"][at] = state.alone_s / state.iteration_s
-        response_s[at] = _response_s(entry, first_token=first_token[cls])
-        tails[at], emptyings[at] = _ends(entry, followed=True), _ends(entry, followed=False)
-    for cls, kind in entries:
+    for cls, kind in times:
         if (models[cls], kind) not in swaps:
             raise InvalidValueError("swaps", sorted(swaps), f"one of model {models[cls]} on kind {kind}, too")
-    times = np.zeros((3, 1 + max([*models, *(model for model, _ in swaps)], default=-1), kinds))
+    at = tuple(np.array(list(times), dtype=np.int64).reshape(-1, 2).T)
+    arrays: dict[str, FloatArray] = {}
+    for name in _TIMES:
+        ends = {"response_s": (POINTS,), "tails": (2, 2), "emptyings": (2, 2)}.get(name, ())
+        arrays[name] = np.full((len(models), kinds, *ends), np.inf if name == "request_s" else 0.0)
+        if times:
+            arrays[name][at] = [getattr(each, name) for each in times.values()]
+    loads = np.zeros((3, 1 + max([*models, *(model for model, _ in swaps)], default=-1), kinds))
     for (model, kind), swap in swaps.items():
-        times[:, model, kind] = swap.warm_s, swap.cold_s, swap.unload_s
+        loads[:, model, kind] = swap.warm_s, swap.cold_s, swap.unload_s
     return ServiceTable(
         model=np.asarray(models, dtype=np.int64),
-        request_s=request_s,
-        **plain,
-        response_s=response_s,
-        tails=tails,
-        emptyings=emptyings,
-        warm_s=times[0],
-        cold_s=times[1],
-        unload_s=times[2],
+        **arrays,
+        warm_s=loads[0],
+        cold_s=loads[1],
+        unload_s=loads[2],
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.length_predictive import FloatArray, LengthPredictive
+from qlm.rct_estimator.length_predictive import EDGES, FloatArray, LengthPredictive
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profile import Profile
 
@@ -44,19 +44,22 @@ class Workload:
         prompt_tokens: Mean prompt length to be computed (cached prefixes left out); 0 or more.
         output: Length of one answer, tokens; mean 1 or more.
         mean_doubt: Variance of the class's true mean length around `output.mean`, tokens squared.
+        prompt_var: Variance of the prompt lengths, tokens squared.
     """
 
     prompt_tokens: float
     output: Normal
     mean_doubt: float = 0.0
+    prompt_var: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.prompt_tokens) and self.prompt_tokens >= 0):
             raise InvalidValueError("prompt_tokens", self.prompt_tokens, "a number, 0 or more")
         if self.output.mean < 1:
             raise InvalidValueError("output.mean", self.output.mean, "at least 1")
-        if not (math.isfinite(self.mean_doubt) and self.mean_doubt >= 0):
-            raise InvalidValueError("mean_doubt", self.mean_doubt, "a number, 0 or more")
+        for name in ("mean_doubt", "prompt_var"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InvalidValueError(name, getattr(self, name), "a number, 0 or more")
 
     @property
     def context_tokens(self) -> float:
@@ -67,13 +70,31 @@ class Workload:
         return self.prompt_tokens + (self.output.mean + self.output.var / self.output.mean) / 2
 
 
-def class_workload(lengths: LengthPredictive, prompt_tokens: float, max_tokens: float) -> Workload:
-    """Describe a class by the posterior of its output lengths, its mean prompt and its output limit."""
+def class_workload(
+    lengths: LengthPredictive,
+    prompt_tokens: float,
+    max_tokens: float,
+    *,
+    prompt_var: float = 0.0,
+    max_var: float = 0.0,
+) -> Workload:
+    """Describe a class.
+
+    Args:
+        lengths: Posterior of its output lengths.
+        prompt_tokens: Its mean prompt.
+        max_tokens: Its mean output limit.
+        prompt_var: Variance of its prompts, tokens squared.
+        max_var: Variance of its limits, likewise: where all answers reach them, it is that of the answers.
+    """
     output = lengths.length(max_tokens)
+    # Law of total variance: the mean of min(O, cap) changes with the cap by P(O > cap).
+    reaches = float(np.interp(max_tokens, EDGES, lengths.survival))
     return Workload(
         prompt_tokens=prompt_tokens,
-        output=Normal(max(1.0, output.mean), output.var),
+        output=Normal(max(1.0, output.mean), output.var + reaches**2 * max_var),
         mean_doubt=lengths.mean_doubt(max_tokens),
+        prompt_var=prompt_var,
     )
 
 
@@ -118,6 +139,12 @@ class SteadyState:
         """Time of one request in the batch, P + D_q of equations 1 and 4, seconds."""
         steps = Normal(self.workload.output.mean - 1, self.workload.output.var)
         return Normal(self.prefill_s) + steps.scaled(self.iteration_s)
+
+    @property
+    def prompt_cv2(self) -> float:
+        """Squared coefficient of variation of the prompts, 0 where there are none."""
+        prompt = self.workload.prompt_tokens
+        return self.workload.prompt_var / prompt**2 if prompt else 0.0
 
     @property
     def fill_s(self) -> float:
@@ -228,10 +255,13 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
     parts = [(share / total, workload) for share, workload in workloads]
     mean = sum(share * w.output.mean for share, w in parts)
     square = sum(share * (w.output.var + w.output.mean**2) for share, w in parts)
+    prompt = sum(share * w.prompt_tokens for share, w in parts)
+    prompt_square = sum(share * (w.prompt_var + w.prompt_tokens**2) for share, w in parts)
     return Workload(
-        prompt_tokens=sum(share * w.prompt_tokens for share, w in parts),
+        prompt_tokens=prompt,
         output=Normal(max(1.0, mean), max(0.0, square - mean**2)),
         mean_doubt=sum(share**2 * w.mean_doubt for share, w in parts),
+        prompt_var=max(0.0, prompt_square - prompt**2),
     )
 
 

@@ -91,6 +91,7 @@ class _Walk:
         # Those that fill the free places at the start have nobody to wait for.
         waited_for_s = self.behind_s - before_s
         self.var += waited_for_s * decode_s * output.var / output.mean**2
+        self.var += part.requests * state.prompt_s**2 * state.prompt_cv2
         worked_s = part.requests * state.prompt_s + waited_for_s
         self.worked_s += worked_s
         self.doubt = max(self.doubt, state.doubt)
@@ -110,8 +111,9 @@ def waiting_time(parts: Sequence[QueuePart], *, busy: Normal = NOTHING, free: fl
 
     Returns:
         Mean sum n mu / Theta less what fills free places, plus swaps; variance sum n sigma^2 / Theta^2
-        (independent lengths), plus the square of what the doubt about each class's mean amounts to
-        (common to its requests), plus the square of what the doubt about the instance's speed does.
+        (independent lengths, those of prompts likewise), plus the square of what the doubt about each
+        class's mean amounts to (common to its requests), plus the square of what the doubt about the
+        instance's speed does.
     """
     walk = _Walk(until_s=busy.mean, var=busy.var, free=free)
     for part in parts:

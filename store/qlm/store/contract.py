@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from qlm.store import contract_leases, contract_output, contract_plans, contract_requests
+from qlm.store import contract_leases, contract_lengths, contract_output, contract_plans, contract_requests
 from qlm.store.contract_values import Subject
 from qlm.store.limits import StoreLimits
 
-LIMITS: Final = StoreLimits(results_max=4, events_max=8)
+LIMITS: Final = StoreLimits(results_max=4, events_max=8, lengths_window=contract_lengths.WINDOW)
 """Small ones, which checks reach."""
 
 SubjectFactory = Callable[[], AbstractAsyncContextManager[Subject]]
@@ -21,6 +21,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *contract_leases.CHECKS,
     *contract_output.CHECKS,
     *contract_plans.CHECKS,
+    *contract_lengths.CHECKS,
 )
 """All checks; each raises AssertionError where a store differs."""
 

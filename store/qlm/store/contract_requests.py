@@ -185,7 +185,7 @@ async def check_events_are_bounded(subject: Subject) -> None:
 
 
 async def check_means_are_over_the_class(subject: Subject) -> None:
-    """Prompts and limits of all accepted; output of the answers that finished well."""
+    """Prompts and limits of all accepted."""
     store = subject.store
     await alive(store, A)
     await enqueued(store, 1, 2, 3, 4, watcher=GATEWAY)
@@ -196,8 +196,9 @@ async def check_means_are_over_the_class(subject: Subject) -> None:
         )
     (view,) = (await store.view()).classes
     assert (view.cls, view.queued) == (CHAT, 1)
-    assert (view.mean_prompt_tokens, view.mean_max_tokens) == (12.5, 100.0)
-    assert (view.mean_output_tokens, view.finished) == (2.5, 2)
+    assert (view.mean_prompt_tokens, view.var_prompt_tokens) == (12.5, 1.25)
+    assert (view.mean_max_tokens, view.var_max_tokens) == (100.0, 0.0)
+    assert view.finished == 2
 
 
 CHECKS = (

@@ -15,17 +15,19 @@ class StoreLimits:
         events_max: Events kept per request; the oldest go first.
         backlog_max: Announcements that a slow reader of an in-process subscription may leave unread;
             beyond it the backlog is dropped, and the reader told as after a reconnect.
+        lengths_window: Answers of a class after which its lengths before the last so many are forgotten.
     """
 
     result_ttl_s: float = 24 * 3600.0
     results_max: int = 100_000
     events_max: int = 32
     backlog_max: int = 10_000
+    lengths_window: int = 2_000
 
     def __post_init__(self) -> None:
         if self.result_ttl_s <= 0:
             raise InvalidValueError("store.result_ttl_s", self.result_ttl_s, "a positive number of seconds")
-        for name in ("results_max", "events_max", "backlog_max"):
+        for name in ("results_max", "events_max", "backlog_max", "lengths_window"):
             if getattr(self, name) < 1:
                 raise InvalidValueError(f"store.{name}", getattr(self, name), "at least 1")
 

@@ -34,6 +34,16 @@ def class_order(cls: RequestClass) -> tuple[str, str, str, int, float]:
     return (cls.model, cls.slo, cls.cluster, cls.priority, target_ms)
 
 
+def spread(count: int, total: int, squares: int) -> tuple[float, float]:
+    """Mean and variance of `count` whole numbers, from their sum and the sum of their squares.
+
+    A Redis that an earlier version has counted in has no squares of those numbers: their variance is 0.
+    """
+    if not count:
+        return 0.0, 0.0
+    return total / count, max(0, count * squares - total * total) / (count * count)
+
+
 class PlanOps(InstanceOps):
     """The planning part of the core; each method is the `Store` method of its name."""
 
@@ -133,13 +143,19 @@ def _queue_value(instance: InstanceId, queue: QueueRow, groups: dict[GroupId, Gr
 
 def _class_view(row: ClassRow) -> ClassView:
     groups, ungrouped_arrival_ns = row.sliced()
+    queued = len(row.waiting)
+    mean_prompt_tokens, var_prompt_tokens = spread(row.accepted, row.prompt_tokens, row.prompt_squares)
+    mean_max_tokens, var_max_tokens = spread(row.accepted, row.max_tokens, row.max_squares)
     return ClassView(
         cls=row.cls,
-        queued=len(row.waiting),
+        queued=queued,
         groups=groups,
         ungrouped_arrival_ns=ungrouped_arrival_ns,
-        mean_prompt_tokens=row.prompt_tokens / row.accepted if row.accepted else 0.0,
-        mean_max_tokens=row.max_tokens / row.accepted if row.accepted else 0.0,
-        mean_output_tokens=row.output_tokens / row.finished if row.finished else None,
+        newest_arrival_ns=row.waiting.arrival_ns(queued - 1) if queued else None,
+        mean_prompt_tokens=mean_prompt_tokens,
+        var_prompt_tokens=var_prompt_tokens,
+        mean_max_tokens=mean_max_tokens,
+        var_max_tokens=var_max_tokens,
         finished=row.finished,
+        lengths=row.lengths.value,
     )

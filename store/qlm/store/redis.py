@@ -9,8 +9,9 @@ announcements in one atomic step, so the two cannot drift apart. Keys, after a c
 * `requests` and `held` (all requests, and the leased ones), `waiting:<class>`, `drops`: sorted sets whose
   members are `<time as 20 digits>:<id>`, all of score 0, so that they sort exactly by time, then id.
 * `ended` (list of the same members, oldest ended first).
-* `classes` (set), `class:<class>` (hash of sums), `groups:<class>` (sorted set of group ids by seq),
-  `group:<id>` (hash).
+* `classes` (set), `class:<class>` (hash of sums), `lengths:<class>` and `former-lengths:<class>` (strings:
+  counted lengths of its answers, in the window under way and in the one before), `groups:<class>` (sorted
+  set of group ids by seq), `group:<id>` (hash).
 * `queue:<instance>` (list of group ids), `queues` (hash: version by instance).
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).
 * Channels: `outputs:<gateway>`, `notices:<instance>`, `wakeups`.

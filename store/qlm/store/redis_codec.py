@@ -1,5 +1,6 @@
 """Values of the domain as arguments and replies of the Lua scripts."""
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,6 +13,7 @@ from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
+from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
@@ -21,6 +23,7 @@ from qlm.domain.request import Event, Request, RequestCard, RequestRecord, Reque
 from qlm.domain.view import ClassView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.packing import pack, unpack
+from qlm.store.plans import spread
 from qlm.store.redis_scripts import Argument, padded
 
 # arguments
@@ -187,17 +190,34 @@ def read_group(reply: list[Any]) -> Group:
 
 def read_class(reply: list[Any]) -> ClassView:
     """Read a class with its groups."""
-    cls, queued, (accepted, prompt_tokens, max_tokens, finished, output_tokens), groups, ungrouped = reply
+    cls, queued, sums, groups, ungrouped, newest, *lengths = reply
+    accepted, prompt_tokens, prompt_squares, max_tokens, max_squares, finished = map(int, sums)
+    mean_prompt_tokens, var_prompt_tokens = spread(accepted, prompt_tokens, prompt_squares)
+    mean_max_tokens, var_max_tokens = spread(accepted, max_tokens, max_squares)
     return ClassView(
         cls=class_of(cls),
         queued=queued,
         groups=tuple(map(read_group, groups)),
         ungrouped_arrival_ns=_optional_time(ungrouped),
-        mean_prompt_tokens=prompt_tokens / accepted if accepted else 0.0,
-        mean_max_tokens=max_tokens / accepted if accepted else 0.0,
-        mean_output_tokens=output_tokens / finished if finished else None,
+        newest_arrival_ns=_optional_time(newest),
+        mean_prompt_tokens=mean_prompt_tokens,
+        var_prompt_tokens=var_prompt_tokens,
+        mean_max_tokens=mean_max_tokens,
+        var_max_tokens=var_max_tokens,
         finished=finished,
+        lengths=_read_lengths(lengths),
     )
+
+
+def _read_lengths(rows: Sequence[bytes]) -> LengthHistogram:
+    """Add up rows of big-endian numbers: the answers, then four counts for each bin."""
+    if not any(rows):
+        return NO_LENGTHS
+    counts = [0] * (4 * LENGTH_BINS)
+    for row in filter(None, rows):
+        for slot, count in enumerate(struct.unpack(f">{len(row) // 8}q", row)[1:]):
+            counts[slot] += count
+    return LengthHistogram(*(tuple(counts[kind::4]) for kind in range(4)))
 
 
 def read_queue(reply: list[Any], groups: Mapping[GroupId, Group]) -> VirtualQueue:

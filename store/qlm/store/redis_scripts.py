@@ -18,6 +18,7 @@ from redis.exceptions import (
 )
 
 from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.length_histogram import LENGTH_EDGES
 from qlm.domain.ports.clock import Clock
 from qlm.store.limits import StoreLimits
 
@@ -30,6 +31,8 @@ _UNAVAILABLE: Final = (
     TimeoutError,
     OSError,
 )
+
+_CONSTANTS: Final = f"local LENGTH_EDGES = {{ {', '.join(map(str, LENGTH_EDGES))} }}\n"
 
 Argument = bytes | str | int
 
@@ -60,7 +63,7 @@ class _Script:
 
 def _load(name: str) -> _Script:
     folder = files("qlm.store") / "lua"
-    text = (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text()
+    text = _CONSTANTS + (folder / "common.lua").read_text() + (folder / f"{name}.lua").read_text()
     return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -129,4 +132,5 @@ class Scripts:
             max(1, self._limits.result_ttl_ns // 1_000_000),
             self._limits.results_max,
             self._limits.events_max,
+            self._limits.lengths_window,
         )

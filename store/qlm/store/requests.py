@@ -107,4 +107,5 @@ class RequestOps(SharedState):
         self._rows[record.card.id] = row
         self._by_arrival.add(row.key)
         self._ended.append(record.card.id)
+        row.cls.accept(record.card)
         self._count_finished(row)

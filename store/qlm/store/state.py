@@ -51,9 +51,7 @@ class SharedState:
         row = RequestRow(card, self._class(card.cls))
         self._rows[card.id] = row
         self._by_arrival.add(row.key)
-        row.cls.accepted += 1
-        row.cls.prompt_tokens += card.prompt_tokens
-        row.cls.max_tokens += card.sampling.max_tokens
+        row.cls.accept(card)
         restored = self._restored.pop(card.id, None)
         if restored is not None:
             row.log.extend(restored[0])
@@ -141,9 +139,11 @@ class SharedState:
         self._prune(now_ns, effects)
 
     def _count_finished(self, row: RequestRow) -> None:
-        if row.outcome is not None and row.outcome.ok:
+        if row.outcome is None:
+            return
+        if row.outcome.ok:
             row.cls.finished += 1
-            row.cls.output_tokens += len(row.log)
+        row.cls.lengths.count(len(row.log), row.outcome, self.limits.lengths_window)
 
     def _prune(self, now_ns: int, effects: Effects) -> None:
         """Drop ended requests beyond the limits, oldest ended first."""

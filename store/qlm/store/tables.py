@@ -9,6 +9,7 @@ from qlm.domain.ids import GatewayId, GroupId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Event, RequestCard, RequestRecord, RequestState
+from qlm.store.length_tally import LengthTally
 from qlm.store.order import ArrivalKey, ArrivalOrder
 
 
@@ -54,9 +55,20 @@ class ClassRow:
     next_seq: int = 0
     accepted: int = 0
     prompt_tokens: int = 0
+    prompt_squares: int = 0
     max_tokens: int = 0
+    max_squares: int = 0
     finished: int = 0
-    output_tokens: int = 0
+    lengths: LengthTally = field(default_factory=LengthTally)
+
+    def accept(self, card: RequestCard) -> None:
+        """Add a request to the sums."""
+        prompt_tokens, max_tokens = card.prompt_tokens, card.sampling.max_tokens
+        self.accepted += 1
+        self.prompt_tokens += prompt_tokens
+        self.prompt_squares += prompt_tokens * prompt_tokens
+        self.max_tokens += max_tokens
+        self.max_squares += max_tokens * max_tokens
 
     def sliced(self) -> tuple[tuple[Group, ...], int | None]:
         """Slice the waiting requests by the groups' remaining counts.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.cli.profile_facts import FACTS, Identity, build_profile, fit_points, given_facts
-from qlm.cli.profiling import Measured, Prober, choose_grid, measure_swap, steady_ms
+from qlm.cli.profiling import Grid, Measured, Prober, choose_grid, measure, measure_swap, steady_ms
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
@@ -161,6 +161,20 @@ def test_no_two_prompts_share_their_first_block() -> None:
 def test_an_answer_cut_short_is_an_error_and_no_measurement() -> None:
     with pytest.raises(InvalidValueError, match=r"answer is '31 tokens'; expected 32 tokens"):
         asyncio.run(prober(ScriptedEngine([10], lost_tokens=1)).decode_point(1, 128, 25))
+
+
+def test_the_whole_grid_is_measured_before_any_point_is_measured_again() -> None:
+    # Blocker and prompt, three times for each of two prompt lengths, after three calls to warm up; the
+    # engine is disturbed during the second pass.
+    passes = [[100, 10, 100, 20], [100, 90, 100, 90], [100, 12, 100, 22]]
+    engine = ScriptedEngine([1, 1, 1, *(ms for one in passes for ms in one)])
+    grid = Grid(prefill=((1, 128), (1, 256)), decode=(), repeats=3, decode_tokens=8, batched_tokens_max=2048)
+    seen: list[str] = []
+    measured = asyncio.run(measure(prober(engine), grid, seen.append))
+    assert seen == ["prefill 1 x 128", "prefill 1 x 256"] * 3
+    assert len(seen) == grid.measurements
+    assert measured.prefill == (FitPoint(1, 128, 12.0), FitPoint(1, 256, 22.0))
+    assert measured.skipped == ()
 
 
 def test_swaps_are_timed_at_both_levels() -> None:

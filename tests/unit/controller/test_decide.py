@@ -6,24 +6,28 @@ from dataclasses import replace
 
 import pytest
 
+from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState
+from qlm.controller.fleet import Fleet
 from qlm.controller.protocol import (
     ControllerSettings,
     Decision,
-    Fleet,
     classes_without_instance,
     decide,
     unknown_accelerators,
 )
+from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.outcome import Outcome
 from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.store.length_tally import LengthTally
 
 MISTRAL, VICUNA = ModelId("mistral-7b"), ModelId("vicuna-13b")
 S = 1_000_000_000
@@ -69,7 +73,11 @@ def waiting(model: ModelId, queued: int, *, target_ms: float | None = 20_000.0) 
     )
 
 
-def run(view: ClusterView, settings: ControllerSettings | None = None) -> Decision:
+def run(
+    view: ClusterView,
+    settings: ControllerSettings | None = None,
+    estimator: EstimatorState = NOTHING_LEARNED,
+) -> Decision:
     numbers = itertools.count(1)
     new_id: Callable[[RequestClass], GroupId] = lambda cls: GroupId(f"{cls.model}-{next(numbers)}")  # noqa: E731
     return decide(
@@ -79,6 +87,7 @@ def run(view: ClusterView, settings: ControllerSettings | None = None) -> Decisi
         settings=settings or ControllerSettings(),
         planner=plan_edf,
         new_id=new_id,
+        estimator=estimator,
     )
 
 
@@ -189,3 +198,36 @@ def test_without_any_instance_requests_wait_in_groups(target_ms: float | None) -
     assert queues(decision) == {}
     assert decision.plan.unplaceable == ("mistral-7b-1",)
     assert [cls.model for cls in classes_without_instance(view)] == [MISTRAL]
+
+
+def test_what_was_learned_is_handed_on_and_kept_while_nothing_is_new() -> None:
+    view = ClusterView(
+        classes=(waiting(MISTRAL, 3),), instances=(instance("a10-0", "A10", MISTRAL),), queues=()
+    )
+    first = run(view)
+    assert set(first.estimator.classes) == {waiting(MISTRAL, 3).cls}
+    assert run(view, estimator=first.estimator).estimator is first.estimator
+
+
+def test_groups_of_long_answers_are_smaller_where_the_kv_cache_bounds_the_batch() -> None:
+    def count(tokens: int) -> int:
+        tally = LengthTally()
+        for _ in range(200):
+            tally.count(tokens, Outcome.STOP, 1000)
+        cls = replace(waiting(MISTRAL, 1000), mean_max_tokens=4000.0, lengths=tally.value)
+        decision = run(ClusterView(classes=(cls,), instances=(instance("a10-0", "A10", MISTRAL),), queues=()))
+        return max(change.count for change in decision.changes if isinstance(change, CreateGroup))
+
+    assert count(50) == 256, "four batches of the 64 places"
+    long = count(3000)
+    # Each holds its prompt, half its answer on average, and half a block.
+    assert long == pytest.approx(4 * 40_000 / (200 + 1500 + 8), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("delta", 0.0), ("quiet_s", 0.0), ("min_interval_s", -1.0), ("group_requests_max", 0), ("move_s", -1.0)],
+)
+def test_settings_that_make_no_sense_are_refused(field: str, value: float) -> None:
+    with pytest.raises(InvalidValueError, match=f"controller.{field} is {value}"):
+        ControllerSettings(**{field: value})  # type: ignore[arg-type]

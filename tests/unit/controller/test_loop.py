@@ -70,7 +70,13 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+def quiet_s() -> float:
+    """How often the loop runs unasked; tests that depend on it say so."""
+    return 0.5
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, quiet_s: float) -> AsyncIterator[Bench]:
     file = await SqliteFile.open(tmp_path / "queue.db")
     queues = await SqliteQueues.open(file)
     clock = SystemClock()
@@ -86,7 +92,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         broker=flaky(queues.broker(), broker_faults),
         clock=clock,
         fleet=known_fleet(),
-        settings=ControllerSettings(),
+        settings=ControllerSettings(quiet_s=quiet_s),
         planner=planner,
         new_group_id=group_ids(),
     )
@@ -118,8 +124,10 @@ async def test_one_turn_groups_and_places_what_waits(bench: Bench) -> None:
 async def test_a_turn_without_news_changes_nothing(bench: Bench) -> None:
     await bench.store.heartbeat(status(), 60)
     await bench.accept(a_request())
-    await bench.loop.run_once()
-    assert (await bench.loop.run_once()).changes == ()
+    first = await bench.loop.run_once()
+    second = await bench.loop.run_once()
+    assert second.changes == ()
+    assert second.estimator is first.estimator, "what was learned is carried on"
 
 
 async def test_a_turn_ends_what_waited_beyond_its_deadline_and_wanted_to_be_dropped(bench: Bench) -> None:
@@ -130,10 +138,8 @@ async def test_a_turn_ends_what_waited_beyond_its_deadline_and_wanted_to_be_drop
     assert record.outcome is Outcome.EXPIRED
 
 
-async def test_a_request_is_planned_because_it_came_not_because_time_passed(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop_module, "QUIET_S", 3600.0)
+@pytest.mark.parametrize("quiet_s", [3600.0])
+async def test_a_request_is_planned_because_it_came_not_because_time_passed(bench: Bench) -> None:
     await bench.store.heartbeat(status(), 60)
     async with running(bench):
         await until(lambda: bench.planned_on)
@@ -141,8 +147,8 @@ async def test_a_request_is_planned_because_it_came_not_because_time_passed(
         await until(bench.planned)
 
 
-async def test_silence_is_looked_at_without_a_wakeup(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_module, "QUIET_S", 0.02)
+@pytest.mark.parametrize("quiet_s", [0.02])
+async def test_silence_is_looked_at_without_a_wakeup(bench: Bench) -> None:
     await bench.store.heartbeat(status(), 0.2)
     await bench.accept(a_request())
     async with running(bench):
@@ -154,11 +160,11 @@ async def _none_planned(bench: Bench) -> bool:
     return not await bench.planned()
 
 
+@pytest.mark.parametrize("quiet_s", [0.02])
 @pytest.mark.parametrize("method", ["view", "expire", "reap", "apply", "wakeups"])
 async def test_the_loop_goes_on_after_a_store_that_was_away(
     bench: Bench, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "QUIET_S", 0.02)
     monkeypatch.setattr("qlm.controller.upkeep.PERIOD_NS", 0)
     await bench.store.heartbeat(status(), 60)
     bench.store_faults.fail(StoreUnavailableError("away"), method)
@@ -169,11 +175,11 @@ async def test_the_loop_goes_on_after_a_store_that_was_away(
         await until(bench.planned)
 
 
+@pytest.mark.parametrize("quiet_s", [0.02])
 @pytest.mark.parametrize("method", ["queues", "depth"])
 async def test_the_loop_goes_on_after_a_broker_that_was_away(
     bench: Bench, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "QUIET_S", 0.02)
     monkeypatch.setattr("qlm.controller.upkeep.PERIOD_NS", 0)
     await bench.store.heartbeat(status(), 60)
     bench.broker_faults.fail(BrokerUnavailableError("away"), method)

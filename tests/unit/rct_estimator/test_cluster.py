@@ -11,7 +11,7 @@ from qlm.rct_estimator.cluster import ClusterEstimate, estimate, reestimate
 from qlm.rct_estimator.cluster_arrays import Groups, Instances, IntArray
 from qlm.rct_estimator.met import met_between, normal_cdf
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.service_table import ClassOnKind, ServiceTable, SwapTimes, service_table
+from qlm.rct_estimator.service_table import ClassOnKind, ServiceTable, SwapTimes, class_times, service_table
 from qlm.rct_estimator.throughput import SteadyState
 from qlm.rct_estimator.waiting_time import QueuePart, emptying_time, waiting_time
 from support.places import CAP, draw, known, serve, state_of
@@ -33,15 +33,21 @@ def state(cls: int, kind: int) -> SteadyState:
         alone_s=base.alone_s * slow,
         prefill_s=base.prefill_s * slow,
         prompt_s=0.1 * base.request_s * slow if cls == 1 else 0.0,
-        workload=replace(base.workload, mean_doubt=(0.05 * base.workload.output.mean) ** 2),
+        workload=replace(
+            base.workload,
+            mean_doubt=(0.05 * base.workload.output.mean) ** 2,
+            prompt_tokens=100.0,
+            prompt_var=150.0**2,
+        ),
     )
 
 
 TABLE: ServiceTable = service_table(
     MODELS,
-    [False, True, False],
     {
-        (cls, kind): ClassOnKind(state=state(cls, kind), lengths=LENGTHS[cls], cap=CAP)
+        (cls, kind): class_times(
+            ClassOnKind(state=state(cls, kind), lengths=LENGTHS[cls], cap=CAP), first_token=cls == 1
+        )
         for cls in range(3)
         for kind in range(2)
         if (cls, kind) != (2, 1)
@@ -269,7 +275,7 @@ def test_a_group_on_a_kind_that_cannot_run_it_is_refused() -> None:
 def test_a_table_without_swap_times_is_refused() -> None:
     entry = ClassOnKind(state=state(0, 0), lengths=LENGTHS[0], cap=CAP)
     with pytest.raises(InvalidValueError, match="swaps"):
-        service_table([0], [False], {(0, 0): entry}, {}, kinds=1)
+        service_table([0], {(0, 0): class_times(entry, first_token=False)}, {}, kinds=1)
 
 
 @given(st.integers(1, 16))

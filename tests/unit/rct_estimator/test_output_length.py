@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.outcome import Outcome
 from qlm.rct_estimator.length_predictive import EDGES, TOKENS_MAX
 from qlm.rct_estimator.output_length import (
     OutputLengths,
@@ -15,8 +16,10 @@ from qlm.rct_estimator.output_length import (
     observe,
     observe_all,
     pooled_prior,
+    posterior,
     typical_prior,
 )
+from qlm.store.length_tally import LengthTally
 from support.places import draw
 
 tokens = st.integers(1, 4000)
@@ -210,3 +213,18 @@ def test_plain_data_of_another_form_is_refused(wrong: object) -> None:
 def test_bins_are_narrow_enough_and_cover_long_answers() -> None:
     assert EDGES[-1] == 131072
     assert np.all(EDGES[9:] / EDGES[8:-1] <= 1.26)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 131_072), st.sampled_from((Outcome.STOP, Outcome.LENGTH))), max_size=30)
+)
+def test_counted_answers_teach_what_single_ones_do(answers: list[tuple[int, Outcome]]) -> None:
+    tally = LengthTally()
+    for tokens, outcome in answers:
+        tally.count(tokens, outcome, 1000)
+    prior = typical_prior(512)
+    counted = posterior(tally.value, prior)
+    single = observe_all(prior, [n for n, _ in answers], [end is Outcome.LENGTH for _, end in answers])
+    assert np.allclose(counted.seen.ended, single.seen.ended)
+    assert np.allclose(counted.seen.tokens, single.seen.tokens)
+    assert np.allclose(counted.seen.outlived, single.seen.outlived)

@@ -169,3 +169,11 @@ def test_an_instance_with_a_free_place_starts_at_once() -> None:
     assert first_place_time(STATE, running=16).mean == STATE.request_s
     assert first_place_time(STATE, running=14, parked=3).mean == STATE.request_s
     assert first_place_time(STATE, running=16, parked=3).mean == 4 * STATE.request_s
+
+
+def test_prompts_of_unequal_length_spread_the_wait() -> None:
+    even = replace(STATE, prompt_s=0.1, workload=replace(STATE.workload, prompt_tokens=500.0))
+    uneven = replace(even, workload=replace(even.workload, prompt_var=250_000.0))
+    (flat,), (spread,) = ([QueuePart(state=state, requests=40)] for state in (even, uneven))
+    extra = waiting_time([spread]).var - waiting_time([flat]).var
+    assert extra == pytest.approx(40 * 0.1**2), "a coefficient of variation of 1 on 40 prompts"

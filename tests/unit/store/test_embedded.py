@@ -10,6 +10,7 @@ import pytest
 from qlm.domain.errors import StoreCorruptError, StoreUnavailableError
 from qlm.domain.lease import Epoch
 from qlm.domain.lease_answer import Granted, Over
+from qlm.domain.length_histogram import length_bin
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.request import RequestRecord, RequestState
@@ -94,6 +95,8 @@ async def test_an_ended_request_comes_back_whole() -> None:
     await enqueued(store, 2)
     (view,) = (await store.view()).classes
     assert (view.mean_output_tokens, view.finished) == (3.0, 1)
+    assert view.lengths.ended[length_bin(3)] == 1
+    assert (view.mean_prompt_tokens, view.mean_max_tokens) == (11.5, 100.0)
     assert means == ()
 
 

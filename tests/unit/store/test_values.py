@@ -48,7 +48,14 @@ def test_a_log_entry_comes_back_from_the_journal(id: str, offset: int, ids: tupl
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("result_ttl_s", 0.0), ("results_max", 0), ("events_max", 0), ("backlog_max", -1)]
+    ("field", "value"),
+    [
+        ("result_ttl_s", 0.0),
+        ("results_max", 0),
+        ("events_max", 0),
+        ("backlog_max", -1),
+        ("lengths_window", 0),
+    ],
 )
 def test_limits_must_be_positive(field: str, value: float) -> None:
     with pytest.raises(InvalidValueError, match=f"store.{field} is {value}"):

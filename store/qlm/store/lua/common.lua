@@ -2,7 +2,8 @@
 -- Times are twenty decimal digits of nanoseconds: a Lua number cannot hold them, and as text they sort.
 local PREFIX, NOW, SEED, CUTOFF = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local TTL_MS, RESULTS_MAX, EVENTS_MAX = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST = 8 -- where the script's own arguments begin
+local LENGTHS_WINDOW = tonumber(ARGV[8])
+local FIRST = 9 -- where the script's own arguments begin
 local TIME_DIGITS, TOKEN_BYTES = 20, 4
 local call = redis.call
 
@@ -88,8 +89,11 @@ local function add(card)
   call('SADD', PREFIX .. 'classes', card.class)
   local sums = key('class', card.class)
   call('HINCRBY', sums, 'accepted', 1)
-  call('HINCRBY', sums, 'prompt_tokens', card.prompt_tokens)
-  call('HINCRBY', sums, 'max_tokens', card.max_tokens)
+  for _, name in ipairs({ 'prompt', 'max' }) do
+    local tokens = card[name .. '_tokens']
+    call('HINCRBY', sums, name .. '_tokens', tokens)
+    call('HINCRBY', sums, name .. '_squares', string.format('%.0f', tokens * tokens))
+  end
   note(card.id, 'accepted', '')
 end
 
@@ -164,6 +168,25 @@ local function slice(row, tokens, outcome, detail)
   return (string.gsub(cjson.encode(part), '"token_ids":{}', '"token_ids":[]'))
 end
 
+-- Count the length of an answer; see length_tally.py. `lengths:<class>` is a row of 64-bit numbers: the
+-- answers in it, then by bin those that came to their end, their tokens, those that did not, their tokens.
+local function count_length(class, outcome, tokens)
+  if tokens == 0 then
+    return
+  end
+  local recent = key('lengths', class)
+  if call('BITFIELD', recent, 'GET', 'i64', '#0')[1] >= LENGTHS_WINDOW then
+    call('RENAME', recent, key('former-lengths', class))
+  end
+  local bin = 0
+  while bin < #LENGTH_EDGES - 2 and tokens > LENGTH_EDGES[bin + 2] do
+    bin = bin + 1
+  end
+  local slot = 1 + 4 * bin + (outcome == 'stop' and 0 or 2)
+  call('BITFIELD', recent, 'INCRBY', 'i64', '#0', 1, 'INCRBY', 'i64', '#' .. slot, 1,
+    'INCRBY', 'i64', '#' .. slot + 1, tokens)
+end
+
 -- End a request; `tail` is the slice to announce, if it is more than the outcome.
 local function finish_request(row, outcome, detail, tail)
   if stop_waiting(row) then
@@ -175,8 +198,8 @@ local function finish_request(row, outcome, detail, tail)
   local tokens = log_tokens(row.id)
   if outcome == 'stop' or outcome == 'length' then
     call('HINCRBY', key('class', row.class), 'finished', 1)
-    call('HINCRBY', key('class', row.class), 'output_tokens', tokens)
   end
+  count_length(row.class, outcome, tokens)
   announce(row.id, tail or slice(row, tokens, outcome, detail))
   call('DEL', key('watchers', row.id))
   call('RPUSH', PREFIX .. 'ended', place(row.arrival, row.id))

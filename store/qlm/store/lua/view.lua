@@ -1,14 +1,20 @@
--- -> {classes as {class, queued, sums, groups, ungrouped arrival}, statuses, queues as {instance, version, ids}}
+-- -> {classes, statuses, queues as {instance, version, ids}}, each class as
+-- {class, queued, sums, groups, ungrouped arrival, newest arrival, two rows of lengths}
+local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished' }
+
 local classes, statuses, queues = {}, {}, {}
 for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do
   local queued = call('ZCARD', key('waiting', class))
   local groups, ungrouped = sliced(class)
   if queued > 0 or #groups > 0 then
-    local sums = call('HMGET', key('class', class), 'accepted', 'prompt_tokens', 'max_tokens', 'finished', 'output_tokens')
-    for i = 1, 5 do
-      sums[i] = tonumber(sums[i] or '0')
+    local sums = call('HMGET', key('class', class), unpack(SUMS))
+    for i = 1, #SUMS do
+      sums[i] = sums[i] or '0'
     end
-    classes[#classes + 1] = { class, queued, sums, groups, ungrouped }
+    classes[#classes + 1] = {
+      class, queued, sums, groups, ungrouped, arrival_at(class, queued - 1),
+      call('GET', key('former-lengths', class)) or '', call('GET', key('lengths', class)) or '',
+    }
   end
 end
 for _, instance in ipairs(call('SMEMBERS', PREFIX .. 'instances')) do

@@ -1,0 +1,178 @@
+"""How long the estimating part of one decision takes: `python -m benchmarks.estimating`.
+
+Two clusters: 1600 groups of 40 classes over 10 models on 100 instances of 2 kinds, and 10 groups of 10
+classes over 2 models on 8 instances of one kind. What is timed is all that `controller.protocol.decide` does
+beside grouping and the planner: learn from the view, and write the planning problem.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from benchmarks.estimator import show
+from qlm.controller.estimating.forecast import Asked, forecast
+from qlm.controller.estimating.moment import Moment, moment
+from qlm.controller.estimating.queues import estimates
+from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
+from qlm.controller.fleet import Fleet
+from qlm.controller.planning import make_problem
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.outcome import Outcome
+from qlm.domain.view import ClassView, ClusterView
+from qlm.domain.virtual_queue import VirtualQueue
+from qlm.planner.problem import Kind, ModelCost, Problem
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.store.length_tally import LengthTally
+
+NOW_NS = 1_000_000_000_000
+COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=30.0, unload_s=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a cluster is."""
+
+    instances: int
+    groups: int
+    classes: int
+    models: int
+    kinds: tuple[str, ...]
+
+
+LARGE = Size(instances=100, groups=1600, classes=40, models=10, kinds=("A10", "A100"))
+SMALL = Size(instances=8, groups=10, classes=10, models=2, kinds=("A100",))
+
+
+def main() -> int:
+    """Print the table."""
+    print("                              median     P95     max   ms")
+    for name, size in (("large", LARGE), ("small", SMALL)):
+        view, fleet = make_view(size), make_fleet(size)
+        state = learned(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+        now = moment(view, now_ns=NOW_NS, fleet=fleet, state=state)
+        asked = Asked(cls=view.classes[0].cls)
+        show(f"{name}: from nothing", partial(problem_of, view, fleet, NOTHING_LEARNED), rounds=10)
+        show(f"{name}: 3 classes moved", MovedClasses(view, fleet, state), rounds=50)
+        show(f"{name}: nothing moved", partial(problem_of, view, fleet, state))
+        show(f"{name}: all queues", partial(estimates, now))
+        show(f"{name}: one forecast", partial(forecast, now, asked))
+    return 0
+
+
+def problem_of(view: ClusterView, fleet: Fleet, state: EstimatorState) -> tuple[EstimatorState, Problem]:
+    """Learn, and write the planning problem."""
+    state = learned(state, view, now_ns=NOW_NS, fleet=fleet)
+    now: Moment = moment(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    return state, make_problem(view, now, move_s=1.0)
+
+
+class MovedClasses:
+    """Each call sees three classes with a tenth more answers than the last."""
+
+    def __init__(self, view: ClusterView, fleet: Fleet, state: EstimatorState) -> None:
+        self._views = self._moving(view)
+        self._fleet = fleet
+        self._state = state
+
+    def __call__(self) -> None:
+        """Take one step."""
+        self._state, _ = problem_of(next(self._views), self._fleet, self._state)
+
+    @staticmethod
+    def _moving(view: ClusterView) -> Iterator[ClusterView]:
+        rng = np.random.default_rng(1)
+        answers = [each.lengths.answers for each in view.classes]
+        views = []
+        for step in range(50):
+            classes = list(view.classes)
+            for at in range(3):
+                moved = (3 * step + at) % len(classes)
+                answers[moved] = round(answers[moved] * 1.1)
+                classes[moved] = replace(classes[moved], lengths=make_lengths(rng, answers[moved]).value)
+            view = replace(view, classes=tuple(classes))
+            views.append(view)
+        return iter(views)
+
+
+def make_lengths(rng: np.random.Generator, answers: int) -> LengthTally:
+    """Log-normal lengths."""
+    tally = LengthTally()
+    for tokens in rng.lognormal(5.0, 0.8, answers).round().astype(int).tolist():
+        tally.count(tokens + 1, Outcome.STOP, 2000)
+    return tally
+
+
+def make_fleet(size: Size) -> Fleet:
+    """The same model under several names."""
+    shipped = {kind: find_profile(builtin_profiles(), "mistral-7b", kind) for kind in size.kinds}
+    models = [ModelId(f"m{n}") for n in range(size.models)]
+    return Fleet(
+        kinds={kind: Kind(host_memory_bytes=10, models=dict.fromkeys(models, COST)) for kind in size.kinds},
+        profiles={(model, kind): shipped[kind] for model in models for kind in size.kinds},
+    )
+
+
+def make_view(size: Size) -> ClusterView:
+    """Every class has groups, and every instance a queue of them."""
+    rng = np.random.default_rng(0)
+    classes = []
+    for at in range(size.classes):
+        slo = ("deadline-20s", 20_000.0) if at % 4 else ("ttft-2s", 2_000.0)
+        cls = RequestClass(ModelId(f"m{at % size.models}"), slo[0], f"c{at}", target_ms=slo[1])
+        number = size.groups // size.classes
+        # All but the newest are full, and the oldest three are being pulled from.
+        groups = tuple(
+            Group(
+                id=GroupId(f"{at}-{n}"),
+                cls=cls,
+                seq=n,
+                count=256 if n < number - 1 else int(rng.integers(1, 257)),
+                pulled=int(rng.integers(0, 100)) if n < min(3, number - 1) else 0,
+                sealed=n < number - 1,
+                head_arrival_ns=NOW_NS,
+            )
+            for n in range(number)
+        )
+        classes.append(
+            ClassView(
+                cls=cls,
+                queued=sum(group.remaining for group in groups),
+                groups=groups,
+                newest_arrival_ns=NOW_NS + 10,
+                mean_prompt_tokens=500.0,
+                var_prompt_tokens=90_000.0,
+                mean_max_tokens=1024.0,
+                lengths=make_lengths(rng, 200).value,
+            )
+        )
+    everything = [group for each in classes for group in each.groups]
+    shuffled = [everything[at] for at in rng.permutation(len(everything))]
+    instances = tuple(_instance(at, size) for at in range(size.instances))
+    queues = tuple(
+        VirtualQueue(instance=each.id, groups=tuple(shuffled[at :: size.instances]))
+        for at, each in enumerate(instances)
+    )
+    return ClusterView(classes=tuple(classes), instances=instances, queues=queues)
+
+
+def _instance(at: int, size: Size) -> InstanceStatus:
+    loaded = ModelId(f"m{at % size.models}")
+    return InstanceStatus(
+        holder=Holder(InstanceId(f"i{at:03d}"), SessionId("s")),
+        accelerator=size.kinds[at % len(size.kinds)],
+        models=tuple(ModelId(f"m{n}") for n in range(size.models)),
+        active_model=loaded,
+        engines=((loaded, EngineState.AWAKE),),
+        capacity=EngineCapacity(kv_tokens=100_000, block_tokens=16, seqs_max=64, context_tokens=8192),
+        running=64,
+        kv_used_tokens=40_000,
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

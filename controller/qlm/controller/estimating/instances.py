@@ -1,0 +1,147 @@
+"""What is known of each instance: how fast it really is, and since when it has been loading a model."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.view import ClusterView
+from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.served_work import served_work_s
+from qlm.rct_estimator.throughput import PRIOR_LOG_SD, Correction
+
+BUSY_MIN_S: Final = 5.0
+"""Work of fewer busy seconds is not compared with the profile: its batch and lengths say too little."""
+
+BATCH_MIN: Final = 2.0
+"""Work of a smaller mean batch is not compared: most of the time is then spent beside the engine."""
+
+OUTPUT_TOKENS_MIN: Final = 100
+"""Work of fewer output tokens is not compared."""
+
+Profiles = Mapping[tuple[ModelId, str], Profile]
+"""By model and kind of accelerator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A model on its way, first seen so at `since_ns`; `warm` if its weights were in host memory."""
+
+    model: ModelId
+    since_ns: int
+    warm: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InstanceMemory:
+    """What is remembered of an instance.
+
+    Attributes:
+        since: What it said when the work that is being watched began.
+        corrections: How much slower than its profile it serves each model.
+        asleep: Models that were in host memory when it was last heard of.
+        loading: The model it is bringing up, if any.
+    """
+
+    since: InstanceStatus
+    corrections: Mapping[ModelId, Correction] = field(default_factory=dict)
+    asleep: frozenset[ModelId] = frozenset()
+    loading: Loading | None = None
+
+
+def remembered(
+    view: ClusterView, now_ns: int, profiles: Profiles, before: Mapping[InstanceId, InstanceMemory]
+) -> Mapping[InstanceId, InstanceMemory]:
+    """Learn from what the live instances say; `before` itself if there was nothing to learn."""
+    after = {s.id: _remembered(s, now_ns, profiles, before.get(s.id)) for s in view.instances}
+    same = len(after) == len(before) and all(before.get(id) is known for id, known in after.items())
+    return before if same else after
+
+
+def _remembered(
+    status: InstanceStatus, now_ns: int, profiles: Profiles, known: InstanceMemory | None
+) -> InstanceMemory:
+    if known is None:
+        known = InstanceMemory(since=status)
+    loading = _loading(status, now_ns, known)
+    if loading != known.loading:
+        known = replace(known, loading=loading)
+    asleep = frozenset(model for model, state in status.engines if state is EngineState.ASLEEP)
+    if asleep != known.asleep:
+        known = replace(known, asleep=asleep)
+    return _watched(status, profiles, known)
+
+
+def _loading(status: InstanceStatus, now_ns: int, known: InstanceMemory) -> Loading | None:
+    starting = [model for model, state in status.engines if state is EngineState.STARTING]
+    if status.active_model is not None or len(starting) != 1:
+        return None
+    (model,) = starting
+    if known.loading is not None and known.loading.model == model:
+        return known.loading
+    return Loading(model, now_ns, model in known.asleep)
+
+
+def _watched(status: InstanceStatus, profiles: Profiles, known: InstanceMemory) -> InstanceMemory:
+    """Compare the work since `known.since` with the profile once there is enough of it."""
+    model, since = status.active_model, known.since
+    work = _difference(status.work, since.work)
+    if since.holder != status.holder or since.active_model != model or model is None or work is None:
+        return known if since is status else replace(known, since=status)
+    if work.busy_s < BUSY_MIN_S:
+        return known
+    profile = profiles.get((model, status.accelerator))
+    corrections = known.corrections
+    if profile and work.request_s >= BATCH_MIN * work.busy_s and work.output_tokens >= OUTPUT_TOKENS_MIN:
+        predicted_s = served_work_s(
+            profile,
+            work,
+            started=work.ended + status.running + status.parked - since.running - since.parked,
+            context_tokens=_context_tokens(since, status),
+        )
+        correction = corrections.get(model, Correction()).observed(predicted_s, work.busy_s)
+        corrections = {**corrections, model: correction}
+    return replace(known, since=status, corrections=corrections)
+
+
+def _difference(now: ServedWork, then: ServedWork) -> ServedWork | None:
+    """What was done in between; None if the sums began anew."""
+    if now.busy_s < then.busy_s or now.output_tokens < then.output_tokens or now.ended < then.ended:
+        return None
+    return ServedWork(
+        busy_s=now.busy_s - then.busy_s,
+        request_s=max(0.0, now.request_s - then.request_s),
+        prompt_tokens=max(0, now.prompt_tokens - then.prompt_tokens),
+        output_tokens=now.output_tokens - then.output_tokens,
+        ended=now.ended - then.ended,
+    )
+
+
+def _context_tokens(*readings: InstanceStatus) -> float | None:
+    """Mean KV tokens of a running request, as far as the two ends of the interval tell."""
+    contexts = [s.kv_used_tokens / s.running for s in readings if s.running and s.kv_used_tokens]
+    return sum(contexts) / len(contexts) if contexts else None
+
+
+def pooled_corrections(
+    view: ClusterView, memory: Mapping[InstanceId, InstanceMemory]
+) -> dict[tuple[ModelId, str], Correction]:
+    """What the live instances of a kind have in common, for each model that any of them was watched with.
+
+    The mean of their logarithms, each weighted by the observations behind it: what a profile is off by
+    shows on all its instances.
+    """
+    weights: defaultdict[tuple[ModelId, str], float] = defaultdict(float)
+    sums: defaultdict[tuple[ModelId, str], float] = defaultdict(float)
+    for status in view.instances:
+        for model, correction in memory[status.id].corrections.items():
+            weight = 1 / correction.log_var - 1 / PRIOR_LOG_SD**2
+            if weight > 0:
+                weights[model, status.accelerator] += weight
+                sums[model, status.accelerator] += weight * correction.log_ratio
+    return {
+        key: Correction(sums[key] / weight, 1 / (weight + 1 / PRIOR_LOG_SD**2))
+        for key, weight in weights.items()
+    }

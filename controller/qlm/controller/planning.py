@@ -1,0 +1,113 @@
+"""The planning problem of a moment: what the estimator knows, as the plain data that planning methods see."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from qlm.controller.estimating.moment import InstanceMoment, Moment
+from qlm.controller.estimating.planning_times import PlanningForm, busy_time, planning_form, waited_shares
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import GroupId, ModelId
+from qlm.domain.view import ClusterView
+from qlm.planner.problem import GroupTime, Instance, Kind, PlannedGroup, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """A kind of accelerator with the models that an instance of it can serve at present."""
+
+    accelerator: str
+    models: tuple[ModelId, ...]
+
+    @property
+    def name(self) -> str:
+        """Key of the kind in the problem: instances that differ in their models are of different kinds."""
+        return f"{self.accelerator}[{','.join(self.models)}]"
+
+
+def make_problem(view: ClusterView, moment: Moment, *, move_s: float) -> Problem:
+    """Write the planning problem for groups with waiting requests, with the present as 0 s.
+
+    Args:
+        view: The cluster.
+        moment: The same with its estimates, and the groups as they will be.
+        move_s: What moving a group must gain to be worth it, seconds.
+    """
+    queues = {queue.instance: tuple(g.id for g in queue.groups) for queue in view.queues}
+    variants = {id: _variant(each.status) for id, each in moment.instances.items()}
+    names = {variant: variant.name for variant in variants.values()}
+    return Problem(
+        now_s=0.0,
+        move_s=move_s,
+        kinds={name: _kind(moment.fleet.kinds[each.accelerator], each) for each, name in names.items()},
+        instances=tuple(
+            _instance(each, names[variants[id]], queues.get(id, ())) for id, each in moment.instances.items()
+        ),
+        groups=tuple(_planned(moment, names)),
+    )
+
+
+def _variant(status: InstanceStatus) -> _Variant:
+    """Leave out models whose engine has failed: the agent tries again, others serve meanwhile."""
+    failed = {model for model, state in status.engines if state is EngineState.FAILED}
+    return _Variant(status.accelerator, tuple(sorted(m for m in status.models if m not in failed)))
+
+
+def _kind(kind: Kind, variant: _Variant) -> Kind:
+    models = {model: kind.models[model] for model in variant.models if model in kind.models}
+    return Kind(host_memory_bytes=kind.host_memory_bytes, models=models)
+
+
+def _instance(instance: InstanceMoment, kind: str, queue: tuple[GroupId, ...]) -> Instance:
+    status = instance.status
+    return Instance(
+        id=status.id,
+        kind=kind,
+        loaded_model=instance.loaded,
+        warm_models=tuple(model for model, state in status.engines if state is EngineState.ASLEEP),
+        busy=busy_time(instance),
+        queue=queue,
+    )
+
+
+def _planned(moment: Moment, variants: Mapping[_Variant, str]) -> Iterator[PlannedGroup]:
+    waited = waited_shares(moment)
+    cls, known = None, _Times()
+    for group, view in moment.groups:
+        if view is not cls:
+            cls, known = view, _Times.of(moment, view.cls, variants, waited.get(view.cls.model, 1.0))
+        if not group.remaining:
+            continue
+        deadline_ns = group.deadline_ns
+        yield PlannedGroup(
+            id=group.id,
+            model=group.cls.model,
+            requests=group.remaining,
+            deadline_s=None if deadline_ns is None else (deadline_ns - moment.now_ns) / 1e9,
+            priority=group.cls.priority,
+            time=known.of_group(group.remaining),
+        )
+
+
+@dataclass(slots=True)
+class _Times:
+    """Times of one class's groups: full groups are all alike."""
+
+    forms: dict[str, PlanningForm] = field(default_factory=dict)
+    known: dict[int, dict[str, GroupTime]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, moment: Moment, wanted: RequestClass, variants: Mapping[_Variant, str], waited: float
+    ) -> "_Times":
+        forms = {
+            name: planning_form(moment, wanted, variant.accelerator, waited)
+            for variant, name in variants.items()
+            if wanted.model in variant.models
+        }
+        return cls({name: form for name, form in forms.items() if form is not None})
+
+    def of_group(self, requests: int) -> dict[str, GroupTime]:
+        if requests not in self.known:
+            self.known[requests] = {name: form.time(requests) for name, form in self.forms.items()}
+        return self.known[requests]

@@ -1,0 +1,192 @@
+"""What the estimator learns from views: lengths, speeds, capacities; and that it keeps what has not moved."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qlm.controller.estimating.classes import class_posteriors
+from qlm.controller.estimating.instances import BUSY_MIN_S
+from qlm.controller.estimating.moment import moment
+from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
+from qlm.domain.fleet import InstanceStatus, ServedWork
+from qlm.domain.ids import InstanceId, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.view import ClassView, ClusterView
+from qlm.rct_estimator.served_work import served_work_s
+from support.estimating import (
+    BATCH,
+    CHAT,
+    KIND,
+    NOW_NS,
+    OTHER,
+    M,
+    N,
+    capacity,
+    class_view,
+    cluster,
+    counted,
+    groups_of,
+    instance,
+    steady_fleet,
+    steady_profile,
+)
+from support.places import CAP, STEP_S, draw
+
+PLACES = 16
+FLEET = steady_fleet(PLACES)
+LENGTHS = draw(np.random.default_rng(3), 4000)
+
+
+def view_of(*classes: ClassView, instances: tuple[InstanceStatus, ...] = (instance(),)) -> ClusterView:
+    return cluster(*classes, instances=instances, queues={})
+
+
+def learn(state: EstimatorState, view: ClusterView) -> EstimatorState:
+    return learned(state, view, now_ns=NOW_NS, fleet=FLEET)
+
+
+def seen(answers: int) -> ClassView:
+    return class_view(CHAT, counted(LENGTHS[:answers]), *groups_of(CHAT, 5))
+
+
+def test_a_view_that_says_nothing_new_changes_nothing() -> None:
+    view = view_of(seen(100))
+    state = learn(NOTHING_LEARNED, view)
+    assert learn(state, view) is state
+    assert learn(state, view_of(seen(100))) is state, "equal counts, in other objects"
+
+
+def test_a_posterior_is_worked_out_anew_only_after_a_twentieth_more_answers() -> None:
+    state = learn(NOTHING_LEARNED, view_of(seen(1000)))
+    assert learn(state, view_of(seen(1050))) is state
+    moved = learn(state, view_of(seen(1051)))
+    assert moved.classes[CHAT] is not state.classes[CHAT]
+    assert moved.times.table is not state.times.table
+
+
+def test_only_what_moved_is_worked_out_anew() -> None:
+    other = class_view(BATCH, counted(LENGTHS[:500]))
+    before = learn(NOTHING_LEARNED, view_of(seen(1000), other))
+    after = learn(before, view_of(seen(2000), other))
+    assert after.times.entries[BATCH, KIND] is before.times.entries[BATCH, KIND]
+    assert after.times.entries[CHAT, KIND] is not before.times.entries[CHAT, KIND]
+
+
+def with_prompts(tokens: float) -> ClassView:
+    return replace(seen(1000), mean_prompt_tokens=tokens)
+
+
+def with_limits(tokens: float) -> ClassView:
+    return replace(seen(1000), mean_max_tokens=tokens)
+
+
+@pytest.mark.parametrize("having", [with_prompts, with_limits])
+def test_other_prompts_and_limits_move_a_class_too(having: Callable[[float], ClassView]) -> None:
+    state = learn(NOTHING_LEARNED, view_of(having(500.0)))
+    assert learn(state, view_of(having(510.0))) is state
+    assert learn(state, view_of(having(600.0))) is not state
+
+
+def test_a_new_class_is_taken_to_be_like_the_others_of_its_model() -> None:
+    alone = class_posteriors(view_of(class_view(BATCH, counted(LENGTHS[:0]))), {})[BATCH]
+    short = class_view(CHAT, counted(np.full(200, 12.0)))
+    both = class_posteriors(view_of(class_view(BATCH, counted(LENGTHS[:0])), short), {})
+    assert both[BATCH].lengths.length().mean < 25 < alone.lengths.length().mean
+    of_another_model = replace(short, cls=OTHER)
+    apart = class_posteriors(view_of(class_view(BATCH, counted(LENGTHS[:0])), of_another_model), {})
+    assert apart[BATCH].lengths.length().mean == alone.lengths.length().mean
+
+
+def test_answers_of_its_own_outweigh_the_pool() -> None:
+    own, others = counted(np.full(300, 100.0)), counted(np.full(3000, 10.0))
+    known = class_posteriors(view_of(class_view(CHAT, own), class_view(BATCH, others)), {})
+    assert known[CHAT].lengths.length(CAP).mean == pytest.approx(100, rel=0.03)
+
+
+def test_limits_that_differ_show_in_the_variance_of_answers_that_reach_them() -> None:
+    """All were cut off: an answer is as long as its limit."""
+    view = class_view(CHAT, counted(np.full(500, CAP)))
+    even = class_posteriors(view_of(view), {})[CHAT].workload.output
+    spread = class_posteriors(view_of(replace(view, var_max_tokens=200.0**2)), {})[CHAT].workload.output
+    assert spread.var - even.var == pytest.approx(200.0**2, rel=0.05)
+
+
+def working(seconds: float, *, slower: float = 1.0, base: InstanceStatus | None = None) -> InstanceStatus:
+    """What an instance says after so many seconds of a full batch of 100-token answers."""
+    iterations = seconds / (STEP_S * slower)
+    work = ServedWork(
+        busy_s=seconds,
+        request_s=PLACES * seconds,
+        prompt_tokens=round(iterations * PLACES / 100),
+        output_tokens=round(iterations * PLACES),
+        ended=round(iterations * PLACES / 100),
+    )
+    return replace(base or instance(running=PLACES), work=work)
+
+
+def after_work(*statuses: InstanceStatus) -> EstimatorState:
+    state = NOTHING_LEARNED
+    for status in statuses:
+        state = learn(state, view_of(seen(100), instances=(status,)))
+    return state
+
+
+@pytest.mark.parametrize("slower", [0.8, 1.0, 1.5])
+def test_an_instance_is_found_to_be_as_slow_as_it_is(slower: float) -> None:
+    state = after_work(*(working(10.0 * n, slower=slower) for n in range(40)))
+    correction = state.instances[InstanceId("gpu-0")].corrections[M]
+    assert correction.factor == pytest.approx(slower, rel=0.06)
+    assert correction.doubt < 0.05
+
+
+def test_what_its_kind_has_in_common_is_assumed_of_an_instance_that_was_not_watched() -> None:
+    state = after_work(*(working(10.0 * n, slower=1.4) for n in range(40)))
+    view = view_of(seen(100), instances=(working(400.0, slower=1.4), instance("gpu-1", running=PLACES)))
+    state = learn(state, view)
+    now = moment(view, now_ns=NOW_NS, fleet=FLEET, state=state)
+    assert now.instances[InstanceId("gpu-1")].correction.factor == pytest.approx(1.4, rel=0.06)
+    assert now.pooled[M, KIND].factor == pytest.approx(1.4, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        working(BUSY_MIN_S - 0.1),
+        replace(working(10.0), work=replace(working(10.0).work, request_s=15.0)),
+        replace(working(10.0), work=replace(working(10.0).work, output_tokens=50)),
+        replace(working(10.0), active_model=N),
+        replace(working(10.0), holder=Holder(InstanceId("gpu-0"), SessionId("another life"))),
+    ],
+    ids=["too short", "almost empty batch", "hardly any output", "another model", "another life"],
+)
+def test_work_that_says_too_little_is_not_compared(later: InstanceStatus) -> None:
+    state = after_work(working(0.0), later)
+    assert state.instances[InstanceId("gpu-0")].corrections == {}
+
+
+def test_sums_that_begin_anew_are_a_new_beginning_and_what_was_learned_stays() -> None:
+    state = after_work(*(working(10.0 * n, slower=1.4) for n in range(40)), working(0.0))
+    factor = state.instances[InstanceId("gpu-0")].corrections[M].factor
+    assert factor == pytest.approx(1.4, rel=0.06)
+    state = learn(state, view_of(seen(100), instances=(working(10.0, slower=1.4),)))
+    assert state.instances[InstanceId("gpu-0")].corrections[M].factor == pytest.approx(factor, rel=0.02)
+
+
+def test_served_work_takes_what_the_profile_says() -> None:
+    work = working(20.0).work
+    for started in (0, work.ended, 3 * work.ended):
+        predicted_s = served_work_s(steady_profile(PLACES), work, started=started)
+        assert predicted_s == pytest.approx(20.0, rel=0.03)
+
+
+def test_a_profile_takes_over_the_capacity_that_engines_report() -> None:
+    quarter = replace(instance(), capacity=capacity(PLACES // 4))
+    state = learn(NOTHING_LEARNED, view_of(seen(100), instances=(quarter,)))
+    assert state.times.entries[CHAT, KIND].times.batch == PLACES // 4
+    assert learn(state, view_of(seen(100), instances=(quarter,))) is state
+    silent = learn(state, view_of(seen(100)))
+    assert silent.times.entries[CHAT, KIND].times.batch == PLACES // 4, "what was reported stands"
+    two = (quarter, replace(instance("gpu-1"), capacity=capacity(PLACES // 2)))
+    assert learn(state, view_of(seen(100), instances=two)).profiles[M, KIND].seqs_max == PLACES // 4

@@ -1,0 +1,111 @@
+"""Estimates in the planning problem: drains that add up to what the queues take, and who is busy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qlm.controller.estimating.moment import Moment, moment
+from qlm.controller.estimating.planning_times import WAITED_SHARE_MIN
+from qlm.controller.estimating.queues import estimates
+from qlm.controller.estimating.state import NOTHING_LEARNED, learned
+from qlm.controller.planning import make_problem
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.view import ClusterView
+from qlm.planner.problem import Problem
+from support.estimating import (
+    CHAT,
+    NOW_NS,
+    STREAM,
+    M,
+    class_view,
+    cluster,
+    counted,
+    groups_of,
+    instance,
+    steady_fleet,
+)
+from support.places import STEP_S, draw
+
+PLACES = 16
+LENGTHS = counted(draw(np.random.default_rng(5), 2000))
+MEAN_S = float(draw(np.random.default_rng(6), 100_000).mean()) * STEP_S
+
+
+def problem(*counts: int, status: InstanceStatus) -> tuple[Problem, Moment, ClusterView]:
+    groups = groups_of(CHAT, *counts)
+    view = cluster(class_view(CHAT, LENGTHS, *groups), instances=(status,), queues={"gpu-0": groups})
+    fleet = steady_fleet(PLACES)
+    state = learned(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    now = moment(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    return make_problem(view, now, move_s=1.0), now, view
+
+
+def drains(written: Problem) -> list[float]:
+    (kind,) = written.kinds
+    return [group.time[kind].drain.mean for group in written.groups]
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=25)
+def test_drains_behind_a_full_batch_add_up_to_the_wait_of_the_last(counts: list[int]) -> None:
+    written, now, _ = problem(*counts, status=instance(running=PLACES))
+    last = estimates(now).of(written.groups[-1].id)
+    assert last is not None
+    assert sum(drains(written)) == pytest.approx(last.last_s, rel=0.01)
+
+
+def test_free_places_shorten_the_drains_as_they_shorten_the_wait() -> None:
+    written, now, _ = problem(100, 100, status=instance(running=0))
+    last = estimates(now).of(written.groups[-1].id)
+    assert last is not None
+    assert sum(drains(written)) == pytest.approx(last.last_s, rel=0.02)
+
+
+def test_a_few_requests_for_many_places_still_count() -> None:
+    """Else all groups would seem to fit on one instance."""
+    written, _, _ = problem(3, status=instance(running=0))
+    assert drains(written)[0] == pytest.approx(WAITED_SHARE_MIN * 3 * MEAN_S / PLACES, rel=0.05)
+
+
+def test_a_full_instance_is_busy_until_a_place_is_free_and_parked_requests_come_first() -> None:
+    per_request_s = MEAN_S / PLACES
+    for status, requests in (
+        (instance(running=0), 0.0),
+        (instance(running=PLACES - 1), 0.0),
+        (instance(running=PLACES), 1.0),
+        (instance(running=PLACES, parked=4), 5.0),
+        (instance(running=PLACES - 2, parked=4), 3.0),
+    ):
+        written, _, _ = problem(5, status=status)
+        assert written.instances[0].busy.mean == pytest.approx(requests * per_request_s, rel=0.05)
+
+
+def test_a_model_on_its_way_is_loaded_for_the_planner_once_it_is_there() -> None:
+    starting = replace(instance(), active_model=None, engines=((M, EngineState.STARTING),))
+    written, _, _ = problem(5, status=starting)
+    assert written.instances[0].loaded_model == M
+    assert written.instances[0].busy.mean == pytest.approx(30.0)
+
+
+def test_the_tail_is_what_the_objective_is_about() -> None:
+    groups = (*groups_of(CHAT, 5), *groups_of(STREAM, 5))
+    view = cluster(
+        class_view(CHAT, LENGTHS, groups[0]),
+        class_view(STREAM, LENGTHS, groups[1]),
+        instances=(instance(running=PLACES),),
+        queues={"gpu-0": groups},
+    )
+    fleet = steady_fleet(PLACES)
+    state = learned(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    now = moment(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    answer, first = (next(iter(g.time.values())).tail for g in make_problem(view, now, move_s=0.0).groups)
+    assert answer.mean == pytest.approx(MEAN_S, rel=0.05)
+    assert first.mean == pytest.approx(STEP_S, rel=0.01)
+
+
+def test_an_empty_group_is_not_planned() -> None:
+    written, _, _ = problem(0, 5, status=instance())
+    assert [group.requests for group in written.groups] == [5]

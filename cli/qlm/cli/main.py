@@ -2,7 +2,7 @@
 
 import click
 
-from qlm.cli.commands import inspect, profile, run, steer
+from qlm.cli.commands import evaluate, inspect, profile, run, simulate, steer
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -11,5 +11,12 @@ def main() -> None:
     """QLM: a queue manager that meets deadlines when many LLMs share few GPUs."""
 
 
-for command in (*run.COMMANDS, *inspect.COMMANDS, *steer.COMMANDS, profile.profile_command):
+for command in (
+    *run.COMMANDS,
+    *inspect.COMMANDS,
+    *steer.COMMANDS,
+    profile.profile_command,
+    simulate.simulate_command,
+    evaluate.evaluate_command,
+):
     main.add_command(command)

@@ -15,7 +15,7 @@ LENGTH: Final = "length"
 ABORT: Final = "abort"
 
 SCRIPTED_ID: Final = 0
-"""Every token of a scripted answer."""
+"""Every token of a scripted answer but the EOS that ends it."""
 PREFIX_TOKENS: Final = 512
 """Prompt tokens that one id of a shared prefix stands for, as in the traces of Mooncake."""
 
@@ -34,7 +34,7 @@ class Generation:
         family: Texts of different families share no block that is filled while decoding.
         shared: Texts of different families may share blocks of their prompts.
         stop_reason: The id that ends the answer, if the caller had named it as one that does.
-        ids: The answer; None if all its tokens are `SCRIPTED_ID`.
+        ids: The answer; None if it is scripted.
     """
 
     call: EngineCall
@@ -49,7 +49,11 @@ class Generation:
 
     def token_ids(self, start: int, end: int) -> tuple[int, ...]:
         """Return the tokens of the answer from number `start` to before number `end`."""
-        return (SCRIPTED_ID,) * (end - start) if self.ids is None else tuple(self.ids[start:end])
+        if self.ids is not None:
+            return tuple(self.ids[start:end])
+        if end == self.output_tokens and self.finish == STOP:
+            return (SCRIPTED_ID,) * (end - start - 1) + (EOS_ID,)
+        return (SCRIPTED_ID,) * (end - start)
 
 
 OpenGeneration = Callable[[EngineCall], Generation]

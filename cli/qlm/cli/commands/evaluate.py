@@ -1,0 +1,185 @@
+"""Commands that measure how good QLM's parts are: `qlm evaluate rct`."""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from qlm.cli.commands.progress import bar, drawing
+from qlm.cli.scenario_file import load_scenario
+from qlm.domain.errors import QlmError
+from qlm.simulator.evaluation.accuracy import (
+    TIMES,
+    Accuracy,
+    Pairs,
+    accuracy,
+    by_class,
+    group_pairs,
+    request_pairs,
+)
+from qlm.simulator.evaluation.forecasts import ForecastRecorder
+from qlm.simulator.policies import POLICIES
+from qlm.simulator.results import SimulationResult
+from qlm.simulator.simulation import simulate
+
+FORECASTS: int = 4000
+"""Requests that are forecast unless told otherwise; each costs about a millisecond."""
+
+Judged = tuple[str, str, Pairs]
+"""Class, what was forecast, and the forecasts with what happened."""
+
+
+@click.group("evaluate")
+def evaluate_command() -> None:
+    """Measure how good the estimates are."""
+
+
+@evaluate_command.command("rct")
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    type=click.Choice(sorted(POLICIES)),
+    default="fcfs",
+    show_default=True,
+    help="How requests are ordered and placed.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of all randomness.")
+@click.option(
+    "--load",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Factor on all arrival rates.",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    help=f"Forecast every N-th request; else about {FORECASTS} of them.",
+)
+@click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first N requests.")
+@click.option("--queued", is_flag=True, help="Leave out requests that found a free place.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for accuracy.json.")
+@click.option("--plots", is_flag=True, help="Draw pictures into the folder, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def rct_command(
+    scenario: Path,
+    policy: str,
+    seed: int,
+    load: float,
+    every: int | None,
+    skip: int,
+    queued: bool,
+    out: Path | None,
+    plots: bool,
+    as_json: bool,
+) -> None:
+    """Forecast requests of a simulated SCENARIO as they arrive, and compare with what happens.
+
+    A forecast is made with what production would know at that moment; docs/estimator.md says how, and
+    what the columns mean.
+    """
+    try:
+        if plots and out is None:
+            raise click.UsageError("--plots needs --out, a folder for the pictures.")
+        draw = drawing("rct_plots") if plots else None
+        result, recorder = _run(scenario, policy, seed, load, every)
+        judged = judge(result, recorder, skip=skip, queued_only=queued)
+        rows = [(name, what, accuracy(pairs)) for name, what, pairs in judged]
+        plain = orjson.dumps(_plain(result, rows), option=orjson.OPT_INDENT_2)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / "accuracy.json").write_bytes(plain + b"\n")
+            if draw is not None:
+                draw(result, judged, out)
+    except QlmError as error:
+        click.echo(f"qlm: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        click.echo(f"qlm: {error.filename}: {error.strerror}", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(plain.decode())
+    else:
+        _print(result, rows, out)
+
+
+def _run(
+    path: Path, policy: str, seed: int, load: float, every: int | None
+) -> tuple[SimulationResult, ForecastRecorder]:
+    scenario = load_scenario(path, load=load)
+    with bar("forecasting") as tell:
+        recorder = ForecastRecorder(every, about=FORECASTS)
+        result = simulate(
+            scenario, POLICIES[policy], seed, stopwatch_s=time.perf_counter, tell=tell, onlooker=recorder
+        )
+    return result, recorder
+
+
+def judge(
+    result: SimulationResult, recorder: ForecastRecorder, *, skip: int = 0, queued_only: bool = False
+) -> list[Judged]:
+    """Pair all forecasts with what happened, by class; groups last."""
+    kept = {number: each for number, each in recorder.requests.items() if number >= skip}
+    judged: list[Judged] = [
+        (name, what, request_pairs(result, forecasts, what))
+        for name, forecasts in by_class(result, kept, queued_only=queued_only).items()
+        for what in TIMES
+    ]
+    return [*judged, ("all", "group", group_pairs(result, recorder.groups.values()))]
+
+
+def _plain(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]]) -> dict[str, object]:
+    return {
+        "scenario": result.scenario.name,
+        "policy": result.policy,
+        "seed": result.seed,
+        "submitted": len(result.workload),
+        "accuracy": [{"slo_class": name, "time": what, **asdict(row)} for name, what, row in rows],
+    }
+
+
+def _print(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]], out: Path | None) -> None:
+    table = Table(title=f"Forecasts of {result.scenario.name}, {result.policy}, seed {result.seed}")
+    columns = (
+        "class",
+        "time",
+        "n",
+        "mean, s",
+        "error, s",
+        "error, %",
+        "bias, s",
+        "R²",
+        "in 90 %",
+        "width, s",
+    )
+    for name in (*columns, "oracle's, s"):
+        table.add_column(name, justify="left" if name in ("class", "time") else "right")
+    for name, what, row in rows:
+        table.add_row(
+            name,
+            what.replace("_", " "),
+            str(row.count),
+            _number(row.actual_mean_s),
+            _number(row.error_mean_s),
+            _number(100 * row.error_share, 1),
+            _number(row.bias_s),
+            _number(row.r2, 3),
+            _number(100 * row.coverage, 1),
+            _number(row.width_s),
+            _number(row.oracle_width_s),
+        )
+    console = Console()
+    console.print(table)
+    if out is not None:
+        console.print(f"written to {out}")
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"

@@ -1,0 +1,126 @@
+"""The command that simulates a scenario: `qlm simulate`."""
+
+import sys
+import time
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from qlm.cli.commands.progress import bar, drawing
+from qlm.cli.scenario_file import load_scenario
+from qlm.domain.errors import QlmError
+from qlm.simulator.policies import POLICIES
+from qlm.simulator.report import requests_csv, summary
+from qlm.simulator.sampling import Sampler
+from qlm.simulator.simulation import simulate
+
+
+@click.command("simulate")
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option(
+    "--policy",
+    type=click.Choice(sorted(POLICIES)),
+    default="edf",
+    show_default=True,
+    help="How requests are ordered and placed.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of all randomness.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for requests.csv and summary.json.")
+@click.option(
+    "--load",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Factor on all arrival rates.",
+)
+@click.option("--plots", is_flag=True, help="Draw pictures into the folder, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def simulate_command(
+    scenario: Path, policy: str, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
+) -> None:
+    """Simulate the scenario in a YAML file: the decisions of production in virtual time.
+
+    docs/scenarios.md describes the file, and docs/simulator.md what is simulated.
+    """
+    try:
+        _simulate(scenario, policy, seed, out, load, plots, as_json)
+    except QlmError as error:
+        click.echo(f"qlm: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        click.echo(f"qlm: {error.filename}: {error.strerror}", err=True)
+        sys.exit(1)
+
+
+def _simulate(
+    path: Path, policy: str, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
+) -> None:
+    if plots and out is None:
+        raise click.UsageError("--plots needs --out, a folder for the pictures.")
+    draw = drawing("simulation_plots") if plots else None
+    scenario = load_scenario(path, load=load)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    sampler = Sampler(sample_interval_s(scenario.horizon_s)) if draw else None
+    with bar("simulating") as tell:
+        result = simulate(
+            scenario,
+            POLICIES[policy],
+            seed,
+            stopwatch_s=time.perf_counter,
+            tell=tell,
+            onlooker=sampler,
+        )
+    summed = summary(result)
+    if out is not None:
+        (out / "requests.csv").write_text(requests_csv(result), "utf-8")
+        (out / "summary.json").write_bytes(orjson.dumps(summed, option=orjson.OPT_INDENT_2) + b"\n")
+    if draw is not None and sampler is not None and out is not None:
+        draw(result, sampler.samples, out)
+    if as_json:
+        click.echo(orjson.dumps(summed, option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print(summed, out)
+
+
+def sample_interval_s(horizon_s: float | None) -> float:
+    """Seconds between samples for the pictures: a thousand in all, and each second at most."""
+    return 1.0 if horizon_s is None else max(1.0, horizon_s / 1000)
+
+
+def _print(summed: dict[str, object], out: Path | None) -> None:
+    console = Console()
+    table = Table(title=f"{summed['scenario']}, {summed['policy']}, seed {summed['seed']}")
+    for name in ("objective", "met", "first token p50 / p99, s", "answer p50 / p99, s"):
+        table.add_column(name, justify="left" if name == "objective" else "right")
+    shares, latencies = summed["attainment_by_class"], summed["latency_by_class"]
+    assert isinstance(shares, dict) and isinstance(latencies, dict)
+    for name, share in shares.items():
+        late = latencies[name]
+        table.add_row(
+            name,
+            f"{100 * share:.1f} %",
+            f"{_number(late['first_token_p50_s'])} / {_number(late['first_token_p99_s'])}",
+            f"{_number(late['completion_p50_s'])} / {_number(late['completion_p99_s'])}",
+        )
+    console.print(table)
+    console.print(
+        f"{summed['submitted']} requests, {_percent(summed['attainment'])} met in all; "
+        f"{summed['refused']} refused, {summed['unfinished']} unfinished; "
+        f"{summed['swaps']} model swaps, {summed['evictions']} evictions"
+    )
+    console.print(
+        f"{_number(summed['simulated_s'])} s simulated in {_number(summed['wall_s'])} s"
+        + (f"; written to {out}" if out else "")
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else "-"
+
+
+def _percent(value: object) -> str:
+    return f"{100 * value:.1f} %" if isinstance(value, float) else "-"

@@ -1,0 +1,142 @@
+"""The files of a simulation: one row per submitted request, and a summary (design section 7)."""
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
+from qlm.simulator.scenario import IntArray
+
+COLUMNS: Final = (
+    "id",
+    "model",
+    "tenant",
+    "slo_class",
+    "arrival_s",
+    "deadline_s",
+    "first_token_s",
+    "completion_s",
+    "prompt_tokens",
+    "output_tokens",
+    "instance",
+    "evictions",
+    "outcome",
+    "met",
+)
+"""Of requests.csv. All times are seconds from the start of the simulation; empty where there is none.
+`deadline_s` is the moment that the objective is about: of the answer, or of its first token."""
+
+
+def requests_csv(result: SimulationResult) -> str:
+    """Write one row per submitted request, in order of arrival; equal seeds give equal bytes."""
+    scenario, workload, outcomes = result.scenario, result.workload, result.outcomes
+    models = [model.id for model in scenario.models]
+    classes = [each.name for each in scenario.slo_classes]
+    instances = [*result.instances, ""]
+    columns: list[Iterable[object]] = [
+        [f"r{number:07d}" for number in range(len(workload))],
+        [models[index] for index in workload.model.tolist()],
+        [workload.tenants[index] for index in workload.tenant.tolist()],
+        [classes[index] for index in workload.slo_class.tolist()],
+        _seconds(workload.arrival_ns),
+        _seconds(_deadlines_ns(result)),
+        _seconds(outcomes.first_token_ns),
+        _seconds(outcomes.ended_ns),
+        workload.prompt_tokens.tolist(),
+        outcomes.tokens.tolist(),
+        [instances[index] for index in outcomes.instance.tolist()],
+        outcomes.evictions.tolist(),
+        outcomes.outcome,
+        outcomes.met.astype(int).tolist(),
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue()
+
+
+def summary(result: SimulationResult) -> dict[str, Any]:
+    """Sum a run up; shares are of all submitted requests."""
+    workload, outcomes = result.workload, result.outcomes
+    ended = outcomes.ended_ns != NEVER
+    span_s = float(outcomes.ended_ns.max() - workload.arrival_ns.min()) / 1e9 if ended.any() else 0.0
+    counts = Counter(outcomes.outcome)
+    plan_ms = np.array(result.plan_s) * 1000
+    return {
+        "scenario": result.scenario.name,
+        "policy": result.policy,
+        "seed": result.seed,
+        "submitted": len(workload),
+        "attainment": _share(outcomes.met),
+        "attainment_by_class": {name: _share(outcomes.met[rows]) for name, rows in by_class(result)},
+        "latency_by_class": {name: _latencies(result, rows & ended) for name, rows in by_class(result)},
+        "outcomes": dict(sorted(counts.items())),
+        "refused": counts[REFUSED],
+        "unfinished": counts[UNFINISHED],
+        "throughput_rps": _per(int(ended.sum()), span_s),
+        "output_tokens_per_s": _per(int(outcomes.tokens.sum()), span_s),
+        "swaps": result.swaps_warm + result.swaps_cold,
+        "swaps_warm": result.swaps_warm,
+        "swaps_cold": result.swaps_cold,
+        "swap_seconds": round(result.swap_seconds, 6),
+        "evictions": int(outcomes.evictions.sum()),
+        "plans": len(result.plan_s),
+        "plan_p50_ms": _quantile(plan_ms, 0.5),
+        "plan_p99_ms": _quantile(plan_ms, 0.99),
+        "simulated_s": result.simulated_s,
+        "events": result.events,
+        "wall_s": result.wall_s,
+    }
+
+
+def by_class(result: SimulationResult) -> Sequence[tuple[str, npt.NDArray[np.bool_]]]:
+    """Name of each SLO class that has requests, with which rows are of it."""
+    rows = [
+        (each.name, result.workload.slo_class == number)
+        for number, each in enumerate(result.scenario.slo_classes)
+    ]
+    return [(name, mask) for name, mask in rows if mask.any()]
+
+
+def _latencies(result: SimulationResult, rows: npt.NDArray[np.bool_]) -> dict[str, float | None]:
+    arrival_ns = result.workload.arrival_ns[rows]
+    first_ns = result.outcomes.first_token_ns[rows]
+    first_s = (first_ns - arrival_ns)[first_ns != NEVER] / 1e9
+    whole_s = (result.outcomes.ended_ns[rows] - arrival_ns) / 1e9
+    return {
+        f"{what}_{name}_s": _quantile(values, share)
+        for what, values in (("first_token", first_s), ("completion", whole_s))
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+    }
+
+
+def _deadlines_ns(result: SimulationResult) -> IntArray:
+    targets_ms = [each.slo.target_ms for each in result.scenario.slo_classes]
+    target_ns = np.array([NEVER if ms is None else round(ms * 1e6) for ms in targets_ms], dtype=np.int64)
+    each_ns = target_ns[result.workload.slo_class]
+    return np.where(each_ns == NEVER, NEVER, result.workload.arrival_ns + each_ns)
+
+
+def _seconds(times_ns: IntArray) -> list[str]:
+    return [
+        "" if ns == NEVER else f"{ns // 1_000_000_000}.{ns % 1_000_000_000 // 1000:06d}"
+        for ns in times_ns.tolist()
+    ]
+
+
+def _share(met: npt.NDArray[np.bool_]) -> float | None:
+    return float(met.mean()) if met.size else None
+
+
+def _per(count: int, seconds: float) -> float | None:
+    return count / seconds if seconds > 0 else None
+
+
+def _quantile(values: npt.NDArray[np.floating[Any]], share: float) -> float | None:
+    return float(np.quantile(values, share)) if values.size else None

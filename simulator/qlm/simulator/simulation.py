@@ -1,0 +1,150 @@
+"""One simulation: a scenario, a policy and a seed in; what became of each request out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.agents.protocol import AgentSettings
+from qlm.simulator.policies import Policy
+from qlm.simulator.results import Outcomes, SimulationResult
+from qlm.simulator.scenario import Scenario, Workload
+from qlm.simulator.seeds import Seeds
+from qlm.simulator.world.clients import Clients
+from qlm.simulator.world.controller import SimulatedController
+from qlm.simulator.world.faults import schedule_faults
+from qlm.simulator.world.fleet import SimulatedFleet
+from qlm.simulator.world.shared import SharedParts
+from qlm.simulator.world.timeline import EPOCH_NS, Timeline
+from qlm.simulator.world.watching import Watcher
+
+STALLED_S: Final = 3600.0
+"""If nothing arrives or ends for so long, nothing ever will: the simulation ends."""
+
+_TELL_EVERY: Final = 20_000
+"""Events between two reports of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a simulation is.
+
+    Attributes:
+        ended: Requests that have ended or were refused.
+        requests: All requests.
+        simulated_s: Virtual seconds.
+    """
+
+    ended: int
+    requests: int
+    simulated_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The parts of a running simulation, for those who look on."""
+
+    scenario: Scenario
+    workload: Workload
+    parts: SharedParts
+    clients: Clients
+    fleet: SimulatedFleet
+    controller: SimulatedController
+
+
+class Onlooker(Watcher):
+    """A watcher that is shown the world before anything happens in it."""
+
+    def begin(self, world: World) -> None:
+        """Get ready."""
+
+
+def simulate(
+    scenario: Scenario,
+    policy: Policy,
+    seed: int,
+    *,
+    stopwatch_s: Callable[[], float],
+    tell: Callable[[Progress], None] = lambda progress: None,
+    onlooker: Onlooker | None = None,
+) -> SimulationResult:
+    """Run one simulation to its end.
+
+    Args:
+        scenario: What is simulated.
+        policy: How it is served.
+        seed: Of all randomness: equal seeds give equal outcomes.
+        stopwatch_s: A steady clock; only measures, decides nothing.
+        tell: Called now and then.
+        onlooker: Watches.
+    """
+    began_s = stopwatch_s()
+    onlooker = onlooker or Onlooker()
+    world, outcomes = _world(scenario, policy, seed, stopwatch_s, onlooker)
+    onlooker.begin(world)
+    world.fleet.start()
+    world.controller.start()
+    world.clients.start()
+    timeline = world.parts.timeline
+    _run(timeline, world.clients, scenario.horizon_s, tell)
+    world.fleet.finish()
+    return SimulationResult(
+        scenario=scenario,
+        workload=world.workload,
+        policy=policy.name,
+        seed=seed,
+        outcomes=outcomes,
+        instances=tuple(each.id for each in world.fleet.instances),
+        swaps_warm=world.fleet.swaps_warm,
+        swaps_cold=world.fleet.swaps_cold,
+        swap_seconds=world.fleet.swap_seconds,
+        plan_s=world.controller.plan_s,
+        events=timeline.events,
+        simulated_s=timeline.now_s,
+        wall_s=stopwatch_s() - began_s,
+    )
+
+
+def _world(
+    scenario: Scenario, policy: Policy, seed: int, stopwatch_s: Callable[[], float], watcher: Watcher
+) -> tuple[World, Outcomes]:
+    workload = scenario.make_workload(Seeds(seed))
+    parts = SharedParts(Timeline(), scenario.network)
+    outcomes = Outcomes.of(len(workload))
+    clients = Clients(parts, scenario, workload, policy, outcomes, watcher)
+    settings = AgentSettings(append_interval_s=scenario.append_interval_s, evicts=policy.evicts)
+    fleet = SimulatedFleet(parts, scenario, workload, clients, settings, watcher)
+    controller = SimulatedController(
+        parts,
+        [each.id for each in fleet.instances],
+        fleet=scenario.fleet,
+        settings=scenario.controller,
+        planner=policy.planner,
+        stopwatch_s=stopwatch_s,
+        watcher=watcher,
+    )
+    schedule_faults(scenario.faults, parts, fleet, controller)
+    world = World(
+        scenario=scenario,
+        workload=workload,
+        parts=parts,
+        clients=clients,
+        fleet=fleet,
+        controller=controller,
+    )
+    return world, outcomes
+
+
+def _run(
+    timeline: Timeline, clients: Clients, horizon_s: float | None, tell: Callable[[Progress], None]
+) -> None:
+    end_ns = EPOCH_NS + round((float(2**62 / 1e9) if horizon_s is None else horizon_s) * 1e9)
+    stalled_ns = round(STALLED_S * 1e9)
+    requests = clients.unfinished
+    while clients.unfinished and timeline.step():
+        if timeline.events % _TELL_EVERY == 0:
+            tell(Progress(requests - clients.unfinished, requests, timeline.now_s))
+        if timeline.now_ns >= end_ns:
+            break
+        if timeline.now_ns - clients.last_ns > stalled_ns and clients.submitted == requests:
+            break
+    tell(Progress(requests - clients.unfinished, requests, timeline.now_s))

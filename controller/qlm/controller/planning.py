@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.controller.estimating.planning_times import PlanningForm, busy_time, planning_form, waited_shares
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import GroupId, ModelId
+from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.problem import GroupTime, Instance, Kind, PlannedGroup, Problem
+
+NO_HOMES: Final[Mapping[GroupId, InstanceId]] = MappingProxyType({})
+"""All groups are where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +30,20 @@ class _Variant:
         return f"{self.accelerator}[{','.join(self.models)}]"
 
 
-def make_problem(view: ClusterView, moment: Moment, *, move_s: float) -> Problem:
+def make_problem(
+    view: ClusterView, moment: Moment, *, move_s: float, homes: Mapping[GroupId, InstanceId] = NO_HOMES
+) -> Problem:
     """Write the planning problem for groups with waiting requests, with the present as 0 s.
 
     Args:
         view: The cluster.
         moment: The same with its estimates, and the groups as they will be.
         move_s: What moving a group must gain to be worth it, seconds.
+        homes: Where groups belong that are on no queue yet, or on another: they count as if they were there.
     """
-    queues = {queue.instance: tuple(g.id for g in queue.groups) for queue in view.queues}
+    queues = {queue.instance: [g.id for g in queue.groups if g.id not in homes] for queue in view.queues}
+    for group, home in homes.items():
+        queues.setdefault(home, []).append(group)
     variants = {id: _variant(each.status) for id, each in moment.instances.items()}
     names = {variant: variant.name for variant in variants.values()}
     return Problem(
@@ -41,7 +51,8 @@ def make_problem(view: ClusterView, moment: Moment, *, move_s: float) -> Problem
         move_s=move_s,
         kinds={name: _kind(moment.fleet.kinds[each.accelerator], each) for each, name in names.items()},
         instances=tuple(
-            _instance(each, names[variants[id]], queues.get(id, ())) for id, each in moment.instances.items()
+            _instance(each, names[variants[id]], tuple(queues.get(id, ())))
+            for id, each in moment.instances.items()
         ),
         groups=tuple(_planned(moment, names)),
     )

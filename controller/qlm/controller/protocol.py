@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from qlm.controller.balancing import Loads
 from qlm.controller.estimating.moment import moment
 from qlm.controller.estimating.service_times import ServiceTimes
 from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
@@ -79,10 +80,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grouped:
-    """Classes with their groups as they will be."""
+    """Classes with their groups as they will be, and where open groups without requests belong."""
 
     changes: list[PlanChange] = field(default_factory=list)
     groups: list[tuple[Group, ClassView]] = field(default_factory=list)
+    homes: dict[GroupId, InstanceId] = field(default_factory=dict)
 
 
 def decide(
@@ -107,25 +109,37 @@ def decide(
         estimator: What was learned up to the last decision with the same fleet.
     """
     estimator = learned(estimator, view, now_ns=now_ns, fleet=fleet)
-    grouped = _group_all(view, now_ns, settings, new_id, estimator.times)
+    grouped = _group_all(view, now_ns, settings, new_id, estimator.times, Loads(view, estimator.times, fleet))
     now = moment(view, grouped.groups, now_ns=now_ns, fleet=fleet, state=estimator)
-    problem = make_problem(view, now, move_s=settings.move_s)
+    problem = make_problem(view, now, move_s=settings.move_s, homes=grouped.homes)
     plan = planner(problem)
-    changes = (*grouped.changes, *_queue_changes(view, grouped.groups, plan))
+    changes = (*grouped.changes, *_queue_changes(view, grouped, plan))
     return Decision(changes=changes, problem=problem, plan=plan, estimator=estimator)
 
 
 def _group_all(
-    view: ClusterView, now_ns: int, settings: ControllerSettings, new_id: NewGroupId, times: ServiceTimes
+    view: ClusterView,
+    now_ns: int,
+    settings: ControllerSettings,
+    new_id: NewGroupId,
+    times: ServiceTimes,
+    loads: Loads,
 ) -> _Grouped:
     grouped = _Grouped()
     for cls_view in view.classes:
         size_max = group_size(cls_view, view.instances, settings, times)
-        changes, groups = regroup(
-            cls_view, size_max=size_max, now_ns=now_ns, linger_s=settings.linger_s, new_id=new_id
+        spread = loads.spread(cls_view)
+        regrouped = regroup(
+            cls_view,
+            size_max=size_max,
+            now_ns=now_ns,
+            linger_s=settings.linger_s,
+            new_id=new_id,
+            spread=spread,
         )
-        grouped.changes.extend(changes)
-        grouped.groups.extend((group, cls_view) for group in groups)
+        grouped.changes.extend(regrouped.changes)
+        grouped.groups.extend((group, cls_view) for group in regrouped.groups)
+        grouped.homes.update(regrouped.homes)
     return grouped
 
 
@@ -147,15 +161,20 @@ def group_size(
     return max(1, min(settings.group_requests_max, round(settings.delta * mean_batch)))
 
 
-def _queue_changes(view: ClusterView, groups: list[tuple[Group, ClassView]], plan: Plan) -> list[PlanChange]:
-    """Set the queues that differ; empty lingering groups stay where they are, at the end."""
+def _queue_changes(view: ClusterView, grouped: _Grouped, plan: Plan) -> list[PlanChange]:
+    """Set the queues that differ; open groups without requests stand at the end of their home's queue."""
     present = {queue.instance: tuple(g.id for g in queue.groups) for queue in view.queues}
-    alive = {group.id for group, _ in groups}
+    alive = {group.id for group, _ in grouped.groups}
     planned = {group for queue in plan.queues.values() for group in queue}
+    at_home: dict[InstanceId, list[GroupId]] = {}
+    for group, home in grouped.homes.items():
+        if group not in planned:
+            at_home.setdefault(home, []).append(group)
     wanted: dict[InstanceId, tuple[GroupId, ...]] = {}
     for instance, queue in plan.queues.items():
-        lingering = [g for g in present.get(instance, ()) if g in alive and g not in planned]
-        wanted[instance] = (*queue, *lingering)
+        elsewhere = planned | grouped.homes.keys()
+        lingering = [g for g in present.get(instance, ()) if g in alive and g not in elsewhere]
+        wanted[instance] = (*queue, *lingering, *sorted(at_home.get(instance, ())))
     for instance in present:
         wanted.setdefault(instance, ())
     return [

@@ -1,9 +1,11 @@
 """What is read from the shared state: the cluster at one moment, records and their filters."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import InstanceId
 from qlm.domain.length_histogram import NO_LENGTHS, LengthHistogram
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.virtual_queue import VirtualQueue
@@ -67,11 +69,14 @@ class ClusterView:
         classes: Classes with waiting requests or open groups.
         instances: Live instances only.
         queues: The virtual queues, those of dead instances included.
+        leased: Requests that each instance holds the lease of, for those with any: exact, where an
+            instance's own word is as old as its last heartbeat.
     """
 
     classes: tuple[ClassView, ...]
     instances: tuple[InstanceStatus, ...]
     queues: tuple[VirtualQueue, ...]
+    leased: Mapping[InstanceId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

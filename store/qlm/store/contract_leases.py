@@ -126,6 +126,29 @@ async def check_a_silent_holder_is_dead(subject: Subject) -> None:
     assert isinstance(await store.lease(card(1), B, None), Granted)
 
 
+async def check_a_view_counts_leases_by_instance(subject: Subject) -> None:
+    """Whatever becomes of them: granted again, released, reaped from the dead, ended."""
+    store = subject.store
+    await alive(store, A, B)
+    await enqueued(store, 1, 2, 3, 4)
+    assert (await store.view()).leased == {}
+    epochs = {n: await leased(store, n, A if n < 4 else B) for n in (1, 2, 3, 4)}
+    assert (await store.view()).leased == {A.instance: 3, B.instance: 1}
+    epochs[1] = await leased(store, 1, A)
+    assert (await store.view()).leased == {A.instance: 3, B.instance: 1}, "granted again to its holder"
+    await store.park(card(2).id, epochs[2], "")
+    assert await store.release(card(3).id, epochs[3], "")
+    end = LogEntry(id=card(1).id, epoch=epochs[1], offset=0, token_ids=(7,), outcome=Outcome.STOP)
+    assert await store.append([end]) == [AppendResult.TAKEN]
+    assert (await store.view()).leased == {A.instance: 1, B.instance: 1}
+    await store.leave(A)
+    await leased(store, 2, B)
+    assert (await store.view()).leased == {B.instance: 2}, "taken over from the dead"
+    await store.leave(B)
+    await store.reap()
+    assert (await store.view()).leased == {}
+
+
 async def check_a_newer_session_voids_the_former(subject: Subject) -> None:
     """The agent that was restarted has none of what its former life ran."""
     store = subject.store
@@ -267,6 +290,7 @@ CHECKS = (
     check_reap_releases_what_the_dead_hold,
     check_a_silent_holder_is_dead,
     check_a_newer_session_voids_the_former,
+    check_a_view_counts_leases_by_instance,
     check_an_ended_request_is_over,
     check_release_puts_back_by_arrival,
     check_only_the_current_epoch_counts,

@@ -50,7 +50,9 @@ class LeaseOps(SharedState):
             group.pulled += 1
 
     def _grant(self, row: RequestRow, holder: Holder, what: str, now_ns: int) -> Granted:
+        self._unhold(row)
         row.state, row.holder = RequestState.RUNNING, holder
+        self._leased[holder.instance] += 1
         row.n += 1
         self._held[row.card.id] = row
         self._note(row, now_ns, what, "", holder.instance)

@@ -119,7 +119,7 @@ class PlanOps(InstanceOps):
         if queue is None:
             return VirtualQueue(instance=instance)
         classes = {id(row): row for row in (self._groups[group].cls for group in queue.groups)}
-        groups = {group.id: group for row in classes.values() for group in row.sliced()[0]}
+        groups = {group.id: group for row in classes.values() for group in row.groups_of(instance)}
         return _queue_value(instance, queue, groups)
 
     def view(self, now_ns: int) -> ClusterView:
@@ -133,6 +133,7 @@ class PlanOps(InstanceOps):
             classes=classes,
             instances=self.live_instances(now_ns),
             queues=tuple(_queue_value(instance, queue, groups) for instance, queue in queues),
+            leased={instance: count for instance, count in sorted(self._leased.items()) if count},
         )
 
 

@@ -13,6 +13,7 @@ announcements in one atomic step, so the two cannot drift apart. Keys, after a c
   counted lengths of its answers, in the window under way and in the one before), `groups:<class>` (sorted
   set of group ids by seq), `group:<id>` (hash).
 * `queue:<instance>` (list of group ids), `queues` (hash: version by instance).
+* `leases` (hash: number of leases by instance).
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).
 * Channels: `outputs:<gateway>`, `notices:<instance>`, `wakeups`.
 
@@ -252,13 +253,14 @@ class RedisStore:
 
     async def view(self) -> ClusterView:
         """Read classes, groups, live instances and virtual queues at one moment."""
-        classes, statuses, queues = await self._scripts.run("view")
+        classes, statuses, queues, leases = await self._scripts.run("view")
         views = sorted(map(codec.read_class, classes), key=lambda view: class_order(view.cls))
         groups = {group.id: group for view in views for group in view.groups}
         return ClusterView(
             classes=tuple(views),
             instances=tuple(sorted(map(codec.read_status, statuses), key=lambda status: status.id)),
             queues=tuple(codec.read_queue(queue, groups) for queue in sorted(queues)),
+            leased=codec.read_counts(leases),
         )
 
     async def apply(self, changes: Sequence[PlanChange]) -> None:

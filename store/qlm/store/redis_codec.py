@@ -121,6 +121,12 @@ def read_status(text: bytes) -> InstanceStatus:
         raise StoreCorruptError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error
 
 
+def read_counts(flat: Sequence[bytes]) -> dict[InstanceId, int]:
+    """Read counts by instance; zeros are left out."""
+    counts = {InstanceId(name.decode()): int(n) for name, n in zip(flat[::2], flat[1::2], strict=True)}
+    return {name: counts[name] for name in sorted(counts) if counts[name]}
+
+
 def read_record(reply: list[Any], card: RequestCard | None = None) -> RequestRecord:
     """Read a record, with its card unless that is at hand."""
     flat, output_tokens, events, incarnation = reply

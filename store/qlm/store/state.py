@@ -1,6 +1,6 @@
 """The shared state in process: its tables, and the steps that all operations are made of."""
 
-from collections import deque
+from collections import Counter, deque
 from heapq import heappush
 
 from qlm.domain.group import RequestClass
@@ -28,6 +28,7 @@ class SharedState:
         self._rows: dict[RequestId, RequestRow] = {}
         self._by_arrival = ArrivalOrder()
         self._held: dict[RequestId, RequestRow] = {}
+        self._leased: Counter[InstanceId] = Counter()
         self._drops: list[tuple[int, RequestId]] = []
         self._ended: deque[RequestId] = deque()
         self._classes: dict[RequestClass, ClassRow] = {}
@@ -62,13 +63,15 @@ class SharedState:
     def _note(
         self, row: RequestRow, now_ns: int, what: str, why: str = "", instance: InstanceId | None = None
     ) -> None:
-        row.events.append(Event(at_ns=now_ns, what=what, why=why, instance=instance))
+        row.events.append(Event(now_ns, what, why, instance))
         if len(row.events) > self.limits.events_max:
             del row.events[0]
 
     def _alive(self, holder: Holder, now_ns: int) -> bool:
         instance = self._instances.get(holder.instance)
-        return instance is not None and instance.alive_until_ns > now_ns and instance.status.holder == holder
+        if instance is None or instance.alive_until_ns <= now_ns:
+            return False
+        return instance.status.holder is holder or instance.status.holder == holder
 
     def _is_current(self, row: RequestRow, epoch: Epoch) -> bool:
         return epoch.n == row.n and epoch.incarnation == self.incarnation
@@ -91,6 +94,8 @@ class SharedState:
         return True
 
     def _unhold(self, row: RequestRow) -> None:
+        if row.holder is not None:
+            self._leased[row.holder.instance] -= 1
         row.holder = None
         self._held.pop(row.card.id, None)
 
@@ -113,7 +118,8 @@ class SharedState:
             outcome=row.outcome,
             detail=row.detail,
         )
-        effects.outputs.extend((watcher, part) for watcher in row.watchers)
+        for watcher in row.watchers:
+            effects.outputs.append((watcher, part))
 
     def _end(
         self,

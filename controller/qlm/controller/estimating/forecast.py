@@ -14,7 +14,7 @@ from qlm.domain.ids import InstanceId
 from qlm.domain.view import ClassView
 from qlm.rct_estimator.completion_time import CompletionTime, first_token, request_completion
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.throughput import SteadyState, Workload, mixture, steady_state
+from qlm.rct_estimator.throughput import SteadyState, Workload, full_batch, mixture, steady_state
 from qlm.rct_estimator.waiting_time import QueuePart, waiting_time
 
 
@@ -196,12 +196,13 @@ def _in_its_batch(
     run = _run_of_last(parts)
     requests = sum(part.requests for part in run)
     occupied = 0.0 if run[0].swap is not None else instance.status.running + instance.status.parked
-    batch = min(own.batch, occupied + requests)
-    classes = {part.cls: part for part in run}
-    if len(classes) == 1 and batch >= own.batch:
-        return own
     shares: list[tuple[float, Workload]] = [(p.requests, p.state.workload) for p in run if p.requests]
-    shared = steady_state(entry.profile, mixture(shares), batch=batch).corrected(instance.correction)
+    alike = len({part.cls for part in run}) == 1
+    mixed = own.workload if alike else mixture(shares)
+    batch = min(own.batch if alike else full_batch(entry.profile, mixed), occupied + requests)
+    if alike and batch >= own.batch:
+        return own
+    shared = steady_state(entry.profile, mixed, batch=batch).corrected(instance.correction)
     alone = steady_state(entry.profile, own.workload, batch=batch).corrected(instance.correction)
     return replace(alone, iteration_s=shared.iteration_s)
 

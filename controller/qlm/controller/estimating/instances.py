@@ -8,9 +8,10 @@ from typing import Final
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
+from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
 from qlm.rct_estimator.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
-from qlm.rct_estimator.throughput import PRIOR_LOG_SD, Correction
+
 
 BUSY_MIN_S: Final = 5.0
 """Work of fewer busy seconds is not compared with the profile: its batch and lengths say too little."""
@@ -20,6 +21,9 @@ BATCH_MIN: Final = 2.0
 
 OUTPUT_TOKENS_MIN: Final = 100
 """Work of fewer output tokens is not compared."""
+
+HELD_KEEP: Final = 0.99
+"""What each reading of the KV cache leaves of the weight of those before."""
 
 Profiles = Mapping[tuple[ModelId, str], Profile]
 """By model and kind of accelerator."""
@@ -34,6 +38,22 @@ class Loading:
     warm: bool
 
 
+@dataclass(frozen=True, slots=True)
+class HeldTokens:
+    """What running requests hold of the KV cache: sums over readings, older ones weigh less."""
+
+    kv_tokens: float = 0.0
+    requests: float = 0.0
+
+    def read(self, status: InstanceStatus) -> "HeldTokens":
+        """Add a reading; one without running requests or without a ledger says nothing."""
+        if not (status.running and status.kv_used_tokens):
+            return self
+        return HeldTokens(
+            HELD_KEEP * self.kv_tokens + status.kv_used_tokens, HELD_KEEP * self.requests + status.running
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class InstanceMemory:
     """What is remembered of an instance.
@@ -41,12 +61,14 @@ class InstanceMemory:
     Attributes:
         since: What it said when the work that is being watched began.
         corrections: How much slower than its profile it serves each model.
+        held: What running requests of each model held, as read once for each stretch of watched work.
         asleep: Models that were in host memory when it was last heard of.
         loading: The model it is bringing up, if any.
     """
 
     since: InstanceStatus
     corrections: Mapping[ModelId, Correction] = field(default_factory=dict)
+    held: Mapping[ModelId, HeldTokens] = field(default_factory=dict)
     asleep: frozenset[ModelId] = frozenset()
     loading: Loading | None = None
 
@@ -103,7 +125,8 @@ def _watched(status: InstanceStatus, profiles: Profiles, known: InstanceMemory) 
         )
         correction = corrections.get(model, Correction()).observed(predicted_s, work.busy_s)
         corrections = {**corrections, model: correction}
-    return replace(known, since=status, corrections=corrections)
+    held = {**known.held, model: known.held.get(model, HeldTokens()).read(status)}
+    return replace(known, since=status, corrections=corrections, held=held)
 
 
 def _difference(now: ServedWork, then: ServedWork) -> ServedWork | None:

@@ -14,7 +14,7 @@ from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.problem import Kind
 from qlm.rct_estimator.normal import NOTHING, Normal
-from qlm.rct_estimator.throughput import Correction
+from qlm.rct_estimator.correction import Correction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,7 +20,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.planner.problem import GroupTime
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.throughput import Correction
+from qlm.rct_estimator.correction import Correction
 
 WAITED_SHARE_MIN: Final = 0.2
 """However many places are free, at least this share of the decodes counts: else all groups would seem to

@@ -5,7 +5,7 @@ what a class's requests hold, places or KV cache over time, adds up whatever the
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from qlm.controller.estimating.classes import ClassPosterior
@@ -25,6 +25,9 @@ from qlm.rct_estimator.service_table import (
 )
 from qlm.rct_estimator.throughput import steady_state
 
+HELD_MOVED: Final = 0.02
+"""Change of a `held_ratio` below which nothing is worked out anew."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassEntry:
@@ -36,6 +39,7 @@ class ClassEntry:
         on_kind: The engine in its steady state with the class.
         times: What follows, as a row of the table.
         response: From a place in the batch to the moment of the objective, seconds.
+        held_ratio: Of its model on the kind; see `Workload.held_ratio`.
     """
 
     posterior: ClassPosterior
@@ -43,6 +47,12 @@ class ClassEntry:
     on_kind: ClassOnKind
     times: ClassTimes
     response: Normal
+    held_ratio: float = 1.0
+
+    def stands(self, posterior: ClassPosterior, profile: Profile, held_ratio: float) -> bool:
+        """Whether it still follows from these."""
+        moved = abs(held_ratio - self.held_ratio) > HELD_MOVED
+        return posterior is self.posterior and profile is self.profile and not moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +88,7 @@ def service_times(
     fleet: Fleet,
     classes: Mapping[RequestClass, ClassPosterior],
     profiles: Mapping[tuple[ModelId, str], Profile],
+    held_ratios: Mapping[tuple[ModelId, str], float],
     before: ServiceTimes,
 ) -> ServiceTimes:
     """Work out what has moved, and keep the rest; `before` itself if nothing has."""
@@ -88,22 +99,24 @@ def service_times(
             profile = profiles.get((cls.model, kind))
             if profile is None or cls.model not in fleet.kinds[kind].models:
                 continue
-            known = before.entries.get((cls, kind))
-            if known is None or known.posterior is not posterior or known.profile is not profile:
-                known = class_entry(cls, posterior, profile)
+            known, ratio = before.entries.get((cls, kind)), held_ratios.get((cls.model, kind), 1.0)
+            if known is None or not known.stands(posterior, profile, ratio):
+                known = class_entry(cls, posterior, profile, ratio)
             entries[cls, kind] = known
     if _same(entries, before.entries) and list(before.cls) == list(classes) and list(before.kind) == kinds:
         return before
     return _indexed(entries, classes, kinds, fleet)
 
 
-def class_entry(cls: RequestClass, posterior: ClassPosterior, profile: Profile) -> ClassEntry:
+def class_entry(
+    cls: RequestClass, posterior: ClassPosterior, profile: Profile, held_ratio: float = 1.0
+) -> ClassEntry:
     """Work out one class on one kind."""
-    state = steady_state(profile, posterior.workload)
+    state = steady_state(profile, replace(posterior.workload, held_ratio=held_ratio))
     on_kind = ClassOnKind(state=state, lengths=posterior.lengths, cap=posterior.cap)
     times = class_times(on_kind, first_token=about_first_token(cls))
     response = Normal(float(times.response_s.mean()), float(times.response_s.var()))
-    return ClassEntry(posterior, profile, on_kind, times, response)
+    return ClassEntry(posterior, profile, on_kind, times, response, held_ratio)
 
 
 def _same(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from qlm.controller.estimating.classes import ClassPosterior, class_posteriors
+from qlm.controller.estimating.held import held_ratios
 from qlm.controller.estimating.instances import InstanceMemory, Profiles, remembered
 from qlm.controller.estimating.service_times import NO_TIMES, ServiceTimes, service_times
 from qlm.controller.fleet import Fleet
@@ -52,7 +53,8 @@ def learned(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fle
     profiles = _as_reported(view, fleet, state.profiles)
     classes = class_posteriors(view, state.classes)
     instances = remembered(view, now_ns, profiles, state.instances)
-    times = service_times(view, fleet, classes, profiles, state.times)
+    ratios = held_ratios(view, instances, classes)
+    times = service_times(view, fleet, classes, profiles, ratios, state.times)
     after = (classes, instances, profiles, times)
     if all(new is old for new, old in zip(after, _parts(state), strict=True)):
         return state

@@ -134,7 +134,14 @@ local function stop_waiting(row)
   return true
 end
 
+local function count_lease(instance, change)
+  if instance then
+    call('HINCRBY', PREFIX .. 'leases', instance, change)
+  end
+end
+
 local function unhold(row)
+  count_lease(row.instance, -1)
   call('HDEL', key('request', row.id), 'instance', 'session')
   call('ZREM', PREFIX .. 'held', place(row.arrival, row.id))
 end
@@ -217,6 +224,8 @@ local function extend(row, packed)
 end
 
 local function grant(row, instance, session, what)
+  count_lease(row.instance, -1)
+  count_lease(instance, 1)
   local n = call('HINCRBY', key('request', row.id), 'n', 1)
   call('HSET', key('request', row.id), 'state', 'running', 'instance', instance, 'session', session)
   call('ZADD', PREFIX .. 'held', 0, place(row.arrival, row.id))

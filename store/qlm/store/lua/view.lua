@@ -1,4 +1,5 @@
--- -> {classes, statuses, queues as {instance, version, ids}}, each class as
+-- -> {classes, statuses, queues as {instance, version, ids},
+--     instances and how many leases each has}, each class as
 -- {class, queued, sums, groups, ungrouped arrival, newest arrival, two rows of lengths}
 local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished' }
 
@@ -30,4 +31,4 @@ for i = 1, #versions, 2 do
   local ids = call('LRANGE', key('queue', versions[i]), 0, -1)
   queues[#queues + 1] = { versions[i], tonumber(versions[i + 1]), ids }
 end
-return finish({ classes, statuses, queues })
+return finish({ classes, statuses, queues, call('HGETALL', PREFIX .. 'leases') })

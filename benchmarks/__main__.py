@@ -2,6 +2,8 @@
 
 Everything is compared side by side in one run on one machine: open loop, Poisson arrivals (the same for
 both arms), 16 tokens in and 16 out, not streamed, an engine that takes a fixed 50 ms.
+
+`fidelity` or `waiting` as the first word runs that benchmark instead (each has --help).
 """
 
 import argparse
@@ -12,7 +14,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import setups
+from benchmarks import fidelity, setups, waiting
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
 
 BODY: dict[str, Any] = {
@@ -24,10 +26,13 @@ BODY: dict[str, Any] = {
 }
 RATES = (20, 50, 100, 200)
 RAMP = (300, 400, 500, 600, 800, 1000, 1300)
+OTHERS = {"fidelity": fidelity.main, "waiting": waiting.main}
 
 
 def main() -> int:
-    """Run all parts and print their tables."""
+    """Run all parts and print their tables, or the other benchmark that the first word names."""
+    if len(sys.argv) > 1 and sys.argv[1] in OTHERS:
+        return OTHERS[sys.argv[1]](sys.argv[2:])
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each measurement")
     parser.add_argument("--part", choices=("latency", "saturation", "accepts"), action="append")

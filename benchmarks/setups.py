@@ -28,7 +28,8 @@ def fixed_engine() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="qlm-bench-") as folder:
         port = free_port()
         argv = [
-            sys.executable, "-m", "qlm.simulator.emulate", "--model", "mistral-7b", "--accelerator", "A100",
+            sys.executable, "-m", "qlm.simulator.emulation.command",
+            "--model", "mistral-7b", "--accelerator", "A100",
             "--fixed-ms", str(ENGINE_MS), "--max-num-seqs", str(SEQS_MAX), "--port", str(port),
         ]  # fmt: skip
         engine = ServerProcess("engine", argv, env=_environment(), folder=Path(folder))

@@ -53,7 +53,7 @@ class Grid:
     Attributes:
         prefill: Pairs of batch and prompt tokens, each within one iteration.
         decode: Pairs of batch and prompt tokens before the tokens that are timed.
-        repeats: Measurements of each, of which the median counts.
+        repeats: Measurements of each, far apart in time, of which the median counts.
         decode_tokens: Tokens per request that are timed.
         batched_tokens_max: Tokens that one iteration of the engine computes at most.
     """
@@ -66,8 +66,8 @@ class Grid:
 
     @property
     def measurements(self) -> int:
-        """Points in all."""
-        return len(self.prefill) + len(self.decode)
+        """Measurements in all."""
+        return self.repeats * (len(self.prefill) + len(self.decode))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,35 +231,35 @@ class Prober:
 
 
 async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -> Measured:
-    """Measure a grid.
+    """Measure a grid, all of it once, then all of it again.
+
+    What disturbs the machine for a while then hits one measurement of many points, which the median drops,
+    and not all measurements of a few points.
 
     Args:
         prober: Of the engine.
         grid: What to measure.
-        on_point: Called with a description before each point.
+        on_point: Called with a description before each measurement.
     """
     await prober.warm_up()
-    skipped: list[str] = []
-    prefill, decode = [], []
-    for batch, tokens in grid.prefill:
-        on_point(f"prefill {batch} x {tokens}")
-        times = [ms for _ in range(grid.repeats) if (ms := await prober.prefill_ms(batch, tokens))]
-        if times:
-            prefill.append(FitPoint(batch, tokens, statistics.median(times)))
-        else:
-            skipped.append(f"prefill of {batch} x {tokens} tokens: never in one iteration")
-    for batch, tokens in grid.decode:
-        on_point(f"decode {batch} x {tokens}")
-        points = [
-            point
-            for _ in range(grid.repeats)
-            if (point := await prober.decode_point(batch, tokens, grid.decode_tokens))
-        ]
-        if points:
-            decode.append(_median(points))
-        else:
-            skipped.append(f"decoding of {batch} x {tokens} tokens: hardly ever together")
-    return Measured(prefill=tuple(prefill), decode=tuple(decode), skipped=tuple(skipped))
+    prefill: dict[tuple[int, int], list[FitPoint]] = {pair: [] for pair in grid.prefill}
+    decode: dict[tuple[int, int], list[FitPoint]] = {pair: [] for pair in grid.decode}
+    for _ in range(grid.repeats):
+        for (batch, tokens), timed in prefill.items():
+            on_point(f"prefill {batch} x {tokens}")
+            if ms := await prober.prefill_ms(batch, tokens):
+                timed.append(FitPoint(batch, tokens, ms))
+        for (batch, tokens), timed in decode.items():
+            on_point(f"decode {batch} x {tokens}")
+            if point := await prober.decode_point(batch, tokens, grid.decode_tokens):
+                timed.append(point)
+    lost = [f"prefill of {b} x {n} tokens: never in one iteration" for (b, n), t in prefill.items() if not t]
+    lost += [f"decoding of {b} x {n} tokens: hardly ever together" for (b, n), t in decode.items() if not t]
+    return Measured(
+        prefill=tuple(_median(timed) for timed in prefill.values() if timed),
+        decode=tuple(_median(timed) for timed in decode.values() if timed),
+        skipped=tuple(lost),
+    )
 
 
 def _median(points: Sequence[FitPoint]) -> FitPoint:

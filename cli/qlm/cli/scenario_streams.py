@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from qlm.cli.config import Name
-from qlm.cli.scenario_sections import Duration, Seconds, Section
+from qlm.cli.scenario_sections import Duration, Seconds, Section, no_truth
+from qlm.simulator.workload.arrivals import REQUESTS_MAX
 from qlm.simulator.workload.cells import LENGTH_TOKENS_MAX
 from qlm.simulator.workload.limits import OverContext
 from qlm.simulator.workload.slo_rules import check_shares
@@ -14,8 +15,9 @@ from qlm.simulator.workload.stream import Order
 
 Rate = Annotated[float, Field(gt=0, le=1_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=LENGTH_TOKENS_MAX)]
-Count = Annotated[int, Field(ge=1, le=20_000_000)]
-SharesSection = Annotated[Mapping[str, Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=REQUESTS_MAX)]
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(no_truth)]
+SharesSection = Annotated[Mapping[str, Share], Field(min_length=1)]
 
 
 class ExtentSection(Section):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import Field, ValidationError, model_validator
 
 from qlm.cli.config import Name, read_mapping
-from qlm.cli.config_errors import ConfigError, explain
+from qlm.cli.config_errors import ConfigError, Steps, explain
 from qlm.cli.scenario_sections import (
     ControllerSection,
     FaultSection,
@@ -76,9 +76,10 @@ class ScenarioFile(Section):
         for index, fault in enumerate(self.faults):
             if fault.instance is not None:
                 _known(f"faults.{index}", fault.instance, instances)
-        _once("workload names", [name_of(index, stream) for index, stream in enumerate(self.workload)])
-        for index, stream in enumerate(self.workload):
-            self._check_stream(f"workload.{index}", stream, models)
+        names = [name_of(index, stream) for index, stream in enumerate(self.workload)]
+        _once("workload names", names)
+        for name, stream in zip(names, self.workload, strict=True):
+            self._check_stream(f"workload.{name}", stream, models)
         return self
 
     def _check_stream(self, key: str, stream: StreamSection, models: list[str]) -> None:
@@ -128,10 +129,21 @@ def read_scenario_file(path: Path, environment: Mapping[str, str] = os.environ) 
                 raise ConfigError(f"{path}: {key} is {text!r}; expected {expected}")
         return _VARIABLE.sub(lambda match: environment[match[1]], text)
 
+    filled_in = {"name": path.stem, **_with_paths(raw, filled)}
     try:
-        return ScenarioFile.model_validate({"name": path.stem, **_with_paths(raw, filled)})
+        return ScenarioFile.model_validate(filled_in)
     except ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error).removeprefix('it ')}") from error
+        problem = explain(error, lambda steps: _by_name(filled_in, steps)).removeprefix("it ")
+        raise ConfigError(f"{path}: {problem}") from error
+
+
+def _by_name(raw: Mapping[str, Any], steps: Steps) -> Steps:
+    """Call a stream by its name, if it has one, and not by its place."""
+    if len(steps) < 2 or steps[0] != "workload" or not isinstance(steps[1], int):
+        return steps
+    stream = raw["workload"][steps[1]]
+    name = stream.get("name") if isinstance(stream, Mapping) else None
+    return (steps[0], name, *steps[2:]) if isinstance(name, str) and name else steps
 
 
 def _base(path: Path, base: object) -> dict[str, Any]:

@@ -4,13 +4,19 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from qlm.domain.outcome import Outcome
 from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
 from qlm.simulator.scenario import IntArray
+from qlm.simulator.workload.stream import StreamCounts
+
+ANSWERED: Final = frozenset(outcome.value for outcome in Outcome if outcome.ok)
+"""Outcomes of requests that have their answer, whole or up to the length that the client allows."""
 
 COLUMNS: Final = (
     "id",
@@ -61,10 +67,16 @@ def requests_csv(result: SimulationResult) -> str:
     return text.getvalue()
 
 
-def summary(result: SimulationResult) -> dict[str, Any]:
-    """Sum a run up; shares are of all submitted requests."""
+def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> dict[str, Any]:
+    """Sum a run up; shares are of all submitted requests, latencies and throughput of the answered ones.
+
+    Args:
+        result: The run.
+        streams: What was cut and left out before, per stream of requests.
+    """
     workload, outcomes = result.workload, result.outcomes
     ended = outcomes.ended_ns != NEVER
+    answered = np.array([each in ANSWERED for each in outcomes.outcome], dtype=np.bool_)
     span_s = float(outcomes.ended_ns.max() - workload.arrival_ns.min()) / 1e9 if ended.any() else 0.0
     counts = Counter(outcomes.outcome)
     plan_ms = np.array(result.plan_s) * 1000
@@ -75,11 +87,11 @@ def summary(result: SimulationResult) -> dict[str, Any]:
         "submitted": len(workload),
         "attainment": _share(outcomes.met),
         "attainment_by_class": {name: _share(outcomes.met[rows]) for name, rows in by_class(result)},
-        "latency_by_class": {name: _latencies(result, rows & ended) for name, rows in by_class(result)},
+        "latency_by_class": {name: _latencies(result, rows & answered) for name, rows in by_class(result)},
         "outcomes": dict(sorted(counts.items())),
         "refused": counts[REFUSED],
         "unfinished": counts[UNFINISHED],
-        "throughput_rps": _per(int(ended.sum()), span_s),
+        "throughput_rps": _per(int(answered.sum()), span_s),
         "output_tokens_per_s": _per(int(outcomes.tokens.sum()), span_s),
         "swaps": result.swaps_warm + result.swaps_cold,
         "swaps_warm": result.swaps_warm,
@@ -92,6 +104,7 @@ def summary(result: SimulationResult) -> dict[str, Any]:
         "simulated_s": result.simulated_s,
         "events": result.events,
         "wall_s": result.wall_s,
+        "streams": [asdict(each) for each in streams],
     }
 
 

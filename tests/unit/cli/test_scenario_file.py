@@ -212,7 +212,7 @@ ONE = {"at_s": 1, "for_s": 1}
         ("workload.0.slo", {"by_column": {"a": "chat"}}, "by_column is .*slo_class, .*there is none"),
         ("workload.0.model", "gpt-2", r"workload\.0\.model has 'gpt-2'; expected one of mistral-7b, vicuna"),
         ("workload.0.models", {"a": "mistral-7b"}, r"workload\.0 has \['model', 'models'\].*exactly one"),
-        ("workload.1.models", {"m": "gpt-2"}, r"workload\.1\.models has 'gpt-2'"),
+        ("workload.1.models", {"m": "gpt-2"}, r"workload\.replay\.models has 'gpt-2'"),
         ("workload.1.models", {"m": "vicuna-13b"}, r"workload\.replay\.models is \['m'\]; expected 'other'"),
         ("workload.0.name", "replay", "workload names has 'replay' twice"),
         (ARRIVALS, {}, r"workload\.0\.arrivals has none of .*exactly one"),
@@ -278,6 +278,17 @@ ONE = {"at_s": 1, "for_s": 1}
         ("network.store_ms", -1, r"network\.store_ms is -1"),
         ("controller.delta", 0, r"controller\.delta is 0; expected a number above 0"),
         ("profiles", ["missing"], "profiles has .*missing'; expected a folder"),
+        ("instances.0.gpus", True, r"instances\.0\.gpus is True; expected a number"),
+        ("limits.horizon_s", True, r"limits\.horizon_s is True; expected a number"),
+        ("slo_classes.chat", {"ttft_ms": True}, r"slo_classes\.chat\.ttft_ms is True; expected a number"),
+        ("workload.0.slo", {"shares": {"chat": True}}, r"shares\.chat is True; expected a number"),
+        (ARRIVALS, {"poisson": {"rate_rps": 1, "requests": True}}, r"requests is True; expected a number"),
+        (
+            ARRIVALS,
+            {"poisson": {"rate_rps": 1, "requests": 10**7}},
+            r"requests is 10000000; expected at most",
+        ),
+        ("workload.1.model", 5, r"yaml: workload\.replay\.model is 5; expected text"),
         ("seeds", [1], "seeds is .*no key of this name"),
         ("base", 5, "base is 5; expected the path of a scenario file"),
         ("base", "missing.yaml", r"missing\.yaml: cannot be read"),
@@ -292,6 +303,16 @@ def test_a_wrong_value_is_named_with_file_key_and_expectation(
     text = str(caught.value)
     assert text.startswith(str(tmp_path))
     assert "\n" not in text
+
+
+def test_one_mistake_in_a_list_of_one_is_one(tmp_path: Path) -> None:
+    raw = changed("workload.1.model", 5)
+    raw["workload"] = raw["workload"][1:]
+    with pytest.raises(ConfigError, match=r"workload\.replay\.model is 5; expected text$"):
+        load_scenario(written(tmp_path, raw))
+    raw["faults"] = [{}]
+    with pytest.raises(ConfigError, match=r"workload\.replay\.model is 5; expected text \(1 more\)$"):
+        load_scenario(written(tmp_path, raw))
 
 
 def test_the_line_of_a_bad_trace_is_named(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
 """The commands that simulate, from the command line to the files they write."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from qlm.cli.commands.progress import errors_in_one_line
 from qlm.cli.main import main
+from qlm.cli.scenario_output import write_files
 from qlm.simulator.report import COLUMNS
 
 SCENARIO = """
@@ -34,6 +37,13 @@ workload:
 def scenario(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SCENARIO, "utf-8")
+    return path
+
+
+def with_arrivals(folder: Path, arrivals: str, more: str = "") -> Path:
+    path = folder / "other.yaml"
+    text = SCENARIO.replace("{poisson: {rate_rps: 10, requests: 60}}", arrivals)
+    path.write_text(text + more, "utf-8")
     return path
 
 
@@ -87,6 +97,107 @@ def test_evaluate_compares_forecasts_with_what_happened(scenario: Path, tmp_path
     assert json.loads((tmp_path / "accuracy.json").read_text("utf-8")) == json.loads(done.output)
     assert (tmp_path / "completion-predicted.png").read_bytes().startswith(b"\x89PNG")
     assert "R²" in qlm("evaluate", "rct", scenario).output
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["evaluate", "rct"]])
+@pytest.mark.parametrize(
+    ("arrivals", "more", "message"),
+    [
+        ("{ramp: {from_rps: 0, to_rps: 0, duration_s: 9}}", "", "workload draws no request with seed 1"),
+        (
+            "{bursts: {count: 3}}",
+            "    over_context: drop\n    prompt_tokens_max: 300\n",
+            r"draws no request .*\(stream chat: 3 requests over the context dropped\); expected at least one",
+        ),
+        (
+            "{poisson: {rate_rps: 1e-300, requests: 2}}",
+            "",
+            r"workload\.chat\.arrivals is 'a request at .*'; expected none after 315360000 s",
+        ),
+        (
+            "{poisson: {rate_rps: 1e6, duration_s: 31536000}}",
+            "",
+            r"workload\.chat\.arrivals is '31536000000000 requests'; expected at most 9999999 in all",
+        ),
+    ],
+)
+def test_a_workload_that_cannot_be_drawn_is_named_and_nothing_written(
+    command: list[str], arrivals: str, more: str, message: str, tmp_path: Path
+) -> None:
+    path = with_arrivals(tmp_path, arrivals, more)
+    if "over_context" in more:
+        tight = path.read_text("utf-8").replace("context_tokens: 8192", "context_tokens: 2")
+        path.write_text(tight, "utf-8")
+    done = qlm(*command, path, "--out", tmp_path / "out", "--plots")
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1)
+    assert re.search(rf"^qlm: {re.escape(str(path))}: .*{message}", done.output), done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_streams_lost_is_told(tmp_path: Path) -> None:
+    path = with_arrivals(tmp_path, "{bursts: {count: 40}}", "    prompt_tokens_max: 300\n")
+    done = qlm("simulate", path, "--out", tmp_path / "out")
+    (stream,) = json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["streams"]
+    assert (stream["name"], stream["requests"], stream["left_out"]) == ("chat", 40, 0)
+    assert 0 < stream["prompts_cut"] < 40
+    assert f"stream chat: {stream['prompts_cut']} prompts cut\n" in done.output
+    assert "stream chat" in qlm("evaluate", "rct", path).output
+    untouched = qlm("simulate", with_arrivals(tmp_path, "{bursts: {count: 40}}"))
+    assert "stream chat" not in untouched.output
+
+
+def test_the_largest_seed_is_written_and_larger_ones_are_refused(scenario: Path, tmp_path: Path) -> None:
+    for command in (["simulate"], ["evaluate", "rct"]):
+        assert qlm(*command, scenario, "--seed", str(2**63 - 1), "--out", tmp_path / "out").exit_code == 0
+        done = qlm(*command, scenario, "--seed", str(2**63), "--out", tmp_path / "none")
+        assert (done.exit_code, str(2**63) in done.output) == (2, True)
+    assert json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["seed"] == 2**63 - 1
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_table_of_an_evaluation_fits_80_columns(scenario: Path) -> None:
+    lines = qlm("evaluate", "rct", scenario).output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+    heads = [line.split() for line in lines if "mean" in line]
+    assert (
+        heads
+        == [["class", "n", "mean", "error", "%", "bias", "R²", "in", "90", "%", "width", "oracle's"]] * 4
+    )
+
+
+@pytest.mark.parametrize("command", [["simulate"], ["evaluate", "rct"]])
+@pytest.mark.parametrize("below", ["", "inner"])
+def test_a_file_is_no_folder_to_write_to(command: list[str], below: str, scenario: Path) -> None:
+    done = qlm(*command, scenario, "--out", scenario / below)
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1)
+    assert "expected a folder" in done.output and str(scenario) in done.output
+
+
+def test_files_are_written_all_or_none(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a": b"old", "b": b"old"})
+    (tmp_path / ".b.part").mkdir()
+    with pytest.raises(OSError, match="part"):
+        write_files(tmp_path, {"a": b"new", "b": b"new"})
+    assert [(tmp_path / name).read_bytes() for name in ("a", "b")] == [b"old", b"old"]
+    assert not (tmp_path / ".a.part").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError("the disk is on fire"), "qlm: the disk is on fire"),
+        (OSError(28, "No space left on device"), "qlm: No space left on device"),
+        (OSError(28, "No space left on device", "f"), "qlm: f: No space left on device"),
+        (OSError(), "qlm: OSError"),
+    ],
+)
+def test_an_error_of_the_file_system_says_what_is_known(
+    error: OSError, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, errors_in_one_line():
+        raise error
+    assert (ended.value.code, capsys.readouterr().err) == (1, f"{line}\n")
 
 
 @pytest.mark.parametrize(

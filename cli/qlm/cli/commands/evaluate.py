@@ -1,7 +1,6 @@
 """Commands that measure how good QLM's parts are: `qlm evaluate rct`."""
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -9,12 +8,14 @@ from pathlib import Path
 
 import click
 import orjson
+from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from qlm.cli.commands.progress import bar, drawing
-from qlm.cli.scenario_file import load_scenario
-from qlm.domain.errors import QlmError
+from qlm.cli.commands.progress import SEED, bar, drawing, errors_in_one_line
+from qlm.cli.scenario_output import make_folder, write_files
+from qlm.cli.scenario_workload import DrawnScenario, draw_scenario, told
 from qlm.simulator.evaluation.accuracy import (
     TIMES,
     Accuracy,
@@ -50,7 +51,7 @@ def evaluate_command() -> None:
     show_default=True,
     help="How requests are ordered and placed.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of all randomness.")
+@click.option("--seed", type=SEED, default=1, show_default=True, help="Of all randomness.")
 @click.option(
     "--load",
     type=click.FloatRange(min=0, min_open=True),
@@ -85,39 +86,41 @@ def rct_command(
     A forecast is made with what production would know at that moment; docs/estimator.md says how, and
     what the columns mean.
     """
-    try:
+    with errors_in_one_line():
         if plots and out is None:
             raise click.UsageError("--plots needs --out, a folder for the pictures.")
         draw = drawing("rct_plots") if plots else None
-        result, recorder = _run(scenario, policy, seed, load, every)
+        drawn = draw_scenario(scenario, seed, load=load)
+        if out is not None:
+            make_folder(out)
+        result, recorder = _run(drawn, policy, seed, every)
         judged = judge(result, recorder, skip=skip, queued_only=queued)
         rows = [(name, what, accuracy(pairs)) for name, what, pairs in judged]
-        plain = orjson.dumps(_plain(result, rows), option=orjson.OPT_INDENT_2)
+        plain = orjson.dumps(_plain(drawn, result, rows), option=orjson.OPT_INDENT_2)
         if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            (out / "accuracy.json").write_bytes(plain + b"\n")
+            write_files(out, {"accuracy.json": plain + b"\n"})
             if draw is not None:
                 draw(result, judged, out)
-    except QlmError as error:
-        click.echo(f"qlm: {error}", err=True)
-        sys.exit(2)
-    except OSError as error:
-        click.echo(f"qlm: {error.filename}: {error.strerror}", err=True)
-        sys.exit(1)
     if as_json:
         click.echo(plain.decode())
     else:
+        for line in told(drawn.streams):
+            click.echo(line)
         _print(result, rows, out)
 
 
 def _run(
-    path: Path, policy: str, seed: int, load: float, every: int | None
+    drawn: DrawnScenario, policy: str, seed: int, every: int | None
 ) -> tuple[SimulationResult, ForecastRecorder]:
-    scenario = load_scenario(path, load=load)
     with bar("forecasting") as tell:
         recorder = ForecastRecorder(every, about=FORECASTS)
         result = simulate(
-            scenario, POLICIES[policy], seed, stopwatch_s=time.perf_counter, tell=tell, onlooker=recorder
+            drawn.scenario,
+            POLICIES[policy],
+            seed,
+            stopwatch_s=time.perf_counter,
+            tell=tell,
+            onlooker=recorder,
         )
     return result, recorder
 
@@ -135,36 +138,40 @@ def judge(
     return [*judged, ("all", "group", group_pairs(result, recorder.groups.values()))]
 
 
-def _plain(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]]) -> dict[str, object]:
+def _plain(
+    drawn: DrawnScenario, result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]]
+) -> dict[str, object]:
     return {
         "scenario": result.scenario.name,
         "policy": result.policy,
         "seed": result.seed,
         "submitted": len(result.workload),
         "accuracy": [{"slo_class": name, "time": what, **asdict(row)} for name, what, row in rows],
+        "streams": [asdict(each) for each in drawn.streams],
     }
 
 
 def _print(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]], out: Path | None) -> None:
-    table = Table(title=f"Forecasts of {result.scenario.name}, {result.policy}, seed {result.seed}")
-    columns = (
-        "class",
-        "time",
-        "n",
-        "mean, s",
-        "error, s",
-        "error, %",
-        "bias, s",
-        "R²",
-        "in 90 %",
-        "width, s",
+    console = Console()
+    click.echo(f"Forecasts of {result.scenario.name}, {result.policy}, seed {result.seed}; times in seconds")
+    for what in dict.fromkeys(what for _, what, _ in rows):
+        console.print(_table(what, [(name, row) for name, time, row in rows if time == what]))
+    if out is not None:
+        click.echo(f"written to {out}")
+
+
+def _table(what: str, rows: Sequence[tuple[str, Accuracy]]) -> Table:
+    """Lay out the accuracy of one time, in no more than 80 columns."""
+    title = what.replace("_", " ")
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
-    for name in (*columns, "oracle's, s"):
-        table.add_column(name, justify="left" if name in ("class", "time") else "right")
-    for name, what, row in rows:
+    table.add_column("class", overflow="fold")
+    for name in ("n", "mean", "error", "%", "bias", "R²", "in 90 %", "width", "oracle's"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, row in rows:
         table.add_row(
-            name,
-            what.replace("_", " "),
+            Text(name),
             str(row.count),
             _number(row.actual_mean_s),
             _number(row.error_mean_s),
@@ -175,11 +182,12 @@ def _print(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]], 
             _number(row.width_s),
             _number(row.oracle_width_s),
         )
-    console = Console()
-    console.print(table)
-    if out is not None:
-        console.print(f"written to {out}")
+    return table
 
 
 def _number(value: float, digits: int = 2) -> str:
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+    """Write a number with some digits after its point, and with fewer the larger it is."""
+    if math.isnan(value):
+        return "-"
+    whole = len(f"{abs(value):.0f}")
+    return f"{value:.{max(0, min(digits, 6 - whole))}f}" if whole <= 7 else f"{value:.1e}"

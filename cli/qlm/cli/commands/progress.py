@@ -1,11 +1,13 @@
-"""What the commands that simulate share: a progress bar, and pictures where there is what draws them."""
+"""What the commands that simulate share: errors in one line, a progress bar, and what draws pictures."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -14,6 +16,24 @@ from qlm.simulator.simulation import Progress as HowFar
 
 BAR_AFTER_S: Final = 1.0
 """Shorter runs show no progress bar."""
+
+
+SEED: Final = click.IntRange(min=0, max=2**63 - 1)
+"""Seeds that a summary can hold as a number."""
+
+
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """End the process with one line about what is wrong: 2 for what was asked, 1 for the file system."""
+    try:
+        yield
+    except QlmError as error:
+        click.echo(f"qlm: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:
+        known = [str(each) for each in (error.filename, error.strerror) if each is not None]
+        click.echo(f"qlm: {': '.join(known) or str(error) or type(error).__name__}", err=True)
+        sys.exit(1)
 
 
 @contextmanager

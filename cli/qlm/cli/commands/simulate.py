@@ -1,6 +1,5 @@
 """The command that simulates a scenario: `qlm simulate`."""
 
-import sys
 import time
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from qlm.cli.commands.progress import bar, drawing
-from qlm.cli.scenario_file import load_scenario
-from qlm.domain.errors import QlmError
+from qlm.cli.commands.progress import SEED, bar, drawing, errors_in_one_line
+from qlm.cli.scenario_output import make_folder, write_files
+from qlm.cli.scenario_workload import draw_scenario, told
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.sampling import Sampler
@@ -27,7 +26,7 @@ from qlm.simulator.simulation import simulate
     show_default=True,
     help="How requests are ordered and placed.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of all randomness.")
+@click.option("--seed", type=SEED, default=1, show_default=True, help="Of all randomness.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for requests.csv and summary.json.")
 @click.option(
     "--load",
@@ -45,14 +44,8 @@ def simulate_command(
 
     docs/scenarios.md describes the file, and docs/simulator.md what is simulated.
     """
-    try:
+    with errors_in_one_line():
         _simulate(scenario, policy, seed, out, load, plots, as_json)
-    except QlmError as error:
-        click.echo(f"qlm: {error}", err=True)
-        sys.exit(2)
-    except OSError as error:
-        click.echo(f"qlm: {error.filename}: {error.strerror}", err=True)
-        sys.exit(1)
 
 
 def _simulate(
@@ -61,28 +54,31 @@ def _simulate(
     if plots and out is None:
         raise click.UsageError("--plots needs --out, a folder for the pictures.")
     draw = drawing("simulation_plots") if plots else None
-    scenario = load_scenario(path, load=load)
+    drawn = draw_scenario(path, seed, load=load)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-    sampler = Sampler(sample_interval_s(scenario.horizon_s)) if draw else None
+        make_folder(out)
+    sampler = Sampler(sample_interval_s(drawn.scenario.horizon_s)) if draw else None
     with bar("simulating") as tell:
         result = simulate(
-            scenario,
+            drawn.scenario,
             POLICIES[policy],
             seed,
             stopwatch_s=time.perf_counter,
             tell=tell,
             onlooker=sampler,
         )
-    summed = summary(result)
+    summed = summary(result, drawn.streams)
+    plain = orjson.dumps(summed, option=orjson.OPT_INDENT_2)
     if out is not None:
-        (out / "requests.csv").write_text(requests_csv(result), "utf-8")
-        (out / "summary.json").write_bytes(orjson.dumps(summed, option=orjson.OPT_INDENT_2) + b"\n")
+        table = requests_csv(result).encode()
+        write_files(out, {"requests.csv": table, "summary.json": plain + b"\n"})
     if draw is not None and sampler is not None and out is not None:
         draw(result, sampler.samples, out)
     if as_json:
-        click.echo(orjson.dumps(summed, option=orjson.OPT_INDENT_2).decode())
+        click.echo(plain.decode())
     else:
+        for line in told(drawn.streams):
+            click.echo(line)
         _print(summed, out)
 
 

@@ -12,15 +12,27 @@ from qlm.simulator.scenario import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 
-REQUESTS_MAX: Final = 20_000_000
-"""Requests of one stream at most."""
+REQUESTS_MAX: Final = 9_999_999
+"""Requests of a workload at most, over all its streams: their ids have seven digits."""
+
+ARRIVAL_MAX_S: Final = 315_360_000.0
+"""Latest arrival, ten years after the start."""
+
+_RATE_MIN_RPS: Final = 1e-300
+"""Lower rates count as this one, whose inverse is still finite; nothing of it comes in time anyway."""
 
 
 class Arrivals(Protocol):
     """A way in which requests come."""
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
-        """Draw the times of arrival in seconds, never falling, shape (requests,)."""
+        """Draw the times of arrival in seconds, never falling, shape (requests,).
+
+        They may be later than ARRIVAL_MAX_S, even infinite; `nanoseconds` refuses those.
+
+        Raises:
+            InvalidValueError: They are more than REQUESTS_MAX.
+        """
         ...
 
 
@@ -53,7 +65,7 @@ class Poisson:
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
         """Draw the times of arrival."""
-        return self.extent.start_s + _poisson(rng, self.rate_rps * load, self.extent)
+        return self.extent.start_s + _poisson(rng, _rate(self.rate_rps, load), self.extent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +78,7 @@ class Gamma:
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
         """Draw the times of arrival; the first comes after one gap."""
-        rate, variance = self.rate_rps * load, self.cv**2
+        rate, variance = _rate(self.rate_rps, load), self.cv**2
         if self.extent.requests is not None:
             gaps = rng.gamma(1 / variance, variance / rate, _checked(self.extent.requests))
             return np.asarray(self.extent.start_s + np.cumsum(gaps))
@@ -114,7 +126,7 @@ class OnOff:
         if extent.duration_s is not None:
             whole, rest_s = divmod(extent.duration_s, period_s)
             extent = Extent(duration_s=whole * self.on_s + min(rest_s, self.on_s))
-        on_clock_s = _poisson(rng, self.rate_rps * load, extent)
+        on_clock_s = _poisson(rng, _rate(self.rate_rps, load), extent)
         return self.extent.start_s + on_clock_s + np.floor(on_clock_s / self.on_s) * self.off_s
 
 
@@ -138,8 +150,30 @@ class Ramp:
 
 
 def nanoseconds(times_s: FloatArray) -> IntArray:
-    """Round times in seconds to nanoseconds, shape (requests,)."""
+    """Round times in seconds, which never fall, to nanoseconds, shape (requests,).
+
+    Raises:
+        InvalidValueError: One is later than ARRIVAL_MAX_S, or no number.
+    """
+    late_s = times_s[~(times_s <= ARRIVAL_MAX_S)]
+    if len(late_s):
+        shown = f"a request at {late_s[0]:g} s"
+        raise InvalidValueError("arrivals", shown, f"none after {ARRIVAL_MAX_S:.0f} s (ten years)")
     return np.rint(times_s * 1e9).astype(np.int64)
+
+
+def check_requests(field: str, requests: float) -> None:
+    """Refuse more requests than a workload can have.
+
+    Raises:
+        InvalidValueError: They are too many; names the field.
+    """
+    if requests > REQUESTS_MAX:
+        raise InvalidValueError(field, f"{requests:.0f} requests", f"at most {REQUESTS_MAX} in all")
+
+
+def _rate(rate_rps: float, load: float) -> float:
+    return max(rate_rps * load, _RATE_MIN_RPS)
 
 
 def _poisson(rng: np.random.Generator, rate_rps: float, extent: Extent) -> FloatArray:
@@ -151,6 +185,5 @@ def _poisson(rng: np.random.Generator, rate_rps: float, extent: Extent) -> Float
 
 
 def _checked(requests: float) -> int:
-    if requests > REQUESTS_MAX:
-        raise InvalidValueError("requests", round(requests), f"at most {REQUESTS_MAX} in one stream")
+    check_requests("arrivals", requests)
     return math.ceil(requests)

@@ -13,6 +13,15 @@ from qlm.domain.errors import InvalidValueError
 from qlm.simulator.scenario import IntArray
 from qlm.simulator.workload.cells import BadCellError
 
+_COMPRESSED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ": "xz",
+    b"BZh": "bzip2",
+    b"PK\x03\x04": "zip",
+}
+"""How files of compressed data begin, and what wrote them."""
+
 _CHUNK_ROWS: Final = 1000
 """Rows held as text at a time: few enough for the processor's cache (1000 are twice as fast as 100 000)."""
 
@@ -66,13 +75,22 @@ def open_text(path: Path) -> TextIO:
     """Open a text file.
 
     Raises:
-        InvalidValueError: It cannot be opened.
+        InvalidValueError: It cannot be opened, or is compressed.
     """
     try:
+        _refuse_compressed(path)
         return path.open(encoding="utf-8-sig", newline="")
     except OSError as error:
         problem = (error.strerror or "unreadable").lower()
         raise InvalidValueError(str(path), problem, "a file that can be read") from None
+
+
+def _refuse_compressed(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(8)
+    for magic, program in _COMPRESSED.items():
+        if start.startswith(magic):
+            raise InvalidValueError(str(path), f"compressed ({program})", "plain text: unpack it first")
 
 
 def not_utf8(path: Path) -> InvalidValueError:

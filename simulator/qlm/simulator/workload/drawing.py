@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from qlm.simulator.scenario import PREFIX_TOKENS, IntArray
 from qlm.simulator.seeds import Seeds
-from qlm.simulator.workload.arrivals import nanoseconds
+from qlm.simulator.workload.arrivals import Arrivals, nanoseconds
 from qlm.simulator.workload.limits import Fitted
 from qlm.simulator.workload.slo_rules import Requests
 from qlm.simulator.workload.stream import (
@@ -53,6 +53,9 @@ def draw(stream: Stream, seeds: Seeds, load: float, context_tokens: IntArray) ->
         seeds: Random numbers; each decision has a purpose of its own.
         load: By what all rates are multiplied; the times of traces are divided by it.
         context_tokens: Of each model, shape (models,).
+
+    Raises:
+        InvalidValueError: Its requests are too many, or come too late.
     """
     drawn = _rows(stream, seeds, load)
     models = _models(stream, drawn)
@@ -98,7 +101,7 @@ def _rows(stream: Stream, seeds: Seeds, load: float) -> Trace:
         arrival_ns = _scaled(base, times.time_scale / load)
     else:
         base = None
-        arrival_ns = nanoseconds(times.times_s(_rng(stream, seeds, "arrivals"), load))
+        arrival_ns = _generated(times, _rng(stream, seeds, "arrivals"), load)
     count = len(arrival_ns)
     if isinstance(lengths, DrawnLengths):
         prompt = lengths.prompt.tokens(_rng(stream, seeds, "prompt_tokens"), count)
@@ -108,9 +111,19 @@ def _rows(stream: Stream, seeds: Seeds, load: float) -> Trace:
     return _merged(base, arrival_ns, lengths.trace.at(picked))
 
 
+def _generated(arrivals: Arrivals, rng: np.random.Generator, load: float) -> IntArray:
+    # Times beyond all measure are refused by name below; warnings about them would only come on top.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return nanoseconds(arrivals.times_s(rng, load))
+
+
 def _scaled(trace: Trace, factor: float) -> IntArray:
     assert trace.arrival_ns is not None
-    return np.asarray(np.rint(trace.arrival_ns * factor), dtype=np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        times_ns = np.asarray(trace.arrival_ns * factor, dtype=np.float64)
+        # Checked in seconds, yet rounded from nanoseconds: times that are not scaled stay as they are.
+        nanoseconds(times_ns / 1e9)
+    return np.asarray(np.rint(times_ns), dtype=np.int64)
 
 
 def _picked(lengths: TraceLengths, rng: np.random.Generator, count: int) -> npt.NDArray[np.int64]:

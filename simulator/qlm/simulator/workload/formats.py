@@ -1,6 +1,6 @@
 """Readers of the comma-separated traces: Azure, BurstGPT, plain lengths, and any other by its columns."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,9 @@ from qlm.simulator.scenario import IntArray
 from qlm.simulator.workload.cells import seconds, timestamps, whole_numbers
 from qlm.simulator.workload.csv_table import Column, Table, read_table, text
 from qlm.simulator.workload.trace import Labels, Trace
+
+Start = Callable[[int], int]
+"""Gives the start of a trace by its first arrival, nanoseconds."""
 
 
 class ZeroOutput(StrEnum):
@@ -39,7 +42,7 @@ def read_azure(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
     """
     names = {"arrival": "TIMESTAMP", "prompt": "ContextTokens", "output": "GeneratedTokens"}
     table = read_table(path, [Column(names["arrival"], timestamps), *_lengths(names)])
-    return _trace(table, names, zero_output, from_first=True)
+    return _trace(table, names, zero_output, start=int)
 
 
 def read_burstgpt(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
@@ -72,6 +75,9 @@ def read_csv(
 ) -> Trace:
     """Read a table whose columns are named by the caller, such as one sampled from ServeGen.
 
+    It starts at the full second in which its first row arrives: times may count from anywhere, such as
+    from 1970, while those that count from the start stay as they are.
+
     Args:
         path: The file.
         columns: Header name of each meaning of CSV_COLUMNS that has another one than there; those named
@@ -85,7 +91,12 @@ def read_csv(
     names |= {meaning: by_meaning[meaning] for meaning in ("model", "tenant", "slo_class")}
     labels = [Column(names[m], text, m in given) for m in ("model", "tenant", "slo_class")]
     arrival = Column(names["arrival"], seconds, "arrival_s" in given)
-    return _trace(read_table(path, [arrival, *labels, *_lengths(names)]), names, zero_output)
+    table = read_table(path, [arrival, *labels, *_lengths(names)])
+    return _trace(table, names, zero_output, start=_full_second)
+
+
+def _full_second(first_ns: int) -> int:
+    return int(first_ns) // 10**9 * 10**9
 
 
 def _lengths(names: Mapping[str, str]) -> list[Column]:
@@ -93,13 +104,13 @@ def _lengths(names: Mapping[str, str]) -> list[Column]:
 
 
 def _trace(
-    table: Table, names: Mapping[str, str], zero_output: ZeroOutput, *, from_first: bool = False
+    table: Table, names: Mapping[str, str], zero_output: ZeroOutput, *, start: Start | None = None
 ) -> Trace:
     columns = table.columns
     arrival = columns.get(names.get("arrival", ""))
     if arrival is not None:
         check_rising(table, names["arrival"], arrival)
-        arrival = arrival - arrival[0] if from_first else arrival
+        arrival = arrival - start(arrival[0]) if start else arrival
     kept = kept_rows(table, names["prompt"], names["output"], zero_output)
     labels: dict[str, Any] = {
         meaning: Labels.of(columns[names[meaning]])

@@ -7,9 +7,11 @@ import numpy as np
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.scenario import IntArray, Workload
 from qlm.simulator.seeds import Seeds
+from qlm.simulator.workload.arrivals import check_requests
 from qlm.simulator.workload.drawing import Drawn, draw
 from qlm.simulator.workload.stream import Stream, StreamCounts
 from qlm.simulator.workload.stream_checks import check_stream
+from qlm.simulator.workload.trace import ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +40,25 @@ class WorkloadMaker:
         return self.draw(seeds)[0]
 
     def draw(self, seeds: Seeds) -> tuple[Workload, tuple[StreamCounts, ...]]:
-        """Draw the requests of a seed, and count what was cut and left out, per stream."""
+        """Draw the requests of a seed, and count what was cut and left out, per stream.
+
+        Raises:
+            InvalidValueError: They are too many, or come too late; names the stream (`workload.NAME`).
+        """
         context = np.array(self.context_tokens, dtype=np.int64)
-        drawn = [draw(stream, seeds, self.load, context) for stream in self.streams]
+        drawn: list[Drawn] = []
+        for stream in self.streams:
+            drawn.append(_named(stream, seeds, self.load, context))
+            check_requests("workload", sum(each.counts.requests for each in drawn))
         return _merged(drawn), tuple(each.counts for each in drawn)
+
+
+def _named(stream: Stream, seeds: Seeds, load: float, context: IntArray) -> Drawn:
+    try:
+        return draw(stream, seeds, load, context)
+    except InvalidValueError as error:
+        field = f"workload.{stream.name}.{error.field}"
+        raise InvalidValueError(field, error.value, error.expected) from None
 
 
 def _merged(drawn: list[Drawn]) -> Workload:
@@ -58,7 +75,8 @@ def _merged(drawn: list[Drawn]) -> Workload:
         for each in drawn:
             prefixes.extend(each.prefixes or [()] * len(each.arrival_ns))
     # Equal times in the order of their content, so that no order of streams or rows shows.
-    order = np.lexsort([max_tokens, output, prompt, slo_class, tenant, model, arrival_ns])
+    keys = [ranks(prefixes)] if prefixes else []
+    order = np.lexsort([*keys, max_tokens, output, prompt, slo_class, tenant, model, arrival_ns])
     return Workload(
         arrival_ns=arrival_ns[order],
         model=model[order],

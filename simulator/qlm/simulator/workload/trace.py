@@ -87,7 +87,7 @@ class Trace:
         """Put rows of equal time into the order of their content; without times the order is content."""
         if self.arrival_ns is None:
             return self
-        keys = [_ranks(self.prefixes)] if self.prefixes else []
+        keys = [ranks(self.prefixes)] if self.prefixes else []
         keys += [self.output_tokens, self.prompt_tokens]
         keys += [labels.codes for labels in (self.slo_class, self.tenant, self.model) if labels is not None]
         return self.at(np.lexsort([*keys, self.arrival_ns]))
@@ -114,6 +114,7 @@ class Trace:
         return replace(cut, arrival_ns=cut.arrival_ns - from_ns)
 
 
-def _ranks(prefixes: tuple[tuple[int, ...], ...]) -> IntArray:
+def ranks(prefixes: Sequence[tuple[int, ...]]) -> IntArray:
+    """Number prefixes in their order, equal ones alike, shape (prefixes,)."""
     rank = {prefix: index for index, prefix in enumerate(sorted(set(prefixes)))}
     return np.fromiter((rank[prefix] for prefix in prefixes), np.int64, len(prefixes))

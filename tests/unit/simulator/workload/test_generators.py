@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.workload.arrivals import (
+    ARRIVAL_MAX_S,
     REQUESTS_MAX,
     Arrivals,
     Bursts,
@@ -125,6 +126,13 @@ def test_bursts_come_at_once_and_closer_under_load() -> None:
 def test_more_requests_than_fit_memory_are_refused(arrivals: Arrivals) -> None:
     with pytest.raises(InvalidValueError, match=f"at most {REQUESTS_MAX}"):
         arrivals.times_s(np.random.default_rng(0), 1.0)
+
+
+@pytest.mark.parametrize("late_s", [ARRIVAL_MAX_S * 1.001, 1e300, math.inf, math.nan])
+def test_times_beyond_ten_years_are_refused(late_s: float) -> None:
+    assert nanoseconds(np.array([0.0, ARRIVAL_MAX_S])).tolist() == [0, round(ARRIVAL_MAX_S) * 10**9]
+    with pytest.raises(InvalidValueError, match=r"a request at .* s'; expected none after 315360000 s"):
+        nanoseconds(np.array([0.0, late_s]))
 
 
 @pytest.mark.parametrize("given", [{}, {"requests": 1, "duration_s": 1.0}])

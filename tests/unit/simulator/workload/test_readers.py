@@ -1,6 +1,11 @@
 """Traces in their published formats: what is read, and what one sentence says of a bad file."""
 
+import bz2
+import gzip
+import lzma
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
@@ -117,6 +122,25 @@ def test_a_csv_has_the_usual_columns(tmp_path: Path) -> None:
     assert times_s(trace) == [0.0039, 0.4103]
     assert names(trace.model) == ["deepseek-r1", "m-small"]
     assert names(trace.tenant) == ["deepseek-r1/c48", "m-small/c31"]
+
+
+@pytest.mark.parametrize("start_s", [0, 40, 1_700_000_000])
+def test_a_csv_starts_at_the_full_second_of_its_first_row(tmp_path: Path, start_s: int) -> None:
+    file = tmp_path / "trace"
+    times = [start_s + 0.25, start_s + 10.5, start_s + 20]
+    file.write_text("arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},1,1\n" for at in times))
+    source = TraceSource(path=file, format=TraceFormat.CSV)
+    assert times_s(read_trace(source)) == pytest.approx([0.25, 10.5, 20], abs=1e-6)
+    assert times_s(read_trace(replace(source, from_s=10))) == pytest.approx([0.5, 10], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("form", "compress", "program"),
+    [("csv", gzip.compress, "gzip"), ("mooncake", bz2.compress, "bzip2"), ("azure", lzma.compress, "xz")],
+)
+def test_a_compressed_file_is_called_that(tmp_path: Path, form: str, compress: Any, program: str) -> None:
+    with pytest.raises(InvalidValueError, match=rf"trace is 'compressed \({program}\)'; expected plain text"):
+        read(tmp_path, compress(SERVEGEN.encode()), form)
 
 
 def test_a_csv_may_have_other_columns(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.scenario import Workload
 from qlm.simulator.seeds import Seeds
-from qlm.simulator.workload.arrivals import Bursts, Extent, Poisson
+from qlm.simulator.workload.arrivals import Bursts, Extent, Gamma, OnOff, Poisson, Ramp
 from qlm.simulator.workload.formats import read_csv
 from qlm.simulator.workload.lengths import Constant, LogNormal
 from qlm.simulator.workload.limits import AtLeastOutput, Exact, Fixed, LengthLimits, OverContext, Quantile
@@ -245,6 +245,68 @@ def test_arrivals_need_times() -> None:
 def test_streams_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidValueError, match="each with a name of its own"):
         make(GENERATED, GENERATED)
+
+
+REPLAYED_LATE = TraceTimes(trace_of(ROWS), time_scale=1e9)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "load"),
+    [
+        (Poisson(rate_rps=1e-300, extent=Extent(requests=2)), 1.0),
+        (Poisson(rate_rps=1.0, extent=Extent(requests=2)), 1e-300),
+        (Poisson(rate_rps=1e-300, extent=Extent(requests=2)), 1e-300),
+        (Gamma(rate_rps=1e-300, cv=100, extent=Extent(requests=200)), 1e-300),
+        (OnOff(rate_rps=1.0, on_s=1e-9, off_s=3e7, extent=Extent(requests=200)), 1.0),
+        (Bursts(count=1, bursts=3, every_s=1.0), 5e-324),
+        (REPLAYED_LATE, 1.0),
+        (replace(REPLAYED_LATE, time_scale=1.0), 5e-324),
+    ],
+)
+def test_a_stream_whose_requests_come_too_late_is_named(arrivals: Any, load: float) -> None:
+    with pytest.raises(
+        InvalidValueError, match=r"^workload\.generated\.arrivals is .* s'; expected none after"
+    ):
+        make(replace(GENERATED, arrivals=arrivals), load=load)
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [
+        Gamma(rate_rps=1e-300, cv=1, extent=Extent(duration_s=10)),
+        Ramp(from_rps=1e-300, to_rps=0, duration_s=10),
+        OnOff(rate_rps=1e-300, on_s=1e-9, off_s=3e7, extent=Extent(duration_s=3e7)),
+    ],
+)
+def test_a_rate_of_almost_nothing_gives_nothing(arrivals: Any) -> None:
+    assert len(make(replace(GENERATED, arrivals=arrivals), load=1e-300)) == 0
+
+
+def test_a_stream_with_too_many_requests_is_named() -> None:
+    endless = replace(GENERATED, arrivals=Poisson(rate_rps=1e6, extent=Extent(duration_s=3e7)))
+    with pytest.raises(
+        InvalidValueError, match=r"^workload\.generated\.arrivals is '30000000000000 requests'"
+    ):
+        make(endless)
+
+
+def test_streams_may_not_have_too_many_requests_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qlm.simulator.workload.arrivals.REQUESTS_MAX", 2000)
+    assert len(make(GENERATED)) == 2000
+    with pytest.raises(
+        InvalidValueError, match=r"^workload is '2001 requests'; expected at most 2000 in all"
+    ):
+        make(GENERATED, replace(GENERATED, name="one more", arrivals=Bursts(count=1)))
+
+
+def test_prefixes_of_equal_requests_come_in_an_order_of_their_own(tmp_path: Path) -> None:
+    streams = []
+    for block in (7, 3, 5):
+        file = tmp_path / f"{block}.jsonl"
+        line = f'{{"timestamp": 0, "input_length": 9, "output_length": 5, "hash_ids": [{block}]}}'
+        file.write_text(f"{line}\n")
+        streams.append(replayed(read_mooncake(file), name=str(block), model=0))
+    assert make(*streams).prefixes == make(*streams[::-1]).prefixes == ((3,), (5,), (7,))
 
 
 def test_prefixes_come_along_and_are_cut_with_the_prompt(tmp_path: Path) -> None:

@@ -1,0 +1,39 @@
+"""The summary of a run: what its figures are about."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qlm.domain.slo import DeadlineSlo, OnMiss
+from qlm.simulator.report import summary
+from qlm.simulator.scenario import SloClass
+from qlm.simulator.workload.stream import StreamCounts
+from tests.support.simulation import run, scenario, workload
+
+HASTY = SloClass(name="hasty", slo=DeadlineSlo(deadline_ms=4000), on_miss=OnMiss.DROP)
+
+
+def test_latencies_and_throughput_are_those_of_answered_requests() -> None:
+    subject = scenario(workload(300, rate_rps=100.0, output_tokens=150.0, classes=1), instances=1)
+    result = run(replace(subject, slo_classes=(HASTY,)))
+    outcomes, arrival_ns = result.outcomes, result.workload.arrival_ns
+    answered = np.isin(outcomes.outcome, ["stop", "length"])
+    assert "expired" in outcomes.outcome
+    assert 0 < answered.sum() < (outcomes.ended_ns >= 0).sum()
+    summed = summary(result)
+    took_s = (outcomes.ended_ns - arrival_ns)[answered] / 1e9
+    assert summed["latency_by_class"]["hasty"]["completion_p90_s"] == pytest.approx(np.quantile(took_s, 0.9))
+    span_s = (outcomes.ended_ns.max() - arrival_ns.min()) / 1e9
+    assert summed["throughput_rps"] == pytest.approx(answered.sum() / span_s)
+
+
+def test_what_streams_lost_is_in_the_summary() -> None:
+    result = run(scenario(workload(5, rate_rps=10.0)))
+    streams = json.loads(json.dumps(summary(result, [StreamCounts(name="a", requests=5, prompts_cut=2)])))[
+        "streams"
+    ]
+    assert [(each["name"], each["requests"], each["prompts_cut"], each["left_out"]) for each in streams] == [
+        ("a", 5, 2, 0)
+    ]

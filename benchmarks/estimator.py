@@ -15,7 +15,8 @@ from qlm.rct_estimator.cluster_arrays import Groups, Instances
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.output_length import observe_all, typical_prior
 from qlm.rct_estimator.service_table import ClassOnKind, ServiceTable, SwapTimes, class_times, service_table
-from qlm.rct_estimator.throughput import SteadyState, class_workload
+from qlm.rct_estimator.throughput import SteadyState
+from qlm.rct_estimator.workload import class_workload
 
 INSTANCES, GROUPS, CLASSES, MODELS, KINDS = 100, 1600, 40, 10, 2
 ROUNDS = 50
@@ -84,6 +85,7 @@ def make_instances(rng: np.random.Generator) -> Instances:
         free=np.zeros(INSTANCES),
         speed=np.exp(rng.normal(0, 0.1, INSTANCES)),
         doubt=np.full(INSTANCES, 0.05),
+        load=np.zeros(INSTANCES),
     )
 
 

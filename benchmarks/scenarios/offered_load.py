@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from qlm.cli.scenario_file import load_scenario
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.throughput import Workload as ClassWorkload
 from qlm.rct_estimator.throughput import steady_state
+from qlm.rct_estimator.workload import Workload as ClassWorkload
 from qlm.simulator.scenario import Scenario, Workload
 from qlm.simulator.seeds import Seeds
 

@@ -169,7 +169,7 @@ class World(EngineRoom):
         self._index()
         order: list[GroupId] = []
         for cls in self.core.view(self.now_ns).classes:
-            changes, groups = regroup(
+            changes, groups, _ = regroup(
                 cls, size_max=4, now_ns=self.now_ns, linger_s=1.0, new_id=lambda _: self._new_group()
             )
             self.announce(self.core.apply(changes, self.now_ns)[1])

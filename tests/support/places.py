@@ -6,7 +6,8 @@ import numpy as np
 
 from qlm.rct_estimator.length_predictive import FloatArray, LengthPredictive
 from qlm.rct_estimator.output_length import observe_all, typical_prior
-from qlm.rct_estimator.throughput import SteadyState, class_workload
+from qlm.rct_estimator.throughput import SteadyState
+from qlm.rct_estimator.workload import class_workload
 
 STEP_S = 0.03
 CAP = 1024.0

@@ -75,8 +75,6 @@ def lease_answered(agent: "AgentProtocol", event: LeaseAnswered, now_ns: int) ->
 
 def reregistrations(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Tell a store that forgot them what runs here, again and again until it answers."""
-    if not agent.unregistered:
-        return []
     if now_ns < agent.reregister_after_ns:
         agent.alarm.want(agent.reregister_after_ns)
         return []
@@ -87,8 +85,6 @@ def reregistrations(agent: "AgentProtocol", now_ns: int) -> list[Action]:
 
 def renewals(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Renew custody of messages held for long, before the broker takes them away."""
-    if now_ns < agent.renew_after_ns:
-        return []
     custody_ns = round(agent.settings.custody_s * 1e9)
     agent.renew_after_ns = now_ns + custody_ns // 10
     actions: list[Action] = []
@@ -113,7 +109,7 @@ def _take(agent: "AgentProtocol", message: PulledMessage, group: GroupId | None,
     agent.hands.take(held)
     if (drop_at_ns := request.drop_at_ns) is not None:
         agent.drops.add(drop_at_ns, held)
-    return [TakeLease(card=request.card(), group=group)]
+    return [TakeLease(card=request, group=group)]
 
 
 def _stage(agent: "AgentProtocol", held: Held) -> None:

@@ -42,17 +42,6 @@ class LeaseAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """New tokens of running generations; any chunking leads to the same state.
-
-    Attributes:
-        chunks: Call ids and the tokens that each has just got.
-    """
-
-    chunks: tuple[tuple[str, TokenIds], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationEnded:
     """A generation is over.
 
@@ -65,6 +54,17 @@ class GenerationEnded:
     call_id: str
     finish: str
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """New tokens of running generations; any chunking leads to the same state.
+
+    Attributes:
+        chunks: Call ids and the tokens that each has just got.
+    """
+
+    chunks: tuple[tuple[str, TokenIds], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,6 +101,10 @@ def _able(held: Held) -> bool:
     return held.request.evictability is not Evictability.PINNED and held.evictions < EVICTIONS_MAX
 
 
+def _timed(held: Held) -> bool:
+    return held.request.deadline_ns is not None
+
+
 def _lax(held: Held) -> tuple[int, float]:
     return held.urgency[:2]
 
@@ -125,12 +129,14 @@ def _look_again(agent: "AgentProtocol", at_ns: int, now_ns: int) -> None:
     agent.alarm.want(max(at_ns, now_ns + RECHECK_NS))
 
 
-def victims(running: Iterable[Held], *, head: tuple[int, float, int], count: int) -> list[Held]:
+def victims(running: Iterable[Held], *, head: tuple[int, float, int], count: int, now_ns: int) -> list[Held]:
     """Choose up to `count` requests to evict for a head of urgency `head`, least urgent first.
 
     Only requests that are strictly less urgent by priority or deadline qualify, never pinned ones, and
-    among equals the one with the least work to lose goes first.
+    among equals the one with the least work to lose goes first. For a head that is late already, nobody
+    goes who may yet be in time.
     """
-    able = [held for held in running if _able(held) and _lax(held) > head[:2]]
+    late = head[1] <= now_ns
+    able = [held for held in running if _able(held) and _lax(held) > head[:2] and not (late and _timed(held))]
     able.sort(key=lambda held: (-held.urgency[0], -held.urgency[1], held.tokens, held.order))
     return able[:count]

@@ -85,18 +85,20 @@ class Hands:
 
     def staged_except(self, model: ModelId | None) -> list[Held]:
         """The requests of all other models that wait for room."""
+        if not self._staged:
+            return []
         return [held for key, staged in self._by_model.items() if key != model and staged for held in staged]
 
     def take(self, held: Held) -> None:
         """Take a request in hand, in the phase in which it is."""
         self._taken += 1
         held.order = self._taken
-        self.held[held.request.id] = held
+        self.held[held.id] = held
         self._enter(held)
 
     def drop(self, held: Held) -> None:
         """Let go of a request."""
-        del self.held[held.request.id]
+        del self.held[held.id]
         self._leave(held)
 
     def move(self, held: Held, phase: Phase, *, parked: bool = False) -> None:
@@ -111,7 +113,7 @@ class Hands:
 
     def _enter(self, held: Held) -> None:
         phase = held.phase
-        self._phases[phase][held.request.id] = held
+        self._phases[phase][held.id] = held
         if phase is Phase.STAGED:
             self.staged_for(held.request.model).add(held)
         elif phase in GENERATING:
@@ -119,7 +121,7 @@ class Hands:
 
     def _leave(self, held: Held) -> None:
         phase = held.phase
-        del self._phases[phase][held.request.id]
+        del self._phases[phase][held.id]
         if phase is Phase.STAGED:
             self.staged_for(held.request.model).remove(held)
         elif phase in GENERATING:

@@ -1,7 +1,6 @@
 """The head of the virtual queue: the first group with something to pull, found again only after changes."""
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from qlm.agents.dry import DryGroups
@@ -30,11 +29,15 @@ class QueueHead:
         self._head: Group | None = None
         self._urgency = (0, 0.0, 0)
         self._until_ns = 0
+        self._committed: GroupId | None = None
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
         """Take a new reading; the groups of messages whose lease is still being taken may count them yet."""
         self._queue = queue
-        self._taken = dict(Counter(group for group in leasing if group))
+        self._taken = {}
+        for group in leasing:
+            if group:
+                self._taken[group] = self._taken.get(group, 0) + 1
         self._dry.keep(queue.groups)
         self._spent = 0
         self.changed()
@@ -58,6 +61,20 @@ class QueueHead:
     def put_off(self, group: GroupId | None, until_ns: int) -> None:
         """Leave a group alone until then."""
         self._dry.put_off(group, until_ns)
+        self.changed()
+
+    def commit(self, group: GroupId) -> None:
+        """Let a group be the head until it has nothing to pull, or `release`: requests were evicted for it.
+
+        A plan that is made meanwhile may put the evicted ones first again, as their model is still the
+        awake one; following it would evict them over and over.
+        """
+        self._committed = group
+        self.changed()
+
+    def release(self) -> None:
+        """Follow the order of the virtual queue again."""
+        self._committed = None
         self.changed()
 
     def changed(self) -> None:
@@ -89,8 +106,7 @@ class QueueHead:
         while self._spent < len(groups) and not self._possible(groups[self._spent]):
             self._spent += 1
         self._head, self._until_ns = None, _NEVER_NS
-        for index in range(self._spent, len(groups)):
-            group = groups[index]
+        for group in self._in_order():
             if not self._possible(group):
                 continue
             free_ns = max(self._dry.until_ns(group.id), self.failed_until_ns.get(group.cls.model, 0))
@@ -99,6 +115,16 @@ class QueueHead:
                 self._urgency = urgency(group.cls.priority, group.deadline_ns, group.head_arrival_ns or 0)
                 return
             self._until_ns = min(self._until_ns, free_ns)
+
+    def _in_order(self) -> Sequence[Group]:
+        """The groups from the first one with something to pull on; before all the committed one."""
+        groups = self._queue.groups[self._spent :]
+        if self._committed is None:
+            return groups
+        first = [group for group in groups if group.id == self._committed and self._possible(group)]
+        if not first:
+            self._committed = None
+        return (*first, *groups)
 
     def _possible(self, group: Group) -> bool:
         return self.left(group) > 0 and group.cls.model in self._models

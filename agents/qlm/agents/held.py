@@ -5,7 +5,7 @@ from enum import Enum, IntEnum, auto
 from typing import Final
 
 from qlm.domain.actions import Return
-from qlm.domain.ids import GroupId
+from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Delivery
@@ -67,6 +67,7 @@ class Held:
         order: Its number among all that this agent took in hand.
         blocks: KV blocks that the ledger counts for it; 0 unless it generates.
         spare_tokens: Tokens that still fit into these blocks.
+        id: Of the request.
         urgency: Sort key: priority, then deadline (none is last), then arrival; smaller goes first.
     """
 
@@ -92,10 +93,12 @@ class Held:
     order: int = 0
     blocks: int = 0
     spare_tokens: int = 0
+    id: RequestId = field(init=False)
     urgency: tuple[int, float, int] = field(init=False)
 
     def __post_init__(self) -> None:
         request = self.request
+        self.id = request.id
         self.urgency = urgency(request.cls.priority, request.deadline_ns, request.arrival_ns)
 
     @property

@@ -57,15 +57,16 @@ class KvLedger:
         self.blocks -= held.blocks
         held.blocks = 0
 
-    def grow(self, held: Held, tokens: int) -> None:
-        """Count `tokens` more that a request has just got."""
-        self.tokens += tokens
-        held.spare_tokens -= tokens
-        if held.spare_tokens < 0:
-            blocks = self.blocks_of(-held.spare_tokens)
-            held.spare_tokens += blocks * self._block_tokens
-            held.blocks += blocks
-            self.blocks += blocks
+    def take_blocks(self, held: Held) -> None:
+        """Count the blocks that a request has taken, since its new tokens left it less than no spare ones.
+
+        Tokens are counted by whoever brings them, since they come far more often: in `tokens`, and in the
+        request's `spare_tokens`.
+        """
+        blocks = -(held.spare_tokens // self._block_tokens)
+        held.spare_tokens += blocks * self._block_tokens
+        held.blocks += blocks
+        self.blocks += blocks
 
     def blocks_of(self, tokens: int) -> int:
         """KV blocks that `tokens` tokens of one request take."""
@@ -80,6 +81,14 @@ class KvLedger:
     def free_blocks(self) -> int:
         """KV blocks left after watermark and growth reserve; never negative."""
         return max(0, self._usable_blocks - self.blocks - GROWTH_BLOCKS * self.running)
+
+    @property
+    def free_places(self) -> int:
+        """How many more requests are likely to fit: places, and KV blocks at what a running one takes."""
+        if not self.running or not self.free_blocks:
+            return self.free_seqs if self.free_blocks else 0
+        mean_blocks = self.blocks / self.running + GROWTH_BLOCKS
+        return min(self.free_seqs, max(1, int(self.free_blocks / mean_blocks)))
 
     def ever_fits(self, tokens: int) -> bool:
         """Whether the whole cache is enough for a request of `tokens` tokens."""

@@ -43,18 +43,18 @@ class Unwritten:
 
     def touch(self, held: Held) -> None:
         """Look at a request again before the next write."""
-        self.touched[held.request.id] = held
+        self.touched[held.id] = held
 
     def grown(self, held: Held) -> None:
-        """Take note of new tokens of a generating request."""
-        id = held.request.id
-        if id not in self.waiting and id not in self.urgent and held.epoch is not None:
-            (self.waiting if held.sent else self.urgent)[id] = held
+        """Take note of a generating request all of whose tokens were sent, and that gets more."""
+        if held.epoch is not None:
+            (self.waiting if held.sent else self.urgent)[held.id] = held
 
     def forget(self, id: RequestId) -> None:
         """Write nothing more of a request."""
         self.touched.pop(id, None)
-        self.remove(id)
+        self.urgent.pop(id, None)
+        self.waiting.pop(id, None)
 
     def remove(self, id: RequestId) -> None:
         """Take a request off the list of what is to be written."""
@@ -63,7 +63,7 @@ class Unwritten:
 
     def place(self, held: Held) -> None:
         """Put a request that has something for its log where it belongs."""
-        id = held.request.id
+        id = held.id
         if held.sent == 0 or held.phase is Phase.CLOSING:
             self.waiting.pop(id, None)
             self.urgent[id] = held
@@ -166,8 +166,8 @@ def _drop(agent: "AgentProtocol", held: Held) -> list[Action]:
 def forget(agent: "AgentProtocol", held: Held) -> list[Action]:
     """Remove a request from the agent's hands and stop its generation if it still runs."""
     agent.hands.drop(held)
-    agent.unwritten.forget(held.request.id)
-    agent.unregistered.discard(held.request.id)
+    agent.unwritten.forget(held.id)
+    agent.unregistered.discard(held.id)
     if agent.calls.pop(held.call_id, None) is None:
         return []
     return [Abort(call_ids=(held.call_id,))]
@@ -181,7 +181,7 @@ def _entry(held: Held) -> LogEntry:
     ending = _end_due(held)
     assert held.epoch is not None
     entry = LogEntry(
-        id=held.request.id,
+        id=held.id,
         epoch=held.epoch,
         offset=held.sent,
         token_ids=tuple(held.output[held.sent :]),

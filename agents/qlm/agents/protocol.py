@@ -9,7 +9,7 @@ aborting -> staged for an eviction. Order at the end, always: abort -> last toke
 stored -> message acknowledged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -77,7 +77,7 @@ class AgentProtocol:
 
     It decides in three parts that share its attributes: `serving` (what runs next, with `swapping` and
     `stopping`), `log_writer` (the output log) and `custody` (messages and leases). From outside only
-    `receive` changes it. An event costs about the same for any number of requests in hand.
+    `receive` and `receive_all` change it. An event costs about the same for any number of requests in hand.
     """
 
     def __init__(
@@ -123,16 +123,31 @@ class AgentProtocol:
             event: What happened.
             now_ns: When, nanoseconds since the epoch.
         """
-        if isinstance(event, Progress):
+        return self.receive_all((event,), now_ns)
+
+    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        """Take the events of one moment, and decide once what follows from them all.
+
+        Args:
+            events: What happened, in order.
+            now_ns: When, nanoseconds since the epoch.
+        """
+        actions: list[Action] = []
+        decisive = False
+        for event in events:
+            if isinstance(event, Progress):
+                self._progress(event)
+            else:
+                actions += self._handle(event, now_ns)
+                decisive = True
+        if decisive:
             # Tokens alone never make room; deciding nothing keeps the cost of a token low.
-            self._progress(event)
-            actions = []
-        else:
-            actions = self._handle(event, now_ns)
             actions += serving.serve(self, now_ns)
         actions += log_writer.flush(self, now_ns)
-        actions += custody.reregistrations(self, now_ns)
-        actions += custody.renewals(self, now_ns)
+        if self.unregistered:
+            actions += custody.reregistrations(self, now_ns)
+        if now_ns >= self.renew_after_ns:
+            actions += custody.renewals(self, now_ns)
         self.work.observe(self.hands.kv.running, now_ns)
         if self.draining and not self.held and not self.pulling and not self.drained:
             self.drained = True
@@ -190,13 +205,24 @@ class AgentProtocol:
                 assert_never(event)
 
     def _progress(self, event: Progress) -> None:
+        """Take tokens in. Nothing happens more often: what most chunks need is done in the loop itself."""
+        calls, kv, unwritten = self.calls, self.hands.kv, self.unwritten
+        came = 0
         for call_id, token_ids in event.chunks:
-            held = self.calls.get(call_id)
-            if held is not None:
-                held.output.extend(token_ids)
-                self.hands.kv.grow(held, len(token_ids))
-                self.work.output_tokens += len(token_ids)
-                self.unwritten.grown(held)
+            held = calls.get(call_id)
+            if held is None:
+                continue
+            output = held.output
+            if len(output) == held.sent:
+                unwritten.grown(held)
+            output += token_ids
+            tokens = len(token_ids)
+            came += tokens
+            held.spare_tokens -= tokens
+            if held.spare_tokens < 0:
+                kv.take_blocks(held)
+        kv.tokens += came
+        self.work.output_tokens += came
 
     def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:
         held = self.calls.pop(event.call_id, None)

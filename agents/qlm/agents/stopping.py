@@ -53,6 +53,8 @@ def give_all_back(agent: "AgentProtocol", why: str, now_ns: int) -> list[Action]
 def expire(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """End what is to be dropped at its deadline."""
     actions: list[Action] = []
+    if not agent.drops:
+        return actions
     for held in agent.drops.pop(now_ns):
         held.outcome = Outcome.EXPIRED
         actions += stop(agent, held, Then.END, "its deadline passed", now_ns)
@@ -64,6 +66,8 @@ def expire(agent: "AgentProtocol", now_ns: int) -> list[Action]:
 
 def abort_again(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Repeat aborts without effect: one that overtakes its submission is ignored by the engine."""
+    if not agent.late_aborts:
+        return []
     late = agent.late_aborts.pop(now_ns)
     for held in late:
         _aborted(agent, held, now_ns)

@@ -50,15 +50,18 @@ def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]
         return []
     actions: list[Action] = []
     running = agent.hands.running
-    for victim in victims(running.values(), head=agent.head.urgency, count=len(running)):
+    for victim in victims(running.values(), head=agent.head.urgency, count=len(running), now_ns=now_ns):
         why = f"evicted: {head.id} needs {head.cls.model}"
         actions += stop(agent, victim, Then.RETURN, why, now_ns)
+    if actions:
+        agent.head.commit(head.id)
     return actions
 
 
 def _swap(agent: "AgentProtocol", model: ModelId) -> list[Action]:
     agent.swapping_to = model
     agent.head_since = None
+    agent.head.release()
     agent.active, agent.capacity = None, None
     agent.engines[model] = EngineState.STARTING
     return [SwapModel(model=model)]

@@ -6,6 +6,7 @@ counted range of its class in arrival order: moving a group moves a pointer, nev
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
@@ -37,10 +38,7 @@ class RequestClass:
     @property
     def queue(self) -> QueueName:
         """Name of the class's durable queue: `qlm.class.<model>.<slo>.<cluster>[.p<priority>]`."""
-        parts = ["qlm", "class", *map(queue_part, (self.model, self.slo, self.cluster))]
-        if self.priority:
-            parts.append(f"p{self.priority}")
-        return QueueName(_SEPARATOR.join(parts))
+        return _queue_name(self.model, self.slo, self.cluster, self.priority)
 
 
 def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
@@ -48,6 +46,14 @@ def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
     target_ms = slo.target_ms
     bucket_ms = None if target_ms is None else bucket_floor(target_ms)
     return RequestClass(model=model, slo=slo.label, priority=priority, target_ms=bucket_ms)
+
+
+@lru_cache(maxsize=1024)
+def _queue_name(model: ModelId, slo: str, cluster: str, priority: int) -> QueueName:
+    parts = ["qlm", "class", *map(queue_part, (model, slo, cluster))]
+    if priority:
+        parts.append(f"p{priority}")
+    return QueueName(_SEPARATOR.join(parts))
 
 
 def queue_part(part: str) -> str:

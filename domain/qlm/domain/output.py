@@ -6,6 +6,7 @@ log ends: so no token is ever shown twice or skipped, whoever generates it.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import RequestId, TokenIds
@@ -52,8 +53,7 @@ class AppendResult(StrEnum):
     """The store knows no such request, or no epoch so old (it was emptied): register it again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSlice:
+class OutputSlice(NamedTuple):
     """Part of an output log.
 
     Attributes:

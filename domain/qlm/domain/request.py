@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import RequestClass
@@ -143,8 +143,7 @@ class Request(RequestCard):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(NamedTuple):
     """One change in a request's life, with its reason; `qlm requests ID` tells them in order.
 
     Attributes:

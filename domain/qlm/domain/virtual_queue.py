@@ -23,6 +23,6 @@ class VirtualQueue:
     groups: tuple[Group, ...] = ()
 
     def __post_init__(self) -> None:
-        twice = [group for group, times in Counter(g.id for g in self.groups).items() if times > 1]
-        if twice:
+        if len({group.id for group in self.groups}) < len(self.groups):
+            twice = [group for group, times in Counter(g.id for g in self.groups).items() if times > 1]
             raise InvalidValueError("virtual_queue.groups", twice, "each group at most once")

@@ -24,6 +24,7 @@ class Instances:
         free: Places free in the batch of the loaded model; `inf` for an idle instance.
         speed: Factor on all its times (`Correction.factor`).
         doubt: Relative standard deviation of that factor (`Correction.doubt`).
+        load: Share of its full batch that requests yet to arrive will keep busy, in [0, 1].
     """
 
     kind: IntArray
@@ -34,6 +35,7 @@ class Instances:
     free: FloatArray
     speed: FloatArray
     doubt: FloatArray
+    load: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,19 @@ from qlm.rct_estimator.waiting_time import emptying_time
 
 STRATA: Final = 16
 """Values that stand for the distribution of a length where it is folded with a waiting time."""
+
+_STANDARD: Final = NormalDist()
+_ROOT_HALF: Final = math.sqrt(0.5)
+_ROOT_PI: Final = math.sqrt(math.pi)
+
+_EXPONENTIAL: Final = -np.log(1 - (np.arange(STRATA) + 0.5) / STRATA)
+"""Equally likely values of an exponential variable with mean 1 (0.98 here)."""
+
+_CERTAIN_S: Final = 1e-8
+"""A wait with a smaller deviation counts as certain where quantiles are concerned."""
+
+_STEPS_MAX: Final = 100
+"""Steps towards a quantile; bisection alone needs fewer than that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,14 +55,35 @@ class CompletionTime:
         return float(np.mean([self.wait.at_most(deadline_s - x) for x in self.service_s]))
 
     def quantile(self, share: float) -> float:
-        """Time by which it is done with that probability, in (0, 1), by bisection; seconds."""
-        spread = 9 * math.sqrt(self.wait.var) + 1e-9
-        low = self.wait.mean - spread
-        high = self.wait.mean + float(self.service_s.max()) + spread
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.at_most(middle) < share else (low, middle)
-        return high
+        """Time by which it is done with that probability, in (0, 1), seconds; within 1e-6 of it.
+
+        Newton's method, kept within bounds by bisection: ten steps at most in practice.
+        """
+        mean, sigma = self.wait.mean, math.sqrt(self.wait.var)
+        if sigma < _CERTAIN_S:
+            at = max(0, math.ceil(share * len(self.service_s) - 1e-9) - 1)
+            return mean + float(np.sort(self.service_s)[at]) + 10 * _CERTAIN_S
+        standard: float = _STANDARD.inv_cdf(share)
+        if len(self.service_s) == 1:
+            return mean + float(self.service_s[0]) + sigma * standard
+        values: list[float] = self.service_s.tolist()
+        # All of it is at least as late as with the shortest service, and at most as with the longest.
+        low = mean + min(values) + sigma * standard
+        high = mean + max(values) + sigma * standard
+        at_s = min(high, max(low, self.normal.mean + math.sqrt(self.normal.var) * standard))
+        for _ in range(_STEPS_MAX):
+            z = [(at_s - mean - x) / sigma for x in values]
+            excess = sum(math.erfc(-v * _ROOT_HALF) for v in z) / (2 * len(values)) - share
+            low, high = (at_s, high) if excess < 0 else (low, at_s)
+            density = sum(math.exp(-v * v / 2) for v in z) * _ROOT_HALF / (_ROOT_PI * sigma * len(values))
+            step_s = excess / density if density > 0 else math.inf
+            after_s = at_s - step_s if low <= at_s - step_s <= high else (low + high) / 2
+            if high - low <= 1e-9:
+                return high
+            if abs(after_s - at_s) <= max(1e-7 * sigma, 1e-12 * abs(at_s)):
+                return after_s
+            at_s = after_s
+        return at_s
 
 
 def request_completion(
@@ -63,12 +98,15 @@ def request_completion(
         cap: Its `max_tokens`.
     """
     steps = np.maximum(lengths.strata(STRATA, cap) - 1, 0.0)
-    return CompletionTime(wait, state.prefill_s + steps * state.iteration_s)
+    return CompletionTime(wait, state.prefill_s + state.queue_s + steps * state.iteration_s)
 
 
 def first_token(wait: Normal, state: SteadyState) -> CompletionTime:
-    """First token of a request, W_q + P: what a TTFT objective is about."""
-    return CompletionTime(wait, np.array([state.prefill_s]))
+    """First token of a request, W_q + P: what a TTFT objective is about.
+
+    The wait for the prefills of others in the batch is spread exponentially.
+    """
+    return CompletionTime(wait, state.prefill_s + state.queue_s * _EXPONENTIAL)
 
 
 def group_completion(

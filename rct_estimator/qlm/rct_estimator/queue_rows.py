@@ -95,8 +95,18 @@ class QueueRows:
         return np.asarray(places[self.run_first][self.run], dtype=np.float64)
 
     def tail(self) -> tuple[FloatArray, FloatArray]:
-        """From the last request's place until the longest of the group ends: mean and variance."""
+        """From the last request's place until the longest of the group ends: mean and variance.
+
+        Behind the last group of a run the batch empties, and gets faster; unless its model stays and
+        requests that are yet to arrive follow.
+        """
         mean, var = self.table.tail(self.cls, self.kind, self.requests)
+        alone, alone_var = self.table.emptying(self.cls, self.kind, self.in_run())
+        last = np.append(self.instance[1:] != self.instance[:-1], True)
+        empties = np.where(last, 1 - self.instances.load[self.instance], 1.0) * (
+            self.run_last & (alone < mean)
+        )
+        mean, var = mean + empties * (alone - mean), var + empties * (alone_var - var)
         return mean * self.speed, var * self.speed**2
 
     def emptying(self) -> tuple[FloatArray, FloatArray]:

@@ -3,7 +3,8 @@
 from qlm.domain.fleet import ServedWork
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profile import Profile
-from qlm.rct_estimator.throughput import Workload, steady_state
+from qlm.rct_estimator.throughput import full_batch, steady_state
+from qlm.rct_estimator.workload import Workload
 
 
 def served_work_s(
@@ -25,9 +26,14 @@ def served_work_s(
     """
     requests = max(1, started, work.ended)
     prompt, output = work.prompt_tokens / requests, max(1.0, work.output_tokens / requests)
-    # A request met at random is (O + Var O / O) / 2 tokens into its output: the variance that shows
-    # in the context. Without one, that of a constant length.
-    var = 0.0 if context_tokens is None else output * (2 * (context_tokens - prompt) - output)
-    workload = Workload(prompt_tokens=prompt, output=Normal(output, max(0.0, var)))
-    state = steady_state(profile, workload, batch=work.request_s / work.busy_s)
-    return requests * state.request_s
+    held_ratio = 1.0
+    if context_tokens is not None and prompt:
+        held_ratio = max(0.0, context_tokens - output / 2) / prompt
+    workload = Workload(prompt_tokens=prompt, output=Normal(output), held_ratio=held_ratio)
+    batch = work.request_s / work.busy_s
+    state = steady_state(profile, workload, batch=batch)
+    # The batch is known as a mean over time, and that of iterations is wanted. Long iterations have large
+    # batches: all of an iteration but its constant goes with the batch or comes with an arrival, whose
+    # variance is the mean while places are free (Poisson) and 0 when all are taken.
+    excess = max(0.0, 1 - batch / full_batch(profile, workload)) * (1 - state.alone_s / state.iteration_s)
+    return requests * steady_state(profile, workload, batch=batch - excess).request_s

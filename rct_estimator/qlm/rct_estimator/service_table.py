@@ -82,9 +82,9 @@ class ServiceTable:
         prompt_s: The part of it that prefills take.
         fill_s: What an empty batch saves.
         batch: Requests in the full batch.
-        cv2: Squared coefficient of variation of the output length.
+        cv2: Squared coefficient of variation of what decodes cost (`SteadyState.work_cv2`).
         prompt_cv2: Likewise of the prompt.
-        mean_doubt: Relative standard deviation of the class's mean length.
+        mean_doubt: Relative standard deviation of the class's mean cost (`SteadyState.work_doubt`).
         alone: Iteration of a single request over that of the full batch, dimensionless.
         response_s: Equally likely times from a place to the moment of the objective, last axis POINTS.
         tails: From the last request's place to the longest one's end, more work following: mean and
@@ -127,15 +127,15 @@ def class_times(entry: ClassOnKind, *, first_token: bool) -> ClassTimes:
         entry: The two.
         first_token: Whether the objective of the class is about the first token.
     """
-    state, output = entry.state, entry.state.workload.output
+    state = entry.state
     return ClassTimes(
         request_s=state.request_s,
         prompt_s=state.prompt_s,
         fill_s=state.fill_s,
         batch=state.batch,
-        cv2=output.var / output.mean**2,
+        cv2=state.work_cv2,
         prompt_cv2=state.prompt_cv2,
-        mean_doubt=math.sqrt(state.workload.mean_doubt) / output.mean,
+        mean_doubt=state.work_doubt,
         alone=state.alone_s / state.iteration_s,
         response_s=_response_s(entry, first_token=first_token),
         tails=np.array(_ends(entry, followed=True)),

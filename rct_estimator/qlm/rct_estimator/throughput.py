@@ -6,96 +6,34 @@ of Theta.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.length_predictive import EDGES, FloatArray, LengthPredictive
+from qlm.rct_estimator.correction import Correction
+from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.workload import Workload
 
 BATCHED_TOKENS_MAX: Final = 2048
 """Tokens computed in one iteration at most; default `--max-num-batched-tokens` of vLLM's API server."""
 
-PRIOR_LOG_SD: Final = 0.1
-"""How far a profile is off before anything was observed: standard deviation of log(actual / predicted)."""
+KV_WATERMARK: Final = 0.01
+"""Share of the KV cache that stays free before a request is given its place, by agents and by vLLM."""
 
-OBSERVED_LOG_SD: Final = 0.2
-"""Spread of one observed ratio around an instance's true one, likewise."""
+GROWTH_BLOCKS: Final = 1
+"""Blocks that agents keep free per running request, so that decoding does not run into preemption at once."""
 
-INFLUENCE_MAX: Final = 2.0
-"""An observation further off than so many standard deviations counts as if it were just there."""
+_CV2_SHARE_MIN: Final = 0.25
+"""Share of the answers' own variation that is left at least where long answers have short prompts."""
 
-FACTOR_MAX: Final = 4.0
-"""An instance counts as at most so much slower, or faster, than its profile says."""
+_PREFILL_SHARE_MAX: Final = 0.8
+"""Beyond this share of iterations with a prefill a batch is as good as full: queues end with its places."""
 
 _ROUNDS: Final = 8
 """Rounds of the fixed point of places and chunks; each halves the error at least."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What the requests of a class ask of an engine.
-
-    Attributes:
-        prompt_tokens: Mean prompt length to be computed (cached prefixes left out); 0 or more.
-        output: Length of one answer, tokens; mean 1 or more.
-        mean_doubt: Variance of the class's true mean length around `output.mean`, tokens squared.
-        prompt_var: Variance of the prompt lengths, tokens squared.
-    """
-
-    prompt_tokens: float
-    output: Normal
-    mean_doubt: float = 0.0
-    prompt_var: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.prompt_tokens) and self.prompt_tokens >= 0):
-            raise InvalidValueError("prompt_tokens", self.prompt_tokens, "a number, 0 or more")
-        if self.output.mean < 1:
-            raise InvalidValueError("output.mean", self.output.mean, "at least 1")
-        for name in ("mean_doubt", "prompt_var"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InvalidValueError(name, getattr(self, name), "a number, 0 or more")
-
-    @property
-    def context_tokens(self) -> float:
-        """Tokens in the KV cache of a request met at a random moment of its run.
-
-        Long answers are met more often, so the mean age is E[O^2] / 2 E[O], not half the mean length.
-        """
-        return self.prompt_tokens + (self.output.mean + self.output.var / self.output.mean) / 2
-
-
-def class_workload(
-    lengths: LengthPredictive,
-    prompt_tokens: float,
-    max_tokens: float,
-    *,
-    prompt_var: float = 0.0,
-    max_var: float = 0.0,
-) -> Workload:
-    """Describe a class.
-
-    Args:
-        lengths: Posterior of its output lengths.
-        prompt_tokens: Its mean prompt.
-        max_tokens: Its mean output limit.
-        prompt_var: Variance of its prompts, tokens squared.
-        max_var: Variance of its limits, likewise: where all answers reach them, it is that of the answers.
-    """
-    output = lengths.length(max_tokens)
-    # Law of total variance: the mean of min(O, cap) changes with the cap by P(O > cap).
-    reaches = float(np.interp(max_tokens, EDGES, lengths.survival))
-    return Workload(
-        prompt_tokens=prompt_tokens,
-        output=Normal(max(1.0, output.mean), output.var + reaches**2 * max_var),
-        mean_doubt=lengths.mean_doubt(max_tokens),
-        prompt_var=prompt_var,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +48,11 @@ class SteadyState:
         decode_s: One iteration without prefills: d.
         alone_s: One iteration of a batch of one.
         prefill_s: From a place in the batch to the first token: P.
+        own_prefill_s: The part of it that goes with its own prompt; the rest is spent behind others'.
         prompt_s: What the prefill of one request adds to `request_s`.
+        kv_share: How much of the rest depends on what requests hold of the KV cache, in [0, 1]: all of it
+            where the cache bounds the batch, else the share of an iteration that reading it takes.
+        queue_s: Of a batch that is not full: how much later the first token is because of others' prefills.
         doubt: Relative standard deviation of all these times.
     """
 
@@ -122,6 +64,9 @@ class SteadyState:
     alone_s: float
     prefill_s: float
     prompt_s: float = 0.0
+    own_prefill_s: float = 0.0
+    kv_share: float = 0.0
+    queue_s: float = 0.0
     doubt: float = 0.0
 
     @property
@@ -143,8 +88,32 @@ class SteadyState:
     @property
     def prompt_cv2(self) -> float:
         """Squared coefficient of variation of the prompts, 0 where there are none."""
-        prompt = self.workload.prompt_tokens
-        return self.workload.prompt_var / prompt**2 if prompt else 0.0
+        return self.workload.prompt_cv2
+
+    @property
+    def work_cv2(self) -> float:
+        """Squared coefficient of variation of what the decodes of one request cost the full batch.
+
+        A share k (`kv_share`) of the cost goes with O (p + O / 2), the rest with O; to first order in the
+        relative deviations of O and of p, which have the covariance `held_ratio` - 1.
+        """
+        work = self.workload
+        answer = work.output.var / work.output.mean**2
+        prompt = self.kv_share * work.prompt_tokens * work.held_ratio / work.context_tokens
+        elastic = 1 + self.kv_share * work.age_tokens / work.context_tokens
+        both = 2 * elastic * prompt * (work.held_ratio - 1)
+        cv2 = elastic**2 * answer + prompt**2 * self.prompt_cv2 * (1 + answer) + both
+        return max(_CV2_SHARE_MIN * answer, cv2)
+
+    @property
+    def work_doubt(self) -> float:
+        """Relative standard deviation of the class's mean of that cost around the estimate.
+
+        The doubt about the mean answer, stretched as `work_cv2` is over the answers' own.
+        """
+        output = self.workload.output
+        stretch = self.work_cv2 * output.mean**2 / output.var if output.var else 1.0
+        return math.sqrt(self.workload.mean_doubt * stretch) / output.mean
 
     @property
     def fill_s(self) -> float:
@@ -163,7 +132,7 @@ class SteadyState:
         share = np.clip((batch - 1) / max(self.batch - 1, 1e-9), 0.0, 1.0)
         return np.asarray(self.alone_s + share * (self.iteration_s - self.alone_s), dtype=np.float64)
 
-    def corrected(self, correction: "Correction") -> "SteadyState":
+    def corrected(self, correction: Correction) -> "SteadyState":
         """Stretch all times by what was observed on the instance."""
         factor = correction.factor
         return replace(
@@ -174,6 +143,8 @@ class SteadyState:
             alone_s=self.alone_s * factor,
             prefill_s=self.prefill_s * factor,
             prompt_s=self.prompt_s * factor,
+            own_prefill_s=self.own_prefill_s * factor,
+            queue_s=self.queue_s * factor,
             doubt=math.hypot(self.doubt, correction.doubt),
         )
 
@@ -195,12 +166,10 @@ def steady_state(
     Args:
         profile: Of the model on the instance's accelerator.
         workload: Means of the class, or of a mixture.
-        batch: Requests in the batch, where that is known (below saturation); else as many as places and
-            KV cache allow.
+        batch: Requests in the batch, where that is known; else as many as places and KV cache allow.
         batched_tokens_max: Tokens computed in one iteration at most.
     """
-    places = full_batch(profile, workload) if batch is None else min(batch, full_batch(profile, workload))
-    places = max(1.0, places)
+    places = max(1.0, full_batch(profile, workload) if batch is None else min(batch, profile.seqs_max))
     prompt, steps = max(1.0, workload.prompt_tokens), max(0.0, workload.output.mean - 1)
     chunks = max(1.0, prompt / batched_tokens_max)
     for _ in range(_ROUNDS):
@@ -208,6 +177,8 @@ def steady_state(
         room = max(1.0, batched_tokens_max - ends * steps)
         chunks = (chunks + max(1.0, prompt / room)) / 2
     ends = min(places / (steps + chunks), batched_tokens_max / (prompt + steps))
+    # Where the token budget is what bounds, all places are taken, and requests queue for their prefill.
+    in_prefill_for = places / ends - steps
     decodes = min(places, ends * steps)
     decode_s = profile.decode_ms(max(1.0, decodes), workload.context_tokens) / 1000
     prefill_s = _prefill_s(profile, prompt / chunks)
@@ -229,97 +200,38 @@ def steady_state(
         iteration_s=iteration_s,
         decode_s=decode_s if decodes >= 1 else iteration_s,
         alone_s=min(iteration_s, profile.decode_ms(1, workload.context_tokens) / 1000),
-        prefill_s=chunks * max(iteration_s, decode_s + prefill_s - shared_s),
+        prefill_s=in_prefill_for * max(iteration_s, decode_s + prefill_s - shared_s),
+        own_prefill_s=chunks * max(iteration_s, decode_s + prefill_s - shared_s),
+        queue_s=_prefill_queue_s(workload, ends * chunks, chunks * (decode_s + prefill_s - shared_s)),
         prompt_s=extra_s / ends,
+        kv_share=_kv_share(profile, workload, decodes, iteration_s),
     )
+
+
+def _prefill_queue_s(workload: Workload, busy: float, own_s: float) -> float:
+    """Mean wait for the prefills of others in the batch, seconds (Pollaczek and Khinchine)."""
+    share = min(busy, _PREFILL_SHARE_MAX)
+    return share * own_s * (1 + workload.prompt_cv2) / 2 / (1 - share)
+
+
+def _kv_share(profile: Profile, workload: Workload, decodes: float, iteration_s: float) -> float:
+    if full_batch(profile, workload) < profile.seqs_max:
+        return 1.0
+    read_s = profile.decode.alpha * decodes * workload.context_tokens / 1000
+    return min(1.0, read_s / iteration_s)
 
 
 def full_batch(profile: Profile, workload: Workload) -> float:
     """Requests that fit at once on average: bounded by places and by KV cache; at least 1.
 
-    Each takes its present context, and half a block that is not full.
+    Each takes its present context, half a block that is not full, and what is kept free for its growth.
+    The next one waits until its whole prompt fits; on average about half a prompt is free.
     """
-    held = min(profile.context_tokens, workload.context_tokens) + profile.block_tokens / 2
-    return max(1.0, min(profile.seqs_max, profile.kv_tokens / held))
-
-
-def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
-    """Blend workloads that share a batch, each with its share of the requests.
-
-    Raises:
-        InvalidValueError: No share is positive, or one is negative.
-    """
-    total = sum(share for share, _ in workloads)
-    if not total > 0 or any(share < 0 for share, _ in workloads):
-        raise InvalidValueError("shares", [share for share, _ in workloads], "0 or more, one positive")
-    parts = [(share / total, workload) for share, workload in workloads]
-    mean = sum(share * w.output.mean for share, w in parts)
-    square = sum(share * (w.output.var + w.output.mean**2) for share, w in parts)
-    prompt = sum(share * w.prompt_tokens for share, w in parts)
-    prompt_square = sum(share * (w.prompt_var + w.prompt_tokens**2) for share, w in parts)
-    return Workload(
-        prompt_tokens=prompt,
-        output=Normal(max(1.0, mean), max(0.0, square - mean**2)),
-        mean_doubt=sum(share**2 * w.mean_doubt for share, w in parts),
-        prompt_var=max(0.0, prompt_square - prompt**2),
-    )
+    held = min(profile.context_tokens, workload.context_tokens)
+    held += (0.5 + GROWTH_BLOCKS) * profile.block_tokens
+    usable = (1 - KV_WATERMARK) * profile.kv_tokens - workload.prompt_tokens / 2
+    return max(1.0, min(profile.seqs_max, usable / held))
 
 
 def _prefill_s(profile: Profile, tokens: float) -> float:
     return profile.prefill_ms(1, tokens) / 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """How much slower one instance is than its profile says, learned from (predicted, actual) pairs.
-
-    Logarithms of the ratios are normal around the instance's own, with a conjugate normal prior at 1.
-
-    Attributes:
-        log_ratio: Posterior mean of log(actual / predicted).
-        log_var: Posterior variance.
-    """
-
-    log_ratio: float = 0.0
-    log_var: float = PRIOR_LOG_SD**2
-
-    def __post_init__(self) -> None:
-        if not abs(self.log_ratio) <= math.log(FACTOR_MAX) + 1e-9:
-            raise InvalidValueError("log_ratio", self.log_ratio, f"at most log {FACTOR_MAX:g} either way")
-        if not 0 < self.log_var <= 1:
-            raise InvalidValueError("log_var", self.log_var, "a number above 0, up to 1")
-
-    @property
-    def factor(self) -> float:
-        """By what predicted times are to be multiplied."""
-        return math.exp(self.log_ratio)
-
-    @property
-    def doubt(self) -> float:
-        """Relative standard deviation of that factor."""
-        return math.sqrt(self.log_var)
-
-    def observed(self, predicted_s: float, actual_s: float, *, keep: float = 0.99) -> "Correction":
-        """Learn from one duration.
-
-        Args:
-            predicted_s: As predicted without any correction; positive. Use times over many requests of
-                a full batch, the drain of a group for instance.
-            actual_s: As it came out; positive.
-            keep: What the observation leaves of the certainty so far, in (0, 1]; an instance may drift.
-
-        Raises:
-            InvalidValueError: A time is not positive, or `keep` not in (0, 1].
-        """
-        for name, value in (("predicted_s", predicted_s), ("actual_s", actual_s)):
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidValueError(name, value, "a positive number")
-        if not 0 < keep <= 1:
-            raise InvalidValueError("keep", keep, "a number above 0, up to 1")
-        prior_var = min(self.log_var / keep, PRIOR_LOG_SD**2)
-        gain = prior_var / (prior_var + OBSERVED_LOG_SD**2)
-        bound = INFLUENCE_MAX * math.sqrt(prior_var + OBSERVED_LOG_SD**2)
-        surprise = math.log(actual_s) - math.log(predicted_s) - self.log_ratio
-        moved = self.log_ratio + gain * min(bound, max(-bound, surprise))
-        limit = math.log(FACTOR_MAX)
-        return Correction(min(limit, max(-limit, moved)), (1 - gain) * prior_var)

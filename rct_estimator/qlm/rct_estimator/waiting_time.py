@@ -79,7 +79,7 @@ class _Walk:
 
     def take(self, part: QueuePart) -> None:
         """Give places to the requests of a part."""
-        state, output = part.state, part.state.workload.output
+        state = part.state
         if self.fill_s < 0:
             self.places = min(self.free, state.batch)
             self.fill_s = state.fill_s * self.places / state.batch
@@ -90,12 +90,12 @@ class _Walk:
         self.decodes_s += part.requests * decode_s
         # Those that fill the free places at the start have nobody to wait for.
         waited_for_s = self.behind_s - before_s
-        self.var += waited_for_s * decode_s * output.var / output.mean**2
+        self.var += waited_for_s * decode_s * state.work_cv2
         self.var += part.requests * state.prompt_s**2 * state.prompt_cv2
         worked_s = part.requests * state.prompt_s + waited_for_s
         self.worked_s += worked_s
         self.doubt = max(self.doubt, state.doubt)
-        doubt_s = waited_for_s * math.sqrt(state.workload.mean_doubt) / output.mean
+        doubt_s = waited_for_s * state.work_doubt
         self.of_class_s[part.cls] = self.of_class_s.get(part.cls, 0.0) + doubt_s
 
 

@@ -1,6 +1,8 @@
 """One simulation: a scenario, a policy and a seed in; what became of each request out."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,7 +87,8 @@ def simulate(
     world.controller.start()
     world.clients.start()
     timeline = world.parts.timeline
-    _run(timeline, world.clients, scenario.horizon_s, tell)
+    with _no_search_for_cycles():
+        _run(timeline, world.clients, scenario.horizon_s, tell)
     world.fleet.finish()
     return SimulationResult(
         scenario=scenario,
@@ -102,6 +105,18 @@ def simulate(
         simulated_s=timeline.now_s,
         wall_s=stopwatch_s() - began_s,
     )
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Leave memory to reference counts: what ends here is in no cycle, and looking for some takes 7 %."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _world(
@@ -137,14 +152,17 @@ def _world(
 def _run(
     timeline: Timeline, clients: Clients, horizon_s: float | None, tell: Callable[[Progress], None]
 ) -> None:
-    end_ns = EPOCH_NS + round((float(2**62 / 1e9) if horizon_s is None else horizon_s) * 1e9)
+    end_ns = 2**62 if horizon_s is None else EPOCH_NS + round(horizon_s * 1e9)
     stalled_ns = round(STALLED_S * 1e9)
     requests = clients.unfinished
+    look_ns = 0
     while clients.unfinished and timeline.step():
         if timeline.events % _TELL_EVERY == 0:
             tell(Progress(requests - clients.unfinished, requests, timeline.now_s))
-        if timeline.now_ns >= end_ns:
+        if timeline.now_ns < look_ns:
+            continue
+        stalled = timeline.now_ns - clients.last_ns > stalled_ns and clients.submitted == requests
+        if stalled or timeline.now_ns >= end_ns:
             break
-        if timeline.now_ns - clients.last_ns > stalled_ns and clients.submitted == requests:
-            break
+        look_ns = min(end_ns, max(clients.last_ns + stalled_ns, timeline.now_ns) + 1)
     tell(Progress(requests - clients.unfinished, requests, timeline.now_s))

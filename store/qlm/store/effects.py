@@ -1,7 +1,7 @@
 """What an operation on the shared state causes beside its answer: announcements, and changes to keep."""
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
 from qlm.domain.notices import InstanceNotice
@@ -19,8 +19,7 @@ WAKE_SUBSCRIBED: Final = "subscribed"
 """The subscription is live (again): earlier wakeups may have been missed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Logged:
+class Logged(NamedTuple):
     """Tokens that an operation added to an output log.
 
     Attributes:

@@ -1,6 +1,8 @@
 """Operations on instances: heartbeats, and what is asked of them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Final
 
 from qlm.domain.fleet import InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId
@@ -9,6 +11,9 @@ from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueCha
 from qlm.store.effects import WAKE_INSTANCE, Effects
 from qlm.store.state import SharedState
 from qlm.store.tables import InstanceRow
+
+_GAUGES: Final = ("running", "parked", "kv_used_tokens", "work")
+_NOT_GAUGES: Final = attrgetter(*(each.name for each in fields(InstanceStatus) if each.name not in _GAUGES))
 
 
 class InstanceOps(SharedState):
@@ -23,7 +28,7 @@ class InstanceOps(SharedState):
             self._instances[status.id] = InstanceRow(status, until_ns)
             effects.wakeups.append(WAKE_INSTANCE)
             return None, effects
-        if steady(row.status) != steady(status):
+        if not is_steady(row.status, status):
             effects.wakeups.append(WAKE_INSTANCE)
         row.status, row.alive_until_ns = status, until_ns
         return None, effects
@@ -70,3 +75,8 @@ class InstanceOps(SharedState):
 def steady(status: InstanceStatus) -> InstanceStatus:
     """Leave out the gauges that move with every token: they alone do not concern the plan."""
     return replace(status, running=0, parked=0, kv_used_tokens=0, work=ServedWork())
+
+
+def is_steady(before: InstanceStatus, now: InstanceStatus) -> bool:
+    """Whether `steady` of both is the same, without making them: every heartbeat asks."""
+    return _NOT_GAUGES(before) == _NOT_GAUGES(now)

@@ -107,7 +107,10 @@ class LeaseOps(SharedState):
     def reap(self, now_ns: int) -> tuple[Sequence[RequestId], Effects]:
         """Release the leases of holders that no longer live, oldest request first; return the ids."""
         effects = Effects()
-        dead = [row for row in self._held.values() if row.holder and not self._alive(row.holder, now_ns)]
+        # All rows of a holder share one object: thousands of rows, but few holders to look up.
+        holders = {id(row.holder): row.holder for row in self._held.values()}
+        gone = {key for key, holder in holders.items() if holder and not self._alive(holder, now_ns)}
+        dead = [row for row in self._held.values() if id(row.holder) in gone] if gone else []
         dead.sort(key=lambda row: row.key)
         for row in dead:
             self._put_back(row, HOLDER_LOST, now_ns, effects)
@@ -126,8 +129,8 @@ class LeaseOps(SharedState):
             return refusal, effects
         self._stop_waiting(row)
         tail = output[len(row.log) :]
-        self._extend(row, tail, now_ns, effects)
         if tail:
+            self._extend(row, tail, now_ns, effects)
             self._announce(row, tail, effects)
         if row.cancel is not None:
             notice = CancelAsked(id=row.card.id, outcome=row.cancel)

@@ -25,11 +25,13 @@ class OutputOps(SharedState):
         refusal = self._append_refusal(row, entry)
         if refusal is not None:
             return refusal
-        self._extend(row, entry.token_ids, now_ns, effects)
+        token_ids = entry.token_ids
+        if token_ids:
+            self._extend(row, token_ids, now_ns, effects)
         if entry.outcome is not None:
-            self._end(row, entry.outcome, entry.detail, now_ns, effects, entry.token_ids)
-        elif entry.token_ids:
-            self._announce(row, entry.token_ids, effects)
+            self._end(row, entry.outcome, entry.detail, now_ns, effects, token_ids)
+        elif token_ids:
+            self._announce(row, token_ids, effects)
         return AppendResult.TAKEN
 
     def _append_refusal(self, row: RequestRow, entry: LogEntry) -> AppendResult | None:

@@ -118,8 +118,10 @@ class PlanOps(InstanceOps):
         queue = self._queues.get(instance)
         if queue is None:
             return VirtualQueue(instance=instance)
-        classes = {id(row): row for row in (self._groups[group].cls for group in queue.groups)}
-        groups = {group.id: group for row in classes.values() for group in row.groups_of(instance)}
+        groups: dict[GroupId, Group] = {}
+        for id in queue.groups:
+            if id not in groups:
+                groups.update(self._groups[id].cls.groups_of(instance))
         return _queue_value(instance, queue, groups)
 
     def view(self, now_ns: int) -> ClusterView:
@@ -138,7 +140,7 @@ class PlanOps(InstanceOps):
 
 
 def _queue_value(instance: InstanceId, queue: QueueRow, groups: dict[GroupId, Group]) -> VirtualQueue:
-    ordered = tuple(groups[id] for id in queue.groups)
+    ordered = tuple([groups[id] for id in queue.groups])
     return VirtualQueue(instance=instance, version=queue.version, groups=ordered)
 
 

@@ -18,6 +18,12 @@ class RequestOps(SharedState):
 
     def enqueue(self, card: RequestCard, watcher: GatewayId | None, now_ns: int) -> tuple[Enqueued, Effects]:
         """Index an accepted request as waiting, unless its id is known; add the watcher either way."""
+        created, effects = self.index(card, watcher, now_ns)
+        record = self._rows[card.id].record(self.incarnation)
+        return Enqueued(created=created, record=record), effects
+
+    def index(self, card: RequestCard, watcher: GatewayId | None, now_ns: int) -> tuple[bool, Effects]:
+        """Do what `enqueue` does, for callers that need not see the record; return whether it is new."""
         effects = Effects()
         row = self._rows.get(card.id)
         created = row is None
@@ -28,7 +34,7 @@ class RequestOps(SharedState):
             effects.wakeups.append(WAKE_REQUEST)
         if watcher is not None:
             self._watch(row, watcher)
-        return Enqueued(created=created, record=row.record(self.incarnation)), effects
+        return created, effects
 
     def _join_newest_group(self, row: RequestRow, effects: Effects) -> None:
         newest = row.cls.groups[-1] if row.cls.groups else None

@@ -100,8 +100,6 @@ class SharedState:
         self._held.pop(row.card.id, None)
 
     def _extend(self, row: RequestRow, token_ids: TokenIds, now_ns: int, effects: Effects) -> None:
-        if not token_ids:
-            return
         effects.logged.append(Logged(row.card.id, len(row.log), token_ids, now_ns))
         row.log.extend(token_ids)
         if row.first_token_ns is None:

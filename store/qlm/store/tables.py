@@ -25,24 +25,46 @@ class GroupRow:
     pulled: int = 0
     sealed: bool = False
     queue: InstanceId | None = None
+    _value: Group | None = None
+    _head: tuple[tuple[int, int], int] | None = None
 
     @property
     def remaining(self) -> int:
         """Requests still to be pulled from it."""
         return self.count - self.pulled
 
-    def value(self, head_arrival_ns: int | None) -> Group:
-        """Return it as a value."""
-        return Group(
-            id=self.id,
-            cls=self.cls.cls,
-            seq=self.seq,
-            count=self.count,
-            pulled=self.pulled,
-            sealed=self.sealed,
-            created_ns=self.created_ns,
-            head_arrival_ns=head_arrival_ns,
-        )
+    def value(self, rank: int) -> Group:
+        """Return it as a value, the same object until something changes, if `rank` wait before it."""
+        value, head_arrival_ns = self._value, self._head_arrival_ns(rank)
+        if (
+            value is None
+            or value.head_arrival_ns != head_arrival_ns
+            or value.count != self.count
+            or value.pulled != self.pulled
+            or value.sealed != self.sealed
+        ):
+            value = self._value = Group(
+                id=self.id,
+                cls=self.cls.cls,
+                seq=self.seq,
+                count=self.count,
+                pulled=self.pulled,
+                sealed=self.sealed,
+                created_ns=self.created_ns,
+                head_arrival_ns=head_arrival_ns,
+            )
+        return value
+
+    def _head_arrival_ns(self, rank: int) -> int | None:
+        if self.count == self.pulled:
+            return None
+        waiting = self.cls.waiting
+        place = waiting.place(rank)
+        if self._head is not None and self._head[0] == place:
+            return self._head[1]
+        arrival_ns = waiting.arrival_ns(rank)
+        self._head = None if arrival_ns is None else (place, arrival_ns)
+        return arrival_ns
 
 
 @dataclass(slots=True, eq=False)
@@ -78,9 +100,18 @@ class ClassRow:
         """
         groups, rank = [], 0
         for group in self.groups:
-            groups.append(group.value(self.waiting.arrival_ns(rank) if group.remaining else None))
-            rank += group.remaining
+            groups.append(group.value(rank))
+            rank += group.count - group.pulled
         return tuple(groups), self.waiting.arrival_ns(rank)
+
+    def groups_of(self, instance: InstanceId) -> dict[GroupId, Group]:
+        """Slice as `sliced` does, but return only the groups on the virtual queue of one instance."""
+        groups, rank = {}, 0
+        for group in self.groups:
+            if group.queue == instance:
+                groups[group.id] = group.value(rank)
+            rank += group.count - group.pulled
+        return groups
 
 
 @dataclass(slots=True, eq=False)

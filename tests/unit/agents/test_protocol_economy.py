@@ -12,6 +12,7 @@ from qlm.agents.protocol import AgentSettings
 from qlm.domain.actions import Abort, Append, Pull, PulledMessage, SetTimer, Submit, SwapModel
 from qlm.domain.fleet import ServedWork
 from qlm.domain.ids import GroupId, RequestId
+from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult
 from qlm.domain.request import Request
 from qlm.domain.slo import OnMiss
@@ -302,3 +303,31 @@ def test_the_wait_for_a_place_is_that_of_the_request_closest_to_its_limit_whoeve
     assert candidates.make_room_at_ns(100 * S, pace, 55 * S) == 60 * S + 1, "40 tokens to go"
     del running[first.request.id]
     assert candidates.make_room_at_ns(100 * S, pace, 55 * S) <= 55 * S, "48 tokens to go: it is time"
+
+
+# events of one moment
+
+
+def test_requests_that_end_at_the_same_moment_make_room_for_one_pull_and_end_in_one_write() -> None:
+    bench = Bench(seqs_max=2)
+    first, second = pull_all(bench, [a_request("first"), a_request("second")])
+    bench.queue(group_of(a_request("next"), count=4, name="h"))
+    assert not bench.take(Pull), "there is no room yet"
+    joint = Progress(chunks=((first.call.call_id, (1, 2)), (second.call.call_id, (3,))))
+    ended = [GenerationEnded(call_id=each.call.call_id, finish="stop") for each in (first, second)]
+    bench.actions += bench.agent.receive_all([joint, *ended], bench.now_ns)
+    assert [pull.limit for pull in bench.take(Pull)] == [2]
+    (append,) = bench.take(Append)
+    assert [(entry.id, entry.token_ids, entry.outcome) for entry in append.entries] == [
+        ("first", (1, 2), Outcome.STOP),
+        ("second", (3,), Outcome.STOP),
+    ]
+
+
+def test_tokens_alone_make_no_decision_however_many_events_bring_them() -> None:
+    bench = Bench(seqs_max=2)
+    (submit,) = pull_all(bench, [a_request()])
+    actions = bench.agent.receive_all([tokens(submit, 1), tokens(submit, 2)], bench.now_ns)
+    (append,) = actions
+    assert isinstance(append, Append)
+    assert [entry.token_ids for entry in append.entries] == [(1, 2)]

@@ -82,11 +82,13 @@ def with_limits(tokens: float) -> ClassView:
     return replace(seen(1000), mean_max_tokens=tokens)
 
 
-@pytest.mark.parametrize("having", [with_prompts, with_limits])
-def test_other_prompts_and_limits_move_a_class_too(having: Callable[[float], ClassView]) -> None:
+@pytest.mark.parametrize(("having", "little", "much"), [(with_prompts, 504, 506), (with_limits, 510, 530)])
+def test_other_prompts_and_limits_move_a_class_too(
+    having: Callable[[float], ClassView], little: float, much: float
+) -> None:
     state = learn(NOTHING_LEARNED, view_of(having(500.0)))
-    assert learn(state, view_of(having(510.0))) is state
-    assert learn(state, view_of(having(600.0))) is not state
+    assert learn(state, view_of(having(little))) is state
+    assert learn(state, view_of(having(much))) is not state
 
 
 def test_a_new_class_is_taken_to_be_like_the_others_of_its_model() -> None:

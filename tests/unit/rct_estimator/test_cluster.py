@@ -67,6 +67,7 @@ def fleet(n: int, *, loaded: int = 0, free: float = 0.0) -> Instances:
         free=np.full(n, free),
         speed=np.full(n, 1.0),
         doubt=np.full(n, 0.0),
+        load=np.full(n, 0.0),
     )
 
 
@@ -299,3 +300,21 @@ def test_p_met_along_a_line_is_its_integral(
     exact = float(normal_cdf((steps - service) / sigma).mean())
     got = met_between(np.array([first_s]), np.array([last_s]), np.array([sigma]), np.array([[service]]))
     assert got[0] == pytest.approx(exact, abs=2e-3)
+
+
+def test_the_last_group_ends_sooner_the_less_follows_it() -> None:
+    """Its batch empties and gets faster: nothing else changes, and no other group."""
+    fast = replace(state(0, 0), alone_s=state(0, 0).iteration_s / 4)
+    times = class_times(ClassOnKind(state=fast, lengths=LENGTHS[0], cap=CAP), first_token=False)
+    table = service_table([0], {(0, 0): times}, {(0, 0): SWAP}, kinds=1)
+    groups, orders = view([[(0, 100.0, math.inf), (0, 100.0, math.inf)]])
+    done = [
+        estimate(table, replace(fleet(1), load=np.array([load])), groups, orders) for load in (0.0, 0.5, 1.0)
+    ]
+    first, last = (np.array([each.completion_s[at] - each.last_s[at] for each in done]) for at in (0, 1))
+    assert np.ptp(first) == 0
+    alone, followed = (
+        emptying_time(fast, LENGTHS[0], requests=200, cap=CAP, followed=more).mean for more in (False, True)
+    )
+    assert last == pytest.approx([alone, (alone + followed) / 2, followed])
+    assert alone < 0.8 * followed

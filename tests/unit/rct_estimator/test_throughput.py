@@ -11,20 +11,17 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.correction import FACTOR_MAX, Correction
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.paper import WAITING_R2
 from qlm.rct_estimator.profile import Profile
 from qlm.rct_estimator.throughput import (
-    FACTOR_MAX,
-    Correction,
-    Workload,
-    class_workload,
     full_batch,
-    mixture,
     steady_state,
 )
 from qlm.rct_estimator.waiting_time import waiting_times
+from qlm.rct_estimator.workload import Workload, class_workload, mixture
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import Script, scripted_generation
 from support.places import draw, known
@@ -134,7 +131,9 @@ def test_long_answers_hold_more_memory_than_their_mean_length_says() -> None:
     assert spread.context_tokens == pytest.approx(600 + 75 + 300**2 / 300)
     tight = replace(A100, kv_tokens=20_000)
     assert full_batch(tight, spread) < full_batch(tight, CHAT)
-    assert full_batch(tight, CHAT) == pytest.approx(20_000 / (CHAT.context_tokens + 8))
+    assert full_batch(tight, CHAT) == pytest.approx(
+        (0.99 * 20_000 - CHAT.prompt_tokens / 2) / (CHAT.context_tokens + 24)
+    )
 
 
 def test_prefill_bounds_throughput_by_the_token_budget() -> None:

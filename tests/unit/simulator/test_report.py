@@ -10,7 +10,7 @@ from qlm.domain.slo import DeadlineSlo, OnMiss
 from qlm.simulator.report import summary
 from qlm.simulator.scenario import SloClass
 from qlm.simulator.workload.stream import StreamCounts
-from tests.support.simulation import run, scenario, workload
+from support.simulation import run, scenario, workload
 
 HASTY = SloClass(name="hasty", slo=DeadlineSlo(deadline_ms=4000), on_miss=OnMiss.DROP)
 

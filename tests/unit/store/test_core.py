@@ -1,14 +1,21 @@
 """What of the core shows only with a clock at hand: how long results and old entries last."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
+from qlm.domain.ids import GatewayId, ModelId
 from qlm.domain.outcome import Outcome
 from qlm.domain.slo import DeadlineSlo
-from qlm.store.contract_values import ARRIVAL_NS, card
+from qlm.store.contract_values import ARRIVAL_NS, A, card
 from qlm.store.core import StoreCore
+from qlm.store.instances import is_steady, steady
 from qlm.store.limits import StoreLimits
 
 SECOND_NS = 1_000_000_000
+M7 = ModelId("m7")
 
 
 def test_results_are_kept_for_their_time_and_no_longer() -> None:
@@ -37,3 +44,30 @@ def test_a_request_that_reuses_an_id_does_not_inherit_its_deadline() -> None:
     assert core.enqueue(later, None, ARRIVAL_NS)[0].created
     assert core.expire(card(1, drop=True).drop_at_ns or 0)[0] == []
     assert core.expire(later.drop_at_ns or 0)[0] == [later.id]
+
+
+def test_indexing_is_enqueueing_without_the_record() -> None:
+    told, silent = StoreCore(1), StoreCore(1)
+    for n in (1, 2, 1):
+        enqueued, effects = told.enqueue(card(n), GatewayId("g"), SECOND_NS)
+        assert silent.index(card(n), GatewayId("g"), SECOND_NS) == (enqueued.created, effects)
+        assert silent.record(card(n).id) == enqueued.record
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        *({name: 7} for name in ("running", "parked", "kv_used_tokens")),
+        {"work": ServedWork(ended=7)},
+        {"active_model": M7},
+        {"draining": True},
+        {"error": "it died"},
+        {"engines": ((M7, EngineState.AWAKE),)},
+    ],
+)
+def test_two_heartbeats_are_steady_if_they_differ_in_gauges_only(change: dict[str, Any]) -> None:
+    before = InstanceStatus(holder=A, accelerator="A10", models=(M7,))
+    now = replace(before, **change)
+    assert is_steady(before, now) == (steady(before) == steady(now))
+    assert is_steady(before, now) == (change.keys() <= {"running", "parked", "kv_used_tokens", "work"})

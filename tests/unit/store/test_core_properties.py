@@ -88,6 +88,8 @@ async def _run(history: list[Step]) -> None:
         records = {record.card.id: record for record in now["records"]}
         _waiting_is_what_is_queued(now["view"], now["records"])
         _groups_are_on_one_queue(now["view"])
+        for queue in now["view"].queues:
+            assert await store.virtual_queue(queue.instance) == queue, "a queue read alone is as in the view"
         _states_fit(now["records"])
         new = {id for id, record in records.items() if record.events[0].at_ns == clock.now_ns()}
         gone = {id for id in seen.records if id not in records} | new

@@ -13,6 +13,7 @@ from qlm.store.order import ArrivalOrder
 from qlm.store.packing import pack, unpack
 
 token_ids = st.lists(st.integers(0, 2**32 - 1)).map(tuple)
+Arrival = tuple[int, RequestId]
 arrivals = st.tuples(st.integers(0, 5), st.text(max_size=2).map(RequestId))
 
 
@@ -39,6 +40,34 @@ def test_the_order_of_arrival_is_that_of_time_then_id(keys: set[tuple[int, Reque
 def test_a_key_that_is_not_in_the_order_cannot_leave_it() -> None:
     with pytest.raises(ValueError, match="not in list"):
         ArrivalOrder().remove((1, RequestId("r")))
+
+
+@given(st.lists(st.tuples(st.booleans(), arrivals)))
+def test_equal_places_in_the_order_of_arrival_mean_equal_requests(steps: list[tuple[bool, Arrival]]) -> None:
+    order, waiting = ArrivalOrder(), set[Arrival]()
+    seen: dict[tuple[int, int], int] = {}
+    for first_leaves, key in steps:
+        if first_leaves and waiting:
+            order.remove(min(waiting))
+            waiting.remove(min(waiting))
+        elif key in waiting:
+            order.remove(key)
+            waiting.remove(key)
+        else:
+            order.add(key)
+            waiting.add(key)
+        for rank, (at_ns, _) in enumerate(sorted(waiting)):
+            assert seen.setdefault(order.place(rank), at_ns) == at_ns
+
+
+def test_places_stay_while_requests_join_at_the_end_and_leave_from_the_front() -> None:
+    order = ArrivalOrder()
+    for at_ns in range(5):
+        order.add((at_ns, RequestId("r")))
+    third = order.place(2)
+    order.remove((0, RequestId("r")))
+    order.add((9, RequestId("r")))
+    assert order.place(1) == third
 
 
 @given(st.text(min_size=1), st.integers(0, 10**6), token_ids, st.integers(0, 2**62))

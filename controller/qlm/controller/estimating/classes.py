@@ -16,11 +16,14 @@ from qlm.rct_estimator.output_length import (
     posterior,
     typical_prior,
 )
-from qlm.rct_estimator.throughput import Workload, class_workload
+from qlm.rct_estimator.workload import Workload, class_workload
 
 MOVED_SHARE: Final = 0.05
-"""A posterior is worked out anew when the answers it rests on, its prior's included, or the mean prompt
-or output limit have changed by more than this share."""
+"""A posterior is worked out anew when the answers it rests on, its prior's included, or the mean output
+limit have changed by more than this share."""
+
+PROMPT_MOVED_SHARE: Final = 0.01
+"""Likewise of the mean prompt: how many requests fit the KV cache, and with it all waits, go with it."""
 
 POOL_ANSWERS_MIN: Final = 20
 """Answers that a model's other classes must have seen to be the prior of a class that has seen fewer."""
@@ -56,12 +59,12 @@ class ClassPosterior:
         # A prior that is worth a smaller share than that of what is known can be what it likes.
         matters = self.answers < PRIOR_STRENGTH / MOVED_SHARE
         pairs = (
-            (self.answers + PRIOR_STRENGTH, answers + PRIOR_STRENGTH),
-            (self.pooled * matters, pooled * matters),
-            (self.mean_prompt_tokens, view.mean_prompt_tokens),
-            (self.mean_max_tokens, view.mean_max_tokens),
+            (self.answers + PRIOR_STRENGTH, answers + PRIOR_STRENGTH, MOVED_SHARE),
+            (self.pooled * matters, pooled * matters, MOVED_SHARE),
+            (self.mean_prompt_tokens, view.mean_prompt_tokens, PROMPT_MOVED_SHARE),
+            (self.mean_max_tokens, view.mean_max_tokens, MOVED_SHARE),
         )
-        return all(abs(now - then) <= MOVED_SHARE * then for then, now in pairs)
+        return all(abs(now - then) <= share * then for then, now, share in pairs)
 
 
 def class_posteriors(

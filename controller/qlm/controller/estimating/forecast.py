@@ -1,12 +1,14 @@
 """When one request will get its place, its first token and its end, as distributions.
 
-Looked at from the present order: what may yet arrive before it, or be planned before it, is not in it.
+Looked at from the present order, and from the rates at which more urgent classes arrive.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from qlm.controller.estimating.classes import class_posterior
 from qlm.controller.estimating.moment import InstanceMoment, Moment
+from qlm.controller.estimating.overtaking import with_overtaking
 from qlm.controller.estimating.service_times import ClassEntry, about_first_token, class_entry
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group, RequestClass
@@ -14,8 +16,9 @@ from qlm.domain.ids import InstanceId
 from qlm.domain.view import ClassView
 from qlm.rct_estimator.completion_time import CompletionTime, first_token, request_completion
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.throughput import SteadyState, Workload, full_batch, mixture, steady_state
+from qlm.rct_estimator.throughput import SteadyState, full_batch, steady_state
 from qlm.rct_estimator.waiting_time import QueuePart, waiting_time
+from qlm.rct_estimator.workload import Workload, mixture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +123,10 @@ def _at(moment: Moment, asked: Asked, place: _Place) -> Forecast | None:
     parts = _with_swaps(moment, instance, parts, [*(g.cls for g in place.ahead), asked.cls])
     own = parts[-1].state
     behind = waiting_time(parts, busy=instance.busy, free=instance.free)
+    behind = with_overtaking(behind, moment, instance, asked.cls, _deadline_s(asked))
     # Its own prompt is part of its service, not of its wait.
     wait = Normal(max(0.0, behind.mean - own.prompt_s), behind.var)
-    state = _for_its_prompt(_in_its_batch(instance, entry, parts, own), entry, asked)
+    state = _for_its_prompt(_in_its_batch(moment, instance, entry, parts, own), entry, asked)
     cap = float(asked.max_tokens) if asked.max_tokens else entry.posterior.cap
     first, done = first_token(wait, state), request_completion(wait, state, entry.on_kind.lengths, cap=cap)
     first, done = (_with_doubt(each, state.doubt, instance.busy.mean) for each in (first, done))
@@ -186,7 +190,7 @@ def _with_swaps(
 
 
 def _in_its_batch(
-    instance: InstanceMoment, entry: ClassEntry, parts: list[QueuePart], own: SteadyState
+    moment: Moment, instance: InstanceMoment, entry: ClassEntry, parts: list[QueuePart], own: SteadyState
 ) -> SteadyState:
     """The state of the batch that it will run in: as full as it will be, and mixed as it will be.
 
@@ -195,16 +199,37 @@ def _in_its_batch(
     """
     run = _run_of_last(parts)
     requests = sum(part.requests for part in run)
-    occupied = 0.0 if run[0].swap is not None else instance.status.running + instance.status.parked
+    running = 0.0 if run[0].swap is not None else float(instance.status.running + instance.status.parked)
+    beside = _running(moment, instance, entry, running)
+    alike = {part.cls for part in run} >= {cls for cls, _, _ in beside} and len({p.cls for p in run}) == 1
     shares: list[tuple[float, Workload]] = [(p.requests, p.state.workload) for p in run if p.requests]
-    alike = len({part.cls for part in run}) == 1
-    mixed = own.workload if alike else mixture(shares)
-    batch = min(own.batch if alike else full_batch(entry.profile, mixed), occupied + requests)
+    mixed = own.workload if alike else mixture([*shares, *((n, work) for _, n, work in beside)])
+    batch = min(own.batch if alike else full_batch(entry.profile, mixed), running + requests)
     if alike and batch >= own.batch:
-        return own
+        return replace(own, queue_s=0.0)
     shared = steady_state(entry.profile, mixed, batch=batch).corrected(instance.correction)
     alone = steady_state(entry.profile, own.workload, batch=batch).corrected(instance.correction)
-    return replace(alone, iteration_s=shared.iteration_s)
+    full = batch >= full_batch(entry.profile, mixed)
+    return replace(
+        alone,
+        iteration_s=shared.iteration_s,
+        prefill_s=alone.own_prefill_s + shared.prefill_s - shared.own_prefill_s,
+        queue_s=0.0 if full else shared.queue_s,
+    )
+
+
+def _running(
+    moment: Moment, instance: InstanceMoment, entry: ClassEntry, running: float
+) -> list[tuple[RequestClass, float, Workload]]:
+    """Split what runs over the classes of its model, as fast as they arrive; nobody counts them."""
+    rates = [
+        (cls, each.rate_rps, moment.state.times.entries[cls, instance.status.accelerator])
+        for cls, each in moment.state.arrivals.items()
+        if each.count and (cls, instance.status.accelerator) in moment.state.times.entries
+    ]
+    of_model = [(c, r, e.on_kind.state.workload) for c, r, e in rates if e.profile is entry.profile]
+    total = sum(rate for _, rate, _ in of_model)
+    return [(cls, running * rate / total, work) for cls, rate, work in of_model if running]
 
 
 def _run_of_last(parts: list[QueuePart]) -> list[QueuePart]:
@@ -221,7 +246,7 @@ def _for_its_prompt(state: SteadyState, entry: ClassEntry, asked: Asked) -> Stea
         return state
     profile = entry.profile
     ratio = profile.prefill_ms(1, asked.prompt_tokens) / profile.prefill_ms(1, state.workload.prompt_tokens)
-    return replace(state, prefill_s=state.prefill_s * ratio)
+    return replace(state, prefill_s=state.prefill_s + (ratio - 1) * state.own_prefill_s)
 
 
 def _with_doubt(time: CompletionTime, doubt: float, busy_s: float) -> CompletionTime:
@@ -232,6 +257,10 @@ def _with_doubt(time: CompletionTime, doubt: float, busy_s: float) -> Completion
     return replace(time, wait=Normal(time.wait.mean, time.wait.var + extra))
 
 
-def _met(asked: Asked, time: CompletionTime) -> float:
+def _deadline_s(asked: Asked) -> float:
     target_ms = asked.cls.target_ms
-    return 1.0 if target_ms is None else time.at_most(target_ms / 1000 - asked.age_s)
+    return math.inf if target_ms is None else target_ms / 1000 - asked.age_s
+
+
+def _met(asked: Asked, time: CompletionTime) -> float:
+    return 1.0 if asked.cls.target_ms is None else time.at_most(_deadline_s(asked))

@@ -7,18 +7,18 @@ their running requests hold; by what that differs from the classes' means is `Wo
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from qlm.controller.estimating.classes import ClassPosterior
-from qlm.controller.estimating.instances import InstanceMemory
+from qlm.controller.estimating.instances import HeldTokens, InstanceMemory
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
-from qlm.rct_estimator.throughput import mixture
+from qlm.rct_estimator.workload import mixture
 
-READ_PRIOR: Final = 30.0
-"""Running requests, as read, that the assumption of independent lengths is worth."""
+ANSWERS_PRIOR: Final = 50.0
+"""Answers that the assumption of independent lengths is worth."""
 
 RATIO_BOUNDS: Final = (0.4, 2.5)
 """Within these a ratio is believed; beyond, something else is in the cache."""
@@ -36,18 +36,13 @@ def held_ratios(
         memory: What is remembered of its instances.
         classes: What is known of its classes; their answers so far say how they are mixed.
     """
-    tokens: defaultdict[tuple[ModelId, str], float] = defaultdict(float)
-    requests: defaultdict[tuple[ModelId, str], float] = defaultdict(float)
+    sums: defaultdict[tuple[ModelId, str], list[HeldTokens]] = defaultdict(list)
     for status in view.instances:
         for model, held in memory[status.id].held.items():
-            tokens[model, status.accelerator] += held.kv_tokens
-            requests[model, status.accelerator] += held.requests
+            if held.requests:
+                sums[model, status.accelerator].append(held)
     means = _means(classes)
-    return {
-        key: _ratio(tokens[key] / requests[key], requests[key], *means[key[0]])
-        for key in requests
-        if requests[key] and key[0] in means
-    }
+    return {key: _ratio(held, *means[key[0]]) for key, held in sums.items() if key[0] in means}
 
 
 def _means(classes: Mapping[RequestClass, ClassPosterior]) -> dict[ModelId, tuple[float, float]]:
@@ -63,8 +58,10 @@ def _means(classes: Mapping[RequestClass, ClassPosterior]) -> dict[ModelId, tupl
     return means
 
 
-def _ratio(held: float, requests: float, prompt: float, age: float) -> float:
-    """Compare what is held with the means; few readings count little."""
+def _ratio(readings: Sequence[HeldTokens], prompt: float, age: float) -> float:
+    """Compare what is held with the means; readings over few answers count little."""
     low, high = RATIO_BOUNDS
+    held = sum(each.kv_tokens for each in readings) / sum(each.requests for each in readings)
     seen = min(high, max(low, (held - age) / prompt))
-    return (requests * seen + READ_PRIOR) / (requests + READ_PRIOR)
+    answers = sum(each.answers for each in readings)
+    return (answers * seen + ANSWERS_PRIOR) / (answers + ANSWERS_PRIOR)

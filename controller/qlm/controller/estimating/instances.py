@@ -12,18 +12,20 @@ from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
 from qlm.rct_estimator.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
 
-
 BUSY_MIN_S: Final = 5.0
 """Work of fewer busy seconds is not compared with the profile: its batch and lengths say too little."""
 
 BATCH_MIN: Final = 2.0
 """Work of a smaller mean batch is not compared: most of the time is then spent beside the engine."""
 
+ENDED_MIN: Final = 4
+"""Work in which fewer answers ended is watched on: its prompts are not those of what ran."""
+
 OUTPUT_TOKENS_MIN: Final = 100
 """Work of fewer output tokens is not compared."""
 
-HELD_KEEP: Final = 0.99
-"""What each reading of the KV cache leaves of the weight of those before."""
+HELD_KEEP: Final = 1 - 1 / 2000
+"""What each answer leaves of the weight of earlier readings of the KV cache: about as lengths are counted."""
 
 Profiles = Mapping[tuple[ModelId, str], Profile]
 """By model and kind of accelerator."""
@@ -40,17 +42,27 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class HeldTokens:
-    """What running requests hold of the KV cache: sums over readings, older ones weigh less."""
+    """What running requests hold of the KV cache: sums over readings, older ones weigh less.
+
+    Attributes:
+        kv_tokens: Tokens in the cache.
+        requests: Running requests.
+        answers: Answers that ended meanwhile: a request is read again and again while it runs.
+    """
 
     kv_tokens: float = 0.0
     requests: float = 0.0
+    answers: float = 0.0
 
-    def read(self, status: InstanceStatus) -> "HeldTokens":
+    def read(self, status: InstanceStatus, answers: int) -> "HeldTokens":
         """Add a reading; one without running requests or without a ledger says nothing."""
         if not (status.running and status.kv_used_tokens):
             return self
+        keep = HELD_KEEP**answers
         return HeldTokens(
-            HELD_KEEP * self.kv_tokens + status.kv_used_tokens, HELD_KEEP * self.requests + status.running
+            keep * self.kv_tokens + status.kv_used_tokens,
+            keep * self.requests + status.running,
+            keep * self.answers + answers,
         )
 
 
@@ -112,7 +124,7 @@ def _watched(status: InstanceStatus, profiles: Profiles, known: InstanceMemory) 
     work = _difference(status.work, since.work)
     if since.holder != status.holder or since.active_model != model or model is None or work is None:
         return known if since is status else replace(known, since=status)
-    if work.busy_s < BUSY_MIN_S:
+    if work.busy_s < BUSY_MIN_S or work.ended < ENDED_MIN:
         return known
     profile = profiles.get((model, status.accelerator))
     corrections = known.corrections
@@ -125,7 +137,7 @@ def _watched(status: InstanceStatus, profiles: Profiles, known: InstanceMemory) 
         )
         correction = corrections.get(model, Correction()).observed(predicted_s, work.busy_s)
         corrections = {**corrections, model: correction}
-    held = {**known.held, model: known.held.get(model, HeldTokens()).read(status)}
+    held = {**known.held, model: known.held.get(model, HeldTokens()).read(status, work.ended)}
     return replace(known, since=status, corrections=corrections, held=held)
 
 

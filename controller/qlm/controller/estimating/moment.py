@@ -1,6 +1,7 @@
 """The cluster at one moment as the estimator sees it: who is free when, and what waits where."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,8 +14,8 @@ from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.problem import Kind
-from qlm.rct_estimator.normal import NOTHING, Normal
 from qlm.rct_estimator.correction import Correction
+from qlm.rct_estimator.normal import NOTHING, Normal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,6 +63,7 @@ class Moment:
         classes: All classes, those without a group included.
         instances: Those that take work, by name.
         pooled: Corrections common to a model on a kind of accelerator.
+        serving: Instances that take work, by each model that they may serve.
     """
 
     now_ns: int
@@ -71,6 +73,7 @@ class Moment:
     classes: Mapping[RequestClass, ClassView]
     instances: Mapping[InstanceId, InstanceMoment]
     pooled: Mapping[tuple[ModelId, str], Correction]
+    serving: Mapping[ModelId, int]
 
     def on(self, id: InstanceId) -> Kind:
         """Costs on the kind of an instance."""
@@ -114,6 +117,7 @@ def moment(
         classes={each.cls: each for each in view.classes},
         instances=instances,
         pooled=pooled,
+        serving=Counter(model for each in instances.values() for model in each.status.models),
     )
 
 

@@ -19,8 +19,8 @@ from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.planner.problem import GroupTime
-from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.correction import Correction
+from qlm.rct_estimator.normal import Normal
 
 WAITED_SHARE_MIN: Final = 0.2
 """However many places are free, at least this share of the decodes counts: else all groups would seem to
@@ -90,6 +90,7 @@ def waited_shares(moment: Moment) -> dict[ModelId, float]:
     for instance in moment.instances.values():
         if instance.loaded is not None and instance.entry is not None:
             times = instance.entry.times
-            saved[instance.loaded] += min(instance.free, times.batch) * (1 + times.cv2) / 2
+            request_s = max(times.request_s - times.prompt_s, 1e-9)
+            saved[instance.loaded] += min(instance.free, times.batch) / times.batch * times.fill_s / request_s
     shares = {model: 1 - saved[model] / requests for model, requests in waiting.items() if requests}
     return {model: max(WAITED_SHARE_MIN, share) for model, share in shares.items() if math.isfinite(share)}

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from qlm.controller.estimating.moment import InstanceMoment, Moment
+from qlm.controller.estimating.overtaking import offered
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.view import ClassView
@@ -108,6 +109,7 @@ def _arrays(moment: Moment) -> Instances:
         free=np.array([i.free for i in each]),
         speed=np.array([i.correction.factor for i in each]),
         doubt=np.array([i.correction.doubt for i in each]),
+        load=np.array([offered(moment, i) for i in each]),
     )
 
 

@@ -5,9 +5,10 @@ corrections within a minute of work.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
+from qlm.controller.estimating.arrivals import Arrivals, arrivals
 from qlm.controller.estimating.classes import ClassPosterior, class_posteriors
 from qlm.controller.estimating.held import held_ratios
 from qlm.controller.estimating.instances import InstanceMemory, Profiles, remembered
@@ -29,12 +30,14 @@ class EstimatorState:
         instances: Of the instances in it.
         profiles: Profiles with the capacity that live engines report instead of the profile's own.
         times: How long the classes take on the kinds of instances.
+        arrivals: How fast requests of the classes arrive.
     """
 
     classes: Mapping[RequestClass, ClassPosterior] = field(default_factory=dict)
     instances: Mapping[InstanceId, InstanceMemory] = field(default_factory=dict)
     profiles: Profiles = field(default_factory=dict)
     times: ServiceTimes = NO_TIMES
+    arrivals: Mapping[RequestClass, Arrivals] = field(default_factory=dict)
 
 
 NOTHING_LEARNED: Final = EstimatorState()
@@ -55,14 +58,9 @@ def learned(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fle
     instances = remembered(view, now_ns, profiles, state.instances)
     ratios = held_ratios(view, instances, classes)
     times = service_times(view, fleet, classes, profiles, ratios, state.times)
-    after = (classes, instances, profiles, times)
-    if all(new is old for new, old in zip(after, _parts(state), strict=True)):
-        return state
-    return replace(state, classes=classes, instances=instances, profiles=profiles, times=times)
-
-
-def _parts(state: EstimatorState) -> tuple[object, ...]:
-    return (state.classes, state.instances, state.profiles, state.times)
+    after = EstimatorState(classes, instances, profiles, times, arrivals(view, now_ns, state.arrivals))
+    same = all(getattr(after, f.name) is getattr(state, f.name) for f in fields(EstimatorState))
+    return state if same else after
 
 
 def _as_reported(view: ClusterView, fleet: Fleet, before: Profiles) -> Profiles:

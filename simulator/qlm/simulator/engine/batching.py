@@ -227,7 +227,7 @@ class BatchingEngine:
         changed = self._batch.advance(iterations)
         for sequence in changed:
             if sequence.ended:
-                del self._all[sequence.text.call.call_id]
+                del self._all[sequence.call_id]
         return changed
 
     def _report(self, sequences: Iterable[Sequence]) -> tuple[Emission, ...]:
@@ -239,14 +239,9 @@ class BatchingEngine:
             if generated == reported:
                 continue
             sequence.reported = generated
-            ended = generated == text.output_tokens
-            told.append(
-                Emission(
-                    text.call.call_id,
-                    text.token_ids(reported, generated),
-                    text.finish if ended else None,
-                    text.stop_reason if ended else None,
-                    sequence.cached or 0,
-                )
-            )
+            token_ids, cached = text.token_ids(reported, generated), sequence.cached or 0
+            if generated == text.output_tokens:
+                told.append(Emission(sequence.call_id, token_ids, text.finish, text.stop_reason, cached))
+            else:
+                told.append(Emission(sequence.call_id, token_ids, None, None, cached))
         return tuple(told)

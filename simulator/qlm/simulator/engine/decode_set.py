@@ -48,22 +48,20 @@ class DecodeSet:
         """Add a sequence, all tokens of which but the last are computed."""
         text = sequence.text
         sequence.end = self.iteration + text.output_tokens - sequence.generated
-        length = text.prompt_tokens + text.output_tokens
         self.count += 1
-        self._tokens += length - sequence.end
-        self._by_residue[(sequence.end + 1 - length) % self._block_tokens][sequence] = None
+        self._tokens += text.tokens - sequence.end
+        self._by_residue[(sequence.end + 1 - text.tokens) % self._block_tokens][sequence] = None
         heappush(self._ends, (sequence.end, sequence.order, sequence))
         self._families[text.family] = self._families.get(text.family, 0) + 1
 
     def leave(self, sequence: Sequence) -> None:
         """Remove a sequence and settle how far it has come."""
         text, end = sequence.text, sequence.end
-        length = text.prompt_tokens + text.output_tokens
         sequence.generated = text.output_tokens - end + self.iteration
         sequence.computed = text.prompt_tokens + sequence.generated - 1
         self.count -= 1
-        self._tokens -= length - end
-        del self._by_residue[(end + 1 - length) % self._block_tokens][sequence]
+        self._tokens -= text.tokens - end
+        del self._by_residue[(end + 1 - text.tokens) % self._block_tokens][sequence]
         sequence.end = NOT_DECODING
         if self._families[text.family] == 1:
             del self._families[text.family]

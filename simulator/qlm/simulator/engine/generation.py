@@ -1,7 +1,7 @@
 """One answer, whose length is known to the simulator from the start, though not to anybody it serves."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.domain.byte_tokens import EOS_ID
@@ -29,6 +29,7 @@ class Generation:
         prompt_tokens: Length of the prompt.
         output_tokens: Length of the answer in this call, with the token that ends it; 1 or more.
         finish: `stop` or `length`.
+        tokens: Length of both.
         digests: For each full KV block of prompt and answer, a number that stands for all ids up to its
             end: equal for equal ids.
         family: Texts of different families share no block that is filled while decoding.
@@ -46,6 +47,10 @@ class Generation:
     shared: bool = True
     stop_reason: int | None = None
     ids: Sequence[int] | None = None
+    tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = self.prompt_tokens + self.output_tokens
 
     def token_ids(self, start: int, end: int) -> tuple[int, ...]:
         """Return the tokens of the answer from number `start` to before number `end`."""

@@ -57,9 +57,12 @@ class KvCache:
     def grow(self, sequences: Collection[Sequence]) -> None:
         """Give each sequence one block more; there must be so many free ones."""
         blocks = self.blocks.take(len(sequences), private=True)
+        public = []
         for sequence, block in zip(sequences, blocks, strict=True):
             sequence.blocks.append(block)
-        if public := [s.blocks[-1] for s in sequences if not s.private]:
+            if not sequence.private:
+                public.append(block)
+        if public:
             self.blocks.publish(public, (), held=True)
 
     def fill(self, sequence: Sequence, tokens: int) -> None:
@@ -77,9 +80,7 @@ class KvCache:
             self._counters.offloaded_tokens += self.host.store(digests) * self._block_tokens
 
     def fill_last(self, sequence: Sequence) -> None:
-        """Note that the last block of a decoding sequence is full."""
-        if sequence.private:
-            return
+        """Note that the last block of a decoding sequence that is not private is full."""
         digest = sequence.text.digests[len(sequence.blocks) - 1]
         self.blocks.seal(sequence.blocks[-1], digest)
         if self.host.blocks_max:

@@ -65,6 +65,7 @@ class Scheduler:
         self._watermark_blocks = watermark_blocks
         self._prefilling: dict[Sequence, None] = {}
         self._admissions = 0
+        self._grown_at = -1
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence and free its blocks; their content stays findable."""
@@ -127,22 +128,28 @@ class Scheduler:
 
     def _grow(self) -> bool:
         """Give decoding sequences the blocks of the next iteration; True if some had to be preempted."""
-        decodes, block_tokens = self.decodes, self.capacity.block_tokens
-        needing = [
-            s
-            for s in decodes.at_boundary(decodes.iteration)
-            if len(s.blocks) * block_tokens < s.text.prompt_tokens + decodes.generated(s)
-        ]
+        decodes, iteration = self.decodes, self.decodes.iteration
+        needing = decodes.at_boundary(iteration)
+        if self._grown_at == iteration:
+            needing = [s for s in needing if self._is_full(s, iteration)]
+        self._grown_at = iteration
         if len(needing) <= self._blocks.free:
-            self._cache.grow(needing)
+            if needing:
+                self._cache.grow(needing)
             return False
-        for sequence in needing:
+        for sequence in tuple(needing):
             while not self._blocks.free and sequence.end != NOT_DECODING:
                 self._preempt()
             if sequence.end == NOT_DECODING:
                 break  # preempted itself, and with it all that come after it
             self._cache.grow((sequence,))
         return True
+
+    def _is_full(self, sequence: Sequence, iteration: int) -> bool:
+        """Whether a decoding sequence has no room for the token after this iteration."""
+        return len(sequence.blocks) * self.capacity.block_tokens < (
+            sequence.text.tokens - sequence.end + iteration
+        )
 
     def _preempt(self) -> None:
         """Put the last running sequence back to the front of the waiting list, to be recomputed."""
@@ -209,7 +216,8 @@ class Scheduler:
         for at in range(decodes.iteration + 1, last + 1):
             if full := decodes.at_boundary(at):
                 for sequence in full:
-                    self._cache.fill_last(sequence)
+                    if not sequence.private:
+                        self._cache.fill_last(sequence)
                 if at < last:
                     self._cache.grow(full)
         self._counters.generation_tokens += decodes.count * iterations

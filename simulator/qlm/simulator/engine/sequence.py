@@ -26,6 +26,7 @@ class Sequence:
         private: Nobody looks for its blocks; see `KvCache`.
         loading: Tokens that are on their way from host memory.
         ready_ns: When they will have arrived.
+        call_id: Of the request.
     """
 
     text: Generation
@@ -39,6 +40,10 @@ class Sequence:
     private: bool = False
     loading: int = 0
     ready_ns: int = 0
+    call_id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.call_id = self.text.call.call_id
 
     @property
     def tokens(self) -> int:

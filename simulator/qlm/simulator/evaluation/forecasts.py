@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeGuard
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from qlm.controller.estimating.state import NOTHING_LEARNED, learned
 from qlm.controller.protocol import Decision
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, RequestId
-from qlm.domain.plan_change import CreateGroup
+from qlm.domain.plan_change import CreateGroup, PlanChange, ResizeGroup
 from qlm.domain.request import RequestCard
 from qlm.rct_estimator.completion_time import CompletionTime
 from qlm.simulator.evaluation.oracle import Oracle, OracleForecast
@@ -74,7 +74,7 @@ class RequestForecast:
 
 @dataclass(slots=True, kw_only=True)
 class GroupForecast:
-    """What was said of one group when it was formed, and who was in it.
+    """What was said of one group when it was formed or sealed, and who was in it.
 
     Attributes:
         at_ns: When it was said.
@@ -87,6 +87,11 @@ class GroupForecast:
     count: int
     completion: Interval
     members: list[int] = field(default_factory=list)
+
+
+def _is_new_or_whole(change: PlanChange) -> TypeGuard[CreateGroup | ResizeGroup]:
+    """Whether a group begins, or will not grow any more."""
+    return isinstance(change, CreateGroup) or (isinstance(change, ResizeGroup) and change.sealed)
 
 
 class ForecastRecorder(Onlooker):
@@ -108,6 +113,7 @@ class ForecastRecorder(Onlooker):
         self._about = about
         self._estimator = NOTHING_LEARNED
         self._waiting: defaultdict[RequestClass, dict[int, None]] = defaultdict(dict)
+        self._members: defaultdict[GroupId, list[int]] = defaultdict(list)
 
     def begin(self, world: World) -> None:
         """Get ready."""
@@ -131,8 +137,8 @@ class ForecastRecorder(Onlooker):
         for waiting in self._waiting.values():
             if waiting.pop(number, 0) is None:
                 break
-        if group in self.groups:
-            self.groups[group].members.append(number)
+        if group is not None:
+            self._members[group].append(number)
 
     def submitted(self, id: RequestId, instance: int) -> None:
         """Note when its wait was over."""
@@ -141,8 +147,9 @@ class ForecastRecorder(Onlooker):
             row.started_ns = self._world.parts.timeline.now_ns
 
     def decided(self, decision: Decision) -> None:
-        """Forecast groups that are new."""
-        new = [change.id for change in decision.changes if isinstance(change, CreateGroup)]
+        """Take what the controller has learned; forecast groups when they are new, and again once sealed."""
+        self._estimator = decision.estimator
+        new = [change.id for change in decision.changes if _is_new_or_whole(change)]
         if not new:
             return
         now = self._moment()
@@ -156,6 +163,7 @@ class ForecastRecorder(Onlooker):
                     at_ns=now.now_ns,
                     count=all_groups[id].count,
                     completion=Interval(mean, max(0.0, mean - half), mean + half),
+                    members=self._members[id],
                 )
 
     def _moment(self) -> Moment:

@@ -1,6 +1,6 @@
 """The interpreter of the agent protocol in virtual time: carries out its actions and decides nothing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from qlm.agents.events import (
@@ -36,7 +36,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Holder
-from qlm.domain.lease_answer import Granted
+from qlm.domain.lease_answer import Granted, LeaseAnswer
 from qlm.domain.notices import InstanceNotice, QueueChanged
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.request import Request
@@ -96,6 +96,7 @@ class SimulatedAgent:
         self._parts = parts
         self._timeline = parts.timeline
         self._entity = entity
+        self._hold = hold_queue(instance.id)
         self._books = Books(parts, instance.id, entity, evicted)
         self._submitted = submitted
         self._leased = leased
@@ -131,10 +132,21 @@ class SimulatedAgent:
 
     def post(self, event: Event) -> None:
         """Give the protocol an event and carry out what it answers."""
+        self._post((event,))
+
+    def _post(self, events: Iterable[Event]) -> None:
+        """Give the protocol the events of this moment and carry out what it answers."""
         if self._dead:
             return
-        for action in self.protocol.receive(event, self._timeline.now_ns):
-            self._start(action)
+        leases: list[TakeLease] = []
+        for action in self.protocol.receive_all(events, self._timeline.now_ns):
+            if isinstance(action, TakeLease):
+                leases.append(action)
+            else:
+                self._start(action)
+        if leases:
+            # Leases of one pull are asked for at once, in one round trip.
+            self._parts.store_answers(self._entity, self._lease, leases)
 
     # actions
 
@@ -147,8 +159,8 @@ class SimulatedAgent:
                 self._submit(action)
             case Append():
                 parts.store_answers(entity, self._append, action)
-            case TakeLease() | Reregister():
-                parts.store_answers(entity, self._lease, action)
+            case Reregister():
+                parts.store_answers(entity, self._reregister, action)
             case Pull():
                 parts.broker_answers(entity, self._pull, action)
             case Abort(call_ids=call_ids):
@@ -180,24 +192,32 @@ class SimulatedAgent:
         taken: Sequence[tuple[Delivery, Request]] = ()
         if not self._parts.broker_down:
             taken = self._parts.queue.get(action.cls.queue, action.limit, self.protocol.holder.instance)
-        self._received(action.group, action.limit, taken)
+        self.post(_pulled(action.group, action.limit, taken))
 
-    def _received(self, group: GroupId | None, asked: int, taken: Sequence[tuple[Delivery, Request]]) -> None:
-        messages = tuple(PulledMessage(delivery=delivery, request=request) for delivery, request in taken)
-        self.post(Pulled(group=group, asked=asked, messages=messages))
+    def _lease(self, actions: Any) -> None:
+        if not self._dead:
+            self._post([LeaseAnswered(id=action.card.id, answer=self._take(action)) for action in actions])
 
-    def _lease(self, action: Any) -> None:
+    def _take(self, action: TakeLease) -> LeaseAnswer | None:
+        if self._parts.store_down:
+            return None
+        lease = self._parts.store.lease(
+            action.card, self.protocol.holder, action.group, self._timeline.now_ns
+        )
+        answer = self._parts.commit(lease)
+        if isinstance(answer, Granted):
+            self._leased(action.card.id, action.group)
+        return answer
+
+    def _reregister(self, action: Any) -> None:
         if self._dead:
             return
-        store, holder, now_ns = self._parts.store, self.protocol.holder, self._timeline.now_ns
-        if self._parts.store_down:
-            answer = None
-        elif isinstance(action, TakeLease):
-            answer = self._parts.commit(store.lease(action.card, holder, action.group, now_ns))
-            if isinstance(answer, Granted):
-                self._leased(action.card.id, action.group)
-        else:
-            answer = self._parts.commit(store.reregister(action.card, holder, action.output, now_ns))
+        answer: LeaseAnswer | None = None
+        if not self._parts.store_down:
+            holder, now_ns = self.protocol.holder, self._timeline.now_ns
+            answer = self._parts.commit(
+                self._parts.store.reregister(action.card, holder, action.output, now_ns)
+            )
         self.post(LeaseAnswered(id=action.card.id, answer=answer))
 
     def _append(self, action: Any) -> None:
@@ -214,13 +234,18 @@ class SimulatedAgent:
     # engines
 
     def _deliver(self, emissions: Sequence[Emission]) -> None:
-        """Hand out tokens first, then ends: an end makes room, which all tokens should be counted in."""
-        chunks = tuple((each.call_id, each.token_ids) for each in emissions if each.token_ids)
+        """Hand out what an iteration gave at once: tokens first, since an end makes room, then ends."""
+        chunks = []
+        ended: list[Event] = []
+        for call_id, token_ids, finish, _stop_reason, _cached_tokens in emissions:
+            if token_ids:
+                chunks.append((call_id, token_ids))
+            if finish is not None:
+                ended.append(GenerationEnded(call_id=call_id, finish=finish))
         if chunks:
-            self.post(Progress(chunks=chunks))
-        for each in emissions:
-            if each.finish is not None:
-                self.post(GenerationEnded(call_id=each.call_id, finish=each.finish))
+            ended.insert(0, Progress(chunks=tuple(chunks)))
+        if ended:
+            self._post(ended)
 
     def _engine_changed(self, event: EngineChanged) -> None:
         self.post(event)
@@ -241,25 +266,26 @@ class SimulatedAgent:
     def _heard(self, notice: Any) -> None:
         if isinstance(notice, QueueChanged):
             self._reading = False
-            self._read_queue()
+            if not self._dead:
+                self._post(self._read_queue())
         else:
             self.post(notice)
 
-    def _read_queue(self) -> None:
-        if not self._parts.store_down and not self._dead:
-            queue = self._parts.store.virtual_queue(self.protocol.holder.instance)
-            self.post(QueueRead(queue=queue))
+    def _read_queue(self) -> list[Event]:
+        if self._parts.store_down:
+            return []
+        return [QueueRead(queue=self._parts.store.virtual_queue(self.protocol.holder.instance))]
 
     def _poll(self, _: object) -> None:
         if self._dead:
             return
-        self._read_queue()
+        events = self._read_queue()
         if not self._parts.broker_down:
-            instance = self.protocol.holder.instance
-            taken = self._parts.queue.get(hold_queue(instance), _HOLD_PULL_MAX, instance)
+            taken = self._parts.queue.get(self._hold, _HOLD_PULL_MAX, self.protocol.holder.instance)
             if taken:
-                self._received(None, 0, taken)
-        self.post(Tick())
+                events.append(_pulled(None, 0, taken))
+        events.append(Tick())
+        self._post(events)
         self._again(POLL_S, self._poll)
 
     def _beat(self, _: object) -> None:
@@ -286,3 +312,8 @@ class SimulatedAgent:
         if at_ns == self._timer_at_ns:
             self._timer_at_ns = None
             self.post(Tick())
+
+
+def _pulled(group: GroupId | None, asked: int, taken: Sequence[tuple[Delivery, Request]]) -> Pulled:
+    messages = [PulledMessage(delivery=delivery, request=request) for delivery, request in taken]
+    return Pulled(group=group, asked=asked, messages=tuple(messages))

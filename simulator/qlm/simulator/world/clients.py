@@ -102,7 +102,7 @@ class Clients:
         self._cards[number] = card
         self._parts.queue.publish(card.cls.queue, request)
         self._watcher.arriving(number, card)
-        self._parts.commit(self._parts.store.enqueue(card, GATEWAY, self._timeline.now_ns))
+        self._parts.commit(self._parts.store.index(card, GATEWAY, self._timeline.now_ns))
 
     def _request(self, number: int) -> Request:
         workload, scenario = self._workload, self._scenario

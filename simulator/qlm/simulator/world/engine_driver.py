@@ -80,6 +80,8 @@ class EngineDriver:
                 self._starting = True
                 self._timeline.at(self._timeline.now_ns, Rank.ENGINE, self._entity, self._start)
             return
+        if self._iterations <= 1:
+            return
         passed_ns = self._timeline.now_ns - self._run_from_ns
         at_ns = self._run_from_ns + math.floor(passed_ns / self._run_slowness)
         iterations = self._run.through(at_ns)
@@ -93,7 +95,8 @@ class EngineDriver:
 
     def _next(self) -> None:
         """Begin what can be computed without a change of the batch."""
-        self._stop_aborted()
+        if self._aborting:
+            self._stop_aborted()
         now_ns = self._timeline.now_ns
         self._run = self.engine.plan(now_ns, REPORT_ITERATIONS - self._since_report)
         if self._run is not None:

@@ -1,0 +1,198 @@
+"""How fast one core simulates a cluster, and where its time goes: `python -m benchmarks.simulation`.
+
+`azure-8` is eight saturated instances with the lengths of Azure conversations (at least 5 000 requests per
+second are wanted), `fleet-100` a hundred instances and 400 000 requests (under 3 minutes and 4 GB are). Both
+are served first come, first served, each in a process of its own. What counts is the time of the processor:
+the wall shows what else the machine was doing.
+
+The profiler more than doubles the time, most where functions are short: its shares are a guide, of a
+shorter cut of the same scenario.
+"""
+
+import argparse
+import cProfile
+import json
+import os
+import pstats
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from qlm.cli.scenario_file import load_scenario
+from qlm.simulator.policies import POLICIES
+from qlm.simulator.results import SimulationResult
+from qlm.simulator.scenario import Scenario, Workload
+from qlm.simulator.seeds import Seeds
+from qlm.simulator.simulation import simulate
+
+FOLDER: Final = Path(__file__).parent / "scenarios"
+TRACES: Final = "QLM_TRACES"
+NEEDS_TRACES: Final = (
+    f"azure-8: left out; it needs AzureLLMInferenceTrace_conv.csv of github.com/Azure/AzurePublicDataset "
+    f"in ${TRACES}/azure_2023"
+)
+PROFILED_REQUESTS: Final = 10_000
+
+PARTS: Final = {
+    "engine model": ("simulator/engine/",),
+    "agent protocol": ("agents/",),
+    "store": ("store/", "sortedcontainers/"),
+    "controller decisions": ("controller/", "planner/", "rct_estimator/"),
+    "world and event queue": ("simulator/", "gateway/"),
+}
+"""Which folders are which part, the first that fits; all else is part of whoever calls it."""
+
+CALLS_DEEP: Final = 30
+"""Calls between a function of no part and one of a part, at most."""
+
+Function = tuple[str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What one run took; times in seconds, of the simulation without reading the scenario."""
+
+    requests: int
+    events: int
+    decisions: int
+    deciding_s: float
+    simulated_s: float
+    wall_s: float
+    processor_s: float
+    peak_bytes: int
+
+    def show(self, what: str) -> None:
+        """Print it."""
+        a_request = self.events / self.requests
+        print(
+            f"{what}: {self.requests:,} requests\n"
+            f"  {self.requests / self.processor_s:12,.0f} requests/s of the processor\n"
+            f"  {self.requests / self.wall_s:12,.0f} requests/s of the wall\n"
+            f"  {self.processor_s:12.1f} s of the processor, {self.wall_s:.1f} s of the wall\n"
+            f"  {self.events / self.processor_s:12,.0f} events/s, {a_request:.2f} a request\n"
+            f"  {self.simulated_s / self.processor_s:12.1f} simulated s per s\n"
+            f"  {self.deciding_s:12.1f} s of the wall for {self.decisions:,} decisions of the controller\n"
+            f"  {self.peak_bytes / 1e9:12.2f} GB at most"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the figures of both scenarios, or measure one in this process and print that as JSON."""
+    options = _options(arguments)
+    if options.measure or options.profile:
+        scenario = load_scenario(FOLDER / f"{options.measure or options.profile}.yaml")
+        answer = profiled(scenario) if options.profile else vars_of(measured(scenario))
+        print(json.dumps(answer))
+        return 0
+    for name in options.scenarios:
+        if name == "azure-8" and TRACES not in os.environ:
+            print(NEEDS_TRACES)
+            continue
+        Speed(**_apart("--measure", name)).show(name)
+        shares = _apart("--profile", name)
+        print(f"  where the time goes, first {PROFILED_REQUESTS:,} requests under the profiler:")
+        for part, share in sorted(shares.items(), key=lambda item: -item[1]):
+            print(f"  {share:12.0%} {part}")
+    return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.simulation", description=__doc__)
+    names = ("azure-8", "fleet-100")
+    parser.add_argument("scenarios", nargs="*", default=names, help=f"of {', '.join(names)}; both by default")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--profile", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def _apart(flag: str, name: str) -> dict[str, Any]:
+    """Have a fresh process measure: no memory and no cache is left from another run."""
+    command = [sys.executable, "-m", "benchmarks.simulation", flag, name]
+    answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return answer
+
+
+def measured(scenario: Scenario) -> Speed:
+    """Simulate, and take the time."""
+    began_s = time.process_time()
+    result = _simulated(scenario)
+    processor_s = time.process_time() - began_s
+    return Speed(
+        requests=len(result.workload),
+        events=result.events,
+        decisions=len(result.plan_s),
+        deciding_s=sum(result.plan_s),
+        simulated_s=result.simulated_s,
+        wall_s=result.wall_s,
+        processor_s=processor_s,
+        peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+def vars_of(speed: Speed) -> dict[str, float]:
+    """The figures by name."""
+    return {each.name: getattr(speed, each.name) for each in fields(speed)}
+
+
+def profiled(scenario: Scenario) -> dict[str, float]:
+    """Simulate the first requests under the profiler; return each part's share of the time."""
+    profile = cProfile.Profile()
+    profile.runcall(_simulated, cut(scenario, PROFILED_REQUESTS))
+    return shares(pstats.Stats(profile).stats)  # type: ignore[attr-defined]
+
+
+def cut(scenario: Scenario, requests: int) -> Scenario:
+    """The same scenario with its first requests only."""
+
+    def make_workload(seeds: Seeds) -> Workload:
+        whole = scenario.make_workload(seeds)
+        columns = {each.name: getattr(whole, each.name) for each in fields(whole)}
+        kept = {name: values[:requests] for name, values in columns.items() if name != "tenants"}
+        return Workload(**kept, tenants=whole.tenants)
+
+    return replace(scenario, make_workload=make_workload)
+
+
+def shares(stats: Mapping[Function, tuple[Any, ...]]) -> dict[str, float]:
+    """Sum up time by part; functions of no part are part of their callers, by what each caused.
+
+    Args:
+        stats: As `pstats` keeps them: calls, calls, own time, all time, and the last four by caller.
+    """
+    spent_s: dict[str, float] = defaultdict(float)
+    left_s: dict[Function, float] = {function: entry[2] for function, entry in stats.items()}
+    for _ in range(CALLS_DEEP):
+        passed_on_s: Counter[Function] = Counter()
+        for function, own_s in left_s.items():
+            callers = stats[function][4]
+            whole_s = sum(caller[3] for caller in callers.values())
+            part = part_of(function[0])
+            if part is not None or not whole_s:
+                spent_s[part or "other"] += own_s
+                continue
+            for caller, (_, _, _, caused_s) in callers.items():
+                passed_on_s[caller] += own_s * caused_s / whole_s
+        left_s = dict(passed_on_s)
+    spent_s["other"] += sum(left_s.values())
+    whole_s = sum(spent_s.values())
+    return {part: seconds / whole_s for part, seconds in spent_s.items()}
+
+
+def part_of(file: str) -> str | None:
+    """The part that a source file belongs to."""
+    inside = file.rpartition("/qlm/")[2] if "/qlm/" in file else file.rpartition("site-packages/")[2]
+    return next((part for part, folders in PARTS.items() if inside.startswith(folders)), None)
+
+
+def _simulated(scenario: Scenario) -> SimulationResult:
+    return simulate(scenario, POLICIES["fcfs"], 1, stopwatch_s=time.perf_counter)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

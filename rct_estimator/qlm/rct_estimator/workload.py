@@ -1,0 +1,114 @@
+"""What the requests of a class, or of a mixture of classes, ask of an engine: means and variances."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.length_predictive import EDGES, LengthPredictive
+from qlm.rct_estimator.normal import Normal
+
+_NO_PROMPT: Final = 1e-6
+"""A mean prompt below this is none, tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What the requests of a class ask of an engine.
+
+    Attributes:
+        prompt_tokens: Mean prompt length to be computed (cached prefixes left out); 0 or more.
+        output: Length of one answer, tokens; mean 1 or more.
+        mean_doubt: Variance of the class's true mean length around `output.mean`, tokens squared.
+        prompt_var: Variance of the prompt lengths, tokens squared.
+        held_ratio: E[p O] / (E[p] E[O]) of prompts p and outputs O: how much longer the prompts are of
+            requests that are met in the batch, where those with long answers are met more often.
+    """
+
+    prompt_tokens: float
+    output: Normal
+    mean_doubt: float = 0.0
+    prompt_var: float = 0.0
+    held_ratio: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.prompt_tokens) and self.prompt_tokens >= 0):
+            raise InvalidValueError("prompt_tokens", self.prompt_tokens, "a number, 0 or more")
+        if self.output.mean < 1:
+            raise InvalidValueError("output.mean", self.output.mean, "at least 1")
+        for name in ("mean_doubt", "prompt_var", "held_ratio"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InvalidValueError(name, getattr(self, name), "a number, 0 or more")
+
+    @property
+    def context_tokens(self) -> float:
+        """Tokens in the KV cache of a request met at a random moment of its run.
+
+        Long answers are met more often, so the mean age is E[O^2] / 2 E[O], not half the mean length.
+        """
+        return self.prompt_tokens * self.held_ratio + self.age_tokens
+
+    @property
+    def prompt_cv2(self) -> float:
+        """Squared coefficient of variation of the prompts, 0 where there are none."""
+        return self.prompt_var / self.prompt_tokens**2 if self.prompt_tokens > _NO_PROMPT else 0.0
+
+    @property
+    def age_tokens(self) -> float:
+        """Output tokens so far of a request met at a random moment of its run."""
+        return (self.output.mean + self.output.var / self.output.mean) / 2
+
+
+def class_workload(
+    lengths: LengthPredictive,
+    prompt_tokens: float,
+    max_tokens: float,
+    *,
+    prompt_var: float = 0.0,
+    max_var: float = 0.0,
+) -> Workload:
+    """Describe a class.
+
+    Args:
+        lengths: Posterior of its output lengths.
+        prompt_tokens: Its mean prompt.
+        max_tokens: Its mean output limit.
+        prompt_var: Variance of its prompts, tokens squared.
+        max_var: Variance of its limits, likewise: where all answers reach them, it is that of the answers.
+    """
+    output = lengths.length(max_tokens)
+    # Law of total variance: the mean of min(O, cap) changes with the cap by P(O > cap).
+    reaches = float(np.interp(max_tokens, EDGES, lengths.survival))
+    return Workload(
+        prompt_tokens=prompt_tokens,
+        output=Normal(max(1.0, output.mean), output.var + reaches**2 * max_var),
+        mean_doubt=lengths.mean_doubt(max_tokens),
+        prompt_var=prompt_var,
+    )
+
+
+def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
+    """Blend workloads that share a batch, each with its share of the requests.
+
+    Raises:
+        InvalidValueError: No share is positive, or one is negative.
+    """
+    total = sum(share for share, _ in workloads)
+    if not total > 0 or any(share < 0 for share, _ in workloads):
+        raise InvalidValueError("shares", [share for share, _ in workloads], "0 or more, one positive")
+    parts = [(share / total, workload) for share, workload in workloads]
+    mean = sum(share * w.output.mean for share, w in parts)
+    square = sum(share * (w.output.var + w.output.mean**2) for share, w in parts)
+    prompt = sum(share * w.prompt_tokens for share, w in parts)
+    prompt_square = sum(share * (w.prompt_var + w.prompt_tokens**2) for share, w in parts)
+    held = sum(share * w.prompt_tokens * w.held_ratio * w.output.mean for share, w in parts)
+    return Workload(
+        prompt_tokens=prompt,
+        output=Normal(max(1.0, mean), max(0.0, square - mean**2)),
+        mean_doubt=sum(share**2 * w.mean_doubt for share, w in parts),
+        prompt_var=max(0.0, prompt_square - prompt**2),
+        held_ratio=held / (prompt * mean) if prompt > _NO_PROMPT else 1.0,
+    )

@@ -1,0 +1,80 @@
+"""What running requests hold of the KV cache, read from agents, beside what their classes say."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qlm.controller.estimating.held import ANSWERS_PRIOR, RATIO_BOUNDS, held_ratios
+from qlm.controller.estimating.instances import HeldTokens, InstanceMemory
+from qlm.controller.estimating.state import NOTHING_LEARNED, learned
+from qlm.domain.ids import InstanceId
+from support.estimating import CHAT, KIND, NOW_NS, M, class_view, cluster, counted, instance, steady_fleet
+from support.places import draw
+
+LENGTHS = counted(draw(np.random.default_rng(5), 2000))
+VIEW = cluster(
+    replace(class_view(CHAT, LENGTHS), mean_prompt_tokens=1000.0),
+    instances=(instance("gpu-0"), instance("gpu-1")),
+    queues={},
+)
+STATE = learned(NOTHING_LEARNED, VIEW, now_ns=NOW_NS, fleet=steady_fleet(16))
+MEAN = STATE.classes[CHAT].workload
+
+
+def memory(*held: HeldTokens) -> Mapping[InstanceId, InstanceMemory]:
+    known = {}
+    for status, each in zip(VIEW.instances, (*held, HeldTokens()), strict=False):
+        known[status.id] = InstanceMemory(since=status, held={M: each})
+    return known
+
+
+def reading(per_request: float, answers: float) -> HeldTokens:
+    return HeldTokens(kv_tokens=per_request * 400, requests=400, answers=answers)
+
+
+def ratio(*held: HeldTokens) -> float:
+    return held_ratios(VIEW, memory(*held), STATE.classes)[M, KIND]
+
+
+def test_what_is_held_as_expected_changes_nothing() -> None:
+    assert ratio(reading(MEAN.context_tokens, 1000)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("prompts", [0.8, 1.5])
+def test_prompts_that_go_with_long_answers_are_learned(prompts: float) -> None:
+    held = MEAN.age_tokens + prompts * MEAN.prompt_tokens
+    assert ratio(reading(held, 1e6)) == pytest.approx(prompts, rel=0.001)
+    # Read many times over few answers, it counts as those answers.
+    assert ratio(reading(held, ANSWERS_PRIOR)) == pytest.approx((prompts + 1) / 2)
+
+
+def test_instances_of_a_kind_learn_together() -> None:
+    low, high = (reading(MEAN.age_tokens + share * MEAN.prompt_tokens, 5e5) for share in (0.8, 1.2))
+    assert ratio(low, high) == pytest.approx(1.0, rel=0.001)
+
+
+def test_what_cannot_be_is_not_believed() -> None:
+    assert ratio(reading(100 * MEAN.context_tokens, 1e9)) == pytest.approx(RATIO_BOUNDS[1], rel=1e-6)
+
+
+def test_readings_are_forgotten_with_answers() -> None:
+    old = HeldTokens().read(replace(VIEW.instances[0], running=4, kv_used_tokens=8000), 0)
+    new = old
+    for _ in range(100):
+        new = new.read(replace(VIEW.instances[0], running=4, kv_used_tokens=4000), 200)
+    assert new.kv_tokens / new.requests == pytest.approx(1000, rel=0.01)
+    assert new.answers == pytest.approx(2000, rel=0.1)
+    assert old.read(VIEW.instances[0], 5) is old
+
+
+def test_the_steady_state_goes_with_what_is_held() -> None:
+    fleet = steady_fleet(64)
+    tight = {key: replace(each, kv_tokens=20_000) for key, each in fleet.profiles.items()}
+    fleet = replace(fleet, profiles=tight)
+    state = learned(NOTHING_LEARNED, VIEW, now_ns=NOW_NS, fleet=fleet)
+    held = {M: reading(MEAN.age_tokens + 0.6 * MEAN.prompt_tokens, 1e6)}
+    known = {id: replace(each, held=held) for id, each in state.instances.items()}
+    after = learned(replace(state, instances=known), VIEW, now_ns=NOW_NS, fleet=fleet)
+    assert after.times.entries[CHAT, KIND].times.batch > 1.3 * state.times.entries[CHAT, KIND].times.batch

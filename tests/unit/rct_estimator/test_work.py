@@ -1,0 +1,116 @@
+"""Prompts and answers that depend on each other: what a request holds, and what its decodes cost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qlm.domain.fleet import ServedWork
+from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.length_predictive import FloatArray
+from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.served_work import served_work_s
+from qlm.rct_estimator.throughput import full_batch, steady_state
+from qlm.rct_estimator.workload import Workload, mixture
+
+A10 = find_profile(builtin_profiles(), "mistral-7b", "A10")
+A100 = find_profile(builtin_profiles(), "mistral-7b", "A100")
+
+
+def lengths(correlation: float, spread: float = 0.5) -> tuple[FloatArray, FloatArray]:
+    """Log-normal prompts and answers whose logarithms are so correlated."""
+    normal = np.random.default_rng(4).multivariate_normal(
+        [0, 0], [[1, correlation], [correlation, 1]], 200_000
+    )
+    return 1500 * np.exp(spread * normal[:, 0]), 200 * np.exp(spread * normal[:, 1])
+
+
+def workload(prompt: FloatArray, output: FloatArray) -> Workload:
+    return Workload(
+        prompt_tokens=float(prompt.mean()),
+        output=Normal(float(output.mean()), float(output.var())),
+        prompt_var=float(prompt.var()),
+        held_ratio=float((prompt * output).mean() / (prompt.mean() * output.mean())),
+    )
+
+
+@pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.6])
+def test_a_request_met_in_the_batch_holds_what_a_time_average_says(correlation: float) -> None:
+    prompt, output = lengths(correlation)
+    held = float((output * (prompt + output / 2)).sum() / output.sum())
+    assert workload(prompt, output).context_tokens == pytest.approx(held, rel=0.001)
+
+
+def test_more_fit_where_long_answers_have_short_prompts() -> None:
+    against, apart, along = (full_batch(A10, workload(*lengths(c))) for c in (-0.6, 0.0, 0.6))
+    assert against > 1.05 * apart > 1.1 * along
+
+
+@pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.6])
+def test_the_cost_of_decodes_varies_as_tokens_times_cache(correlation: float) -> None:
+    """To first order: a third too much where they are against each other."""
+    prompt, output = lengths(correlation, spread=0.4)
+    state = steady_state(A10, workload(prompt, output))
+    assert state.kv_share == 1.0
+    cost = output * (prompt + output / 2)
+    assert state.work_cv2 == pytest.approx(float(cost.var() / cost.mean() ** 2), rel=0.4)
+
+
+def test_where_places_bound_the_batch_the_cost_goes_with_the_answer_mostly() -> None:
+    prompt, output = lengths(0.0)
+    state = steady_state(replace(A100, seqs_max=8), workload(prompt, output))
+    assert state.kv_share < 0.2
+    assert state.work_cv2 == pytest.approx(float(output.var() / output.mean() ** 2), rel=0.2)
+
+
+def test_a_mixture_holds_what_its_parts_hold() -> None:
+    short, long = lengths(-0.5), lengths(0.5)
+    parts = [(1.0, workload(*short)), (3.0, workload(3 * long[0], long[1] / 4))]
+    prompt = np.concatenate([short[0], *([3 * long[0]] * 3)])
+    output = np.concatenate([short[1], *([long[1] / 4] * 3)])
+    both, pooled = mixture(parts), workload(prompt, output)
+    assert both.held_ratio == pytest.approx(pooled.held_ratio, rel=1e-6)
+    assert both.context_tokens == pytest.approx(pooled.context_tokens, rel=1e-6)
+
+
+def test_where_the_token_budget_bounds_requests_queue_for_their_prefill() -> None:
+    bound = steady_state(A100, Workload(prompt_tokens=3000, output=Normal(100, 100)))
+    assert bound.prefill_s > 3 * bound.own_prefill_s
+    whole_s = bound.prefill_s + 99 * bound.iteration_s
+    # Little's law: those in the batch are those that come in the time that one is in it.
+    assert whole_s / bound.request_s == pytest.approx(bound.batch, rel=0.02)
+    free = steady_state(A100, Workload(prompt_tokens=100, output=Normal(500, 100)))
+    assert free.prefill_s == pytest.approx(free.own_prefill_s)
+
+
+def iterate(profile: Profile, rate: float, rng: np.random.Generator) -> ServedWork:
+    """Serve Poisson arrivals of 1500 and 200 tokens, iteration by iteration, with places for all."""
+    left: list[int] = []
+    busy_s = request_s = 0.0
+    ended = tokens = prompts = 0
+    for _ in range(40_000):
+        new = int(rng.poisson(rate))
+        left += [200] * new
+        if not left:
+            continue
+        held = 1500 * len(left) + sum(200 - each for each in left)
+        step_ms = profile.decode_ms(len(left), held / len(left))
+        step_ms += new * (profile.prefill_ms(1, 1500) - profile.decode.delta)
+        busy_s += step_ms / 1000
+        request_s += len(left) * step_ms / 1000
+        tokens += len(left)
+        prompts += 1500 * new
+        ended += sum(each == 1 for each in left)
+        left = [each - 1 for each in left if each > 1]
+    return ServedWork(
+        busy_s=busy_s, request_s=request_s, prompt_tokens=prompts, output_tokens=tokens, ended=ended
+    )
+
+
+@pytest.mark.parametrize("running", [3, 8])
+def test_work_of_a_batch_that_comes_and_goes_is_predicted_without_bias(running: int) -> None:
+    """The mean batch over time is larger than that of iterations: 2 to 5 % were missing."""
+    work = iterate(A10, running / 200, np.random.default_rng(6))
+    predicted_s = served_work_s(A10, work, started=work.ended, context_tokens=1600.0)
+    assert predicted_s == pytest.approx(work.busy_s, rel=0.02)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
@@ -16,6 +17,11 @@ from support import vllm_cpu
 from support.rabbitmq import RabbitMQ, running_rabbitmq
 from support.redis import RedisServer, running_redis
 from support.vllm_cpu import VllmServer, running_vllm
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("qlm", deadline=None)
+settings.load_profile("qlm")
+
 
 _MARKER_OF_FIXTURE = {
     "rabbitmq": "servers",

@@ -46,6 +46,17 @@ class Lane:
         time = group.time[self.instance.kind]
         return Moment(clock_s + time.drain.mean, time.tail.mean, loaded, warm)
 
+    def end_s(self, group: PlannedGroup) -> float:
+        """When one more group would end; what `after` says, without the rest."""
+        last = self.last
+        time = group.time[self.instance.kind]
+        if group.model == last.loaded:
+            return last.clock_s + time.drain.mean + time.tail.mean
+        cost = self.kind.models[group.model]
+        unload_s = self.kind.models[last.loaded].unload_s if last.loaded in self.kind.models else 0.0
+        swap_s = cost.swap_warm_s if group.model in last.warm else cost.swap_cold_s
+        return last.clock_s + (last.tail_s + unload_s) + swap_s + time.drain.mean + time.tail.mean
+
     def moments(self, groups: list[PlannedGroup]) -> list[Moment]:
         """Where the lane stands after each group if it served `groups` in this order."""
         moment, moments = _start(self.instance), []
@@ -115,7 +126,7 @@ def _place(
     for index, lane in enumerate(lanes):
         if not _runs_on(group.model, lane.instance, group, problem):
             continue
-        end_s = lane.after(lane.last, group).end_s
+        end_s = lane.end_s(group)
         if home is not None and lane.instance.id != home:
             end_s += problem.move_s
         if best is None or (end_s, index) < best:

@@ -3,6 +3,7 @@
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.edf import plan_edf
 from qlm.planner.fcfs import plan_fcfs
+from qlm.planner.list_schedule import Lane, Moment
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 
@@ -36,3 +37,12 @@ def test_groups_are_served_in_order_of_arrival_whatever_their_model() -> None:
 def test_the_next_group_goes_where_it_ends_first() -> None:
     plan = plan_fcfs(problem(("a", A, -30.0), ("b", A, -20.0), ("c", A, -10.0), instances=2))
     assert plan.queues == {InstanceId("i0"): ("a", "c"), InstanceId("i1"): ("b",)}
+
+
+def test_what_a_lane_chooses_by_is_what_happens_then() -> None:
+    mixed = problem(("z", A, -30.0), ("b", B, -20.0), ("a", A, -10.0))
+    instance = mixed.instances[0]
+    lane = Lane(instance, mixed.kinds["k"], Moment(3.0, 0.5, A, frozenset({A})))
+    for group in mixed.groups:
+        assert lane.end_s(group) == lane.after(lane.last, group).end_s
+        lane.last = lane.after(lane.last, group)

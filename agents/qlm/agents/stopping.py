@@ -56,6 +56,8 @@ def expire(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     if not agent.drops:
         return actions
     for held in agent.drops.pop(now_ns):
+        if held.output and held.request.answered_by_first_token:
+            continue
         held.outcome = Outcome.EXPIRED
         actions += stop(agent, held, Then.END, "its deadline passed", now_ns)
     at_ns = agent.drops.next_ns()

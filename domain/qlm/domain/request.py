@@ -10,7 +10,7 @@ from qlm.domain.ids import InstanceId, ModelId, RequestId, TokenIds
 from qlm.domain.lease import Lease
 from qlm.domain.outcome import Outcome
 from qlm.domain.sampling import Evictability, Sampling
-from qlm.domain.slo import OnMiss, Slo
+from qlm.domain.slo import OnMiss, ReadingSlo, Slo, TokenSlo
 
 NS_PER_MS: Final = 1_000_000
 PROMPT_TAIL_TOKENS: Final = 8
@@ -97,6 +97,11 @@ class RequestCard:
         """The moment its objective is about, nanoseconds since the epoch; None for batch work."""
         target_ms = self.slo.target_ms
         return None if target_ms is None else self.arrival_ns + round(target_ms * NS_PER_MS)
+
+    @property
+    def answered_by_first_token(self) -> bool:
+        """Whether the moment its objective is about is that of the first token: it is not late after that."""
+        return isinstance(self.slo, TokenSlo | ReadingSlo)
 
     @property
     def drop_at_ns(self) -> int | None:

@@ -13,14 +13,17 @@ from qlm.simulator.scenario import Scenario, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.world.clients import Clients
 from qlm.simulator.world.controller import SimulatedController
-from qlm.simulator.world.faults import schedule_faults
+from qlm.simulator.world.faults import last_step_s, schedule_faults
 from qlm.simulator.world.fleet import SimulatedFleet
 from qlm.simulator.world.shared import SharedParts
 from qlm.simulator.world.timeline import EPOCH_NS, Timeline
 from qlm.simulator.world.watching import Watcher
 
 STALLED_S: Final = 3600.0
-"""If nothing arrives or ends for so long, nothing ever will: the simulation ends."""
+"""If nothing arrives, comes out or ends for so long after the last fault, nothing ever will: the simulation
+ends."""
+
+_NEVER_NS: Final = 1 << 62
 
 _TELL_EVERY: Final = 20_000
 """Events between two reports of progress."""
@@ -88,7 +91,7 @@ def simulate(
     world.clients.start()
     timeline = world.parts.timeline
     with _no_search_for_cycles():
-        _run(timeline, world.clients, scenario.horizon_s, tell)
+        _run(world, scenario.horizon_s, tell)
     world.fleet.finish()
     return SimulationResult(
         scenario=scenario,
@@ -149,20 +152,20 @@ def _world(
     return world, outcomes
 
 
-def _run(
-    timeline: Timeline, clients: Clients, horizon_s: float | None, tell: Callable[[Progress], None]
-) -> None:
-    end_ns = 2**62 if horizon_s is None else EPOCH_NS + round(horizon_s * 1e9)
-    stalled_ns = round(STALLED_S * 1e9)
-    requests = clients.unfinished
-    look_ns = 0
-    while clients.unfinished and timeline.step():
+def _run(world: World, horizon_s: float | None, tell: Callable[[Progress], None]) -> None:
+    """Let events happen until all requests have ended, the horizon comes, or nothing comes any more."""
+    timeline, clients = world.parts.timeline, world.clients
+    end_ns = _NEVER_NS if horizon_s is None else EPOCH_NS + round(horizon_s * 1e9)
+    requests, stalled_ns, look_ns = clients.unfinished, round(STALLED_S * 1e9), 0
+    # An instance that is down may come back.
+    calm_ns = EPOCH_NS + round(max(map(last_step_s, world.scenario.faults), default=0.0) * 1e9)
+    while clients.unfinished and (next_ns := timeline.next_ns) is not None and next_ns <= end_ns:
+        if next_ns > look_ns:
+            last_ns = max(clients.last_ns, calm_ns)
+            if next_ns - last_ns > stalled_ns and clients.submitted == requests:
+                break
+            look_ns = last_ns + stalled_ns
+        timeline.step()
         if timeline.events % _TELL_EVERY == 0:
             tell(Progress(requests - clients.unfinished, requests, timeline.now_s))
-        if timeline.now_ns < look_ns:
-            continue
-        stalled = timeline.now_ns - clients.last_ns > stalled_ns and clients.submitted == requests
-        if stalled or timeline.now_ns >= end_ns:
-            break
-        look_ns = min(end_ns, max(clients.last_ns + stalled_ns, timeline.now_ns) + 1)
     tell(Progress(requests - clients.unfinished, requests, timeline.now_s))

@@ -5,9 +5,10 @@ from dataclasses import replace
 from qlm.domain.ids import RequestId
 from qlm.domain.notices import CancelAsked
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import LogEntry
+from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.ports.store import Store
 from qlm.domain.request import Request, RequestState
+from qlm.domain.slo import TokenSlo
 from qlm.domain.view import Enqueued, RequestFilter
 from qlm.store.contract_values import (
     ARRIVAL_NS,
@@ -132,6 +133,21 @@ async def check_expire_ends_late_waiting_requests(subject: Subject) -> None:
     assert list(await store.expire(due_ns)) == []
 
 
+async def check_a_first_token_in_time_is_no_miss(subject: Subject) -> None:
+    """One whose objective is about it goes on, even if it has to wait again."""
+    store = subject.store
+    await alive(store, A)
+    for n in (1, 2):
+        await store.enqueue(replace(card(n, drop=True), slo=TokenSlo(ttft_ms=10_000)))
+    epoch = await leased(store, 1, A)
+    first = LogEntry(id=card(1).id, epoch=epoch, offset=0, token_ids=(7,))
+    assert await store.append([first]) == [AppendResult.TAKEN]
+    assert await store.release(card(1).id, epoch, "drain")
+    assert list(await store.expire(ARRIVAL_NS + 60_000_000_000)) == [card(2).id]
+    record = await store.record(card(1).id)
+    assert record is not None and record.state is RequestState.QUEUED
+
+
 async def check_results_max_drops_the_oldest_ended(subject: Subject) -> None:
     """The limit is 4 here; unfinished requests do not count and stay."""
     store = subject.store
@@ -209,6 +225,7 @@ CHECKS = (
     check_cancel_asks_the_holder,
     check_cancel_of_a_dead_holders_request_ends_it,
     check_expire_ends_late_waiting_requests,
+    check_a_first_token_in_time_is_no_miss,
     check_results_max_drops_the_oldest_ended,
     check_events_tell_the_story,
     check_events_are_bounded,

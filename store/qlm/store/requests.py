@@ -91,7 +91,9 @@ class RequestOps(SharedState):
             drop_at_ns, id = heappop(self._drops)
             row = self._rows.get(id)
             # A request pulled, ended or replaced since leaves its old entry in the heap.
-            if row and row.state is RequestState.QUEUED and row.card.drop_at_ns == drop_at_ns:
+            if row is None or row.state is not RequestState.QUEUED or row.card.drop_at_ns != drop_at_ns:
+                continue
+            if not (row.log and row.card.answered_by_first_token):
                 self._end(row, Outcome.EXPIRED, "", now_ns, effects)
                 expired.append(id)
         self._prune(now_ns, effects)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qlm.domain.ids import InstanceId
-from qlm.domain.slo import TokenSlo
+from qlm.domain.slo import OnMiss, TokenSlo
 from qlm.simulator.report import COLUMNS, requests_csv, summary
 from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
 from qlm.simulator.sampling import Sampler
@@ -109,7 +109,9 @@ def test_the_horizon_leaves_the_rest_unfinished() -> None:
     result = run(scenario(workload(400, rate_rps=100.0), instances=1, horizon_s=3.0))
     check_sound(result)
     assert UNFINISHED in result.outcomes.outcome
-    assert result.simulated_s <= 4.0
+    assert result.simulated_s <= 3.0
+    started = result.outcomes.first_token_ns >= 0
+    assert np.all(result.outcomes.tokens[started] > 0), "what a client has by then is counted"
 
 
 def test_a_killed_instance_loses_nothing() -> None:
@@ -117,6 +119,25 @@ def test_a_killed_instance_loses_nothing() -> None:
     result = run(scenario(workload(120, rate_rps=40.0), faults=faults, append_interval_s=0.02))
     check_sound(result)
     assert UNFINISHED not in result.outcomes.outcome and REFUSED not in result.outcomes.outcome
+
+
+def test_a_long_outage_is_waited_for() -> None:
+    """More than an hour without an instance is no reason to give up while one is to come back."""
+    faults = (KillInstance(at_s=0.5, instance=I0, down_s=8000.0),)
+    result = run(scenario(workload(20, rate_rps=20.0), instances=1, faults=faults))
+    check_sound(result)
+    assert UNFINISHED not in result.outcomes.outcome
+    assert result.simulated_s > 8000
+
+
+def test_a_first_token_in_time_is_not_dropped_for_being_late() -> None:
+    dropping = SloClass(name="stream", slo=TokenSlo(ttft_ms=1500), on_miss=OnMiss.DROP)
+    subject = scenario(workload(100, rate_rps=30.0, classes=1, output_tokens=200.0), instances=1)
+    result = run(replace(subject, slo_classes=(dropping,)))
+    in_time = result.outcomes.first_token_ns - result.workload.arrival_ns <= 1_500_000_000
+    in_time &= result.outcomes.first_token_ns >= 0
+    assert in_time.sum() > 50
+    assert {np.array(result.outcomes.outcome)[in_time][n] for n in range(in_time.sum())} <= {"stop", "length"}
 
 
 def test_a_slow_instance_takes_longer() -> None:

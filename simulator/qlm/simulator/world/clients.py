@@ -129,12 +129,13 @@ class Clients:
         outcomes = self._outcomes
         if part.token_ids and part.offset == 0:
             outcomes.first_token_ns[number] = at_ns - EPOCH_NS
+        outcomes.tokens[number] = part.end
+        self.last_ns = self._timeline.now_ns
         if part.outcome is None:
             return
         card = self._cards.pop(number)
         first_ns = int(outcomes.first_token_ns[number])
         outcomes.ended_ns[number] = at_ns - EPOCH_NS
-        outcomes.tokens[number] = part.end
         outcomes.outcome[number] = part.outcome.value
         judged = attained(
             card,
@@ -144,7 +145,6 @@ class Clients:
         )
         outcomes.met[number] = part.outcome.ok and judged is not False
         self.unfinished -= 1
-        self.last_ns = self._timeline.now_ns
 
     def submitted_to(self, id: RequestId, instance: int) -> None:
         """Note which instance runs a request."""

@@ -29,6 +29,17 @@ def schedule_faults(
             parts.timeline.at(EPOCH_NS + round(at_s * 1e9), Rank.FAULT, number, lambda do: do(), do)
 
 
+def last_step_s(fault: Fault) -> float:
+    """When a fault has its last effect, seconds from the start."""
+    match fault:
+        case KillInstance(at_s=at_s, down_s=lasts_s):
+            return at_s + lasts_s
+        case KillEngine(at_s=at_s):
+            return at_s
+        case _:
+            return fault.at_s + fault.for_s
+
+
 def _steps(
     fault: Fault, parts: SharedParts, fleet: SimulatedFleet, controller: SimulatedController
 ) -> list[tuple[float, Callable[[], None]]]:

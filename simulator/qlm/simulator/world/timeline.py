@@ -60,6 +60,11 @@ class Timeline:
         return True
 
     @property
+    def next_ns(self) -> int | None:
+        """When the next event happens; None if there is none."""
+        return self._future[0][0] if self._future else None
+
+    @property
     def now_s(self) -> float:
         """Seconds since the beginning."""
         return (self.now_ns - EPOCH_NS) / 1e9

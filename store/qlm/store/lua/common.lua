@@ -219,7 +219,15 @@ end
 local function extend(row, packed)
   if packed ~= '' then
     call('APPEND', key('log', row.id), packed)
-    call('HSETNX', key('request', row.id), 'first_token_at', NOW)
+    local first = call('HSETNX', key('request', row.id), 'first_token_at', NOW) == 1
+    if first and row.drop_at ~= '' then
+      local slo = cjson.decode(call('HGET', key('request', row.id), 'card')).slo.kind
+      if slo == 'token' or slo == 'reading' then
+        -- What its objective is about has come: it is not late any more.
+        row.drop_at = ''
+        call('HSET', key('request', row.id), 'drop_at', '')
+      end
+    end
   end
 end
 

@@ -82,14 +82,6 @@ class KvLedger:
         """KV blocks left after watermark and growth reserve; never negative."""
         return max(0, self._usable_blocks - self.blocks - GROWTH_BLOCKS * self.running)
 
-    @property
-    def free_places(self) -> int:
-        """How many more requests are likely to fit: places, and KV blocks at what a running one takes."""
-        if not self.running or not self.free_blocks:
-            return self.free_seqs if self.free_blocks else 0
-        mean_blocks = self.blocks / self.running + GROWTH_BLOCKS
-        return min(self.free_seqs, max(1, int(self.free_blocks / mean_blocks)))
-
     def ever_fits(self, tokens: int) -> bool:
         """Whether the whole cache is enough for a request of `tokens` tokens."""
         return self.blocks_of(tokens) <= self._blocks_max

@@ -62,9 +62,6 @@ def _fill(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Actio
         if held.parked and (_comes_first(agent, head, held) or not _has_place(agent)):
             break
         if not _start(agent, held, now_ns, actions):
-            if head is not None and _comes_first(agent, head, held) and not agent.hands.leasing:
-                # It waits for room, and must not keep the more urgent out.
-                return actions + _pull(agent, head, now_ns, at_least=1)
             return actions + _evict_for(agent, held.urgency, held.request.deadline_ns, 1, now_ns)
     if head is None:
         return actions
@@ -106,17 +103,18 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     return True
 
 
-def _pull(agent: "AgentProtocol", head: Group, now_ns: int, *, at_least: int = 0) -> list[Action]:
+def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
     hands, pulling = agent.hands, agent.pulling
-    places = max(hands.kv.free_places - hands.fresh, at_least) - pulling
-    if places <= 0 and (hands.fresh or pulling):
+    leasing = len(hands.leasing)
+    places = hands.kv.free_seqs - leasing - pulling if hands.kv.free_blocks else 0
+    if places <= 0 and (leasing or pulling):
         return []
     wanted = agent.head.left(head) - pulling
     limit = min(places, wanted, agent.settings.pull_max)
     if limit > 0:
         agent.pulling += limit
         return [Pull(group=head.id, cls=head.cls, limit=limit)]
-    if places > 0 or pulling:
+    if places > 0 or leasing or pulling:
         return []
     return _evict_for(agent, agent.head.urgency, head.deadline_ns, max(1, wanted), now_ns)
 

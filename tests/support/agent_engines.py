@@ -1,5 +1,6 @@
 """The engines of one agent's world: deterministic, so that a wrong resume shows at once."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,7 +42,7 @@ class Running:
     made: int = 0
 
 
-class EngineRoom:
+class EngineRoom(ABC):
     """Generations and engine states; a step of it is an event for the protocol.
 
     Attributes:
@@ -65,9 +66,9 @@ class EngineRoom:
         self.asleep: set[ModelId] = set()
         self.deaths: list[EngineChanged] = []
 
+    @abstractmethod
     def send(self, event: Event) -> None:
         """Give the protocol an event."""
-        raise NotImplementedError
 
     def submit(self, action: Submit) -> None:
         request = self.requests[action.id]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +15,6 @@ from qlm.domain.slo import OnMiss, Slo
 from qlm.simulator.seeds import Seeds
 
 IntArray = npt.NDArray[np.int64]
-
-PREFIX_TOKENS: Final = 512
-"""Prompt tokens that one shared-prefix id stands for, as in the Mooncake traces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +47,8 @@ class Workload:
         output_tokens: Length of the answer if nothing cuts it off; 1 or more.
         max_tokens: Limit that the client sets; 1 or more.
         tenants: Names of the tenants.
-        prefixes: Per request the ids of its prompt's shared `PREFIX_TOKENS`-token blocks (equal ids,
-            equal content); empty if no prompts share anything.
+        prefixes: Per request the ids of its prompt's shared blocks of `PREFIX_TOKENS` tokens, which
+            `engine.generation` names (equal ids, equal content); empty if no prompts share anything.
     """
 
     arrival_ns: IntArray

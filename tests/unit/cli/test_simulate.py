@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from qlm.cli.commands.progress import errors_in_one_line
+from qlm.cli.commands.simulating import errors_in_one_line
 from qlm.cli.main import main
 from qlm.cli.scenario_output import write_files
 from qlm.simulator.report import COLUMNS

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qlm.cli.commands.progress import SEED, bar, drawing, errors_in_one_line
+from qlm.cli.commands.simulating import bar, drawing, errors_in_one_line, simulates
 from qlm.cli.scenario_output import make_folder, write_files
 from qlm.cli.scenario_workload import DrawnScenario, draw_scenario, told
 from qlm.simulator.evaluation.accuracy import (
@@ -43,22 +43,7 @@ def evaluate_command() -> None:
 
 
 @evaluate_command.command("rct")
-@click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "--policy",
-    type=click.Choice(sorted(POLICIES)),
-    default="fcfs",
-    show_default=True,
-    help="How requests are ordered and placed.",
-)
-@click.option("--seed", type=SEED, default=1, show_default=True, help="Of all randomness.")
-@click.option(
-    "--load",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Factor on all arrival rates.",
-)
+@simulates(policy="fcfs")
 @click.option(
     "--every",
     type=click.IntRange(min=1),
@@ -67,7 +52,6 @@ def evaluate_command() -> None:
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first N requests.")
 @click.option("--queued", is_flag=True, help="Leave out requests that found a free place.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for accuracy.json.")
-@click.option("--plots", is_flag=True, help="Draw pictures into the folder, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rct_command(
     scenario: Path,

@@ -8,7 +8,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from qlm.cli.commands.progress import SEED, bar, drawing, errors_in_one_line
+from qlm.cli.commands.simulating import bar, drawing, errors_in_one_line, simulates
 from qlm.cli.scenario_output import make_folder, write_files
 from qlm.cli.scenario_workload import draw_scenario, told
 from qlm.simulator.policies import POLICIES
@@ -18,24 +18,8 @@ from qlm.simulator.simulation import simulate
 
 
 @click.command("simulate")
-@click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "--policy",
-    type=click.Choice(sorted(POLICIES)),
-    default="edf",
-    show_default=True,
-    help="How requests are ordered and placed.",
-)
-@click.option("--seed", type=SEED, default=1, show_default=True, help="Of all randomness.")
+@simulates(policy="edf")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for requests.csv and summary.json.")
-@click.option(
-    "--load",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Factor on all arrival rates.",
-)
-@click.option("--plots", is_flag=True, help="Draw pictures into the folder, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def simulate_command(
     scenario: Path, policy: str, seed: int, out: Path | None, load: float, plots: bool, as_json: bool

@@ -5,7 +5,7 @@ on, and a test that compares tokens sees it.
 """
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from qlm.domain.byte_tokens import EOS_ID
 
@@ -16,19 +16,6 @@ _LETTERS: Final = b"eeeeeeeettttttaaaaaooooooiiiiinnnnnsssshhhhrrrrddlllcuummwwf
 _SPACE: Final = 32
 _WORD_ENDS: Final = 5
 """One token in so many after a letter is the space that ends the word."""
-
-
-class TokenSource(Protocol):
-    """Where the tokens of one request come from, one after the other."""
-
-    @property
-    def digest(self) -> int:
-        """A number that stands for all ids so far, prompt included; equal for equal ids."""
-        ...
-
-    def next_id(self, forbidden: Iterable[int] = ()) -> int:
-        """Draw the next token, none of the `forbidden` ones, and append it."""
-        ...
 
 
 def fold(digest: int, token_id: int) -> int:

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from qlm.simulator.scenario import PREFIX_TOKENS, IntArray
+from qlm.simulator.engine.generation import PREFIX_TOKENS
+from qlm.simulator.scenario import IntArray
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.workload.arrivals import Arrivals, nanoseconds
 from qlm.simulator.workload.limits import Fitted

@@ -7,7 +7,8 @@ import numpy as np
 import orjson
 
 from qlm.domain.errors import InvalidValueError
-from qlm.simulator.scenario import PREFIX_TOKENS, IntArray
+from qlm.simulator.engine.generation import PREFIX_TOKENS
+from qlm.simulator.scenario import IntArray
 from qlm.simulator.workload.cells import LENGTH_TOKENS_MAX, TIME_MAX_S, WHOLE_EXPECTED, scaled_times
 from qlm.simulator.workload.csv_table import Table, not_utf8, open_text
 from qlm.simulator.workload.formats import ZeroOutput, check_rising, kept_rows

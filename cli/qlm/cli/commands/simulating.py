@@ -1,10 +1,11 @@
-"""What the commands that simulate share: errors in one line, a progress bar, and what draws pictures."""
+"""What the commands that simulate share: options, errors in one line, a progress bar, what draws pictures."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from qlm.domain.errors import QlmError
+from qlm.simulator.policies import POLICIES
 from qlm.simulator.simulation import Progress as HowFar
 
 BAR_AFTER_S: Final = 1.0
@@ -20,6 +22,36 @@ BAR_AFTER_S: Final = 1.0
 
 SEED: Final = click.IntRange(min=0, max=2**63 - 1)
 """Seeds that a summary can hold as a number."""
+
+
+def simulates(*, policy: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a SCENARIO and what to simulate it with; `policy` is the default one."""
+    parameters = (
+        click.argument("scenario", type=click.Path(path_type=Path)),
+        click.option(
+            "--policy",
+            type=click.Choice(sorted(POLICIES)),
+            default=policy,
+            show_default=True,
+            help="How requests are ordered and placed.",
+        ),
+        click.option("--seed", type=SEED, default=1, show_default=True, help="Of all randomness."),
+        click.option(
+            "--load",
+            type=click.FloatRange(min=0, min_open=True),
+            default=1.0,
+            show_default=True,
+            help="Factor on all arrival rates.",
+        ),
+        click.option("--plots", is_flag=True, help="Draw pictures into the folder, too."),
+    )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for parameter in reversed(parameters):
+            command = parameter(command)
+        return command
+
+    return decorate
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.simulator.evaluation.forecasts import GroupForecast, Interval, RequestForecast
+from qlm.simulator.report import ANSWERED
 from qlm.simulator.results import NEVER, SimulationResult
 from qlm.simulator.world.timeline import EPOCH_NS
 
@@ -96,7 +97,11 @@ def accuracy(pairs: Pairs) -> Accuracy:
 
 def request_pairs(result: SimulationResult, forecasts: Iterable[RequestForecast], time: str) -> Pairs:
     """Pair forecasts of one of `TIMES` with what happened; requests without an answer are left out."""
-    rows = [each for each in forecasts if result.outcomes.ended_ns[each.number] != NEVER]
+    rows = [
+        each
+        for each in forecasts
+        if result.outcomes.outcome[each.number] in ANSWERED and each.started_ns is not None
+    ]
     said: Sequence[Interval] = [getattr(each, time) for each in rows]
     return Pairs(
         predicted=_array(each.mean for each in said),

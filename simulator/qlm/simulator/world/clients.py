@@ -1,6 +1,6 @@
 """Clients and the gateway's part: requests arrive, are admitted, published and indexed; answers are noted."""
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from qlm.domain.attainment import attained
@@ -19,6 +19,9 @@ from qlm.simulator.world.timeline import EPOCH_NS, Rank
 from qlm.simulator.world.watching import Watcher
 
 GATEWAY: Final = GatewayId("clients")
+
+_PROMPTS_KEPT: Final = 1024
+"""Lengths of prompts of which one is kept for the next request: 8 bytes per token each."""
 
 _ANSWER: Final = Answer(kind=AnswerKind.COMPLETION)
 
@@ -156,7 +159,7 @@ class Clients:
         self._outcomes.evictions[request_number(id)] += 1
 
 
-@cache
+@lru_cache(maxsize=_PROMPTS_KEPT)
 def _prompt(tokens: int) -> TokenIds:
     return (0,) * tokens
 

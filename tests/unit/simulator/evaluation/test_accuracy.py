@@ -1,8 +1,11 @@
 """Figures that judge forecasts, and the oracle beside them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from qlm.domain.slo import DeadlineSlo, OnMiss
 from qlm.simulator.evaluation.accuracy import (
     TIMES,
     Pairs,
@@ -11,6 +14,7 @@ from qlm.simulator.evaluation.accuracy import (
     request_pairs,
 )
 from qlm.simulator.evaluation.forecasts import ForecastRecorder
+from qlm.simulator.scenario import SloClass
 from support.simulation import run, scenario, workload
 
 
@@ -79,3 +83,16 @@ def test_queued_requests_are_told_from_those_that_found_a_place() -> None:
     waits = request_pairs(result, queued, "wait")
     assert not np.isnan(waits.oracle).any()
     assert waits.actual.mean() > request_pairs(result, all_of, "wait").actual.mean()
+
+
+def test_requests_that_were_dropped_are_not_taken_for_answers() -> None:
+    dropping = SloClass(name="hurry", slo=DeadlineSlo(deadline_ms=3000), on_miss=OnMiss.DROP)
+    recorder = ForecastRecorder()
+    subject = scenario(workload(200, rate_rps=60.0, classes=1), instances=1)
+    result = run(replace(subject, slo_classes=(dropping,)), onlooker=recorder)
+    answered = sum(outcome in ("stop", "length") for outcome in result.outcomes.outcome)
+    assert 0 < answered < 200
+    for time in TIMES:
+        judged = request_pairs(result, recorder.requests.values(), time)
+        assert len(judged) == answered
+        assert np.all(judged.actual >= 0)

@@ -1,0 +1,210 @@
+"""A planning problem as arrays, in canonical order: what compiled code and linear programs work on.
+
+Groups and instances are sorted by their ids, so that nothing depends on the order in which they came.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.problem import Instance, Kind, Plan, PlannedGroup, Problem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NONE = -1
+"""Index of nothing: no model loaded, no instance that a group is at home on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProblemArrays:
+    """Groups (G), instances (I), kinds (K) and models (M) as arrays; times in seconds from now.
+
+    Attributes:
+        groups: Ids, sorted; length G.
+        instances: Ids, sorted; length I.
+        kinds: Names, sorted; length K.
+        models: Names, sorted; length M.
+        model: Model of each group; (G,).
+        requests: Requests of each group; (G,).
+        deadline_s: From now, `inf` for none; (G,).
+        priority: Lower goes first; (G,).
+        runs: Kind k can run group g; (K, G).
+        drain_s, drain_var, tail_s, tail_var: Times where `runs`, else 0; (K, G).
+        kind: Kind of each instance; (I,).
+        loaded: Model loaded on each instance, or `NONE`; (I,).
+        warm: Models in host memory, the loaded one included; (I, M).
+        busy_s, busy_var: Time until the present batch is through; (I,).
+        swap_warm_s, swap_cold_s, unload_s: Costs where the kind has the model, else 0; (K, M).
+        home: Instance in whose present queue a group stands, or `NONE`; (G,).
+        place: Its place in that queue, from 0; 0 for none; (G,).
+        miss_weight_s: Price of one missed deadline.
+        move_s: Price of one moved group.
+    """
+
+    groups: tuple[GroupId, ...]
+    instances: tuple[InstanceId, ...]
+    kinds: tuple[str, ...]
+    models: tuple[ModelId, ...]
+    model: Ints
+    requests: Floats
+    deadline_s: Floats
+    priority: Ints
+    runs: Bools
+    drain_s: Floats
+    drain_var: Floats
+    tail_s: Floats
+    tail_var: Floats
+    kind: Ints
+    loaded: Ints
+    warm: Bools
+    busy_s: Floats
+    busy_var: Floats
+    swap_warm_s: Floats
+    swap_cold_s: Floats
+    unload_s: Floats
+    home: Ints
+    place: Ints
+    miss_weight_s: float
+    move_s: float
+
+    @property
+    def placeable(self) -> Bools:
+        """Groups that some instance can run; (G,)."""
+        if not len(self.kind):
+            return np.zeros(len(self.groups), dtype=np.bool_)
+        return np.logical_or.reduce(self.runs[np.unique(self.kind)], axis=0)
+
+    def plan(self, queues: Sequence[Sequence[int]], *, method: str) -> Plan:
+        """Name what is at each place again.
+
+        Args:
+            queues: Indices of groups per instance, in order.
+            method: What made the plan.
+        """
+        missing = np.flatnonzero(~self.placeable)
+        return Plan(
+            queues={
+                id: tuple(self.groups[g] for g in queue)
+                for id, queue in zip(self.instances, queues, strict=True)
+            },
+            unplaceable=tuple(self.groups[g] for g in missing),
+            method=method,
+        )
+
+
+def problem_arrays(problem: Problem) -> ProblemArrays:
+    """Write a problem as arrays."""
+    groups = sorted(problem.groups, key=lambda g: g.id)
+    instances = sorted(problem.instances, key=lambda i: i.id)
+    kinds = sorted(problem.kinds)
+    models = sorted(_models(problem))
+    number = {model: at for at, model in enumerate(models)}
+    at_kind = {name: at for at, name in enumerate(kinds)}
+    home, place = _homes(groups, instances)
+    runs, times = _times(groups, kinds, problem.kinds)
+    costs = _costs(problem.kinds, kinds, number)
+    return ProblemArrays(
+        groups=tuple(g.id for g in groups),
+        instances=tuple(i.id for i in instances),
+        kinds=tuple(kinds),
+        models=tuple(models),
+        model=np.array([number[g.model] for g in groups], dtype=np.int64),
+        requests=np.array([g.requests for g in groups], dtype=np.float64),
+        deadline_s=np.array([_deadline_s(g, problem.now_s) for g in groups], dtype=np.float64),
+        priority=np.array([g.priority for g in groups], dtype=np.int64),
+        runs=runs,
+        drain_s=times[0],
+        drain_var=times[1],
+        tail_s=times[2],
+        tail_var=times[3],
+        kind=np.array([at_kind[i.kind] for i in instances], dtype=np.int64),
+        loaded=np.array(
+            [NONE if i.loaded_model is None else number[i.loaded_model] for i in instances], dtype=np.int64
+        ),
+        warm=_warm(instances, number),
+        busy_s=np.array([i.busy.mean for i in instances], dtype=np.float64),
+        busy_var=np.array([i.busy.var for i in instances], dtype=np.float64),
+        swap_warm_s=costs[0],
+        swap_cold_s=costs[1],
+        unload_s=costs[2],
+        home=home,
+        place=place,
+        miss_weight_s=problem.miss_weight_s,
+        move_s=problem.move_s,
+    )
+
+
+def _models(problem: Problem) -> set[ModelId]:
+    models = {group.model for group in problem.groups}
+    for kind in problem.kinds.values():
+        models.update(kind.models)
+    for instance in problem.instances:
+        models.update(instance.warm_models)
+        if instance.loaded_model is not None:
+            models.add(instance.loaded_model)
+    return models
+
+
+def _deadline_s(group: PlannedGroup, now_s: float) -> float:
+    return math.inf if group.deadline_s is None else group.deadline_s - now_s
+
+
+def _times(
+    groups: Sequence[PlannedGroup], kinds: Sequence[str], costs: Mapping[str, Kind]
+) -> tuple[Bools, Floats]:
+    """Which kind runs which group, (K, G); drain and its variance, tail and its variance, (4, K, G).
+
+    Groups of a class share one `time`, which is read once.
+    """
+    shape = (len(kinds), len(groups))
+    runs = np.zeros(shape, dtype=np.bool_)
+    times = np.zeros((4, *shape))
+    rows: dict[int, list[tuple[int, tuple[float, float, float, float]]]] = {}
+    for at, group in enumerate(groups):
+        row = rows.get(id(group.time))
+        if row is None:
+            row = rows[id(group.time)] = [
+                (k, (time.drain.mean, time.drain.var, time.tail.mean, time.tail.var))
+                for k, kind in enumerate(kinds)
+                if (time := group.time.get(kind)) is not None
+            ]
+        for k, values in row:
+            if group.model in costs[kinds[k]].models:
+                runs[k, at] = True
+                times[:, k, at] = values
+    return runs, times
+
+
+def _warm(instances: Sequence[Instance], number: Mapping[ModelId, int]) -> Bools:
+    warm = np.zeros((len(instances), len(number)), dtype=np.bool_)
+    for at, instance in enumerate(instances):
+        warm[at, [number[model] for model in instance.warm_models]] = True
+        if instance.loaded_model is not None:
+            warm[at, number[instance.loaded_model]] = True
+    return warm
+
+
+def _costs(costs: Mapping[str, Kind], kinds: Sequence[str], number: Mapping[ModelId, int]) -> Floats:
+    """Warm swap, cold swap, unload; (3, K, M)."""
+    table = np.zeros((3, len(kinds), len(number)))
+    for k, kind in enumerate(kinds):
+        for model, cost in costs[kind].models.items():
+            table[:, k, number[model]] = (cost.swap_warm_s, cost.swap_cold_s, cost.unload_s)
+    return table
+
+
+def _homes(groups: Sequence[PlannedGroup], instances: Sequence[Instance]) -> tuple[Ints, Ints]:
+    index = {group.id: at for at, group in enumerate(groups)}
+    home = np.full(len(groups), NONE, dtype=np.int64)
+    place = np.zeros(len(groups), dtype=np.int64)
+    for i, instance in enumerate(instances):
+        for at, group in enumerate(instance.queue):
+            if group in index:
+                home[index[group]], place[index[group]] = i, at
+    return home, place

@@ -26,7 +26,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.request import Request
-from qlm.planner.edf import plan_edf
+from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.unmeasured import unmeasured_profile
 from qlm.store.memory import MemoryStore

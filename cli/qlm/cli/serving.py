@@ -37,7 +37,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
 from qlm.gateway.app import create_app
 from qlm.gateway.server import create_server
-from qlm.planner.edf import plan_edf
+from qlm.planner.baselines.edf import plan_edf
 from qlm.rct_estimator.profile import Profile
 
 log = logging.getLogger("qlm.cli")

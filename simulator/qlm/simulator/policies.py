@@ -2,15 +2,45 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from qlm.controller.protocol import Planner
+from qlm.domain.errors import QlmError
 from qlm.domain.group import RequestClass, request_class
 from qlm.domain.ids import ModelId
 from qlm.domain.slo import Slo
-from qlm.planner.edf import plan_edf
-from qlm.planner.fcfs import plan_fcfs
-from qlm.planner.problem import Plan, Problem
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.baselines.fcfs import plan_fcfs
+from qlm.planner.baselines.group_greedy import plan_group_greedy
+from qlm.planner.baselines.priority_fcfs import plan_priority_fcfs
+from qlm.planner.baselines.random_placement import plan_random
+from qlm.planner.baselines.round_robin import RoundRobin
+from qlm.planner.baselines.sjf import plan_sjf
+
+MakePlanner = Callable[[int], Planner]
+"""Makes the planner of one simulation from its seed; it may remember what it planned before."""
+
+
+def _same(planner: Planner) -> MakePlanner:
+    """A planner that needs no seed and remembers nothing."""
+    return lambda seed: planner
+
+
+def _shepherd(seed: int) -> Planner:
+    """SHEPHERD's program under its limit of nodes: a limit of time would make results depend on the machine.
+
+    Raises:
+        QlmError: Its solver is not installed.
+    """
+    # The solver takes most of a second to import: only who solves waits for it.
+    try:
+        from qlm.planner.baselines.shepherd import plan_shepherd
+    except ModuleNotFoundError as error:
+        needs = f"policy shepherd needs {error.name}"
+        raise QlmError(f"{needs}: pip install 'qlm-serving[planner]'") from error
+    return plan_shepherd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,21 +50,24 @@ class Policy:
     Attributes:
         name: As on the command line.
         about: One line for people.
-        planner: Orders and places groups.
+        make_planner: Makes what orders and places groups, for one simulation.
         by_arrival: All requests of a model form one class, whose objective is their arrival.
+        by_priority: With `by_arrival`: one class for each priority, too.
         evicts: Agents evict running requests for more urgent ones.
     """
 
     name: str
     about: str
-    planner: Callable[[Problem], Plan]
+    make_planner: MakePlanner
     by_arrival: bool = False
-    evicts: bool = True
+    by_priority: bool = False
+    evicts: bool = False
 
     def classify(self, model: ModelId, slo: Slo, priority: int) -> RequestClass:
         """Return the class of a request."""
         if self.by_arrival:
-            return RequestClass(model=model, slo="fcfs", target_ms=0.0)
+            kept = priority if self.by_priority else 0
+            return RequestClass(model=model, slo="fcfs", priority=kept, target_ms=0.0)
         return request_class(model, slo, priority)
 
 
@@ -45,14 +78,48 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             Policy(
                 name="edf",
                 about="earliest deadline first, groups of a model kept together (what qlm serve does)",
-                planner=plan_edf,
+                make_planner=_same(plan_edf),
+                evicts=True,
             ),
             Policy(
                 name="fcfs",
                 about="first come, first served, whatever was asked for; nothing is evicted",
-                planner=plan_fcfs,
+                make_planner=_same(plan_fcfs),
                 by_arrival=True,
-                evicts=False,
+            ),
+            Policy(
+                name="priority-fcfs",
+                about="first come, first served within each priority",
+                make_planner=_same(plan_priority_fcfs),
+                by_arrival=True,
+                by_priority=True,
+            ),
+            Policy(
+                name="sjf",
+                about="shortest predicted service time first",
+                make_planner=_same(plan_sjf),
+            ),
+            Policy(
+                name="round-robin",
+                about="arrival order, each instance in turn",
+                make_planner=lambda seed: RoundRobin(),
+                by_arrival=True,
+            ),
+            Policy(
+                name="random",
+                about="arrival order, on instances drawn at random",
+                make_planner=lambda seed: partial(plan_random, seed=seed),
+                by_arrival=True,
+            ),
+            Policy(
+                name="group-greedy",
+                about="the model with the most waiting requests first, all of it before the model changes",
+                make_planner=_same(plan_group_greedy),
+            ),
+            Policy(
+                name="shepherd",
+                about="SHEPHERD's integer program: fixed batches, fixed times, most requests in time",
+                make_planner=_shepherd,
             ),
         )
     }

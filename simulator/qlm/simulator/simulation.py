@@ -136,7 +136,7 @@ def _world(
         [each.id for each in fleet.instances],
         fleet=scenario.fleet,
         settings=scenario.controller,
-        planner=policy.planner,
+        planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,
         watcher=watcher,
     )

@@ -24,7 +24,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
-from qlm.planner.edf import plan_edf
+from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.store.length_tally import LengthTally

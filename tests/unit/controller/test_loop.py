@@ -26,7 +26,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.request import Request
 from qlm.domain.slo import OnMiss
-from qlm.planner.edf import plan_edf
+from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Plan, Problem
 from qlm.store.memory import MemoryStore
 from support.flaky import Faults, flaky, until

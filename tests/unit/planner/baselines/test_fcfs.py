@@ -1,9 +1,11 @@
 """First come, first served."""
 
+from dataclasses import replace
+
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.planner.edf import plan_edf
-from qlm.planner.fcfs import plan_fcfs
-from qlm.planner.list_schedule import Lane, Moment
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.baselines.fcfs import plan_fcfs
+from qlm.planner.baselines.lane import Lane, Moment
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 
@@ -41,8 +43,15 @@ def test_the_next_group_goes_where_it_ends_first() -> None:
 
 def test_what_a_lane_chooses_by_is_what_happens_then() -> None:
     mixed = problem(("z", A, -30.0), ("b", B, -20.0), ("a", A, -10.0))
-    instance = mixed.instances[0]
-    lane = Lane(instance, mixed.kinds["k"], Moment(3.0, 0.5, A, frozenset({A})))
-    for group in mixed.groups:
-        assert lane.end_s(group) == lane.after(lane.last, group).end_s
-        lane.last = lane.after(lane.last, group)
+    lane = Lane(mixed.instances[0], mixed.kinds["k"], Moment(3.0, 0.5, A, frozenset({A})))
+    begins_s = {"z": 3.0, "b": 3.0 + 10.0 + 1.0 + 1.0 + 40.0, "a": 65.0 + 1.0 + 1.0 + 2.0}
+    for place, group in enumerate(mixed.groups):
+        assert lane.ready_s(group.model, lane.last) == begins_s[group.id]
+        lane.insert(place, group)
+        assert lane.last.end_s == begins_s[group.id] + 10.0 + 1.0
+
+
+def test_priorities_count_for_nothing() -> None:
+    mixed = problem(("z", A, -30.0), ("b", B, -20.0))
+    first = replace(mixed, groups=(mixed.groups[0], replace(mixed.groups[1], priority=-1)))
+    assert plan_fcfs(first).queues[InstanceId("i0")] == ("z", "b")

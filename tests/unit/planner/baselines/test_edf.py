@@ -2,11 +2,13 @@
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.planner.edf import plan_edf
+from qlm.planner.baselines import edf
+from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 
@@ -68,6 +70,13 @@ def test_priority_goes_before_deadline() -> None:
 def test_groups_of_one_model_stay_together_when_no_deadline_suffers() -> None:
     groups = (group("a1", A, 100.0), group("b1", B, 200.0), group("a2", A, 300.0))
     assert order(problem(*groups)) == ["a1", "a2", "b1"]
+
+
+def test_a_group_passes_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = (group("a1", A, 100.0), group("b1", B, 200.0), group("b2", B, 250.0), group("a2", A, 300.0))
+    assert order(problem(*groups)) == ["a1", "a2", "b1", "b2"]
+    monkeypatch.setattr(edf, "PASSED_MAX", 1)
+    assert order(problem(*groups)) == ["a1", "b1", "b2", "a2"]
 
 
 def test_an_urgent_group_of_another_model_is_not_delayed_for_togetherness() -> None:

@@ -1,0 +1,55 @@
+"""Placement that looks at no times: each group goes to the end of a queue that is chosen some other way."""
+
+from collections.abc import Callable, Iterable
+
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.problem import Plan, PlannedGroup, Problem
+
+Choose = Callable[[PlannedGroup, tuple[InstanceId, ...]], InstanceId]
+"""Picks one of the instances that run a group, sorted by id and never empty."""
+
+
+def assign(problem: Problem, order: Iterable[PlannedGroup], choose: Choose, *, method: str) -> Plan:
+    """Put each group at the end of the queue of the instance that is chosen for it.
+
+    Args:
+        problem: What waits, and the fleet.
+        order: Its groups, in the order of service.
+        choose: Picks the instance.
+        method: Name in the plan.
+
+    Returns:
+        A plan with each placeable group on exactly one queue.
+    """
+    runners = _Runners(problem)
+    queues: dict[InstanceId, list[GroupId]] = {id: [] for id in sorted(i.id for i in problem.instances)}
+    unplaceable: list[GroupId] = []
+    for group in order:
+        able = runners.of(group)
+        if able:
+            queues[choose(group, able)].append(group.id)
+        else:
+            unplaceable.append(group.id)
+    return Plan(
+        queues={id: tuple(queue) for id, queue in queues.items()},
+        unplaceable=tuple(sorted(unplaceable)),
+        method=method,
+    )
+
+
+class _Runners:
+    """Instances that run a group, worked out once per model and set of kinds."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._known: dict[tuple[ModelId, frozenset[str]], tuple[InstanceId, ...]] = {}
+
+    def of(self, group: PlannedGroup) -> tuple[InstanceId, ...]:
+        key = (group.model, frozenset(group.time))
+        if key not in self._known:
+            problem = self._problem
+            kinds = {
+                kind for kind in key[1] & problem.kinds.keys() if group.model in problem.kinds[kind].models
+            }
+            self._known[key] = tuple(sorted(i.id for i in problem.instances if i.kind in kinds))
+        return self._known[key]

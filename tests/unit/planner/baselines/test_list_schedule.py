@@ -1,0 +1,113 @@
+"""List scheduling: the quick way places exactly as asking every instance does."""
+
+from hypothesis import given, settings
+
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.baselines.fcfs import plan_fcfs
+from qlm.planner.baselines.lane import lanes_of
+from qlm.planner.baselines.openings import Openings
+from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
+from qlm.rct_estimator.normal import Normal
+from support.planning import problems
+
+M = ModelId("m")
+
+
+class _Lane:
+    """A queue that is timed from its beginning again for each question."""
+
+    def __init__(self, instance: Instance, problem: Problem) -> None:
+        self.instance, self.problem, self.groups = instance, problem, list[PlannedGroup]()
+
+    def ends_s(self, groups: list[PlannedGroup]) -> list[float]:
+        models = self.problem.kinds[self.instance.kind].models
+        clock_s, tail_s, loaded = self.instance.busy.mean, 0.0, self.instance.loaded_model
+        warm, ends_s = {*self.instance.warm_models, loaded}, []
+        for group in groups:
+            if group.model != loaded:
+                clock_s += tail_s + (models[loaded].unload_s if loaded in models else 0.0)
+                cost = models[group.model]
+                clock_s += cost.swap_warm_s if group.model in warm else cost.swap_cold_s
+                loaded = group.model
+                warm.add(loaded)
+            time = group.time[self.instance.kind]
+            clock_s, tail_s = clock_s + time.drain.mean, time.tail.mean
+            ends_s.append(clock_s + tail_s)
+        return ends_s
+
+    def missed(self, groups: list[PlannedGroup]) -> int:
+        return sum(
+            group.requests
+            for group, end_s in zip(groups, self.ends_s(groups), strict=True)
+            if group.deadline_s is not None and self.problem.now_s + end_s > group.deadline_s
+        )
+
+    def beside(self, group: PlannedGroup) -> list[PlannedGroup]:
+        """Its groups with the new one where EDF puts it."""
+        at_end = [*self.groups, group]
+        same = [i for i, other in enumerate(self.groups) if other.model == group.model]
+        if not same and group.model != self.instance.loaded_model:
+            return at_end
+        spot = same[-1] + 1 if same else 0
+        if any(other.priority < group.priority for other in self.groups[spot:]):
+            return at_end
+        together = [*self.groups[:spot], group, *self.groups[spot:]]
+        return together if self.missed(together) <= self.missed(at_end) else at_end
+
+
+def plainly(problem: Problem, *, edf: bool) -> dict[InstanceId, tuple[GroupId, ...]]:
+    """Ask every instance for every group."""
+    lanes = [_Lane(i, problem) for i in sorted(problem.instances, key=lambda i: i.id)]
+    home = {group: lane.instance.id for lane in lanes for group in lane.instance.queue}
+
+    def end_s(lane: _Lane, group: PlannedGroup) -> float:
+        away = home.get(group.id, lane.instance.id) != lane.instance.id
+        return lane.ends_s([*lane.groups, group])[-1] + (problem.move_s if away else 0.0)
+
+    def turn(group: PlannedGroup) -> tuple[int, float, str]:
+        deadline_s = float("inf") if group.deadline_s is None else group.deadline_s
+        return (group.priority if edf else 0, deadline_s, group.id)
+
+    for group in sorted(problem.groups, key=turn):
+        able = [
+            lane
+            for lane in lanes
+            if lane.instance.kind in group.time and group.model in problem.kinds[lane.instance.kind].models
+        ]
+        if able:
+            lane = min(able, key=lambda lane: end_s(lane, group))
+            lane.groups = lane.beside(group) if edf else [*lane.groups, group]
+    return {lane.instance.id: tuple(group.id for group in lane.groups) for lane in lanes}
+
+
+@settings(max_examples=150)
+@given(problems())
+def test_each_group_goes_where_asking_every_instance_would_send_it(problem: Problem) -> None:
+    assert plan_fcfs(problem).queues == plainly(problem, edf=False)
+    assert plan_edf(problem).queues == plainly(problem, edf=True)
+
+
+def test_beginnings_that_round_to_the_same_end_count_as_equal() -> None:
+    cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
+    later_s = 1.0 + 2**-52
+    assert later_s > 1.0 and later_s + 1e6 == 1.0 + 1e6
+    problem = Problem(
+        now_s=0.0,
+        kinds={"k": Kind(host_memory_bytes=0, models={M: cost})},
+        instances=tuple(
+            Instance(id=InstanceId(id), kind="k", loaded_model=M, busy=Normal(busy_s))
+            for id, busy_s in (("i0", 2.0), ("i1", later_s), ("i2", 1.0))
+        ),
+        groups=(
+            PlannedGroup(
+                id=GroupId("g"),
+                model=M,
+                requests=1,
+                deadline_s=None,
+                time={"k": GroupTime(drain=Normal(1e6), tail=Normal(0.0))},
+            ),
+        ),
+    )
+    assert Openings(lanes_of(problem), [M]).first(problem.groups[0]) == 1
+    assert plan_fcfs(problem).queues == plainly(problem, edf=False)

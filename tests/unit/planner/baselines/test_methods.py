@@ -1,0 +1,171 @@
+"""What each baseline does, on cases small enough to follow, and what all of them keep to."""
+
+import random
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.baselines.fcfs import plan_fcfs
+from qlm.planner.baselines.group_greedy import plan_group_greedy
+from qlm.planner.baselines.priority_fcfs import plan_priority_fcfs
+from qlm.planner.baselines.random_placement import plan_random
+from qlm.planner.baselines.round_robin import RoundRobin, plan_round_robin
+from qlm.planner.baselines.sjf import plan_sjf
+from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
+from qlm.rct_estimator.normal import Normal
+from support.planning import Method, check_plan, check_priorities, problems, shuffled
+
+A, B, C = map(ModelId, "abc")
+COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=40.0, unload_s=1.0)
+
+METHODS: dict[str, Method] = {
+    "fcfs": plan_fcfs,
+    "edf": plan_edf,
+    "sjf": plan_sjf,
+    "priority-fcfs": plan_priority_fcfs,
+    "round-robin": plan_round_robin,
+    "random": partial(plan_random, seed=3),
+    "group-greedy": plan_group_greedy,
+}
+
+
+STRICT = {"edf", "priority-fcfs", "group-greedy"}
+"""No group stands behind one of a higher priority number."""
+
+
+def group(
+    name: str,
+    model: ModelId,
+    deadline_s: float | None = None,
+    *,
+    drain_s: float = 8.0,
+    requests: int = 4,
+    priority: int = 0,
+    kinds: str = "kl",
+) -> PlannedGroup:
+    time = GroupTime(drain=Normal(drain_s), tail=Normal(1.0))
+    return PlannedGroup(
+        id=GroupId(name),
+        model=model,
+        requests=requests,
+        deadline_s=deadline_s,
+        priority=priority,
+        time=dict.fromkeys(kinds, time),
+    )
+
+
+def problem(*groups: PlannedGroup, instances: int = 1) -> Problem:
+    """`instances` of kind k, on which a and b run and a is loaded; l is a kind that the fleet lacks."""
+    runs = {A: COST, B: COST}
+    return Problem(
+        now_s=0.0,
+        kinds={
+            "k": Kind(host_memory_bytes=0, models=runs),
+            "l": Kind(host_memory_bytes=0, models={**runs, C: COST}),
+        },
+        instances=tuple(Instance(id=InstanceId(f"i{n}"), kind="k", loaded_model=A) for n in range(instances)),
+        groups=groups,
+    )
+
+
+def queues(method: Method, of: Problem) -> list[str]:
+    return [" ".join(queue) for _, queue in sorted(method(of).queues.items())]
+
+
+@settings(max_examples=100)
+@given(of=problems(), rng=st.randoms(use_true_random=False))
+def test_every_group_stands_once_where_it_runs_whatever_the_input_order(
+    of: Problem, rng: random.Random
+) -> None:
+    mixed = shuffled(of, rng)
+    for name, method in METHODS.items():
+        plan = method(of)
+        check_plan(of, plan)
+        assert plan.method == name
+        assert method(mixed) == plan
+        if name in STRICT:
+            check_priorities(of, plan)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_runs_nowhere_is_said_to_be_unplaceable(name: str) -> None:
+    plan = METHODS[name](problem(group("z", C), group("x", A, kinds="l"), group("y", A)))
+    assert (plan.unplaceable, plan.queues) == (("x", "z"), {"i0": ("y",)})
+    assert METHODS[name](problem(group("y", A), instances=0)).unplaceable == ("y",)
+    assert METHODS[name](problem()).queues == {"i0": ()}
+
+
+def test_sjf_takes_first_what_takes_least_per_request() -> None:
+    long = group("long", A, 1.0, drain_s=8.0, requests=1)
+    many = group("many", B, 2.0, drain_s=20.0, requests=10)
+    short = group("short", A, 3.0, drain_s=1.0, requests=1)
+    assert queues(plan_sjf, problem(long, many, short)) == ["short many long"]
+
+
+def test_sjf_counts_the_best_kind_of_the_fleet_only() -> None:
+    slow, quick = Normal(9.0), Normal(1.0)
+    times = {"k": GroupTime(drain=slow, tail=slow), "l": GroupTime(drain=quick, tail=quick)}
+    elsewhere = replace(group("elsewhere", A), requests=1, time=times)
+    assert queues(plan_sjf, problem(elsewhere, group("here", A, requests=1))) == ["here elsewhere"]
+
+
+def test_priority_fcfs_takes_priorities_first_and_regroups_nothing() -> None:
+    mixed = (group("x", A, -9.0), group("y", B, -8.0), group("z", A, -7.0), group("p", B, -1.0, priority=-1))
+    assert queues(plan_priority_fcfs, problem(*mixed)) == ["p x y z"]
+    assert queues(plan_fcfs, problem(*mixed)) == ["x y z p"]
+
+
+def test_round_robin_gives_each_model_to_its_instances_in_turn() -> None:
+    mixed = (
+        *(group(f"a{n}", A, float(n)) for n in range(4)),
+        *(group(f"b{n}", B, float(n)) for n in range(2)),
+    )
+    assert queues(plan_round_robin, problem(*mixed, instances=3)) == ["a0 b0 a3", "a1 b1", "a2"]
+
+
+def test_round_robin_goes_on_where_it_was_and_moves_nothing() -> None:
+    method = RoundRobin()
+    assert queues(method, problem(group("a", A), group("b", A), instances=3)) == ["a", "b", ""]
+    assert queues(method, problem(group("b", A), group("c", A), instances=3)) == ["", "b", "c"]
+    assert queues(method, problem(group("b", A), group("d", A), instances=3)) == ["d", "b", ""]
+    without = problem(group("b", A), group("d", A), instances=1)
+    assert queues(method, without) == ["b d"], "i1, where b was, is gone"
+
+
+def test_random_placement_is_even_and_does_not_move_what_stays() -> None:
+    crowd = [group(f"g{n}", A) for n in range(300)]
+    before = plan_random(problem(*crowd, instances=3), seed=7)
+    assert all(70 <= len(queue) <= 130 for queue in before.queues.values())
+    after = plan_random(problem(*crowd[150:], instances=2), seed=7)
+    for instance, queue in after.queues.items():
+        stayed = [id for id in before.queues[instance] if int(id[1:]) >= 150]
+        assert [id for id in queue if id in stayed] == stayed
+    assert plan_random(problem(*crowd, instances=3), seed=8).queues != before.queues
+
+
+def test_group_greedy_serves_all_of_a_model_before_it_takes_the_largest_next() -> None:
+    mixed = (
+        group("a0", A, 90.0, requests=1),
+        group("b0", B, 1.0, requests=9),
+        group("a1", A, 80.0, requests=1),
+    )
+    assert queues(plan_group_greedy, problem(*mixed)) == ["a1 a0 b0"]
+    cold = replace(problem(*mixed), instances=(Instance(id=InstanceId("i0"), kind="k"),))
+    assert queues(plan_group_greedy, cold) == ["b0 a1 a0"]
+
+
+def test_group_greedy_lets_several_instances_share_a_backlog() -> None:
+    mixed = (*(group(f"a{n}", A, float(n)) for n in range(5)), group("b", B))
+    assert queues(plan_group_greedy, problem(*mixed, instances=2)) == ["a0 a2 a4", "a1 a3 b"]
+
+
+def test_group_greedy_has_an_instance_that_cannot_run_the_largest_take_another() -> None:
+    big, small = group("big", A, requests=50, kinds="k"), group("small", B, requests=1, kinds="l")
+    both = problem(big, small)
+    other = Instance(id=InstanceId("j"), kind="l")
+    assert queues(plan_group_greedy, replace(both, instances=(*both.instances, other))) == ["big", "small"]

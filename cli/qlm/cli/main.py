@@ -2,7 +2,7 @@
 
 import click
 
-from qlm.cli.commands import evaluate, inspect, profile, run, simulate, steer
+from qlm.cli.commands import evaluate, inspect, plan, profile, run, simulate, steer
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,6 +15,7 @@ for command in (
     *run.COMMANDS,
     *inspect.COMMANDS,
     *steer.COMMANDS,
+    plan.plan_command,
     profile.profile_command,
     simulate.simulate_command,
     evaluate.evaluate_command,

@@ -78,7 +78,8 @@ class ProblemArrays:
         """Groups that some instance can run; (G,)."""
         if not len(self.kind):
             return np.zeros(len(self.groups), dtype=np.bool_)
-        return np.logical_or.reduce(self.runs[np.unique(self.kind)], axis=0)
+        used: Bools = np.asarray(self.runs[np.unique(self.kind)].any(axis=0), dtype=np.bool_)
+        return used
 
     def plan(self, queues: Sequence[Sequence[int]], *, method: str) -> Plan:
         """Name what is at each place again.

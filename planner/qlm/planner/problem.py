@@ -4,8 +4,9 @@ It carries what the estimator computed, so any instance can be stored, replayed 
 and out is `problem_from_plain` and `problem_to_plain`; unknown fields are refused.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
@@ -14,6 +15,10 @@ from qlm.rct_estimator.normal import NOTHING, Normal
 VERSION: Final = 1
 MISS_WEIGHT_S: Final = 600.0
 """Default price of one missed deadline, in seconds of lateness."""
+
+Objective = Literal["requests", "paper"]
+"""What a plan costs: `requests` counts each request's expected lateness and miss; `paper` the mean
+lateness of each group's last request, early ones negative (QLM, equations 5 and 11-13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,7 @@ class Instance:
         loaded_model: The awake model, if any.
         warm_models: Models in its host memory.
         busy: Seconds until its present batch is through.
-        queue: Groups of the present plan, in order.
+        queue: Groups of the present plan, in order; those that no longer wait may still be named.
     """
 
     id: InstanceId
@@ -107,6 +112,10 @@ class Problem:
         kinds: Kinds of instances.
         instances: The fleet.
         groups: What waits.
+
+    Raises:
+        InvalidValueError: An id is there twice, a group is in two queues, an instance is of no known kind,
+            or a group has no request.
     """
 
     now_s: float
@@ -117,14 +126,29 @@ class Problem:
     move_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _unique("instances", [i.id for i in self.instances])
-        _unique("groups", [g.id for g in self.groups])
+        _unique("instances", (i.id for i in self.instances), "each id once")
+        _unique("groups", (g.id for g in self.groups), "each id once")
+        queued = (group for instance in self.instances for group in instance.queue)
+        _unique("instances.queue", queued, "each group in one queue, once")
         for instance in self.instances:
             if instance.kind not in self.kinds:
                 raise InvalidValueError(f"instances[{instance.id}].kind", instance.kind, "a key of kinds")
         for group in self.groups:
             if group.requests < 1:
                 raise InvalidValueError(f"groups[{group.id}].requests", group.requests, "at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUp:
+    """Instances to add.
+
+    Attributes:
+        kind: Key into `Problem.kinds`.
+        count: How many; positive.
+    """
+
+    kind: str
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,16 +159,27 @@ class Plan:
         queues: Groups per instance, first served first; each group at most once.
         unplaceable: Groups whose model runs on no instance.
         method: What made it.
+        penalty_s: What it costs by the objective, seconds; None if not computed.
+        lower_bound_s: What every plan of the problem costs at least; None if unknown.
+        expected_attainment: Share of the requests with a deadline that are expected to meet it; requests
+            of unplaceable groups do not. None if not computed.
+        solve_s: How long it took to make; None if not measured.
+        scale_up: The fewest instances whose addition would repair what is missed; empty if unknown or none.
     """
 
     queues: dict[InstanceId, tuple[GroupId, ...]]
     unplaceable: tuple[GroupId, ...] = ()
     method: str = ""
+    penalty_s: float | None = None
+    lower_bound_s: float | None = None
+    expected_attainment: float | None = None
+    solve_s: float | None = None
+    scale_up: tuple[ScaleUp, ...] = ()
 
 
-def _unique(what: str, names: list[InstanceId] | list[GroupId]) -> None:
+def _unique(what: str, names: Iterable[str], expected: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InvalidValueError(what, name, "each id once")
+            raise InvalidValueError(what, name, expected)
         seen.add(name)

@@ -1,12 +1,25 @@
 """Problems as JSON-like data, in their published form; unknown fields are refused."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.limits import (
+    BYTES_MAX,
+    CLOCK_MAX_S,
+    DURATION_MAX_S,
+    GROUPS_MAX,
+    INSTANCES_MAX,
+    KINDS_MAX,
+    MODELS_MAX,
+    PRIORITY_MAX,
+    REQUESTS_MAX,
+    REQUESTS_PER_GROUP_MAX,
+)
+from qlm.planner.plain_reader import Reader, count_at_most, name
 from qlm.planner.problem import (
+    MISS_WEIGHT_S,
     VERSION,
     GroupTime,
     Instance,
@@ -34,81 +47,110 @@ def problem_to_plain(problem: Problem) -> dict[str, Any]:
 def problem_from_plain(plain: Mapping[str, Any]) -> Problem:
     """Read a problem.
 
+    An empty fleet and no groups are fine, as are loaded and warm models that the instance's kind does not
+    know (unloading them takes no time), and queues that name groups which no longer wait.
+
     Raises:
-        InvalidValueError: A field is missing, unknown, of the wrong type or out of range; it is named.
+        InvalidValueError: A field is missing, unknown, of the wrong type or out of range, an id is there
+            twice, or there is more of something than `qlm.planner.limits` allows; it is named.
     """
-    reader = _Reader("problem", plain)
-    if reader.take("version") != VERSION:
-        raise InvalidValueError("version", plain.get("version"), str(VERSION))
+    reader = Reader("problem", plain)
+    reader.version(VERSION)
+    kinds = reader.mapping("kinds", KINDS_MAX)
+    instances = reader.sequence("instances", INSTANCES_MAX)
+    groups = reader.sequence("groups", GROUPS_MAX)
     problem = Problem(
-        now_s=reader.number("now_s"),
-        miss_weight_s=reader.number("miss_weight_s", 600.0, least=0.0),
-        move_s=reader.number("move_s", 0.0, least=0.0),
-        kinds={name: _kind(name, kind) for name, kind in reader.mapping("kinds").items()},
-        instances=tuple(_instance(i, item) for i, item in enumerate(reader.sequence("instances"))),
-        groups=tuple(_group(i, item) for i, item in enumerate(reader.sequence("groups"))),
+        now_s=reader.number("now_s", least=-CLOCK_MAX_S, most=CLOCK_MAX_S),
+        miss_weight_s=_seconds(reader, "miss_weight_s", MISS_WEIGHT_S),
+        move_s=_seconds(reader, "move_s", 0.0),
+        kinds={kind: _kind(kind, each) for kind, each in kinds.items()},
+        instances=tuple(_instance(at, each) for at, each in enumerate(instances)),
+        groups=tuple(_group(at, each, kinds) for at, each in enumerate(groups)),
     )
     reader.done()
+    _check_sums(problem)
     return problem
 
 
-def _kind(name: str, plain: Any) -> Kind:
-    reader = _Reader(f"kinds.{name}", plain)
-    models: dict[ModelId, ModelCost] = {}
-    for model, costs in reader.mapping("models").items():
-        cost = _Reader(f"kinds.{name}.models.{model}", costs)
-        models[ModelId(model)] = ModelCost(
-            weights_bytes=round(cost.number("weights_bytes", least=0.0)),
-            swap_warm_s=cost.number("swap_warm_s", least=0.0),
-            swap_cold_s=cost.number("swap_cold_s", least=0.0),
-            unload_s=cost.number("unload_s", 0.0, least=0.0),
-        )
-        cost.done()
-    kind = Kind(host_memory_bytes=round(reader.number("host_memory_bytes", least=0.0)), models=models)
+def _check_sums(problem: Problem) -> None:
+    count_at_most("requests in all groups", sum(group.requests for group in problem.groups), REQUESTS_MAX)
+    models = {group.model for group in problem.groups}.union(*(k.models for k in problem.kinds.values()))
+    models.update(model for each in problem.instances for model in each.warm_models)
+    count_at_most("models", len(models), MODELS_MAX)
+
+
+def _kind(kind: str, plain: Any) -> Kind:
+    reader = Reader(f"kinds.{kind}", plain)
+    costs = reader.mapping("models", MODELS_MAX)
+    read = Kind(
+        host_memory_bytes=reader.integer("host_memory_bytes", least=0, most=BYTES_MAX),
+        models={ModelId(model): _cost(f"kinds.{kind}.models.{model}", cost) for model, cost in costs.items()},
+    )
     reader.done()
-    return kind
+    return read
+
+
+def _cost(where: str, plain: Any) -> ModelCost:
+    reader = Reader(where, plain)
+    cost = ModelCost(
+        weights_bytes=reader.integer("weights_bytes", least=0, most=BYTES_MAX),
+        swap_warm_s=_seconds(reader, "swap_warm_s"),
+        swap_cold_s=_seconds(reader, "swap_cold_s"),
+        unload_s=_seconds(reader, "unload_s", 0.0),
+    )
+    reader.done()
+    return cost
 
 
 def _instance(index: int, plain: Any) -> Instance:
-    reader = _Reader(f"instances[{index}]", plain)
+    reader = Reader(f"instances[{index}]", plain)
     loaded = reader.take("loaded_model", None)
     instance = Instance(
         id=InstanceId(reader.text("id")),
         kind=reader.text("kind"),
-        loaded_model=loaded,
-        warm_models=tuple(reader.sequence("warm_models", ())),
-        busy=_normal(reader, "busy_s"),
-        queue=tuple(reader.sequence("queue", ())),
+        loaded_model=None if loaded is None else ModelId(name(f"instances[{index}].loaded_model", loaded)),
+        warm_models=tuple(map(ModelId, reader.names("warm_models", MODELS_MAX, ()))),
+        busy=_normal(reader, "busy_s", {"mean": 0.0, "var": 0.0}),
+        queue=tuple(map(GroupId, reader.names("queue", GROUPS_MAX, ()))),
     )
     reader.done()
     return instance
 
 
-def _group(index: int, plain: Any) -> PlannedGroup:
-    reader = _Reader(f"groups[{index}]", plain)
-    times = {}
-    for kind, time in reader.mapping("time").items():
-        one = _Reader(f"groups[{index}].time.{kind}", time)
-        times[kind] = GroupTime(drain=_normal(one, "drain_s"), tail=_normal(one, "tail_s"))
-        one.done()
-    deadline = reader.take("deadline_s", None)
+def _group(index: int, plain: Any, kinds: Mapping[str, Any]) -> PlannedGroup:
+    where = f"groups[{index}]"
+    reader = Reader(where, plain)
+    times = reader.mapping("time", KINDS_MAX)
     group = PlannedGroup(
         id=GroupId(reader.text("id")),
         model=ModelId(reader.text("model")),
-        requests=round(reader.number("requests", least=1.0)),
-        deadline_s=None if deadline is None else _finite(f"groups[{index}].deadline_s", deadline),
-        priority=round(reader.number("priority", 0.0)),
-        time=times,
+        requests=reader.integer("requests", least=1, most=REQUESTS_PER_GROUP_MAX),
+        deadline_s=reader.number_or_none("deadline_s", least=-CLOCK_MAX_S, most=CLOCK_MAX_S),
+        priority=reader.integer("priority", 0, least=-PRIORITY_MAX, most=PRIORITY_MAX),
+        time={kind: _time(f"{where}.time", kind, each, kinds) for kind, each in times.items()},
     )
     reader.done()
     return group
 
 
-def _normal(reader: "_Reader", key: str) -> Normal:
-    inner = _Reader(f"{reader.where}.{key}", reader.take(key, {"mean": 0.0, "var": 0.0}))
-    normal = Normal(inner.number("mean", least=0.0), inner.number("var", 0.0, least=0.0))
+def _time(where: str, kind: str, plain: Any, kinds: Mapping[str, Any]) -> GroupTime:
+    if kind not in kinds:
+        raise InvalidValueError(where, kind, "keys of kinds only")
+    reader = Reader(f"{where}.{kind}", plain)
+    time = GroupTime(drain=_normal(reader, "drain_s"), tail=_normal(reader, "tail_s"))
+    reader.done()
+    return time
+
+
+def _normal(reader: Reader, key: str, *default: Any) -> Normal:
+    inner = Reader(f"{reader.where}.{key}", reader.take(key, *default))
+    normal = Normal(_seconds(inner, "mean"), inner.number("var", 0.0, least=0.0, most=DURATION_MAX_S**2))
     inner.done()
     return normal
+
+
+def _seconds(reader: Reader, key: str, *default: float) -> float:
+    return reader.number(key, *default, least=0.0, most=DURATION_MAX_S)
 
 
 def _kind_to_plain(kind: Kind) -> dict[str, Any]:
@@ -152,56 +194,3 @@ def _group_to_plain(group: PlannedGroup) -> dict[str, Any]:
 
 def _normal_to_plain(normal: Normal) -> dict[str, float]:
     return {"mean": normal.mean, "var": normal.var}
-
-
-def _finite(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidValueError(where, value, "a finite number")
-    return float(value)
-
-
-_REQUIRED: Any = object()
-
-
-class _Reader:
-    """Takes fields out of a mapping, naming what is wrong; `done` refuses what was not taken."""
-
-    def __init__(self, where: str, plain: Any) -> None:
-        if not isinstance(plain, Mapping):
-            raise InvalidValueError(where, plain, "an object")
-        self.where = where
-        self._left = dict(plain)
-
-    def take(self, key: str, default: Any = _REQUIRED) -> Any:
-        value = self._left.pop(key, default)
-        if value is _REQUIRED:
-            raise InvalidValueError(f"{self.where}.{key}", None, "a value; the field is missing")
-        return value
-
-    def number(self, key: str, default: Any = _REQUIRED, *, least: float = -math.inf) -> float:
-        value = _finite(f"{self.where}.{key}", self.take(key, default))
-        if value < least:
-            raise InvalidValueError(f"{self.where}.{key}", value, f"at least {least:g}")
-        return value
-
-    def text(self, key: str) -> str:
-        value = self.take(key)
-        if not isinstance(value, str) or not value:
-            raise InvalidValueError(f"{self.where}.{key}", value, "a non-empty string")
-        return value
-
-    def mapping(self, key: str) -> Mapping[str, Any]:
-        value = self.take(key)
-        if not isinstance(value, Mapping):
-            raise InvalidValueError(f"{self.where}.{key}", value, "an object")
-        return value
-
-    def sequence(self, key: str, default: Any = _REQUIRED) -> Any:
-        value = self.take(key, default)
-        if not isinstance(value, list | tuple):
-            raise InvalidValueError(f"{self.where}.{key}", value, "a list")
-        return value
-
-    def done(self) -> None:
-        if self._left:
-            raise InvalidValueError(self.where, sorted(self._left), "no field of these names")

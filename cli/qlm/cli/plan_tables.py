@@ -1,0 +1,255 @@
+"""Plans as tables and sentences; no decisions."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+
+from qlm.cli import render
+from qlm.domain.ids import InstanceId
+from qlm.planner.problem import Instance, Plan, Problem
+from qlm.planner.verify.constraints import Violation
+from qlm.planner.verify.explain import Explanation, Place, Step
+from qlm.planner.verify.monte_carlo import Estimate
+from qlm.planner.verify.placing import Places
+from qlm.planner.verify.referee import GroupRow, Report, gap
+from qlm.rct_estimator.normal import Normal
+
+INSTANCES_SHOWN = 20
+"""Instances with a table of their own unless some are asked for by name."""
+
+LISTED = 10
+"""Violations and unplaceable groups that are written out."""
+
+
+def instance_tables(
+    problem: Problem, report: Report, wanted: Sequence[str], rows_max: int
+) -> Iterator[Table]:
+    """One table per instance with its groups in order.
+
+    Args:
+        problem: What was planned.
+        report: What the plan does.
+        wanted: Instances to show; the first ones if empty.
+        rows_max: Groups to show of each.
+    """
+    rows: dict[InstanceId, list[GroupRow]] = {each.id: [] for each in problem.instances}
+    for row in report.rows:
+        rows[row.instance].append(row)
+    shown = sorted(problem.instances, key=lambda each: each.id)
+    chosen = [each for each in shown if each.id in wanted] if wanted else shown[:INSTANCES_SHOWN]
+    models = {group.id: group.model for group in problem.groups}
+    for instance in chosen:
+        made = render.table(
+            _heading(instance),
+            (
+                "#>",
+                "group",
+                "model",
+                "requests>",
+                "swap",
+                "start>",
+                "completion>",
+                "deadline>",
+                "met>",
+                "late>",
+            ),
+            (_cells(row, models[row.group]) for row in rows[instance.id][:rows_max]),
+        )
+        if len(rows[instance.id]) > rows_max:
+            made.caption = f"… {len(rows[instance.id]) - rows_max} more groups"
+            made.caption_justify = "left"
+        yield made
+
+
+def summary(problem: Problem, plan: Plan, report: Report, instances_shown: int) -> Iterator[str]:
+    """What the plan costs and does, in lines."""
+    if instances_shown < len(problem.instances):
+        hidden = len(problem.instances) - instances_shown
+        yield f"… {hidden} more instances: --instance NAME shows one, --json all"
+    yield _cost(problem, plan, report)
+    yield (
+        f"model changes: {report.swaps_warm} warm, {report.swaps_cold} cold, {render.span(report.swap_s)} "
+        f"in all; groups moved: {len(report.moved)}"
+        + (f", for {_seconds(report.move_s)}" if report.move_s else "")
+    )
+    yield from _unplaceable(problem, plan)
+    if plan.scale_up:
+        added = ", ".join(f"{each.count} more of {each.kind}" for each in plan.scale_up)
+        yield f"what is missed would be repaired by {added}"
+    if plan.method:
+        took = "" if plan.solve_s is None else f" in {plan.solve_s:.3f} s"
+        yield f"made by {plan.method}{took}"
+    yield from violated(report.violations)
+
+
+def violated(violations: Sequence[Violation]) -> Iterator[str]:
+    """The constraints that a plan does not keep, in lines."""
+    for each in violations[:LISTED]:
+        yield f"violated: {each.constraint}: {each.detail}"
+    if len(violations) > LISTED:
+        yield f"… {len(violations) - LISTED} more violations"
+
+
+def sampled(estimate: Estimate) -> str:
+    """What samples say."""
+    penalty = f"{_seconds(estimate.penalty_s)} ± {estimate.penalty_se_s:.2g} s"
+    met = f"{100 * estimate.expected_attainment:.2f} ± {100 * estimate.attainment_se:.2g} %"
+    return f"{estimate.samples} samples: penalty {penalty}, {met} in time"
+
+
+def explanation(problem: Problem, told: Explanation, places_max: int) -> Iterator[Table | str]:
+    """Why a group stands where it stands."""
+    group = told.group
+    deadline = "no deadline"
+    if group.deadline_s is not None:
+        deadline = f"deadline {moment(group.deadline_s - problem.now_s)}"
+    yield f"{group.id}: {group.model}, {group.requests} requests, {deadline}, priority {group.priority}"
+    if told.why_unplaceable is not None:
+        yield f"cannot be placed: {told.why_unplaceable}"
+        return
+    if told.steps:
+        yield from _standing(Places.of(problem), told)
+    else:
+        yield "the plan places it nowhere"
+    home = Places.of(problem).home.get(group.id)
+    options = [*([("first", told.first)] if told.first and len(told.steps) > 1 else [])]
+    options += [("elsewhere", place) for place in told.elsewhere[:places_max]]
+    yield render.table(
+        "other places, all else as it is",
+        ("instance", "#>", "swap", "start>", "completion>", "met>", "penalty change>", "note"),
+        (_option(what, place, home) for what, place in options),
+    )
+    if len(told.elsewhere) > places_max:
+        yield f"… {len(told.elsewhere) - places_max} more instances, none of them better"
+
+
+def moment(seconds: float) -> str:
+    """Say when, from now: `in 12s`, `3.0min ago`."""
+    return f"in {render.span(seconds)}" if seconds >= 0 else f"{render.span(-seconds)} ago"
+
+
+def _heading(instance: Instance) -> str:
+    loaded = instance.loaded_model or "nothing"
+    busy = f", busy for {_around(instance.busy)}" if instance.busy.mean else ""
+    return f"{instance.id} ({instance.kind}): {loaded} loaded{busy}"
+
+
+def _cells(row: GroupRow, model: str) -> tuple[object, ...]:
+    has_deadline = row.deadline_s is not None
+    return (
+        row.place + 1,
+        row.group + (" (moved)" if row.moved else ""),
+        model,
+        row.requests,
+        _swap(row),
+        render.span(row.start.mean),
+        _around(row.completion),
+        None if row.deadline_s is None else moment(row.deadline_s),
+        _percent(row.p_met) if has_deadline else None,
+        f"{row.late_requests:.1f}" if has_deadline else None,
+    )
+
+
+def _swap(row: GroupRow) -> str | None:
+    return None if row.swap is None else f"{row.swap} {render.span(row.swap_s)}"
+
+
+def _around(when: Normal) -> str:
+    return render.span(when.mean) + (f" ±{render.span(when.var**0.5)}" if when.var else "")
+
+
+def _seconds(cost_s: float, sign: str = "-") -> str:
+    """Write a price; less than a millisecond is nothing."""
+    return f"{cost_s:{sign}.6g} s" if abs(cost_s) >= 1e-3 else "0 s"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _cost(problem: Problem, plan: Plan, report: Report) -> str:
+    line = f"penalty {_seconds(report.penalty_s)}"
+    if plan.lower_bound_s is not None:
+        share = gap(problem, plan)
+        shown = "" if share is None else f", gap {_percent(share)}"
+        line += f" (no plan is below {_seconds(plan.lower_bound_s)}{shown})"
+    wanted = sum(group.requests for group in problem.groups if group.deadline_s is not None)
+    if not wanted:
+        return f"{line}; no request has a deadline"
+    return f"{line}; {_percent(report.expected_attainment)} of {wanted} requests with a deadline in time"
+
+
+def _unplaceable(problem: Problem, plan: Plan) -> Iterator[str]:
+    places = Places.of(problem)
+    for name in plan.unplaceable[:LISTED]:
+        yield f"unplaceable: {name}: {places.why_unplaceable(places.groups[name])}"
+    if len(plan.unplaceable) > LISTED:
+        yield f"… {len(plan.unplaceable) - LISTED} more unplaceable groups"
+
+
+def _standing(places: Places, told: Explanation) -> Iterator[Table | str]:
+    row = told.steps[-1].row
+    moved = f", moved from {places.home[row.group]}" if row.moved else ""
+    yield f"place {row.place + 1} on {row.instance}{moved}: waits for"
+    assert told.busy is not None
+    models = {id: group.model for id, group in places.groups.items()}
+    yield render.table(
+        "",
+        ("#>", "group", "model", "requests>", "priority>", "deadline>", "takes>", "before it", "until>"),
+        (
+            (0, "what runs now", None, None, None, None, _around(told.busy), None, _around(told.busy)),
+            *(
+                _ahead(step, models[step.row.group], places.groups[step.row.group].priority)
+                for step in told.steps[:-1]
+            ),
+        ),
+    )
+    change = _before(told.steps[-1])
+    yield (f"then {change}; " if change else "") + f"starts {moment(row.start.mean)}"
+    line = f"last request answered {moment(row.completion.mean)} (±{render.span(row.completion.var**0.5)})"
+    if row.deadline_s is not None:
+        line += (
+            f"; {_percent(row.p_met)} of its requests in time, {row.late_requests:.1f} late, "
+            f"the last one late with {_percent(row.p_last_late)}; costs {_seconds(row.penalty_s)}"
+        )
+    yield line
+
+
+def _ahead(step: Step, model: str, priority: int) -> tuple[object, ...]:
+    row = step.row
+    return (
+        row.place + 1,
+        row.group,
+        model,
+        row.requests,
+        priority,
+        None if row.deadline_s is None else moment(row.deadline_s),
+        _around(step.drain),
+        _before(step),
+        _around(row.start + step.drain),
+    )
+
+
+def _before(step: Step) -> str | None:
+    if step.row.swap is None:
+        return None
+    tail = f"tail {render.span(step.waits_for_tail.mean)}, " if step.waits_for_tail.mean else ""
+    return f"{tail}{step.row.swap} swap {render.span(step.row.swap_s)}"
+
+
+def _option(what: str, place: Place, home: InstanceId | None) -> tuple[object, ...]:
+    row = place.row
+    notes = [] if what == "elsewhere" else ["first in its queue"]
+    notes += [] if place.allowed else ["passes over a higher priority"]
+    notes += ["moved"] if row.moved else []
+    notes += ["where it stands at present"] if row.instance == home else []
+    return (
+        row.instance,
+        row.place + 1,
+        _swap(row),
+        render.span(row.start.mean),
+        _around(row.completion),
+        None if row.deadline_s is None else _percent(row.p_met),
+        _seconds(place.change_s, sign="+"),
+        ", ".join(notes) or None,
+    )

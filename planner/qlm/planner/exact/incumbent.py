@@ -1,0 +1,109 @@
+"""A good plan at once: the start of the exact solver, and its answer when time runs out first."""
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from qlm.planner.arrays import Ints
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.exact.lanes import Lane, Lanes
+from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
+from qlm.planner.problem import Problem
+
+SWEEPS_MAX: Final = 20
+"""Times that all groups are tried at all places."""
+
+GAIN_MIN_S: Final = 1e-6
+"""Least improvement that counts as one, so that rounding cannot make the search go round."""
+
+Queues = list[list[int]]
+"""Groups (positions in `Lanes.groups`) per instance of the problem, in order."""
+
+
+def incumbent(problem: Problem, lanes: Lanes) -> tuple[Queues, float]:
+    """Earliest deadline first, then each group moved to its best place until no move helps.
+
+    Returns:
+        The queues and their value on the scenarios, in seconds.
+    """
+    search = _Search(lanes, _edf(problem, lanes))
+    for _ in range(SWEEPS_MAX):
+        if not any([search.improve(group) for group in range(len(lanes.groups))]):
+            break
+    return search.queues, float(sum(search.costs_s))
+
+
+def value_of(lanes: Lanes, queues: Queues) -> float:
+    """Value of queues on the scenarios, seconds."""
+    return float(sum(_Search(lanes, queues).costs_s))
+
+
+def _edf(problem: Problem, lanes: Lanes) -> Queues:
+    place = {lanes.arrays.groups[g]: at for at, g in enumerate(lanes.groups)}
+    plan = plan_edf(problem)
+    return [[place[group] for group in plan.queues[i]] for i in lanes.arrays.instances]
+
+
+class _Search:
+    """Queues and what each costs."""
+
+    def __init__(self, lanes: Lanes, queues: Queues) -> None:
+        self.queues = queues
+        self._lane = {i: lane for lane, same in zip(lanes.lanes, lanes.instances, strict=True) for i in same}
+        self.costs_s = [self._cost(i, queue) for i, queue in enumerate(queues)]
+
+    def improve(self, group: int) -> bool:
+        """Move a group to its best place if that helps."""
+        source = next(i for i, queue in enumerate(self.queues) if group in queue)
+        rest = [g for g in self.queues[source] if g != group]
+        rest_s = self._cost(source, rest)
+        best_s, best = self.costs_s[source] - rest_s - GAIN_MIN_S, None
+        for i, queue in enumerate(self.queues):
+            kept, now_s = (rest, rest_s) if i == source else (queue, self.costs_s[i])
+            for trial in self._insertions(i, kept, group):
+                added_s = self._cost(i, trial) - now_s
+                if added_s < best_s:
+                    best_s, best = added_s, (i, trial)
+        return self._apply(source, rest, rest_s, best)
+
+    def _apply(self, source: int, rest: list[int], rest_s: float, best: tuple[int, list[int]] | None) -> bool:
+        if best is None:
+            return False
+        self.queues[source], self.costs_s[source] = rest, rest_s
+        target, queue = best
+        self.queues[target], self.costs_s[target] = queue, self._cost(target, queue)
+        return True
+
+    def _insertions(self, i: int, queue: list[int], group: int) -> list[list[int]]:
+        lane = self._lane[i]
+        if not lane.runs[group]:
+            return []
+        priority = lane.priority
+        low = sum(1 for g in queue if priority[g] < priority[group])
+        high = sum(1 for g in queue if priority[g] <= priority[group])
+        return [[*queue[:at], group, *queue[at:]] for at in range(low, high + 1)]
+
+    def _cost(self, i: int, queue: list[int]) -> float:
+        return float(_queue_cost(self._lane[i], np.array(queue, dtype=np.int64)))
+
+
+@njit(cache=True, nogil=True)
+def _queue_cost(lane: Lane, queue: Ints) -> float:
+    """Mean penalty of a queue over scenarios."""
+    clock_s = lane.busy_s.copy()
+    warm = lane.warm.copy()
+    served = np.zeros(len(lane.drain_s), dtype=np.int64)
+    loaded, before, total_s = lane.loaded, -1, 0.0
+    for group in queue:
+        model, alike = lane.model[group], lane.alike[group]
+        if model != loaded:
+            delay(lane, clock_s, swap_s(lane, loaded, model, warm))
+            if before >= 0:
+                add_time(clock_s, lane.tail_s, lane.alike[before], served[lane.alike[before]] - 1)
+            loaded, warm[model] = model, True
+        total_s += lane.price_s[group] + group_penalty(lane, group, served[alike], clock_s)
+        add_time(clock_s, lane.drain_s, alike, served[alike])
+        served[alike] += 1
+        before = group
+    return total_s

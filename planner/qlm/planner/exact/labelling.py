@@ -1,0 +1,252 @@
+"""The best order of every set of groups on one lane, by exact labelling.
+
+A label is an order of a set of groups: when the set has drained in each scenario, and what it cost. Which
+models are warm depends on the set alone, the swap to come on its last group too; so of two labels of the same
+set and last group, one that is neither later in any scenario nor dearer makes the other useless, because
+penalties never fall when starts are put off. Orders of a set differ only in their swaps, so few labels live.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from qlm.planner.arrays import Bools, Floats, Ints
+from qlm.planner.exact.lanes import Lane
+from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
+from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
+
+SLACK: Final = 1e-9
+"""Seconds by which a label may be worse and still displace another: rounding depends on the order of sums."""
+
+COMPARE_STEPS: Final = 4
+"""Scenario steps that comparing two labels takes on average; most differ early."""
+
+
+class Labels(NamedTuple):
+    """Labels of one lane, L of them at most.
+
+    Attributes:
+        cost_s: What each order costs; (L,).
+        drained_s: When it has drained; (L + 1, K), the last for one that is being looked at.
+        parent: The label it extends, -1 for none; (L,).
+        last: Its last group; (L,).
+        next: Chain of the labels of a set and last group, -1 at the end; (L,).
+        head: First label of a set (bits) and last group; (2^N, N).
+        best: Cheapest label of a set, -1 for none; (2^N,).
+        used: Labels in use, then scenario steps done; (2,).
+    """
+
+    cost_s: Floats
+    drained_s: Floats
+    parent: Ints
+    last: Ints
+    next: Ints
+    head: Ints
+    best: Ints
+    used: Ints
+
+    def kept(self) -> "Labels":
+        """What is needed to read orders back, without the room for more."""
+        count = int(self.used[0])
+        return self._replace(
+            cost_s=self.cost_s[:count].copy(),
+            drained_s=np.empty((0, 0)),
+            parent=self.parent[:count].copy(),
+            last=self.last[:count].copy(),
+            next=self.next[:0].copy(),
+            head=self.head[:0].copy(),
+        )
+
+
+def empty_labels(groups: int, scenarios: int, labels_max: int) -> Labels:
+    """Room for labels."""
+    return Labels(
+        cost_s=np.empty(labels_max),
+        drained_s=np.empty((labels_max + 1, scenarios)),
+        parent=np.empty(labels_max, dtype=np.int64),
+        last=np.empty(labels_max, dtype=np.int64),
+        next=np.empty(labels_max, dtype=np.int64),
+        head=np.full((1 << groups, groups), -1, dtype=np.int64),
+        best=np.full(1 << groups, -1, dtype=np.int64),
+        used=np.zeros(2, dtype=np.int64),
+    )
+
+
+@njit(cache=True, nogil=True)
+def label_all(lane: Lane, labels: Labels, least_s: Floats, cutoff_s: float, steps_max: int) -> bool:
+    """Label all sets of groups that a queue of this lane can hold.
+
+    Args:
+        lane: Where.
+        labels: Filled; from `empty_labels`.
+        least_s: What each group costs at least, wherever it is served; (N,).
+        cutoff_s: Value of a known plan; orders that cannot be part of a better one are dropped.
+        steps_max: Scenario steps after which to give up.
+
+    Returns:
+        Whether all sets were labelled; False if steps or room for labels ran out.
+    """
+    groups = len(lane.model)
+    warm = np.zeros(len(lane.warm), dtype=np.bool_)
+    for mask in range(1, 1 << groups):
+        if not _possible(lane, mask):
+            continue
+        rest_s = 0.0
+        for g in range(groups):
+            if not mask >> g & 1:
+                rest_s += least_s[g]
+        for g in range(groups):
+            if not _may_end(lane, mask, g):
+                continue
+            _warm_before(lane, mask & ~(1 << g), warm)
+            if not _end_with(lane, labels, mask, g, warm, cutoff_s - rest_s, steps_max):
+                return False
+        _keep_best(labels, mask)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _possible(lane: Lane, mask: int) -> bool:
+    """All run here, and of equal groups the first are taken first."""
+    for g in range(len(lane.model)):
+        if mask >> g & 1 and not lane.runs[g]:
+            return False
+        if mask >> g & 1 and lane.before[g] >= 0 and not mask >> lane.before[g] & 1:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _may_end(lane: Lane, mask: int, group: int) -> bool:
+    """The group is in the set, none of it is of a lower class or an equal that goes after it."""
+    if not mask >> group & 1:
+        return False
+    for g in range(len(lane.model)):
+        if mask >> g & 1 and (lane.priority[g] > lane.priority[group] or lane.before[g] == group):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _warm_before(lane: Lane, mask: int, warm: Bools) -> None:
+    for m in range(len(warm)):
+        warm[m] = lane.warm[m]
+    for g in range(len(lane.model)):
+        if mask >> g & 1:
+            warm[lane.model[g]] = True
+
+
+@njit(cache=True, nogil=True)
+def _rank(lane: Lane, mask: int, group: int) -> int:
+    """How many groups of the set are alike in time."""
+    rank = 0
+    for g in range(len(lane.model)):
+        if mask >> g & 1 and lane.alike[g] == lane.alike[group]:
+            rank += 1
+    return rank
+
+
+@njit(cache=True, nogil=True)
+def _end_with(
+    lane: Lane, labels: Labels, mask: int, group: int, warm: Bools, cutoff_s: float, steps_max: int
+) -> bool:
+    """Extend all labels of the set without the group by the group."""
+    rest = mask & ~(1 << group)
+    rank = _rank(lane, rest, group)
+    start_s = lane.busy_s.copy()
+    if rest == 0:
+        if lane.loaded != lane.model[group]:
+            delay(lane, start_s, swap_s(lane, lane.loaded, lane.model[group], warm))
+        return _add(lane, labels, mask, group, rank, start_s, 0.0, -1, cutoff_s)
+    for before in range(len(lane.model)):
+        if labels.head[rest, before] < 0:
+            continue
+        delay_s = np.zeros(len(lane.busy_s))
+        if lane.model[before] != lane.model[group]:
+            delay(lane, delay_s, swap_s(lane, lane.model[before], lane.model[group], warm))
+            add_time(delay_s, lane.tail_s, lane.alike[before], _rank(lane, rest, before) - 1)
+        label = labels.head[rest, before]
+        while label >= 0:
+            for k in range(len(start_s)):
+                start_s[k] = labels.drained_s[label, k] + delay_s[k]
+            if labels.used[1] > steps_max or not _add(
+                lane, labels, mask, group, rank, start_s, labels.cost_s[label], label, cutoff_s
+            ):
+                return False
+            label = labels.next[label]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _add(
+    lane: Lane,
+    labels: Labels,
+    mask: int,
+    group: int,
+    rank: int,
+    start_s: Floats,
+    spent_s: float,
+    parent: int,
+    cutoff_s: float,
+) -> bool:
+    """Keep a label unless another is as good; drop those that it makes useless. False if there is no room."""
+    labels.used[1] += len(start_s) if lane.sampled else _normal_steps(lane, group)
+    cost_s = spent_s + lane.price_s[group] + group_penalty(lane, group, rank, start_s)
+    if cost_s > cutoff_s:
+        return True
+    drained_s = labels.drained_s[-1]
+    for k in range(len(start_s)):
+        drained_s[k] = start_s[k] + lane.drain_s[lane.alike[group], rank, k]
+    at, previous = labels.head[mask, group], -1
+    while at >= 0:
+        labels.used[1] += COMPARE_STEPS
+        if labels.cost_s[at] <= cost_s + SLACK and _no_later(lane, labels.drained_s[at], drained_s):
+            return True
+        if cost_s <= labels.cost_s[at] + SLACK and _no_later(lane, drained_s, labels.drained_s[at]):
+            if previous < 0:
+                labels.head[mask, group] = labels.next[at]
+            else:
+                labels.next[previous] = labels.next[at]
+        else:
+            previous = at
+        at = labels.next[at]
+    new = labels.used[0]
+    if new == len(labels.cost_s):
+        return False
+    labels.used[0] += 1
+    labels.cost_s[new] = cost_s
+    for k in range(len(start_s)):
+        labels.drained_s[new, k] = drained_s[k]
+    labels.parent[new], labels.last[new] = parent, group
+    labels.next[new], labels.head[mask, group] = labels.head[mask, group], new
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _normal_steps(lane: Lane, group: int) -> int:
+    """How many scenario steps an expected penalty takes about as long as."""
+    return COMPARE_STEPS * int(min(lane.requests[group], REQUEST_BLOCKS_MAX))
+
+
+@njit(cache=True, nogil=True)
+def _no_later(lane: Lane, one_s: Floats, other_s: Floats) -> bool:
+    if not lane.sampled:  # a miss may be likelier or not when the variance is larger
+        alike = abs(one_s[1] - other_s[1]) <= SLACK * (1.0 + other_s[1])
+        return bool(alike and one_s[0] <= other_s[0] + SLACK)
+    for k in range(len(one_s)):  # noqa: SIM110 (compiled code has no generator expressions)
+        if one_s[k] > other_s[k] + SLACK:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _keep_best(labels: Labels, mask: int) -> None:
+    best = -1
+    for g in range(labels.head.shape[1]):
+        at = labels.head[mask, g]
+        while at >= 0:
+            if best < 0 or labels.cost_s[at] < labels.cost_s[best]:
+                best = at
+            at = labels.next[at]
+    labels.best[mask] = best

@@ -1,0 +1,97 @@
+"""Solving by patterns: label each lane, choose patterns, read the queues back."""
+
+import math
+
+import numpy as np
+
+from qlm.planner.arrays import Floats
+from qlm.planner.exact.answer import Found
+from qlm.planner.exact.highs import solve_model
+from qlm.planner.exact.incumbent import Queues
+from qlm.planner.exact.labelling import Labels, empty_labels, label_all
+from qlm.planner.exact.lanes import Lanes
+from qlm.planner.exact.limits import LABEL_STEPS_PER_S, LABELS_BYTES_MAX, PATTERNS_MAX, PROVEN_GAP
+from qlm.planner.exact.master import Patterns, master_model, worth_having
+
+
+def solve_by_patterns(lanes: Lanes, least_s: Floats, start: Found, *, time_limit_s: float | None) -> Found:
+    """Solve a problem in its pattern form.
+
+    Args:
+        lanes: The problem.
+        least_s: From `least_costs`.
+        start: A known plan; only what may be better is looked at.
+        time_limit_s: For the master problem, and as a limit on work for labelling.
+
+    Returns:
+        The best plan and a bound; `start` if time, room or patterns ran out.
+    """
+    cutoff_s = start.value_s + PROVEN_GAP * max(1.0, abs(start.value_s))
+    steps_max = None if time_limit_s is None else int(time_limit_s * LABEL_STEPS_PER_S)
+    labelled = label_lanes(lanes, least_s, cutoff_s, steps_max)
+    if labelled is None or sum(int((labels.best >= 0).sum()) for labels in labelled) > PATTERNS_MAX:
+        return start
+    done_s = sum(int(labels.used[1]) for labels in labelled) / LABEL_STEPS_PER_S
+    left_s = None if time_limit_s is None else max(0.0, time_limit_s - done_s)
+    unit_s = max(1.0, abs(start.value_s))
+    patterns, took_s = worth_having(lanes, all_patterns(labelled, unit_s), cutoff_s, left_s)
+    model = master_model(lanes, patterns)
+    left_s = None if left_s is None else max(0.0, left_s - took_s)
+    outcome = solve_model(model, time_limit_s=left_s)
+    bound_s = max(min(outcome.bound_s * unit_s, cutoff_s), start.bound_s)
+    if outcome.found:
+        used = [p for p in model.patterns for _ in range(round(model.use[p].value))]
+        value_s = math.fsum(patterns.cost_s[used])
+        if value_s < start.value_s:
+            orders = [_order(labelled, patterns, p) for p in used]
+            return Found(queues=_queues(lanes, orders), value_s=value_s, bound_s=bound_s)
+    return Found(queues=start.queues, value_s=start.value_s, bound_s=bound_s)
+
+
+def label_lanes(lanes: Lanes, least_s: Floats, cutoff_s: float, steps_max: int | None) -> list[Labels] | None:
+    """Label all lanes within the limits on work and room, or give up."""
+    scenarios = len(lanes.lanes[0].busy_s)
+    labels_max = LABELS_BYTES_MAX // (8 * (scenarios + 4))
+    left = np.iinfo(np.int64).max if steps_max is None else steps_max
+    labelled = []
+    for lane in lanes.lanes:
+        labels = empty_labels(len(lanes.groups), scenarios, labels_max)
+        if not label_all(lane, labels, least_s, cutoff_s, left):
+            return None
+        left -= int(labels.used[1])
+        labelled.append(labels.kept())
+    return labelled
+
+
+def all_patterns(labelled: list[Labels], unit_s: float = 1.0) -> Patterns:
+    """The best order of each set of groups on each lane."""
+    sets = [np.flatnonzero(labels.best >= 0) for labels in labelled]
+    best = [labels.best[held] for labels, held in zip(labelled, sets, strict=True)]
+    return Patterns(
+        lane=np.repeat(np.arange(len(sets)), [len(held) for held in sets]),
+        groups=np.concatenate(sets),
+        cost_s=np.concatenate([labels.cost_s[at] for labels, at in zip(labelled, best, strict=True)]),
+        label=np.concatenate(best),
+        unit_s=unit_s,
+    )
+
+
+def _order(labelled: list[Labels], patterns: Patterns, p: int) -> tuple[int, list[int]]:
+    """A pattern's lane, and its groups in their best order."""
+    lane, at = int(patterns.lane[p]), int(patterns.label[p])
+    order: list[int] = []
+    while at >= 0:
+        order.append(int(labelled[lane].last[at]))
+        at = int(labelled[lane].parent[at])
+    return lane, order[::-1]
+
+
+def _queues(lanes: Lanes, orders: list[tuple[int, list[int]]]) -> Queues:
+    """Give the orders to instances of their lanes, and equal groups in id order to who serves them."""
+    left = {members[0]: list(members) for members in lanes.equal}
+    first = {g: members[0] for members in lanes.equal for g in members}
+    free = [list(same) for same in lanes.instances]
+    queues: Queues = [[] for _ in lanes.arrays.instances]
+    for lane, order in orders:
+        queues[free[lane].pop(0)] = [left[first[g]].pop(0) for g in order]
+    return queues

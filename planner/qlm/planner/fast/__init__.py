@@ -1,0 +1,1 @@
+"""The fast solver: anytime local search over virtual queues in compiled code."""

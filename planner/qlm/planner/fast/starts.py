@@ -1,0 +1,124 @@
+"""Plans to begin the search with."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from qlm.planner.arrays import NONE, Bools, Ints, ProblemArrays
+from qlm.planner.fast.construct import append_all, insert_all
+from qlm.planner.fast.data import CANNOT_RUN, DRAIN, HOME, KIND, Data, Queues, empty_queues
+from qlm.planner.fast.queues import set_queue
+
+PLACES_MAX: Final = 4_000_000
+"""Places of all queues together (160 MB), as long as no queue must be longer."""
+
+
+class Room:
+    """Memory for queues of one problem, as long as they may get.
+
+    Attributes:
+        capacity: Groups per queue.
+        scratch: For two queues.
+    """
+
+    def __init__(self, arrays: ProblemArrays, data: Data) -> None:
+        groups, instances = len(arrays.groups), max(1, len(arrays.instances))
+        present = np.bincount(arrays.home[arrays.home != NONE], minlength=1).max(initial=0)
+        fair = 8 * max((_fair(data, model) for model in range(len(arrays.models))), default=0)
+        self.capacity = int(max(1, min(groups, max(PLACES_MAX // instances, present, fair))))
+        self.scratch = np.zeros((2, self.capacity + 1), dtype=np.int64)
+        self._data = data
+
+    def queues(self) -> Queues:
+        """Return new, empty queues."""
+        return empty_queues(self._data, self.capacity)
+
+
+def _fair(data: Data, model: int) -> int:
+    """Groups of a model for each instance that can run it."""
+    groups = int(data.peers_from[model + 1] - data.peers_from[model])
+    return -(-groups // max(1, int(data.able_count[model])))
+
+
+def urgency_order(arrays: ProblemArrays, groups: Ints) -> Ints:
+    """Sort groups by priority, deadline and id."""
+    keys = (groups, arrays.deadline_s[groups], arrays.priority[groups])
+    return np.ascontiguousarray(groups[np.lexsort(keys)])
+
+
+def inserted(arrays: ProblemArrays, data: Data, room: Room, groups: Ints) -> Queues | None:
+    """Insert groups in the order of urgency where each costs least."""
+    queues = room.queues()
+    done = insert_all(data, queues, room.scratch[0], urgency_order(arrays, groups))
+    return queues if done else None
+
+
+def appended(arrays: ProblemArrays, data: Data, room: Room, groups: Ints) -> Queues | None:
+    """Append groups in the order of urgency where each ends first: what EDF does."""
+    queues = room.queues()
+    return queues if append_all(data, queues, urgency_order(arrays, groups)) else None
+
+
+def present(arrays: ProblemArrays, data: Data, room: Room, groups: Bools) -> Queues | None:
+    """Take over the present plan, and insert what is new.
+
+    Args:
+        arrays: The problem.
+        data: The same for compiled code.
+        room: Memory.
+        groups: Those that are wanted; (G,).
+
+    Returns:
+        None if a queue is full.
+    """
+    queues = room.queues()
+    stays = groups & (arrays.home != NONE) & _runs_at_home(data)
+    for instance in range(len(arrays.instances)):
+        here = np.flatnonzero(stays & (arrays.home == instance))
+        order = here[np.lexsort((arrays.place[here], arrays.priority[here]))]
+        _fill(data, queues, instance, order)
+    rest = urgency_order(arrays, np.flatnonzero(groups & ~stays))
+    return queues if insert_all(data, queues, room.scratch[0], rest) else None
+
+
+def _runs_at_home(data: Data) -> Bools:
+    home = data.who[:, HOME]
+    kind = data.fleet[np.maximum(home, 0), KIND] if len(data.fleet) else np.zeros_like(home)
+    runs: Bools = data.work[kind, np.arange(len(home)), DRAIN] != CANNOT_RUN
+    return runs
+
+
+def _fill(data: Data, queues: Queues, instance: int, order: Ints) -> None:
+    set_queue(
+        data.work,
+        data.who,
+        data.fleet,
+        data.swaps,
+        data.prices,
+        queues.queue,
+        queues.length,
+        queues.state,
+        queues.warm,
+        queues.spot,
+        instance,
+        order,
+        0,
+        len(order),
+    )
+
+
+def copied(queues: Queues) -> Queues:
+    """Return a copy."""
+    return Queues(
+        queue=queues.queue.copy(),
+        length=queues.length.copy(),
+        state=queues.state.copy(),
+        warm=queues.warm.copy(),
+        spot=queues.spot.copy(),
+    )
+
+
+def as_lists(queues: Queues) -> Sequence[Sequence[int]]:
+    """Return the groups of each queue, in order."""
+    return [queue[:length].tolist() for queue, length in zip(queues.queue, queues.length, strict=True)]

@@ -1,0 +1,224 @@
+"""The planning methods by name: what `qlm plan --method` and benchmarks choose from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.baselines.fcfs import plan_fcfs
+from qlm.planner.baselines.group_greedy import plan_group_greedy
+from qlm.planner.baselines.priority_fcfs import plan_priority_fcfs
+from qlm.planner.baselines.random_placement import plan_random
+from qlm.planner.baselines.round_robin import plan_round_robin
+from qlm.planner.baselines.sjf import plan_sjf
+from qlm.planner.exact.limits import SCENARIOS_MAX
+from qlm.planner.limits import ITERATIONS_MAX, SEED_MAX, TIME_LIMIT_MAX_S, TIME_LIMIT_MIN_S
+from qlm.planner.plain_reader import number
+from qlm.planner.problem import Objective, Plan, Problem
+from qlm.planner.verify.referee import judged
+
+DEFAULT_METHOD: Final = "fast"
+"""Plans any problem, and says how good the plan is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a method is asked for and how far it may go; those that need no limit do not look at it.
+
+    Attributes:
+        time_limit_s: When to answer with what there is; None for the method's own limit.
+        stopwatch_s: Reads a steady clock, for methods that look at it: a time limit needs one.
+        iterations: The same in steps of the method, so that equal input gives an equal plan on any machine.
+        seed: Of all randomness.
+        scenarios: Sampled scenarios of the exact method; None for the expectation itself.
+        objective: What to minimise, of those that the method can.
+    """
+
+    time_limit_s: float | None = None
+    stopwatch_s: Callable[[], float] | None = None
+    iterations: int | None = None
+    seed: int = 0
+    scenarios: int | None = None
+    objective: Objective = "requests"
+
+    def __post_init__(self) -> None:
+        if self.time_limit_s is not None:
+            number("time_limit_s", self.time_limit_s, least=TIME_LIMIT_MIN_S, most=TIME_LIMIT_MAX_S)
+            if self.stopwatch_s is None:
+                raise InvalidValueError("stopwatch_s", None, "a clock to keep the time limit by")
+        if self.iterations is not None:
+            number("iterations", self.iterations, least=0, most=ITERATIONS_MAX)
+        number("seed", self.seed, least=0, most=SEED_MAX)
+        if self.scenarios is not None:
+            number("scenarios", self.scenarios, least=1, most=SCENARIOS_MAX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A planning method.
+
+    Attributes:
+        name: As users write it.
+        about: What it does, in a line.
+        solve: Makes the plan; what it costs is for the referee to say.
+        minimises: Objectives that it looks at; empty if it follows a rule instead.
+        keeps_priorities: Nothing stands behind a group of a higher priority number.
+    """
+
+    name: str
+    about: str
+    solve: Callable[[Problem, Limits], Plan]
+    minimises: tuple[Objective, ...] = ()
+    keeps_priorities: bool = True
+
+
+def method(name: str) -> Method:
+    """Look up a method.
+
+    Raises:
+        InvalidValueError: There is none of this name.
+    """
+    if name not in METHODS:
+        raise InvalidValueError("method", name, f"one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def plan_by(name: str, problem: Problem, limits: Limits) -> Plan:
+    """Plan by the method of this name, and fill in what the plan costs and attains.
+
+    Args:
+        name: Of the method.
+        problem: What waits, and the fleet.
+        limits: How far to go.
+
+    Raises:
+        InvalidValueError: There is no such method, or the problem is not for it.
+        QlmError: The method needs a package that is not installed.
+    """
+    chosen = method(name)
+    try:
+        plan = chosen.solve(problem, limits)
+    except ModuleNotFoundError as error:
+        needs = f"method {name} needs {error.name}"
+        raise QlmError(f"{needs}: pip install 'qlm-serving[planner]'") from error
+    if limits.objective not in chosen.minimises:
+        # A bound on one objective says nothing about the other.
+        plan = replace(plan, lower_bound_s=None)
+    return judged(problem, plan, objective=limits.objective)
+
+
+def with_bound(problem: Problem, plan: Plan) -> Plan:
+    """Add a lower bound on the penalty of every plan, if the plan has none; by the objective `requests`.
+
+    Raises:
+        QlmError: It needs a package that is not installed.
+    """
+    if plan.lower_bound_s is not None:
+        return plan
+    try:
+        from qlm.planner.bound.lower_bound import lower_bound
+    except ModuleNotFoundError as error:
+        raise QlmError(f"the lower bound needs {error.name}: pip install 'qlm-serving[planner]'") from error
+    return replace(plan, lower_bound_s=lower_bound(problem))
+
+
+# The solvers' packages take a second to import, which only those who solve with them should wait for.
+def _fast(problem: Problem, limits: Limits) -> Plan:
+    from qlm.planner.fast.solve import Effort, solve_fast
+
+    effort = Effort(moves=limits.iterations, time_limit_s=limits.time_limit_s, stopwatch_s=limits.stopwatch_s)
+    return solve_fast(problem, seed=limits.seed, effort=effort)
+
+
+def _exact(problem: Problem, limits: Limits) -> Plan:
+    from qlm.planner.exact.limits import TIME_LIMIT_S
+    from qlm.planner.exact.solve import solve_exact
+
+    return solve_exact(
+        problem,
+        scenarios=limits.scenarios,
+        seed=limits.seed,
+        time_limit_s=TIME_LIMIT_S if limits.time_limit_s is None else limits.time_limit_s,
+        objective=limits.objective,
+    )
+
+
+def _shepherd(problem: Problem, limits: Limits) -> Plan:
+    from qlm.planner.baselines.shepherd import plan_shepherd
+
+    if limits.time_limit_s is None:
+        return plan_shepherd(problem)
+    return plan_shepherd(problem, time_limit_s=limits.time_limit_s)
+
+
+def _rule(plan: Callable[[Problem], Plan]) -> Callable[[Problem, Limits], Plan]:
+    return lambda problem, limits: plan(problem)
+
+
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(
+    {
+        each.name: each
+        for each in (
+            Method(
+                name="fast",
+                about="search from good starts in compiled code until the time is over; any problem",
+                solve=_fast,
+                minimises=("requests",),
+            ),
+            Method(
+                name="exact",
+                about="the best plan, proven, by a stochastic program; small problems",
+                solve=_exact,
+                minimises=("requests", "paper"),
+            ),
+            Method(
+                name="edf",
+                about="earliest deadline first, groups of a model kept together",
+                solve=_rule(plan_edf),
+            ),
+            Method(
+                name="fcfs",
+                about="first come, first served",
+                solve=_rule(plan_fcfs),
+                keeps_priorities=False,
+            ),
+            Method(
+                name="priority-fcfs",
+                about="first come, first served within a priority",
+                solve=_rule(plan_priority_fcfs),
+            ),
+            Method(
+                name="sjf",
+                about="shortest requests first",
+                solve=_rule(plan_sjf),
+                keeps_priorities=False,
+            ),
+            Method(
+                name="shepherd",
+                about="placement and order by SHEPHERD's integer program, times taken as certain",
+                solve=_shepherd,
+                keeps_priorities=False,
+            ),
+            Method(
+                name="round-robin",
+                about="instances by turns, first come, first served",
+                solve=_rule(plan_round_robin),
+                keeps_priorities=False,
+            ),
+            Method(
+                name="random",
+                about="instances by lot, first come, first served",
+                solve=lambda problem, limits: plan_random(problem, seed=limits.seed),
+                keeps_priorities=False,
+            ),
+            Method(
+                name="group-greedy",
+                about="the model with most waiting requests first",
+                solve=_rule(plan_group_greedy),
+            ),
+        )
+    }
+)
+"""All methods, by name."""

@@ -1,0 +1,148 @@
+"""What a plan costs, by drawing what happens: a second path to the objective."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qlm.planner.limits import SAMPLED_REQUESTS_MAX, SAMPLES_MAX
+from qlm.planner.plain_reader import count_at_most, number
+from qlm.planner.problem import Objective, Plan, Problem
+from qlm.planner.verify.placing import Places
+from qlm.planner.verify.timeline import Served, serve
+from qlm.rct_estimator.normal import Normal
+
+Floats = NDArray[np.float64]
+
+_BLOCK: Final = 1_000_000
+"""Completion times that are computed at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Means over samples, with their standard errors.
+
+    Attributes:
+        penalty_s: The objective.
+        penalty_se_s: Its standard error.
+        expected_attainment: Share of the requests with a deadline that meet it.
+        attainment_se: Its standard error.
+        samples: How many were drawn.
+    """
+
+    penalty_s: float
+    penalty_se_s: float
+    expected_attainment: float
+    attainment_se: float
+    samples: int
+
+
+def sample(
+    problem: Problem,
+    plan: Plan,
+    *,
+    generator: np.random.Generator,
+    samples: int,
+    objective: Objective = "requests",
+) -> Estimate:
+    """Draw busy times, drains and tails as normal variables, and serve the queues with them.
+
+    In a sample, a tail that delays the next model is the one that its own group has, and all requests of
+    a group share its drain. Each instance has random numbers of its own, derived in order of their ids.
+
+    Args:
+        problem: What waits, and the fleet.
+        plan: An answer to it; what cannot be served is left out, as by `verify`.
+        generator: Source of the random numbers.
+        samples: How many to draw; at least 2.
+        objective: How to price it.
+
+    Raises:
+        InvalidValueError: Fewer or more samples than that, or too many for so many requests.
+    """
+    number("samples", samples, least=2, most=SAMPLES_MAX)
+    places = Places.of(problem)
+    served = serve(places, plan)
+    requests = sum(each.group.requests for each in served)
+    count_at_most("samples times requests", samples * requests, SAMPLED_REQUESTS_MAX)
+    penalty_s, late = np.zeros(samples), np.zeros(samples)
+    for queue in _queues(served):
+        random = np.random.default_rng(generator.integers(2**63))
+        _add_queue(queue, problem, random, objective, penalty_s, late)
+    moved = sum(places.moved(each.group.id, each.instance.id) for each in served)
+    penalty_s += problem.move_s * moved
+    wanted = sum(group.requests for group in problem.groups if group.deadline_s is not None)
+    placed = sum(each.group.requests for each in served if each.group.deadline_s is not None)
+    met = (placed - late) / wanted if wanted else np.ones(samples)
+    return Estimate(
+        penalty_s=float(penalty_s.mean()),
+        penalty_se_s=_standard_error(penalty_s),
+        expected_attainment=float(met.mean()),
+        attainment_se=_standard_error(met),
+        samples=samples,
+    )
+
+
+def _standard_error(values: Floats) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def _queues(served: Sequence[Served]) -> Iterator[list[Served]]:
+    queue: list[Served] = []
+    for each in served:
+        if queue and each.place == 0:
+            yield queue
+            queue = []
+        queue.append(each)
+    if queue:
+        yield queue
+
+
+def _add_queue(
+    queue: Sequence[Served],
+    problem: Problem,
+    random: np.random.Generator,
+    objective: Objective,
+    penalty_s: Floats,
+    late: Floats,
+) -> None:
+    """Serve one queue in all samples, and add what it costs and how many requests are late."""
+
+    def drawn(normal: Normal) -> Floats:
+        return random.normal(normal.mean, math.sqrt(normal.var), len(penalty_s))
+
+    now = drawn(queue[0].instance.busy)
+    tail = np.zeros(len(penalty_s))
+    for each in queue:
+        if each.swap is not None:
+            now = now + tail + each.swap_s
+        drain, tail = drawn(each.time.drain), drawn(each.time.tail)
+        if each.group.deadline_s is not None:
+            over_s = now + tail - (each.group.deadline_s - problem.now_s)
+            late_s, missed = _late(over_s, drain, each.group.requests)
+            late += missed
+            weighed = late_s + problem.miss_weight_s * missed
+            penalty_s += over_s + drain if objective == "paper" else weighed
+        now = now + drain
+
+
+def _late(over_s: Floats, drain: Floats, requests: int) -> tuple[Floats, Floats]:
+    """Sum lateness and misses over the requests of a group, in each sample.
+
+    Args:
+        over_s: Start plus tail less deadline; (samples,).
+        drain: (samples,).
+        requests: How many share the drain.
+    """
+    late_s, missed = np.empty_like(over_s), np.empty_like(over_s)
+    share = np.arange(1, requests + 1) / requests
+    rows = max(1, _BLOCK // requests)
+    for at in range(0, len(over_s), rows):
+        block = slice(at, at + rows)
+        x = over_s[block, None] + drain[block, None] * share
+        missed[block] = np.count_nonzero(x > 0, axis=1)
+        late_s[block] = np.maximum(x, 0.0).sum(axis=1)
+    return late_s, missed

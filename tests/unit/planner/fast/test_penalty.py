@@ -1,0 +1,49 @@
+"""The penalty in constant time against the sum over the requests."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.planner.fast.penalty import group_penalty, request_penalty, summed_penalty
+
+
+@given(
+    requests=st.integers(1, 400),
+    late_s=st.floats(-500, 500),
+    sd_s=st.floats(0, 60),
+    drain_s=st.floats(0, 300),
+    spread=st.floats(0, 1),
+    tail_sd_s=st.floats(0, 10),
+)
+def test_a_group_costs_what_its_requests_cost(
+    requests: int, late_s: float, sd_s: float, drain_s: float, spread: float, tail_sd_s: float
+) -> None:
+    args = (float(requests), late_s, sd_s**2, drain_s, (spread * drain_s) ** 2, tail_sd_s**2, 600.0)
+    exact = summed_penalty(*args)
+    # At a sharp edge the midpoint rule may be off by a miss.
+    assert group_penalty(*args) == pytest.approx(exact, rel=0.05, abs=900.0)
+
+
+@given(late_s=st.floats(-100, 100), drain_s=st.floats(1, 300), requests=st.integers(1, 300))
+def test_without_variance_it_is_exact_but_at_the_edge(late_s: float, drain_s: float, requests: int) -> None:
+    args = (float(requests), late_s, 0.0, drain_s, 0.0, 0.0, 600.0)
+    step = drain_s / requests
+    edge = abs((-late_s / step) - round(-late_s / step)) < 1e-6
+    if not edge:
+        assert group_penalty(*args) == pytest.approx(summed_penalty(*args), rel=1e-9, abs=1e-6)
+
+
+@given(late_s=st.floats(-50, 50), more_s=st.floats(0, 50), sd_s=st.floats(0.01, 20))
+def test_a_later_start_never_costs_less(late_s: float, more_s: float, sd_s: float) -> None:
+    def cost(at_s: float) -> float:
+        return group_penalty(64.0, at_s, sd_s**2, 30.0, 9.0, 4.0, 600.0)
+
+    assert cost(late_s + more_s) >= cost(late_s) - 1e-6
+
+
+def test_one_request_is_the_mean_lateness_and_the_price_of_a_miss() -> None:
+    assert request_penalty(0.0, 4.0, 600.0) == pytest.approx(2.0 / math.sqrt(2 * math.pi) + 300.0)
+    assert request_penalty(3.0, 0.0, 600.0) == 603.0
+    assert request_penalty(0.0, 0.0, 600.0) == 0.0, "on the stroke is on time"

@@ -1,0 +1,105 @@
+"""Fast plans: valid, cheap, deterministic, stable."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.planner_problems import changed, live, medium
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import GroupId, ModelId
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.fast.data import FAST_MODELS_MAX
+from qlm.planner.fast.solve import Effort, solve_fast
+from qlm.planner.problem import Kind, ModelCost, Plan, Problem
+from qlm.planner.verify.referee import verify
+from support.planning import problems, shuffled
+
+FEW = Effort(moves=2000)
+
+
+@settings(max_examples=60)
+@given(problem=problems(), seed=st.integers(0, 2**63 - 1))
+def test_a_plan_holds_and_costs_what_it_says(problem: Problem, seed: int) -> None:
+    plan = solve_fast(problem, seed=seed, effort=FEW)
+    report = verify(problem, plan)
+    assert not report.violations
+    assert report.penalty_s == pytest.approx(plan.penalty_s, rel=1e-6, abs=1e-3)
+
+
+@settings(max_examples=20)
+@given(problem=problems(), shuffle_seed=st.integers(0, 99))
+def test_the_order_of_the_input_does_not_matter(problem: Problem, shuffle_seed: int) -> None:
+    other = shuffled(problem, random.Random(shuffle_seed))
+    assert solve_fast(other, effort=FEW) == solve_fast(problem, effort=FEW)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_costs_no_more_than_edf(seed: int) -> None:
+    problem = medium(seed, 20 + 9 * seed)
+    bare = replace(problem, instances=tuple(replace(each, queue=()) for each in problem.instances))
+    edf = verify(bare, plan_edf(bare)).penalty_s
+    assert verify(bare, solve_fast(bare)).penalty_s <= edf * (1 + 1e-9) + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_plan_fed_back_stands(seed: int) -> None:
+    problem = medium(seed, 60)
+    plan = solve_fast(problem)
+    again = solve_fast(_queued(problem, plan))
+    assert again.queues == plan.queues
+
+
+def test_a_replan_takes_in_what_is_new_and_moves_little() -> None:
+    problem = live(3, groups=160, instances=10)
+    plan = solve_fast(problem)
+    later = changed(problem, plan, seed=1, share=0.02)
+    before = {group: each.id for each in later.instances for group in each.queue}
+    replanned = solve_fast(later)
+    report = verify(later, replanned)
+    assert not report.violations
+    at = {group: instance for instance, queue in replanned.queues.items() for group in queue}
+    stayed = sum(at[group] == home for group, home in before.items() if group in at)
+    assert stayed >= 0.9 * len([group for group in before if group in at])
+
+
+def test_more_moves_do_not_make_it_worse() -> None:
+    problem = live(5, groups=160, instances=10)
+    costs = [solve_fast(problem, effort=Effort(moves=moves)).penalty_s or 0.0 for moves in (0, 300_000)]
+    assert costs[1] < 0.95 * costs[0]
+
+
+def test_a_time_limit_ends_the_search() -> None:
+    ticks = iter(range(10_000))
+    effort = Effort(time_limit_s=50.0, stopwatch_s=lambda: float(next(ticks)))
+    problem = live(5, groups=160, instances=10)
+    assert not verify(problem, solve_fast(problem, effort=effort)).violations
+    assert next(ticks) < 200, "looked at the clock until time was up, not longer"
+
+
+def test_what_cannot_be_solved_is_said() -> None:
+    names = [ModelId(f"m{i}") for i in range(FAST_MODELS_MAX + 1)]
+    cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
+    kinds = {"k": Kind(host_memory_bytes=0, models=dict.fromkeys(names, cost))}
+    problem = Problem(now_s=0.0, kinds=kinds, instances=(), groups=())
+    with pytest.raises(InvalidValueError, match="models"):
+        solve_fast(problem)
+
+
+def test_limits_are_checked() -> None:
+    with pytest.raises(InvalidValueError, match="moves"):
+        Effort(moves=-1)
+    with pytest.raises(InvalidValueError, match="time_limit_s"):
+        Effort(time_limit_s=0.0, stopwatch_s=lambda: 0.0)
+    with pytest.raises(InvalidValueError, match="stopwatch_s"):
+        Effort(time_limit_s=1.0)
+
+
+def _queued(problem: Problem, plan: Plan) -> Problem:
+    def queue(id: str) -> tuple[GroupId, ...]:
+        return next((groups for name, groups in plan.queues.items() if name == id), ())
+
+    instances = tuple(replace(each, queue=queue(each.id)) for each in problem.instances)
+    return replace(problem, instances=instances)

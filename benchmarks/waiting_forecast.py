@@ -4,25 +4,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.fidelity_client import Answer
 from benchmarks.fidelity_compare import steady_tokens_per_s
 from benchmarks.fidelity_workload import ANSWERS, Planned
+from benchmarks.waiting_learned import Floats, Learned
 from qlm.rct_estimator.output_length import observe_all, typical_prior
 from qlm.rct_estimator.profile import Profile
 from qlm.rct_estimator.throughput import steady_state
 from qlm.rct_estimator.waiting_time import waiting_times
 from qlm.rct_estimator.workload import class_workload
 
-Floats = npt.NDArray[np.float64]
-
 R2_MIN = 0.98
 FORECAST_ERROR_MAX = 0.10
 
 
 def first_token_times(
-    profile: Profile, history: Sequence[Planned], requests: int, *, batched_tokens_max: int
+    profile: Profile,
+    history: Sequence[Planned],
+    requests: int,
+    *,
+    batched_tokens_max: int,
+    learned: Learned | None = None,
 ) -> Floats:
     """Forecast when each request of a burst on an idle engine gets its first token, in seconds.
 
@@ -33,6 +36,7 @@ def first_token_times(
         history: Earlier requests of the class, all ended.
         requests: In the burst.
         batched_tokens_max: Of the engine.
+        learned: From earlier bursts of that size; None if there were none.
 
     Returns:
         By position in the queue, shape (requests,).
@@ -43,7 +47,10 @@ def first_token_times(
     prompt_tokens = float(np.mean([one.prompt_tokens for one in history]))
     workload = class_workload(lengths, prompt_tokens, ANSWERS.tokens_max)
     state = steady_state(profile, workload, batched_tokens_max=batched_tokens_max)
-    return waiting_times(state, np.arange(1, requests + 1), free=np.inf) + state.prefill_s
+    learned = learned or Learned()
+    state = state.corrected(learned.correction)
+    ranks = np.arange(1, requests + 1)
+    return learned.intake_s + waiting_times(state, ranks, free=np.inf) + state.prefill_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

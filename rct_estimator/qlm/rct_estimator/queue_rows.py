@@ -11,6 +11,7 @@ from qlm.rct_estimator.cluster_arrays import BoolArray, Groups, Instances, IntAr
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.met import met_between
 from qlm.rct_estimator.service_table import ServiceTable
+from qlm.rct_estimator.throughput import settled_s
 
 _NEVER_S: Final = 1e15
 """A deadline further away than anything that is computed with, seconds."""
@@ -157,12 +158,13 @@ def walk_queues(rows: QueueRows) -> QueueWalk:
     """Sum up each queue."""
     table, at = rows.table, (rows.cls, rows.kind)
     places = np.minimum(rows.free(), table.batch[at])
-    fill_s = (table.fill_s[at] * rows.speed * places / table.batch[at])[rows.run_first][rows.run]
+    fill_s, savings = _empty_start(rows, places / table.batch[at])
     places = places[rows.run_first][rows.run]
     prompts_s, decodes_s = rows.along_run(rows.prompts_s), rows.along_run(rows.decodes_s)
     taken = rows.along_run(rows.requests)
-    behind_s = np.where(taken > places, np.maximum(0.0, decodes_s - fill_s), 0.0)
-    before_s = np.maximum(0.0, decodes_s - rows.decodes_s - fill_s)
+    behind_s = settled_s(np.maximum(0.0, decodes_s - fill_s), *savings)
+    behind_s = np.where(taken > places, behind_s, 0.0)
+    before_s = settled_s(np.maximum(0.0, decodes_s - rows.decodes_s - fill_s), *savings)
     before_s = np.where(taken - rows.requests > places, before_s, 0.0)
     waited_s = behind_s - before_s
     emptying_s, emptying_var = rows.emptying()
@@ -186,6 +188,21 @@ def walk_queues(rows: QueueRows) -> QueueWalk:
         var_before=var_before,
         var_after=var_after,
     )
+
+
+def _empty_start(
+    rows: QueueRows, begun: FloatArray
+) -> tuple[FloatArray, list[tuple[FloatArray, FloatArray]]]:
+    """What each run saves for the share of the batch that begins empty: `fill_s`, and see `settled_s`."""
+    table, at, first = rows.table, (rows.cls, rows.kind), rows.run_first
+
+    def of_first(values: FloatArray) -> FloatArray:
+        return np.asarray(values[first][rows.run], dtype=np.float64)
+
+    savings = (table.piling_share, table.piling_s), (table.young_share, table.settling_s)
+    return of_first(table.fill_s[at] * rows.speed * begun), [
+        (of_first(share[at] * begun), of_first(scale_s[at] * rows.speed)) for share, scale_s in savings
+    ]
 
 
 def _variances(

@@ -45,6 +45,10 @@ class ClassTimes:
     request_s: float
     prompt_s: float
     fill_s: float
+    piling_share: float
+    piling_s: float
+    young_share: float
+    settling_s: float
     batch: float
     cv2: float
     prompt_cv2: float
@@ -81,6 +85,10 @@ class ServiceTable:
         request_s: mu / Theta.
         prompt_s: The part of it that prefills take.
         fill_s: What an empty batch saves.
+        piling_share: By what share its first ends come faster (`SteadyState.piling_share`).
+        piling_s: Time constant with which that wears off.
+        young_share: By what share it decodes faster at first (`SteadyState.young_share`).
+        settling_s: Time constant with which that wears off.
         batch: Requests in the full batch.
         cv2: Squared coefficient of variation of what decodes cost (`SteadyState.work_cv2`).
         prompt_cv2: Likewise of the prompt.
@@ -99,6 +107,10 @@ class ServiceTable:
     request_s: FloatArray
     prompt_s: FloatArray
     fill_s: FloatArray
+    piling_share: FloatArray
+    piling_s: FloatArray
+    young_share: FloatArray
+    settling_s: FloatArray
     batch: FloatArray
     cv2: FloatArray
     prompt_cv2: FloatArray
@@ -132,6 +144,10 @@ def class_times(entry: ClassOnKind, *, first_token: bool) -> ClassTimes:
         request_s=state.request_s,
         prompt_s=state.prompt_s,
         fill_s=state.fill_s,
+        piling_share=state.piling_share,
+        piling_s=state.piling_s,
+        young_share=state.young_share,
+        settling_s=state.settling_s,
         batch=state.batch,
         cv2=state.work_cv2,
         prompt_cv2=state.prompt_cv2,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.length_predictive import FloatArray
@@ -32,6 +33,9 @@ _CV2_SHARE_MIN: Final = 0.25
 _PREFILL_SHARE_MAX: Final = 0.8
 """Beyond this share of iterations with a prefill a batch is as good as full: queues end with its places."""
 
+_INSTANT_S: Final = 1e-12
+"""Shorter than anything that is computed with."""
+
 _ROUNDS: Final = 8
 """Rounds of the fixed point of places and chunks; each halves the error at least."""
 
@@ -50,6 +54,8 @@ class SteadyState:
         prefill_s: From a place in the batch to the first token: P.
         own_prefill_s: The part of it that goes with its own prompt; the rest is spent behind others'.
         prompt_s: What the prefill of one request adds to `request_s`.
+        together_s: How much less than `prompt_s` each the prompts of an empty batch's first requests take,
+            which are computed together and hold no decodes up.
         kv_share: How much of the rest depends on what requests hold of the KV cache, in [0, 1]: all of it
             where the cache bounds the batch, else the share of an iteration that reading it takes.
         queue_s: Of a batch that is not full: how much later the first token is because of others' prefills.
@@ -64,6 +70,7 @@ class SteadyState:
     alone_s: float
     prefill_s: float
     prompt_s: float = 0.0
+    together_s: float = 0.0
     own_prefill_s: float = 0.0
     kv_share: float = 0.0
     queue_s: float = 0.0
@@ -119,13 +126,47 @@ class SteadyState:
     def fill_s(self) -> float:
         """How much sooner a request gets its place if the batch starts empty, than behind a running one.
 
-        B answers begun at once end like a superposition of B renewal processes without a past: after
-        a time t there were B (t / mu + (c^2 - 1) / 2) ends instead of B t / mu, and the first B waited
-        for none; c is the coefficient of variation of the lengths. Their prompts must be computed either way.
+        The n-th gets its place when the B places have done what the first n ask for, less what is left
+        then: its own O_n, and R in each of the others, E[K_n] = (n mu - mu - (B - 1) R) / B iterations
+        (Wald), where behind a running batch it is n mu / B. R is that of answers met at a random moment,
+        a = E[O^2] / 2 mu, if that is less than mu, and else mu at first: see `piling_share`. The prompts of
+        all must be computed either way.
         """
         output = self.workload.output
-        first = self.batch * (1 + output.var / output.mean**2) / 2
-        return first * (self.request_s - self.prompt_s)
+        left = (self.batch - 1) * min(1.0, self.workload.age_tokens / output.mean) + 1
+        return max(0.0, left * (self.request_s - self.prompt_s) + self.together_s)
+
+    @property
+    def piling_share(self) -> float:
+        """By what share the first ends of a batch that began empty come faster, in [0, 1].
+
+        (B - 1) (a - mu) tokens more are left once long answers have piled up (`Workload.excess_tokens`).
+        """
+        if not self.piling_s:
+            return 0.0
+        return (self.batch - 1) / self.batch * self.workload.excess_tokens / self.workload.piling_tokens
+
+    @property
+    def piling_s(self) -> float:
+        """Time constant with which that wears off, seconds of decodes."""
+        return self._decode_step_s * self.workload.piling_tokens
+
+    @property
+    def young_share(self) -> float:
+        """By what share decodes are faster while the requests of a batch hold no answers yet, in [0, 1].
+
+        Where the KV cache bounds the batch, more requests fit instead, which comes to the same.
+        """
+        return self.kv_share * max(0.0, 1 - self.workload.prompt_tokens / self.workload.context_tokens)
+
+    @property
+    def settling_s(self) -> float:
+        """Time constant with which that wears off, seconds of decodes; see `Workload.settling_tokens`."""
+        return self._decode_step_s * self.workload.settling_tokens
+
+    @property
+    def _decode_step_s(self) -> float:
+        return self.batch * (self.request_s - self.prompt_s) / self.workload.output.mean
 
     def step_s(self, batch: FloatArray) -> FloatArray:
         """One iteration when `batch` requests are left, elementwise; linear, as equation 15 is."""
@@ -143,6 +184,7 @@ class SteadyState:
             alone_s=self.alone_s * factor,
             prefill_s=self.prefill_s * factor,
             prompt_s=self.prompt_s * factor,
+            together_s=self.together_s * factor,
             own_prefill_s=self.own_prefill_s * factor,
             queue_s=self.queue_s * factor,
             doubt=math.hypot(self.doubt, correction.doubt),
@@ -204,8 +246,25 @@ def steady_state(
         own_prefill_s=chunks * max(iteration_s, decode_s + prefill_s - shared_s),
         queue_s=_prefill_queue_s(workload, ends * chunks, chunks * (decode_s + prefill_s - shared_s)),
         prompt_s=extra_s / ends,
-        kv_share=_kv_share(profile, workload, decodes, iteration_s),
+        together_s=places * extra_s / ends - _first_prompts_s(profile, prompt, places, batched_tokens_max),
+        kv_share=_kv_share(profile, workload, decodes, decode_s),
     )
+
+
+def settled_s(decodes_s: FloatArray, *savings: tuple[npt.ArrayLike, npt.ArrayLike]) -> FloatArray:
+    """Time that decodes take in a batch that began empty, where those of a settled one take `decodes_s`.
+
+    After y seconds they are faster by the share v exp(-y / s): y - v s (1 - exp(-y / s)) in all.
+
+    Args:
+        decodes_s: Not negative, elementwise.
+        savings: Pairs of v and s, one applied after the other: `SteadyState.piling_share` and `piling_s`,
+            `young_share` and `settling_s`; the shares times the share of the batch that began empty.
+    """
+    for share, scale_s in savings:
+        young, scale = (np.asarray(each, dtype=np.float64) for each in (share, scale_s))
+        decodes_s = decodes_s + young * scale * np.expm1(-decodes_s / np.maximum(scale, _INSTANT_S))
+    return np.asarray(decodes_s, dtype=np.float64)
 
 
 def _prefill_queue_s(workload: Workload, busy: float, own_s: float) -> float:
@@ -214,11 +273,23 @@ def _prefill_queue_s(workload: Workload, busy: float, own_s: float) -> float:
     return share * own_s * (1 + workload.prompt_cv2) / 2 / (1 - share)
 
 
-def _kv_share(profile: Profile, workload: Workload, decodes: float, iteration_s: float) -> float:
+def _first_prompts_s(profile: Profile, prompt: float, places: float, batched_tokens_max: int) -> float:
+    """By how much the prompts of an empty batch's first requests put off the places that come after them.
+
+    As many as the budget lets are computed together, and places begin over k iterations, (k - 1) / 2 later
+    than the first on average. Those iterations decode for half of the places only, but for their constant.
+    """
+    iterations = max(1.0, places * prompt / batched_tokens_max)
+    shared_s = min(profile.prefill.delta, profile.decode.delta) / 1000
+    each_s = profile.prefill_ms(places / iterations, prompt) / 1000 - shared_s
+    return iterations * each_s + (iterations - 1) / 2 * profile.decode.delta / 1000
+
+
+def _kv_share(profile: Profile, workload: Workload, decodes: float, decode_s: float) -> float:
     if full_batch(profile, workload) < profile.seqs_max:
         return 1.0
-    read_s = profile.decode.alpha * decodes * workload.context_tokens / 1000
-    return min(1.0, read_s / iteration_s)
+    per_token_s = (profile.decode.alpha * decodes + profile.decode.gamma) / 1000
+    return min(1.0, per_token_s * workload.context_tokens / decode_s) if decode_s else 0.0
 
 
 def full_batch(profile: Profile, workload: Workload) -> float:

@@ -2,8 +2,9 @@
 
 A request gets its place when the ones ahead have left room. Their prompts are computed in any case, while
 their decodes overlap with those that fill a batch which was empty. Up to the n-th request,
-W = n p + max(0, n x - fill), and n p while n places are free; p and x are what one request's prefill and
-decode cost the full batch (together mu / Theta), and `fill` is `SteadyState.fill_s` for an empty batch.
+W = n p + g(max(0, n x - fill)), and n p while n places are free; p and x are what one request's prefill and
+decode cost the full batch (together mu / Theta). For an empty batch `fill` is `SteadyState.fill_s`, and g
+(`settled_s`) says how much faster it decodes until it has settled; behind a full one g(y) = y and fill is 0.
 """
 
 import math
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.length_predictive import EDGES, TOKENS_MAX, FloatArray, LengthPredictive
 from qlm.rct_estimator.normal import NOTHING, Normal
-from qlm.rct_estimator.throughput import SteadyState
+from qlm.rct_estimator.throughput import SteadyState, settled_s
 
 _FINER = 4
 """Points per bin at which the end of a batch is looked at."""
@@ -54,6 +55,7 @@ class _Walk:
     free: float
     places: float = 0.0
     fill_s: float = -1.0
+    savings: Sequence[tuple[float, float]] = ()
     requests: float = 0.0
     prompts_s: float = 0.0
     decodes_s: float = 0.0
@@ -67,7 +69,10 @@ class _Walk:
 
     @property
     def behind_s(self) -> float:
-        return max(0.0, self.decodes_s - self.fill_s) if self.requests > self.places else 0.0
+        if self.requests <= self.places:
+            return 0.0
+        behind_s = max(0.0, self.decodes_s - self.fill_s)
+        return float(settled_s(np.array(behind_s), *self.savings)) if self.savings else behind_s
 
     def load(self, part: QueuePart) -> None:
         """Let the batch run empty and change the model."""
@@ -82,7 +87,9 @@ class _Walk:
         state = part.state
         if self.fill_s < 0:
             self.places = min(self.free, state.batch)
-            self.fill_s = state.fill_s * self.places / state.batch
+            begun = self.places / state.batch
+            self.fill_s = state.fill_s * begun
+            self.savings = _savings(state, begun)
         decode_s = state.request_s - state.prompt_s
         before_s = self.behind_s
         self.requests += part.requests
@@ -110,7 +117,7 @@ def waiting_time(parts: Sequence[QueuePart], *, busy: Normal = NOTHING, free: fl
         free: Places free at present for the model that is loaded; `inf` for an idle instance.
 
     Returns:
-        Mean sum n mu / Theta less what fills free places, plus swaps; variance sum n sigma^2 / Theta^2
+        Mean sum n mu / Theta less what an empty batch saves, plus swaps; variance sum n sigma^2 / Theta^2
         (independent lengths, those of prompts likewise), plus the square of what the doubt about each
         class's mean amounts to (common to its requests), plus the square of what the doubt about the
         instance's speed does.
@@ -134,9 +141,16 @@ def waiting_times(state: SteadyState, places: npt.ArrayLike, *, free: float = 0.
     """
     ranks = np.asarray(places, dtype=np.float64)
     places = min(free, state.batch)
-    behind_s = ranks * (state.request_s - state.prompt_s) - state.fill_s * places / state.batch
-    behind_s = np.where(ranks <= places, 0.0, np.maximum(0.0, behind_s))
+    begun = places / state.batch
+    behind_s = np.maximum(0.0, ranks * (state.request_s - state.prompt_s) - state.fill_s * begun)
+    behind_s = np.where(ranks <= places, 0.0, settled_s(behind_s, *_savings(state, begun)))
     return np.asarray((ranks - 1) * state.prompt_s + behind_s, dtype=np.float64)
+
+
+def _savings(state: SteadyState, begun: float) -> list[tuple[float, float]]:
+    """What `settled_s` is to know of a batch of which such a share begins empty."""
+    savings = (state.piling_share, state.piling_s), (state.young_share, state.settling_s)
+    return [(share * begun, scale_s) for share, scale_s in savings if share * begun]
 
 
 def emptying_time(

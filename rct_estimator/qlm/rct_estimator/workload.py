@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.length_predictive import EDGES, LengthPredictive
+from qlm.rct_estimator.length_predictive import EDGES, TOKENS_MAX, LengthPredictive
 from qlm.rct_estimator.normal import Normal
 
 _NO_PROMPT: Final = 1e-6
@@ -26,6 +26,7 @@ class Workload:
         prompt_var: Variance of the prompt lengths, tokens squared.
         held_ratio: E[p O] / (E[p] E[O]) of prompts p and outputs O: how much longer the prompts are of
             requests that are met in the batch, where those with long answers are met more often.
+        output_cube: E[O^3] of one answer, tokens cubed; None takes answers as log-normal.
     """
 
     prompt_tokens: float
@@ -33,6 +34,7 @@ class Workload:
     mean_doubt: float = 0.0
     prompt_var: float = 0.0
     held_ratio: float = 1.0
+    output_cube: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.prompt_tokens) and self.prompt_tokens >= 0):
@@ -42,6 +44,8 @@ class Workload:
         for name in ("mean_doubt", "prompt_var", "held_ratio"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InvalidValueError(name, getattr(self, name), "a number, 0 or more")
+        if self.output_cube is not None and not (math.isfinite(self.output_cube) and self.output_cube > 0):
+            raise InvalidValueError("output_cube", self.output_cube, "a positive number, or none")
 
     @property
     def context_tokens(self) -> float:
@@ -60,6 +64,49 @@ class Workload:
     def age_tokens(self) -> float:
         """Output tokens so far of a request met at a random moment of its run."""
         return (self.output.mean + self.output.var / self.output.mean) / 2
+
+    @property
+    def cube(self) -> float:
+        """E[O^3], tokens cubed; of a log-normal length that is (E[O^2] / mu)^3."""
+        return (2 * self.age_tokens) ** 3 if self.output_cube is None else self.output_cube
+
+    @property
+    def settling_tokens(self) -> float:
+        """Output tokens after which requests that begin together are met at all ages.
+
+        A place that starts empty is a renewal process without a past. Until time t its ages add up to
+        E[sum of O_i^2] / 2, the last answer in full, less what that one still has to come: with
+        E[N(t)] + 1 = t / mu + E[O^2] / 2 mu^2 answers begun, and E[O^3] / 3 mu to come,
+
+            integral of (a - A(t)) dt = E[O^3] / 3 mu - a^2,      a = E[O^2] / 2 mu (`age_tokens`).
+
+        An exponential A(t) = a (1 - exp(-t / tau)) from A(0) = 0 with the same integral has this over a as
+        its time constant; by Cauchy and Schwarz it is a / 3 at least.
+        """
+        mean, age = self.output.mean, self.age_tokens
+        return max(age / 3, self.cube / (3 * mean * age) - age)
+
+    @property
+    def excess_tokens(self) -> float:
+        """How much more is left of an answer met at a random moment than of a new one, tokens; at least 0."""
+        return max(0.0, self.age_tokens - self.output.mean)
+
+    @property
+    def piling_tokens(self) -> float:
+        """Output tokens after which that much more is left, in places that begin empty.
+
+        Short answers end first and long ones pile up. What is left, R(t) = mu (E[N(t)] + 1) - t, begins at mu
+        and comes to a = E[O^2] / 2 mu (`age_tokens`); from the renewal function's expansion,
+
+            integral of (a - R(t)) dt = (E[O^3] / 3 mu - 2 a^2) / 2,
+
+        which an exponential course makes up with this over a - mu as its time constant. R cannot rise faster
+        than by a token per token of time, so that it is a - mu at least.
+        """
+        excess, age = self.excess_tokens, self.age_tokens
+        if not excess:
+            return 0.0
+        return max(excess, age * (self.settling_tokens - age) / (2 * excess))
 
 
 def class_workload(
@@ -87,7 +134,16 @@ def class_workload(
         output=Normal(max(1.0, output.mean), output.var + reaches**2 * max_var),
         mean_doubt=lengths.mean_doubt(max_tokens),
         prompt_var=prompt_var,
+        output_cube=_cube(lengths, max_tokens),
     )
+
+
+def _cube(lengths: LengthPredictive, max_tokens: float) -> float:
+    """E[min(O, cap)^3], each bin's answers as long as they are in the mean, at least 1."""
+    ends = lengths.survival[:-1] - lengths.survival[1:]
+    cubes = np.minimum(lengths.bin_tokens, max_tokens) ** 3
+    longest = min(max_tokens, TOKENS_MAX) ** 3
+    return max(1.0, float(ends @ cubes + lengths.survival[-1] * longest))
 
 
 def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
@@ -111,4 +167,5 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
         mean_doubt=sum(share**2 * w.mean_doubt for share, w in parts),
         prompt_var=max(0.0, prompt_square - prompt**2),
         held_ratio=held / (prompt * mean) if prompt > _NO_PROMPT else 1.0,
+        output_cube=sum(share * w.cube for share, w in parts),
     )

@@ -1,33 +1,9 @@
-import heapq
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from benchmarks.fidelity_client import Answer
-from benchmarks.fidelity_workload import Planned, plan
+from benchmarks.fidelity_workload import plan
 from benchmarks.waiting_forecast import first_token_times, judge_burst
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profile import Coefficients, Profile
-
-PLACES = 16
-PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A100")
-PACE_S = 0.02
-
-
-def answer(first_s: float, tokens: int) -> Answer:
-    return Answer(0.0, 0.0, tuple(first_s + PACE_S * k for k in range(tokens)))
-
-
-def served(planned: list[Planned]) -> list[Answer]:
-    """An engine of constant pace: prompts cost nothing, each place gives a token every PACE_S."""
-    free_s = [0.0] * PLACES
-    answers = []
-    for one in planned:
-        begun_s = heapq.heappop(free_s)
-        heapq.heappush(free_s, begun_s + PACE_S * one.output_tokens)
-        answers.append(answer(begun_s + PACE_S, one.output_tokens))
-    return answers
+from support.constant_pace import PACE_S, PLACES, answer, constant_pace, served
 
 
 def test_a_forecast_that_comes_true_has_no_error_and_a_straight_line_is_one() -> None:
@@ -71,14 +47,3 @@ def test_the_forecast_knows_how_an_engine_of_constant_pace_behaves() -> None:
     assert burst.forecast_error < 0.10
     assert burst.r2 > 0.98
     assert burst.plain_whole_error > burst.forecast_error
-
-
-def constant_pace() -> Profile:
-    """Iterations that always take the same."""
-    always = Coefficients(alpha=0.0, beta=0.0, gamma=0.0, delta=1000 * PACE_S)
-    return replace(
-        PROFILE,
-        prefill=always,
-        decode=always,
-        seqs_max=PLACES,
-    )

@@ -89,6 +89,17 @@ def test_a_grid_identifies_all_coefficients(quick: bool, context_tokens: int) ->
         assert fit_points("x", points).unidentified == ()
 
 
+@pytest.mark.parametrize(
+    ("context_tokens", "quick", "contexts"),
+    [(8192, False, {128, 512, 2048}), (1024, False, {128, 512, 896}), (1024, True, {128, 936})],
+)
+def test_the_longest_context_that_fits_stands_for_those_that_do_not(
+    context_tokens: int, quick: bool, contexts: set[int]
+) -> None:
+    grid = choose_grid(replace(LARGE, context_tokens=context_tokens), quick=quick, batched_tokens_max=2048)
+    assert {tokens for _batch, tokens in grid.decode} == contexts
+
+
 def test_an_engine_too_small_to_measure_is_refused() -> None:
     tiny = EngineCapacity(kv_tokens=128, block_tokens=16, seqs_max=4, context_tokens=100)
     with pytest.raises(InvalidValueError, match="context is 100"):

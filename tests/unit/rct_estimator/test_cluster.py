@@ -33,13 +33,21 @@ def state(cls: int, kind: int) -> SteadyState:
         alone_s=base.alone_s * slow,
         prefill_s=base.prefill_s * slow,
         prompt_s=0.1 * base.request_s * slow if cls == 1 else 0.0,
+        together_s=0.2 * base.request_s * slow if cls == 1 else 0.0,
+        kv_share=0.3 * cls,
         workload=replace(
             base.workload,
             mean_doubt=(0.05 * base.workload.output.mean) ** 2,
             prompt_tokens=100.0,
             prompt_var=150.0**2,
+            # The long answers of the last class pile up in the batch.
+            output=uneven(base.workload.output) if cls == 2 else base.workload.output,
         ),
     )
+
+
+def uneven(length: Normal) -> Normal:
+    return Normal(length.mean, (1.6 * length.mean) ** 2)
 
 
 TABLE: ServiceTable = service_table(

@@ -15,9 +15,10 @@ from qlm.rct_estimator.correction import FACTOR_MAX, Correction
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.paper import WAITING_R2
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profile import Coefficients, Profile
 from qlm.rct_estimator.throughput import (
     full_batch,
+    settled_s,
     steady_state,
 )
 from qlm.rct_estimator.waiting_time import waiting_times
@@ -28,6 +29,7 @@ from support.places import draw, known
 
 PROFILES = builtin_profiles()
 A100 = find_profile(PROFILES, "llama-3-8b", "A100")
+LONG = 1 << 30
 CHAT = Workload(prompt_tokens=600, output=Normal(150, 120.0**2))
 
 workloads = st.builds(
@@ -58,12 +60,75 @@ def first_tokens(profile: Profile, prompts: FloatArray, outputs: FloatArray) -> 
         sampling = Sampling(max_tokens=int(output), ignore_eos=True)
         engine.add(EngineCall(call_id=str(i), prompt_ids=(1,) * int(prompt), sampling=sampling), 0)
     now_ns, first_s = 0, np.full(len(prompts), np.nan)
-    while (step := engine.step(now_ns)) is not None:
-        now_ns += step.duration_ns
-        for emission in step.emissions:
+    while (run := engine.plan(now_ns, LONG)) is not None:
+        now_ns = run.end_ns(run.iterations)
+        for emission in engine.commit(run.iterations):
             if np.isnan(first_s[int(emission.call_id)]):
                 first_s[int(emission.call_id)] = now_ns / 1e9
     return first_s
+
+
+def lognormal(rng: np.random.Generator, mean: float, log_sd: float, *shape: int) -> FloatArray:
+    """Lengths of that mean before they are cut off at 512 tokens."""
+    return np.clip(rng.lognormal(math.log(mean) - log_sd**2 / 2, log_sd, shape).round(), 1, 512)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "output", "log_sd", "loss_max"),
+    [
+        (96, 100, 0.8, 0.003),
+        (300, 100, 0.8, 0.003),
+        (96, 100, 0.3, 0.003),
+        (96, 100, 1.2, 0.010),
+        (96, 250, 0.8, 0.008),
+    ],
+    ids=["typical", "long prompts", "alike", "heavy tail", "cut off"],
+)
+def test_a_burst_into_an_empty_batch_is_told_almost_as_well_as_by_who_knows_the_law(
+    prompt: float, output: float, log_sd: float, loss_max: float
+) -> None:
+    """The mean of many bursts is what no forecast can beat that knows the law of the lengths only."""
+    bursts, requests, places = 30, 200, 16
+    cpu = replace(
+        find_profile(PROFILES, "llama-3-8b", "A10"),
+        prefill=Coefficients(alpha=0.0674, beta=0.355, gamma=0.0211, delta=4.16),
+        decode=Coefficients(alpha=0.00045, beta=0.0739, gamma=0.0, delta=5.77),
+        seqs_max=places,
+        kv_tokens=65_536,
+        context_tokens=1024,
+    )
+    rng = np.random.default_rng(11)
+    prompts = lognormal(rng, prompt, 0.8, bursts, requests)
+    outputs = lognormal(rng, output, log_sd, bursts, requests)
+    actual_s = np.array([first_tokens(cpu, *each) for each in zip(prompts, outputs, strict=True)])
+    many, long = lognormal(rng, prompt, 0.8, 50_000), lognormal(rng, output, log_sd, 50_000)
+    lengths = Normal(float(long.mean()), float(long.var()))
+    law = Workload(prompt_tokens=float(many.mean()), output=lengths, output_cube=float((long**3).mean()))
+    state = steady_state(cpu, law)
+    forecast_s = waiting_times(state, np.arange(1, requests + 1), free=math.inf) + state.prefill_s
+
+    def error(told_s: FloatArray) -> float:
+        return float(np.abs(told_s / actual_s - 1)[:, places:].mean())
+
+    others_s = (actual_s.sum(axis=0) - actual_s) / (bursts - 1)
+    assert error(forecast_s) < error(others_s) + loss_max
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 1e6))
+def test_a_batch_that_began_empty_decodes_faster_but_never_out_of_order(
+    some_s: float, more_s: float, young: float, settling_s: float
+) -> None:
+    few, many = settled_s(np.array([some_s, some_s + more_s]), (young, settling_s))
+    assert (1 - young) * some_s * (1 - 1e-9) <= few <= some_s * (1 + 1e-9)
+    assert few <= many * (1 + 1e-9) + 1e-9
+    assert some_s - few <= young * settling_s * (1 + 1e-9) + 1e-9
+
+
+def test_without_answers_in_the_cache_an_iteration_is_as_much_faster_as_reading_them_takes() -> None:
+    state = steady_state(replace(A100, seqs_max=32), CHAT)
+    young = replace(A100, seqs_max=32).decode_ms(32, CHAT.prompt_tokens)
+    grown = replace(A100, seqs_max=32).decode_ms(32, CHAT.context_tokens)
+    assert state.young_share == pytest.approx(1 - young / grown, rel=0.05)
 
 
 @pytest.mark.parametrize(

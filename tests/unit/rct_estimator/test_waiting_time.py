@@ -17,7 +17,8 @@ from qlm.rct_estimator.waiting_time import (
     waiting_time,
     waiting_times,
 )
-from support.places import CAP, draw, known, serve, state_of
+from qlm.rct_estimator.workload import Workload
+from support.places import CAP, STEP_S, draw, known, serve, state_of
 
 LENGTHS = known(draw(np.random.default_rng(0), 20_000))
 STATE = state_of(LENGTHS, 16)
@@ -54,6 +55,21 @@ def test_waiting_time_from_an_empty_batch_is_that_of_many_trials(
     assert last.mean == pytest.approx(start_s[:, -1].mean(), rel=0.03)
     assert math.sqrt(last.var) == pytest.approx(start_s[:, -1].std(), rel=0.1)
     assert np.all(mean_s[:places] == 0)
+
+
+@pytest.mark.parametrize(("places", "log_sd", "bound"), [(16, 1.2, 0.08), (128, 1.2, 0.08), (64, 1.0, 0.06)])
+def test_long_answers_pile_up_in_a_batch_that_began_empty(places: int, log_sd: float, bound: float) -> None:
+    """Where tails are heavy, a straight line would have the first few batches wait for nothing."""
+    rng = np.random.default_rng(12)
+    tokens = np.maximum(1.0, rng.lognormal(5, log_sd, (200, 8 * places)).round())
+    length = Normal(float(tokens.mean()), float(tokens.var()))
+    workload = Workload(prompt_tokens=0.0, output=length, output_cube=float((tokens**3).mean()))
+    state = replace(state_of(LENGTHS, places), workload=workload, request_s=length.mean * STEP_S / places)
+    start_s, _ = serve(tokens, places)
+    ranks = np.arange(1, 8 * places + 1)
+    error = np.abs(waiting_times(state, ranks, free=math.inf) / start_s.mean(axis=0).clip(1e-9) - 1)
+    assert error[ranks > 1.25 * places].mean() < bound
+    assert error[ranks > 1.25 * places].max() < 0.25
 
 
 def test_waiting_time_is_linear_in_position_as_the_paper_says() -> None:
@@ -177,3 +193,25 @@ def test_prompts_of_unequal_length_spread_the_wait() -> None:
     (flat,), (spread,) = ([QueuePart(state=state, requests=40)] for state in (even, uneven))
     extra = waiting_time([spread]).var - waiting_time([flat]).var
     assert extra == pytest.approx(40 * 0.1**2), "a coefficient of variation of 1 on 40 prompts"
+
+
+@given(st.floats(0, 1), st.floats(0, 16), st.integers(1, 400))
+def test_the_times_of_one_class_are_those_of_its_queue(kv_share: float, places: float, rank: int) -> None:
+    state = replace(
+        STATE, kv_share=kv_share, prompt_s=0.1 * STATE.request_s, together_s=0.3 * STATE.request_s
+    )
+    wait = waiting_time([QueuePart(state=state, requests=rank)], free=places)
+    behind = float(waiting_times(state, [rank], free=places)[0])
+    assert wait.mean == pytest.approx(behind + state.prompt_s)
+
+
+def test_contexts_that_are_short_at_first_shorten_the_wait_by_what_reading_them_takes() -> None:
+    reading = replace(STATE, kv_share=0.5)
+    assert reading.young_share == pytest.approx(0.5), "there are no prompts"
+    full = waiting_times(STATE, [100, 1000]) - waiting_times(reading, [100, 1000])
+    assert np.all(full == 0)
+    saved_s = waiting_times(STATE, [17, 30, 1000, 2000], free=math.inf) - waiting_times(
+        reading, [17, 30, 1000, 2000], free=math.inf
+    )
+    assert 0 < saved_s[0] < saved_s[1] < saved_s[2]
+    assert saved_s[2:] == pytest.approx(0.5 * STATE.settling_s, rel=0.01)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ServedWork
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.length_predictive import FloatArray
@@ -12,7 +13,8 @@ from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
 from qlm.rct_estimator.throughput import full_batch, steady_state
-from qlm.rct_estimator.workload import Workload, mixture
+from qlm.rct_estimator.workload import Workload, class_workload, mixture
+from support.places import CAP, draw, known
 
 A10 = find_profile(builtin_profiles(), "mistral-7b", "A10")
 A100 = find_profile(builtin_profiles(), "mistral-7b", "A100")
@@ -108,9 +110,51 @@ def iterate(profile: Profile, rate: float, rng: np.random.Generator) -> ServedWo
     )
 
 
+@pytest.mark.parametrize("spread", [0.1, 0.5, 0.8])
+def test_ages_settle_as_those_of_many_places_that_begin_empty(spread: float) -> None:
+    """The integral of what is lacking is exact; an exponential has it in common with the true course."""
+    prompt, output = lengths(0.0, spread)
+    output = np.maximum(1, output.round())
+    work = replace(workload(prompt, output), output_cube=float((output**3).mean()))
+    iterations, places = int(10 * output.mean()), 6_000
+    answers = output[: places * 33].reshape(places, 33)
+    ages = [np.concatenate([np.arange(each) for each in row])[:iterations] for row in answers]
+    lacking = float(np.mean([np.sum(work.age_tokens - 0.5 - age) for age in ages]))
+    expected = work.age_tokens * work.settling_tokens
+    assert lacking == pytest.approx(expected, rel=0.1)
+
+
+def test_answers_are_log_normal_where_their_third_moment_is_not_known() -> None:
+    prompt, output = lengths(0.0)
+    work = workload(prompt, output)
+    told = replace(work, output_cube=float((output**3).mean()))
+    assert work.settling_tokens == pytest.approx(told.settling_tokens, rel=0.03)
+    assert replace(work, output_cube=1.0).settling_tokens == pytest.approx(work.age_tokens / 3)
+    with pytest.raises(InvalidValueError, match="output_cube"):
+        replace(work, output_cube=0.0)
+
+
+def test_the_third_moment_of_a_class_and_of_a_mixture_is_that_of_its_answers() -> None:
+    answers = draw(np.random.default_rng(3), 20_000)
+    cls = class_workload(known(answers), 100.0, CAP)
+    assert cls.cube == pytest.approx(float((answers**3).mean()), rel=0.03)
+    short = class_workload(known(answers), 100.0, 64.0)
+    assert short.cube == pytest.approx(float((np.minimum(answers, 64.0) ** 3).mean()), rel=0.03)
+    both = mixture([(1.0, cls), (3.0, short)])
+    assert both.cube == pytest.approx((cls.cube + 3 * short.cube) / 4)
+
+
 @pytest.mark.parametrize("running", [3, 8])
 def test_work_of_a_batch_that_comes_and_goes_is_predicted_without_bias(running: int) -> None:
     """The mean batch over time is larger than that of iterations: 2 to 5 % were missing."""
     work = iterate(A10, running / 200, np.random.default_rng(6))
     predicted_s = served_work_s(A10, work, started=work.ended, context_tokens=1600.0)
     assert predicted_s == pytest.approx(work.busy_s, rel=0.02)
+
+
+def test_answers_that_are_alike_do_not_pile_up() -> None:
+    even = Workload(prompt_tokens=0.0, output=Normal(100.0, 50.0**2))
+    uneven = replace(even, output=Normal(100.0, 180.0**2))
+    assert even.piling_tokens == even.excess_tokens == 0.0
+    assert uneven.excess_tokens == pytest.approx(uneven.age_tokens - 100.0)
+    assert uneven.piling_tokens > uneven.excess_tokens

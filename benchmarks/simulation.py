@@ -42,7 +42,7 @@ PROFILED_REQUESTS: Final = 10_000
 PARTS: Final = {
     "engine model": ("simulator/engine/",),
     "agent protocol": ("agents/",),
-    "store": ("store/", "sortedcontainers/"),
+    "store": ("store/",),
     "controller decisions": ("controller/", "planner/", "rct_estimator/"),
     "world and event queue": ("simulator/", "gateway/"),
 }

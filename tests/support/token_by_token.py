@@ -9,7 +9,7 @@ from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine.generation import Generation, OpenGeneration
 from qlm.simulator.engine.host_cache import HostCache
 from qlm.simulator.engine.kv_blocks import KvBlocks
-from qlm.simulator.engine.model import Emission, EngineCounters
+from qlm.simulator.engine.model import Chunk, Emission, EngineCounters
 from qlm.simulator.engine.run import Run
 from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 
@@ -145,8 +145,9 @@ class TokenByToken:
                 told.append(self._emission(one))
         return tuple(told)
 
-    def collect(self) -> tuple[Emission, ...]:
-        return tuple(self._emission(one) for one in self._all.values() if one.generated > one.reported)
+    def collect(self) -> list[Chunk]:
+        told = [self._emission(one) for one in self._all.values() if one.generated > one.reported]
+        return [(emission.call_id, emission.token_ids) for emission in told]
 
     def _emission(self, one: Text) -> Emission:
         ids = one.text.token_ids(one.reported, one.generated)

@@ -1,24 +1,23 @@
 """What can happen to an agent, as values; the input of `agents.protocol`."""
 
-from dataclasses import dataclass
-
 from qlm.domain.actions import PulledMessage
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.values import value
 from qlm.domain.virtual_queue import VirtualQueue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class QueueRead:
     """The virtual queue as it stands."""
 
     queue: VirtualQueue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Pulled:
     """A Pull came back, with as many messages as the class queue had.
 
@@ -33,7 +32,7 @@ class Pulled:
     messages: tuple[PulledMessage, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LeaseAnswered:
     """The store answered a TakeLease or Reregister; None if it could not be reached."""
 
@@ -41,7 +40,7 @@ class LeaseAnswered:
     answer: LeaseAnswer | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class GenerationEnded:
     """A generation is over.
 
@@ -56,7 +55,7 @@ class GenerationEnded:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Progress:
     """New tokens of running generations; any chunking leads to the same state.
 
@@ -67,7 +66,7 @@ class Progress:
     chunks: tuple[tuple[str, TokenIds], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Appended:
     """An Append came back; `results` is None if the store could not be reached."""
 
@@ -75,7 +74,7 @@ class Appended:
     results: tuple[AppendResult, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EngineChanged:
     """The engine of a model changed state; `capacity` comes with AWAKE, `error` with FAILED."""
 
@@ -85,14 +84,14 @@ class EngineChanged:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EngineProbed:
     """The awake engine was asked whether it is well."""
 
     healthy: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Tick:
     """A timer fired."""
 

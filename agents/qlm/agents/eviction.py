@@ -1,12 +1,12 @@
 """Which running requests make room when something more urgent waits (request eviction, QLM section 5)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from qlm.agents.held import Held
 from qlm.domain.ids import RequestId
 from qlm.domain.sampling import Evictability
+from qlm.domain.values import value
 
 if TYPE_CHECKING:
     from qlm.agents.protocol import AgentProtocol
@@ -18,7 +18,7 @@ EVICTIONS_MAX: Final = 4
 """A request is evicted at most this often by one agent, so that it cannot be pushed around forever."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Pace:
     """How fast the engine has been going lately; zeros until something was seen.
 

@@ -1,6 +1,5 @@
 """A request in an agent's hands, from the moment its message is pulled until it is ended or returned."""
 
-from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 from typing import Final
 
@@ -40,7 +39,6 @@ class Then(Enum):
     END = auto()
 
 
-@dataclass(slots=True, kw_only=True)
 class Held:
     """Mutable state of one request inside the agent protocol.
 
@@ -68,38 +66,45 @@ class Held:
         blocks: KV blocks that the ledger counts for it; 0 unless it generates.
         spare_tokens: Tokens that still fit into these blocks.
         id: Of the request.
-        urgency: Sort key: priority, then deadline (none is last), then arrival; smaller goes first.
+        urgency: Sort key: priority, then deadline of its class (none is last), then arrival; smaller first.
     """
 
-    request: Request
-    delivery: Delivery
-    custody_ns: int
-    group: GroupId | None
-    phase: Phase = Phase.LEASING
-    epoch: Epoch | None = None
-    output: list[int] = field(default_factory=list)
-    sent: int = 0
-    logged: int = 0
-    ending_sent: bool = False
-    call_id: str = ""
-    legs: int = 0
-    evictions: int = 0
-    then: Then | None = None
-    outcome: Outcome | None = None
-    why: str = ""
-    started_ns: int = 0
-    aborted_ns: int = 0
-    parked: bool = False
-    order: int = 0
-    blocks: int = 0
-    spare_tokens: int = 0
-    id: RequestId = field(init=False)
-    urgency: tuple[int, float, int] = field(init=False)
+    __slots__ = (
+        "aborted_ns", "blocks", "call_id", "custody_ns", "delivery", "ending_sent", "epoch", "evictions",
+        "group", "id", "legs", "logged", "order", "outcome", "output", "parked", "phase", "request", "sent",
+        "spare_tokens", "started_ns", "then", "urgency", "why",
+    )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        request = self.request
-        self.id = request.id
-        self.urgency = urgency(request.cls.priority, request.deadline_ns, request.arrival_ns)
+    def __init__(
+        self, *, request: Request, delivery: Delivery, custody_ns: int, group: GroupId | None
+    ) -> None:
+        self.request = request
+        self.delivery = delivery
+        self.custody_ns = custody_ns
+        self.group = group
+        self.phase = Phase.LEASING
+        self.epoch: Epoch | None = None
+        self.output: list[int] = []
+        self.sent = 0
+        self.logged = 0
+        self.ending_sent = False
+        self.call_id = ""
+        self.legs = 0
+        self.evictions = 0
+        self.then: Then | None = None
+        self.outcome: Outcome | None = None
+        self.why = ""
+        self.started_ns = 0
+        self.aborted_ns = 0
+        self.parked = False
+        self.order = 0
+        self.blocks = 0
+        self.spare_tokens = 0
+        self.id: RequestId = request.id
+        # As groups count it: with their own laxer deadlines, all would come after their class's next group.
+        cls, arrival_ns = request.cls, request.arrival_ns
+        deadline_ns = None if cls.target_ms is None else arrival_ns + round(cls.target_ms * 1_000_000)
+        self.urgency = urgency(cls.priority, deadline_ns, arrival_ns)
 
     @property
     def tokens(self) -> int:

@@ -73,6 +73,14 @@ class KvLedger:
         return -(-tokens // self._block_tokens)
 
     @property
+    def places(self) -> int:
+        """Places left in the batch; 0 if no block is left to grow into."""
+        running = self.running
+        if self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
+            return 0
+        return self._seqs_max - running if self._seqs_max > running else 0
+
+    @property
     def free_seqs(self) -> int:
         """Places left in the batch; never negative."""
         return max(0, self._seqs_max - self.running)

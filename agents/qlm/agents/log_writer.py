@@ -92,8 +92,7 @@ def flush(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Settle what is fully logged and start a write if one is due and none is in flight."""
     unwritten = agent.unwritten
     actions = _look(agent) if unwritten.touched else []
-    due_ns = unwritten.due_ns()
-    if due_ns is None:
+    if unwritten.in_flight or (due_ns := unwritten.due_ns()) is None:
         return actions
     if now_ns < due_ns:
         agent.alarm.want(due_ns)

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Decide what to pull, start, evict or swap now."""
-    actions = [*expire(agent, now_ns), *abort_again(agent, now_ns)]
+    actions: list[Action] = []
+    if agent.drops.pending:
+        actions += expire(agent, now_ns)
+    if agent.late_aborts.pending:
+        actions += abort_again(agent, now_ns)
     if agent.swapping_to is not None:
         return actions
     if agent.suspect:
@@ -106,7 +110,9 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
 def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
     hands, pulling = agent.hands, agent.pulling
     leasing = len(hands.leasing)
-    places = hands.kv.free_seqs - leasing - pulling if hands.kv.free_blocks else 0
+    places = hands.kv.places
+    if places:
+        places -= leasing + pulling
     if places <= 0 and (leasing or pulling):
         return []
     wanted = agent.head.left(head) - pulling

@@ -53,8 +53,6 @@ def give_all_back(agent: "AgentProtocol", why: str, now_ns: int) -> list[Action]
 def expire(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """End what is to be dropped at its deadline."""
     actions: list[Action] = []
-    if not agent.drops:
-        return actions
     for held in agent.drops.pop(now_ns):
         if held.output and held.request.answered_by_first_token:
             continue
@@ -68,8 +66,6 @@ def expire(agent: "AgentProtocol", now_ns: int) -> list[Action]:
 
 def abort_again(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Repeat aborts without effect: one that overtakes its submission is ignored by the engine."""
-    if not agent.late_aborts:
-        return []
     late = agent.late_aborts.pop(now_ns)
     for held in late:
         _aborted(agent, held, now_ns)

@@ -12,29 +12,33 @@ _SWEEP_MIN: Final = 64
 
 
 class DueTimes:
-    """Moments at which something is due for a request, earliest first; what no longer applies is skipped."""
+    """Moments at which something is due for a request, earliest first; what no longer applies is skipped.
+
+    Attributes:
+        pending: A heap of them; empty if nothing is due ever.
+    """
 
     def __init__(self, applies: Callable[[Held, int], bool]) -> None:
         self._applies = applies
-        self._heap: list[tuple[int, int, Held]] = []
+        self.pending: list[tuple[int, int, Held]] = []
         self._count = count()
         self._sweep_at = _SWEEP_MIN
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.pending)
 
     def add(self, at_ns: int, held: Held) -> None:
         """Have a request looked at at `at_ns`; `applies` is asked with the same moment."""
-        if len(self._heap) >= self._sweep_at:
+        if len(self.pending) >= self._sweep_at:
             # Requests end long before far deadlines: without this, all of them would be kept until then.
-            self._heap = [entry for entry in self._heap if self._applies(entry[2], entry[0])]
-            heapq.heapify(self._heap)
-            self._sweep_at = max(_SWEEP_MIN, 2 * len(self._heap))
-        heapq.heappush(self._heap, (at_ns, next(self._count), held))
+            self.pending = [entry for entry in self.pending if self._applies(entry[2], entry[0])]
+            heapq.heapify(self.pending)
+            self._sweep_at = max(_SWEEP_MIN, 2 * len(self.pending))
+        heapq.heappush(self.pending, (at_ns, next(self._count), held))
 
     def next_ns(self) -> int | None:
         """The first moment that still applies."""
-        heap = self._heap
+        heap = self.pending
         while heap and not self._applies(heap[0][2], heap[0][0]):
             heapq.heappop(heap)
         return heap[0][0] if heap else None
@@ -42,8 +46,8 @@ class DueTimes:
     def pop(self, now_ns: int) -> list[Held]:
         """Take out the requests that are due."""
         due = []
-        while self._heap and self._heap[0][0] <= now_ns:
-            at_ns, _, held = heapq.heappop(self._heap)
+        while self.pending and self.pending[0][0] <= now_ns:
+            at_ns, _, held = heapq.heappop(self.pending)
             if self._applies(held, at_ns):
                 due.append(held)
         return due

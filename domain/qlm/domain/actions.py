@@ -4,8 +4,6 @@ The agent protocol decides them; interpreters (asyncio, Ray, the simulator) carr
 nothing.
 """
 
-from dataclasses import dataclass
-
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, ModelId, QueueName, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder
@@ -13,9 +11,10 @@ from qlm.domain.output import LogEntry
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request, RequestCard
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Pull:
     """Take up to `limit` requests of a group's class from the global queue (request pulling)."""
 
@@ -24,7 +23,7 @@ class Pull:
     limit: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class TakeLease:
     """Ask the store for the lease of a request whose message is in hand."""
 
@@ -32,7 +31,7 @@ class TakeLease:
     group: GroupId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Submit:
     """Start a generation on the awake engine."""
 
@@ -40,28 +39,28 @@ class Submit:
     call: EngineCall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Abort:
     """Stop generations; the end of each stream is the barrier (first half of an eviction)."""
 
     call_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Append:
     """Write new tokens and ends to the output logs, in one round trip."""
 
     entries: tuple[LogEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Ack:
     """Delete the message of an ended request; always after its result is stored."""
 
     delivery: Delivery
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NoteParked:
     """Tell the store that a request was evicted and is kept here."""
 
@@ -70,7 +69,7 @@ class NoteParked:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class NoteResumed:
     """Tell the store that a parked request runs again."""
 
@@ -78,7 +77,7 @@ class NoteResumed:
     epoch: Epoch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Return:
     """Give lease and message back: the request waits in its class queue, `home`, again."""
 
@@ -89,7 +88,7 @@ class Return:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class HandOver:
     """Pass a message to the hold queue of the live holder of its lease, then acknowledge it."""
 
@@ -97,14 +96,14 @@ class HandOver:
     holder: Holder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Renew:
     """Renew custody of a message before the broker's acknowledgement timeout, through our hold queue."""
 
     delivery: Delivery
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class DeadLetter:
     """Put a message that can never be served aside, with the reason, then acknowledge it."""
 
@@ -112,7 +111,7 @@ class DeadLetter:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Reregister:
     """Tell a store that lost its content what runs here, with the whole output."""
 
@@ -120,31 +119,31 @@ class Reregister:
     output: TokenIds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SwapModel:
     """Make another model the awake one (model swap: warm if its engine sleeps, else cold)."""
 
     model: ModelId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ProbeEngine:
     """Ask the awake engine whether it is well: a generation broke off."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class SetTimer:
     """Send a Tick no later than this."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Drained:
     """The instance holds nothing any more after it was asked to drain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class PulledMessage:
     """A message in hand, decoded."""
 

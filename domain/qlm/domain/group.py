@@ -12,6 +12,7 @@ from typing import Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, ModelId, QueueName
 from qlm.domain.slo import Slo, bucket_floor
+from qlm.domain.values import value
 
 _SEPARATOR: Final = "."
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -61,7 +62,7 @@ def queue_part(part: str) -> str:
     return _UNSAFE.sub(lambda m: "".join(f"~{b:02x}" for b in m.group().encode()), part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Group:
     """A request group: `count` consecutive requests of a class, of which `pulled` are gone.
 

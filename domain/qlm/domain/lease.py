@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from qlm.domain.ids import InstanceId, SessionId
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@value(kw_only=False, order=True)
 class Epoch:
     """The fencing number of a lease; later ones win.
 
@@ -26,7 +27,7 @@ class Holder:
     session: SessionId
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Lease:
     """The right of one holder to run one request; writes under an older epoch are refused."""
 

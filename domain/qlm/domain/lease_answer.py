@@ -1,13 +1,12 @@
 """What the store answers when a lease is asked for."""
 
-from dataclasses import dataclass
-
 from qlm.domain.ids import TokenIds
 from qlm.domain.lease import Holder, Lease
 from qlm.domain.outcome import Outcome
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Granted:
     """The lease is ours.
 
@@ -20,7 +19,7 @@ class Granted:
     output: TokenIds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Held:
     """Another live holder runs the request.
 
@@ -31,7 +30,7 @@ class Held:
     holder: Holder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Over:
     """The request has ended; its message can be dropped.
 

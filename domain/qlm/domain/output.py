@@ -4,7 +4,6 @@ Nothing reaches a client before it is in the log, and an entry is taken only if 
 log ends: so no token is ever shown twice or skipped, whoever generates it.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -12,9 +11,10 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class LogEntry:
     """One append to the output log of one request.
 

@@ -11,6 +11,7 @@ from qlm.domain.lease import Lease
 from qlm.domain.outcome import Outcome
 from qlm.domain.sampling import Evictability, Sampling
 from qlm.domain.slo import OnMiss, ReadingSlo, Slo, TokenSlo
+from qlm.domain.values import value
 
 NS_PER_MS: Final = 1_000_000
 PROMPT_TAIL_TOKENS: Final = 8
@@ -55,7 +56,7 @@ class Answer:
     echo_text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class RequestCard:
     """All of a request but its prompt: what the shared state indexes.
 
@@ -114,7 +115,7 @@ class RequestCard:
         return self.sampling.evictability
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Request(RequestCard):
     """A request with its prompt: the message that the global queue holds.
 

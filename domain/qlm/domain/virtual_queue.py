@@ -1,14 +1,14 @@
 """The virtual queue of one instance: the order in which it serves request groups (QLM, definition 4.2)."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import Group
 from qlm.domain.ids import InstanceId
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class VirtualQueue:
     """Groups in the order in which one instance pulls from them.
 

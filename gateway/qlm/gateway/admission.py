@@ -1,11 +1,12 @@
 """Whether a request is taken in now: a pure decision on what the cluster looked like a moment ago."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
+from qlm.domain.values import value
 from qlm.domain.view import ClusterView
 from qlm.gateway.limits import GatewayLimits
 
@@ -20,7 +21,7 @@ RATE_MEMORY_S: Final = 30.0
 """Over how long the rate of finished requests is smoothed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Load:
     """What admission knows of the cluster.
 
@@ -131,7 +132,16 @@ def observe(before: Load, view: ClusterView, now_ns: int) -> Load:
 
 def accepted(load: Load) -> Load:
     """Count a request accepted here since the look."""
-    return replace(load, accepted_since=load.accepted_since + 1)
+    return Load(
+        at_ns=load.at_ns,
+        waiting=load.waiting,
+        waiting_by_class=load.waiting_by_class,
+        waiting_prompt_tokens=load.waiting_prompt_tokens,
+        finished=load.finished,
+        finished_per_s=load.finished_per_s,
+        live_models=load.live_models,
+        accepted_since=load.accepted_since + 1,
+    )
 
 
 def _rate(before: Load, finished: Mapping[RequestClass, int], now_ns: int) -> float | None:

@@ -30,6 +30,7 @@ from qlm.store.contract_values import (
     status,
     until,
 )
+from qlm.store.limits import UNTOLD_AHEAD
 
 
 def _queue(holder_queue: InstanceId, *groups: GroupId) -> SetQueue:
@@ -119,6 +120,30 @@ async def check_enqueue_joins_the_newest_open_group(subject: Subject) -> None:
     view = await _chat(store)
     assert (_heads(view.groups), view.ungrouped_arrival_ns) == ([(G1, 3, 1)], ARRIVAL_NS + 4)
     assert len(notices) == 3
+
+
+async def check_only_a_short_queue_is_told_of_every_request(subject: Subject) -> None:
+    """What comes before the new request on its instance's queue counts, what comes after it does not."""
+    store = subject.store
+    await enqueued(store, 1)
+    await store.apply(
+        [
+            CreateGroup(id=G1, cls=CHAT, count=1),
+            CreateGroup(id=G2, cls=BATCH, count=UNTOLD_AHEAD),
+            _queue(A.instance, G1, G2),
+        ]
+    )
+    async with listening(store.notices(A.instance)) as notices:
+        await enqueued(store, 2)
+        await hears(notices, [QueueChanged()])
+        await store.apply([_queue(A.instance, G2, G1)])
+        await hears(notices, [QueueChanged()] * 2)
+        await enqueued(store, 3)
+        await store.apply([ResizeGroup(id=G2, count=UNTOLD_AHEAD - 4, sealed=True)])
+        await hears(notices, [QueueChanged()] * 3)
+        await enqueued(store, 4)
+        await hears(notices, [QueueChanged()] * 4)
+    assert _heads((await store.virtual_queue(A.instance)).groups)[1] == (G1, 4, 1)
 
 
 async def check_resize_keeps_what_was_pulled(subject: Subject) -> None:

@@ -9,14 +9,14 @@ from qlm.domain.ids import InstanceId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.store.effects import WAKE_INSTANCE, Effects
-from qlm.store.state import SharedState
+from qlm.store.output_log import OutputOps
 from qlm.store.tables import InstanceRow
 
 _GAUGES: Final = ("running", "parked", "kv_used_tokens", "work")
 _NOT_GAUGES: Final = attrgetter(*(each.name for each in fields(InstanceStatus) if each.name not in _GAUGES))
 
 
-class InstanceOps(SharedState):
+class InstanceOps(OutputOps):
     """The instance part of the core; each method is the `Store` method of its name."""
 
     def heartbeat(self, status: InstanceStatus, ttl_s: float, now_ns: int) -> tuple[None, Effects]:

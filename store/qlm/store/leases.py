@@ -9,14 +9,14 @@ from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
 from qlm.domain.notices import CancelAsked
 from qlm.domain.request import RequestCard, RequestState
 from qlm.store.effects import WAKE_RETURNED, Effects
-from qlm.store.state import SharedState
+from qlm.store.requests import RequestOps
 from qlm.store.tables import RequestRow
 
 HOLDER_LOST: Final = "its instance was lost"
 """Why a request returned that nobody released."""
 
 
-class LeaseOps(SharedState):
+class LeaseOps(RequestOps):
     """The lease part of the core; each method is the `Store` method of its name."""
 
     def lease(

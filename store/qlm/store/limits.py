@@ -1,8 +1,16 @@
 """Limits of the shared state, each named."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from qlm.domain.errors import InvalidValueError
+
+UNTOLD_AHEAD: Final = 256
+"""A new request beyond so many on the virtual queue of an instance is not told to it at once.
+
+They fill the batch of an engine (vLLM's default is 256), and the queue is read twice a second anyhow
+(`agents.interpreter`). Of a long queue, being told of every request would be most of what an agent does.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

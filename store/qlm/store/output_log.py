@@ -6,11 +6,11 @@ from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.request import RequestState
 from qlm.store.effects import Effects
-from qlm.store.state import SharedState
+from qlm.store.leases import LeaseOps
 from qlm.store.tables import RequestRow
 
 
-class OutputOps(SharedState):
+class OutputOps(LeaseOps):
     """The output part of the core; each method is the `Store` method of its name."""
 
     def append(self, entries: Sequence[LogEntry], now_ns: int) -> tuple[Sequence[AppendResult], Effects]:

@@ -20,7 +20,7 @@ from redis.exceptions import (
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.length_histogram import LENGTH_EDGES
 from qlm.domain.ports.clock import Clock
-from qlm.store.limits import StoreLimits
+from qlm.store.limits import UNTOLD_AHEAD, StoreLimits
 
 TIME_DIGITS: Final = 20
 _UNAVAILABLE: Final = (
@@ -32,7 +32,9 @@ _UNAVAILABLE: Final = (
     OSError,
 )
 
-_CONSTANTS: Final = f"local LENGTH_EDGES = {{ {', '.join(map(str, LENGTH_EDGES))} }}\n"
+_CONSTANTS: Final = (
+    f"local LENGTH_EDGES = {{ {', '.join(map(str, LENGTH_EDGES))} }}\nlocal UNTOLD_AHEAD = {UNTOLD_AHEAD}\n"
+)
 
 Argument = bytes | str | int
 

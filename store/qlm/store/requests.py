@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Sequence
 from heapq import heappop
 
-from qlm.domain.ids import GatewayId, RequestId, TokenIds
+from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestCard, RequestRecord, RequestState
 from qlm.domain.view import Enqueued, RequestFilter
 from qlm.store.effects import WAKE_REQUEST, Effects
+from qlm.store.limits import UNTOLD_AHEAD
 from qlm.store.state import SharedState
-from qlm.store.tables import RequestRow
+from qlm.store.tables import GroupRow, RequestRow
 
 
 class RequestOps(SharedState):
@@ -41,7 +42,20 @@ class RequestOps(SharedState):
         if newest is None or newest.sealed or newest.queue is None:
             return
         newest.count += 1
-        effects.notices.append((newest.queue, QueueChanged()))
+        if self._is_soon_reached(newest, newest.queue):
+            effects.notices.append((newest.queue, QueueChanged()))
+
+    def _is_soon_reached(self, group: GroupRow, instance: InstanceId) -> bool:
+        """Whether an instance has so little to do up to this group that it must be told of one more."""
+        ahead = 0
+        for id in self._queues[instance].groups:
+            each = self._groups[id]
+            ahead += each.count - each.pulled
+            if ahead > UNTOLD_AHEAD:
+                return False
+            if each is group:
+                break
+        return True
 
     def record(self, id: RequestId) -> RequestRecord | None:
         """Return what is known of a request."""
@@ -61,7 +75,7 @@ class RequestOps(SharedState):
     def _candidates(self, state: RequestState | None) -> Iterable[RequestRow]:
         if state in (RequestState.RUNNING, RequestState.PARKED):
             return sorted(self._held.values(), key=lambda row: row.key, reverse=True)
-        return (self._rows[id] for id in self._by_arrival.newest_first())
+        return (self._rows[id] for id in self._by_arrival.newest_first(self._is_kept))
 
     def cancel(self, id: RequestId, outcome: Outcome, now_ns: int) -> tuple[RequestRecord | None, Effects]:
         """End a request that nobody runs at once, or ask the live holder of one to end it."""

@@ -11,7 +11,7 @@ from qlm.domain.output import OutputSlice
 from qlm.domain.request import Event, Request, RequestCard, RequestState
 from qlm.store.effects import WAKE_REMOVED, Effects, Logged
 from qlm.store.limits import StoreLimits
-from qlm.store.order import ArrivalOrder
+from qlm.store.order import ArrivalHistory, ArrivalKey
 from qlm.store.tables import ClassRow, GroupRow, InstanceRow, QueueRow, RequestRow
 
 
@@ -26,7 +26,7 @@ class SharedState:
         self.incarnation = incarnation
         self.limits = limits or StoreLimits()
         self._rows: dict[RequestId, RequestRow] = {}
-        self._by_arrival = ArrivalOrder()
+        self._by_arrival = ArrivalHistory()
         self._held: dict[RequestId, RequestRow] = {}
         self._leased: Counter[InstanceId] = Counter()
         self._drops: list[tuple[int, RequestId]] = []
@@ -59,6 +59,10 @@ class SharedState:
             row.first_token_ns = restored[1]
         self._note(row, now_ns, "accepted")
         return row
+
+    def _is_kept(self, key: ArrivalKey) -> bool:
+        row = self._rows.get(key[1])
+        return row is not None and row.card.arrival_ns == key[0]
 
     def _note(
         self, row: RequestRow, now_ns: int, what: str, why: str = "", instance: InstanceId | None = None
@@ -159,7 +163,7 @@ class SharedState:
                 return
             self._ended.popleft()
             del self._rows[row.card.id]
-            self._by_arrival.remove(row.key)
+            self._by_arrival.leave(self._is_kept)
             effects.dropped.append(row.card.id)
 
     def _watch(self, row: RequestRow, watcher: GatewayId) -> None:

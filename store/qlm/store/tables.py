@@ -26,7 +26,7 @@ class GroupRow:
     sealed: bool = False
     queue: InstanceId | None = None
     _value: Group | None = None
-    _head: tuple[tuple[int, int], int] | None = None
+    _valid: tuple[tuple[int, int], int, int, bool] | None = None
 
     @property
     def remaining(self) -> int:
@@ -35,7 +35,13 @@ class GroupRow:
 
     def value(self, rank: int) -> Group:
         """Return it as a value, the same object until something changes, if `rank` wait before it."""
-        value, head_arrival_ns = self._value, self._head_arrival_ns(rank)
+        valid = (self.cls.waiting.place(rank), self.count, self.pulled, self.sealed)
+        if self._value is not None and valid == self._valid:
+            return self._value
+        head_arrival_ns = self.cls.waiting.arrival_ns(rank) if self.count > self.pulled else None
+        # Who counts in it may not wait yet: then its head is looked up again.
+        self._valid = None if head_arrival_ns is None and self.count > self.pulled else valid
+        value = self._value
         if (
             value is None
             or value.head_arrival_ns != head_arrival_ns
@@ -54,17 +60,6 @@ class GroupRow:
                 head_arrival_ns=head_arrival_ns,
             )
         return value
-
-    def _head_arrival_ns(self, rank: int) -> int | None:
-        if self.count == self.pulled:
-            return None
-        waiting = self.cls.waiting
-        place = waiting.place(rank)
-        if self._head is not None and self._head[0] == place:
-            return self._head[1]
-        arrival_ns = waiting.arrival_ns(rank)
-        self._head = None if arrival_ns is None else (place, arrival_ns)
-        return arrival_ns
 
 
 @dataclass(slots=True, eq=False)
@@ -131,27 +126,32 @@ class InstanceRow:
     drain_asked: bool = False
 
 
-@dataclass(slots=True, eq=False)
 class RequestRow:
     """A request. `n` counts its leases; `cancel` is the outcome asked of its holder.
 
     `waiting` says that it is in its class's order; one indexed by its first lease never was.
     """
 
-    card: RequestCard
-    cls: ClassRow
-    state: RequestState = RequestState.QUEUED
-    waiting: bool = False
-    holder: Holder | None = None
-    n: int = 0
-    log: "array[int]" = field(default_factory=lambda: array("I"))
-    outcome: Outcome | None = None
-    detail: str = ""
-    first_token_ns: int | None = None
-    ended_ns: int | None = None
-    cancel: Outcome | None = None
-    watchers: dict[GatewayId, None] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    __slots__ = (
+        "cancel", "card", "cls", "detail", "ended_ns", "events", "first_token_ns", "holder", "log", "n",
+        "outcome", "state", "waiting", "watchers",
+    )  # fmt: skip
+
+    def __init__(self, card: RequestCard, cls: ClassRow, state: RequestState = RequestState.QUEUED) -> None:
+        self.card = card
+        self.cls = cls
+        self.state = state
+        self.waiting = False
+        self.holder: Holder | None = None
+        self.n = 0
+        self.log: array[int] = array("I")
+        self.outcome: Outcome | None = None
+        self.detail = ""
+        self.first_token_ns: int | None = None
+        self.ended_ns: int | None = None
+        self.cancel: Outcome | None = None
+        self.watchers: dict[GatewayId, None] = {}
+        self.events: list[Event] = []
 
     @property
     def key(self) -> ArrivalKey:

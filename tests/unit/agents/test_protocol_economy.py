@@ -272,16 +272,11 @@ def test_a_resume_counts_the_output_so_far_as_prompt() -> None:
 
 def held_requests(count: int, *, evictions: int = 0) -> dict[RequestId, Held]:
     """Batch requests, each with one token less to go than the one before."""
-    return {
-        RequestId(f"r{n}"): Held(
-            request=a_request(f"r{n}", max_tokens=50 - n),
-            delivery=delivery_of(a_request(f"r{n}")),
-            custody_ns=0,
-            group=None,
-            evictions=evictions,
-        )
-        for n in range(count)
-    }
+    requests = [a_request(f"r{n}", max_tokens=50 - n) for n in range(count)]
+    held = [Held(request=each, delivery=delivery_of(each), custody_ns=0, group=None) for each in requests]
+    for each in held:
+        each.evictions = evictions
+    return {each.id: each for each in held}
 
 
 def test_a_request_that_comes_back_from_its_last_eviction_is_no_candidate_any_more() -> None:

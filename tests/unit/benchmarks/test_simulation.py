@@ -15,7 +15,6 @@ BUILTIN = ("~", 0, "<built-in method builtins.len>")
     [
         (ENGINE[0], "engine model"),
         ("/home/x/simulator/qlm/simulator/world/timeline.py", "world and event queue"),
-        ("/env/lib/site-packages/sortedcontainers/sortedlist.py", "store"),
         ("/home/x/planner/qlm/planner/baselines/fcfs.py", "controller decisions"),
         (VALUE[0], None),
         (BUILTIN[0], None),

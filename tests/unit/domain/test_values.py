@@ -1,6 +1,7 @@
 """Classes, groups, queues, requests: their invariants and their plain form."""
 
 import json
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, TokenSlo
 from qlm.domain.virtual_queue import VirtualQueue
 from support.requests import a_request
 
+CARD_FIELDS = tuple(each.name for each in fields(RequestCard))
 CLS = RequestClass(ModelId("m"), "deadline-1s", target_ms=1000.0)
 
 
@@ -61,8 +63,8 @@ def test_a_request_survives_the_way_through_json(slo: DeadlineSlo | TokenSlo | R
     plain = request_to_plain(a_request(stop_token_ids=(7,), eos_token_ids=(8,), logit_bias=((1, 2.0),)))
     request = request_from_plain(json.loads(json.dumps(plain)))
     assert request == a_request(stop_token_ids=(7,), eos_token_ids=(8,), logit_bias=((1, 2.0),))
-    fields = {name: getattr(request, name) for name in RequestCard.__slots__}
-    changed = RequestCard(**{**fields, "slo": slo})
+    values = {name: getattr(request, name) for name in CARD_FIELDS}
+    changed = RequestCard(**{**values, "slo": slo})
     assert card_from_plain(json.loads(json.dumps(card_to_plain(changed)))) == changed
 
 
@@ -75,9 +77,9 @@ def test_a_damaged_message_is_told_apart_from_a_defect(damage: dict[str, object]
 
 
 def test_a_request_without_a_prompt_is_refused() -> None:
-    fields = {name: getattr(a_request(), name) for name in RequestCard.__slots__}
+    values = {name: getattr(a_request(), name) for name in CARD_FIELDS}
     with pytest.raises(InvalidValueError, match="at least one token"):
-        Request(**{**fields, "prompt_tokens": 0}, prompt_ids=())
+        Request(**{**values, "prompt_tokens": 0}, prompt_ids=())
 
 
 def test_a_card_is_the_request_without_its_prompt() -> None:

@@ -117,7 +117,7 @@ def drive(engine: Engine, world: World, iterations_max: int, cuts: random.Random
         told = engine.commit(iterations)
         note(seen, told, now_ns)
         if cuts is not None and cuts.random() < 0.3:
-            note(seen, engine.collect(), now_ns)
+            note_chunks(seen, engine, now_ns)
 
 
 def note(seen: Seen, told: tuple[Any, ...], now_ns: int) -> None:
@@ -130,8 +130,15 @@ def note(seen: Seen, told: tuple[Any, ...], now_ns: int) -> None:
             seen.end_ns[name], seen.finish[name] = now_ns, emission.finish
 
 
+def note_chunks(seen: Seen, engine: Engine, now_ns: int) -> None:
+    """Note tokens in mid-answer; since first ones are told at once, their requests have been heard of."""
+    for name, token_ids in engine.collect():
+        assert seen.first_ns[name] <= now_ns
+        seen.tokens[name].extend(token_ids)
+
+
 def apply(engine: Engine, world: World, event: Event, seen: Seen, now_ns: int) -> None:
-    note(seen, engine.collect(), now_ns)
+    note_chunks(seen, engine, now_ns)
     match event.kind:
         case "add":
             engine.add(world.call(event), now_ns)

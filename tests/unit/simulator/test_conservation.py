@@ -110,8 +110,8 @@ class EngineLife(RuleBasedStateMachine):
 
     @rule()
     def collect(self) -> None:
-        self.take(self.engine.collect())
-        assert self.engine.collect() == ()
+        self.take(tuple(Emission(id, ids, None, None, 0) for id, ids in self.engine.collect()))
+        assert self.engine.collect() == []
 
     @rule()
     def sleep_and_wake(self) -> None:

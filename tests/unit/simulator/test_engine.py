@@ -320,12 +320,12 @@ def test_decoding_is_one_run_until_something_changes_and_collects_what_it_gave()
     assert run is not None
     assert run.iterations == 29
     assert engine.commit(10) == ()
-    assert [(e.call_id, len(e.token_ids)) for e in engine.collect()] == [("short", 10), ("long", 10)]
+    assert [(call_id, len(ids)) for call_id, ids in engine.collect()] == [("short", 10), ("long", 10)]
     rest = engine.plan(run.end_ns(10), 10**9)
     assert rest is not None
     assert (rest.iterations, rest.end_ns(19)) == (19, run.end_ns(29))
     assert [(e.call_id, len(e.token_ids), e.finish) for e in engine.commit(19)] == [("short", 19, "length")]
-    assert [(e.call_id, len(e.token_ids)) for e in engine.collect()] == [("long", 19)]
+    assert [(call_id, len(ids)) for call_id, ids in engine.collect()] == [("long", 19)]
 
 
 def test_tokens_of_a_preempted_request_are_still_told() -> None:
@@ -340,7 +340,7 @@ def test_tokens_of_a_preempted_request_are_still_told() -> None:
             told[emission.call_id] += len(emission.token_ids)
         now_ns = run.end_ns(run.iterations)
     assert (engine.running, engine.waiting) == (3, 1)
-    for emission in engine.collect():
-        told[emission.call_id] += len(emission.token_ids)
+    for call_id, token_ids in engine.collect():
+        told[call_id] += len(token_ids)
     assert sum(told.values()) == engine.counters.generation_tokens
     assert told["r3"] > 1

@@ -9,7 +9,7 @@ from qlm.domain.ids import RequestId
 from qlm.store.effects import Logged
 from qlm.store.journal_codec import decode_log, encode_log, log_key
 from qlm.store.limits import StoreLimits
-from qlm.store.order import ArrivalOrder
+from qlm.store.order import ArrivalHistory, ArrivalOrder
 from qlm.store.packing import pack, unpack
 
 token_ids = st.lists(st.integers(0, 2**32 - 1)).map(tuple)
@@ -33,8 +33,39 @@ def test_the_order_of_arrival_is_that_of_time_then_id(keys: set[tuple[int, Reque
         order.remove(key)
     left = sorted(keys - gone)
     assert len(order) == len(left)
-    assert list(order.newest_first()) == [id for _, id in reversed(left)]
     assert [order.arrival_ns(rank) for rank in range(len(left) + 1)] == [at for at, _ in left] + [None]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "remove", "first leaves"]), st.integers(0, 1999))))
+def test_a_long_order_of_arrival_keeps_its_order(steps: list[tuple[str, int]]) -> None:
+    order, left = ArrivalOrder(), list(range(0, 4000, 2))
+    for at_ns in left:
+        order.add((at_ns, RequestId("r")))
+    for step, number in steps:
+        if step == "add" and (at_ns := 2 * number + 1) not in left:
+            order.add((at_ns, RequestId("r")))
+            left = sorted([*left, at_ns])
+        elif step == "remove" and left:
+            order.remove((left.pop(number % len(left)), RequestId("r")))
+        elif step == "first leaves":
+            for at_ns in left[: number // 4]:
+                order.remove((at_ns, RequestId("r")))
+            left = left[number // 4 :]
+    assert [order.arrival_ns(rank) for rank in range(len(order) + 1)] == [*left, None]
+
+
+@given(st.lists(st.tuples(arrivals, st.integers(1, 700))))
+def test_the_history_of_arrivals_lists_what_has_not_left(steps: list[tuple[Arrival, int]]) -> None:
+    history, kept = ArrivalHistory(), set[Arrival]()
+    for key, times in steps:
+        for _ in range(times):
+            if key in kept:
+                kept.remove(key)
+                history.leave(kept.__contains__)
+            else:
+                kept.add(key)
+                history.add(key)
+    assert list(history.newest_first(kept.__contains__)) == [id for _, id in sorted(kept, reverse=True)]
 
 
 def test_a_key_that_is_not_in_the_order_cannot_leave_it() -> None:

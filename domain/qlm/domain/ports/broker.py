@@ -1,13 +1,13 @@
 """The port to the global queue."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from qlm.domain.ids import QueueName
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(kw_only=False)
 class Delivery:
     """A message handed out but not yet acknowledged.
 

@@ -7,9 +7,10 @@ from typing import Protocol
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import TokenIds
 from qlm.domain.sampling import Sampling
+from qlm.domain.values import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class EngineCall:
     """One generation asked of an engine.
 

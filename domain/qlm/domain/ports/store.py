@@ -32,8 +32,9 @@ class Store(Protocol):
     async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
         """Index an accepted request as waiting, unless its id is known; add the watcher either way.
 
-        If the class's newest group is unsealed and on a virtual queue, the request joins it at once
-        and the instance gets a QueueChanged; else the controller is woken.
+        If the class's newest group is unsealed and on a virtual queue, the request joins it at once, and
+        the instance gets a QueueChanged, unless so many come before it there that polling finds it in time.
+        The controller is woken in any case.
         """
         ...
 

@@ -12,7 +12,7 @@ from qlm.simulator.engine.decode_set import DecodeSet
 from qlm.simulator.engine.generation import OpenGeneration
 from qlm.simulator.engine.host_cache import HostCache
 from qlm.simulator.engine.kv_cache import KvCache
-from qlm.simulator.engine.model import Emission, EngineCounters, StepResult
+from qlm.simulator.engine.model import Chunk, Emission, EngineCounters, StepResult
 from qlm.simulator.engine.run import Run
 from qlm.simulator.engine.scheduler import Scheduler
 from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
@@ -177,10 +177,17 @@ class BatchingEngine:
         """
         return self._report(self._commit(iterations))
 
-    def collect(self) -> tuple[Emission, ...]:
+    def collect(self) -> list[Chunk]:
         """Return the tokens not yet reported of all requests that have not ended."""
-        told = self._report(chain(self._batch.running, self._batch.owing))
-        self._batch.owing.clear()
+        batch, told = self._batch, []
+        iteration = batch.decodes.iteration
+        for sequence in chain(batch.running, batch.owing):
+            text, reported, end = sequence.text, sequence.reported, sequence.end
+            generated = sequence.generated if end == NOT_DECODING else text.output_tokens - end + iteration
+            if generated > reported:
+                sequence.reported = generated
+                told.append((sequence.call_id, text.token_ids(reported, generated)))
+        batch.owing.clear()
         return told
 
     def _describe(self, iterations_max: int, now_ns: int) -> Run:

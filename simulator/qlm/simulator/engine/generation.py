@@ -8,6 +8,7 @@ from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
+from qlm.domain.values import value
 from qlm.simulator.engine.token_chain import TokenChain, digests
 
 STOP: Final = "stop"
@@ -65,7 +66,7 @@ OpenGeneration = Callable[[EngineCall], Generation]
 """How an engine starts an answer: the one place that reads prompt ids."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class Script:
     """What a simulation knows of a text beforehand.
 

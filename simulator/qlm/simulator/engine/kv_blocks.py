@@ -1,8 +1,6 @@
 """The paged KV cache of an emulated engine: blocks, who references them, and which can be found again."""
 
-from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
 
 
 class KvBlocks:
@@ -15,6 +13,7 @@ class KvBlocks:
     __slots__ = (
         "_block_of",
         "_digest_of",
+        "_first",
         "_held",
         "_more",
         "_queue",
@@ -34,7 +33,9 @@ class KvBlocks:
         """Entries ever put into the queue of free blocks."""
         self.dequeued = 0
         """Entries ever taken out of it."""
-        self._queue = deque(range(blocks))
+        self._queue = list(range(blocks))
+        self._first = 0
+        """Where the queue begins; what is before was taken, and is cut off when it is the longer part."""
         self._skip: dict[int, int] = {}
         """How many entries of a block in the queue are void since it was taken from its middle."""
         self._held: set[int] = set()
@@ -81,9 +82,8 @@ class KvBlocks:
         if self._skip:
             blocks = [self._next_free() for _ in range(count)]
         else:
-            pop = self._queue.popleft
-            blocks = [pop() for _ in repeat(None, count)]
-            self.dequeued += count
+            blocks = self._queue[self._first : self._first + count]
+            self._advance(count)
         self.free -= count
         if not private:
             self._held.update(blocks)
@@ -134,14 +134,24 @@ class KvBlocks:
         """References in all; equals the lengths of all holders' lists together."""
         return self.used + sum(self._more.values())
 
+    def _advance(self, count: int) -> None:
+        """Leave out the first entries of the queue."""
+        self.dequeued += count
+        self._first += count
+        if 2 * self._first > len(self._queue):
+            del self._queue[: self._first]
+            self._first = 0
+
     def _next_free(self) -> int:
-        self.dequeued += 1
-        while void := self._skip.get(block := self._queue.popleft(), 0):
-            self.dequeued += 1
+        block = self._queue[self._first]
+        self._advance(1)
+        while void := self._skip.get(block, 0):
             if void == 1:
                 del self._skip[block]
             else:
                 self._skip[block] = void - 1
+            block = self._queue[self._first]
+            self._advance(1)
         return block
 
     def _forget(self, blocks: Sequence[int]) -> None:

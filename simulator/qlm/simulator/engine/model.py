@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall
+
+Chunk = tuple[str, TokenIds]
+"""A request's call id, and its new tokens in mid-answer."""
 
 
 class Emission(NamedTuple):

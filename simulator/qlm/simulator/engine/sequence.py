@@ -1,6 +1,5 @@
 """A request inside the engine."""
 
-from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.simulator.engine.generation import Generation
@@ -8,7 +7,6 @@ from qlm.simulator.engine.generation import Generation
 NOT_DECODING: Final = -1
 
 
-@dataclass(slots=True, eq=False)
 class Sequence:
     """How far a request has come.
 
@@ -29,21 +27,24 @@ class Sequence:
         call_id: Of the request.
     """
 
-    text: Generation
-    computed: int = 0
-    generated: int = 0
-    reported: int = 0
-    cached: int | None = None
-    blocks: list[int] = field(default_factory=list)
-    order: int = 0
-    end: int = NOT_DECODING
-    private: bool = False
-    loading: int = 0
-    ready_ns: int = 0
-    call_id: str = field(init=False)
+    __slots__ = (
+        "blocks", "cached", "call_id", "computed", "end", "generated", "loading", "order", "private",
+        "ready_ns", "reported", "text",
+    )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        self.call_id = self.text.call.call_id
+    def __init__(self, text: Generation) -> None:
+        self.text = text
+        self.computed = 0
+        self.generated = 0
+        self.reported = 0
+        self.cached: int | None = None
+        self.blocks: list[int] = []
+        self.order = 0
+        self.end = NOT_DECODING
+        self.private = False
+        self.loading = 0
+        self.ready_ns = 0
+        self.call_id = text.call.call_id
 
     @property
     def tokens(self) -> int:

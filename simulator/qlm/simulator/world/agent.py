@@ -20,7 +20,6 @@ from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.broker.topology import hold_queue
 from qlm.domain.actions import (
     Abort,
-    Action,
     Append,
     Drained,
     ProbeEngine,
@@ -40,7 +39,7 @@ from qlm.domain.lease_answer import Granted, LeaseAnswer
 from qlm.domain.notices import InstanceNotice, QueueChanged
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.request import Request
-from qlm.simulator.engine.model import Emission
+from qlm.simulator.engine.model import Chunk, Emission
 from qlm.simulator.scenario import SimulatedInstance
 from qlm.simulator.world.books import Books
 from qlm.simulator.world.engine_host import HostedModel, SimulatedHost
@@ -103,6 +102,7 @@ class SimulatedAgent:
         self._timer_at_ns: int | None = None
         self._reading = False
         self._dead = False
+        self._handlers = self._actions()
 
     def start(self, awake: ModelId | None) -> None:
         """Come up; `awake` is loaded already."""
@@ -143,37 +143,30 @@ class SimulatedAgent:
             if isinstance(action, TakeLease):
                 leases.append(action)
             else:
-                self._start(action)
+                self._handlers.get(type(action), self._books.put)(action)
         if leases:
             # Leases of one pull are asked for at once, in one round trip.
             self._parts.store_answers(self._entity, self._lease, leases)
 
-    # actions
+    # actions; those that are not here are written down
 
-    def _start(self, action: Action) -> None:  # noqa: C901 - one flat table of actions
+    def _actions(self) -> dict[type, Callable[[Any], None]]:
         parts, entity = self._parts, self._entity
-        match action:
-            case SetTimer(at_ns=at_ns):
-                self._set_timer(at_ns)
-            case Submit():
-                self._submit(action)
-            case Append():
-                parts.store_answers(entity, self._append, action)
-            case Reregister():
-                parts.store_answers(entity, self._reregister, action)
-            case Pull():
-                parts.broker_answers(entity, self._pull, action)
-            case Abort(call_ids=call_ids):
-                if self.host.driver is not None:
-                    self.host.driver.abort(call_ids)
-            case SwapModel(model=model):
-                self.host.swap(model)
-            case ProbeEngine():
-                parts.store_answers(entity, self._probed)
-            case Drained():
-                pass
-            case _:
-                self._books.put(action)
+        return {
+            SetTimer: self._set_timer,
+            Submit: self._submit,
+            Append: lambda action: parts.store_answers(entity, self._append, action),
+            Reregister: lambda action: parts.store_answers(entity, self._reregister, action),
+            Pull: lambda action: parts.broker_answers(entity, self._pull, action),
+            Abort: self._abort,
+            SwapModel: lambda action: self.host.swap(action.model),
+            ProbeEngine: lambda action: parts.store_answers(entity, self._probed),
+            Drained: lambda action: None,
+        }
+
+    def _abort(self, action: Abort) -> None:
+        if self.host.driver is not None:
+            self.host.driver.abort(action.call_ids)
 
     def _submit(self, action: Submit) -> None:
         driver, call_id = self.host.driver, action.call.call_id
@@ -233,19 +226,17 @@ class SimulatedAgent:
 
     # engines
 
-    def _deliver(self, emissions: Sequence[Emission]) -> None:
+    def _deliver(self, emissions: Sequence[Emission], chunks: Sequence[Chunk]) -> None:
         """Hand out what an iteration gave at once: tokens first, since an end makes room, then ends."""
-        chunks = []
-        ended: list[Event] = []
+        tokens, ended = list(chunks), list[Event]()
         for call_id, token_ids, finish, _stop_reason, _cached_tokens in emissions:
             if token_ids:
-                chunks.append((call_id, token_ids))
+                tokens.append((call_id, token_ids))
             if finish is not None:
                 ended.append(GenerationEnded(call_id=call_id, finish=finish))
-        if chunks:
-            ended.insert(0, Progress(chunks=tuple(chunks)))
-        if ended:
-            self._post(ended)
+        if tokens:
+            ended.insert(0, Progress(chunks=tuple(tokens)))
+        self._post(ended)
 
     def _engine_changed(self, event: EngineChanged) -> None:
         self.post(event)
@@ -301,8 +292,8 @@ class SimulatedAgent:
     def _again(self, seconds: float, do: Callable[[Any], None]) -> None:
         self._timeline.at(self._timeline.now_ns + round(seconds * 1e9), Rank.BEAT, self._entity, do)
 
-    def _set_timer(self, at_ns: int) -> None:
-        now_ns = self._timeline.now_ns
+    def _set_timer(self, action: SetTimer) -> None:
+        at_ns, now_ns = action.at_ns, self._timeline.now_ns
         if self._timer_at_ns is not None and now_ns < self._timer_at_ns <= at_ns:
             return
         self._timer_at_ns = max(at_ns, now_ns)

@@ -11,6 +11,7 @@ from qlm.simulator.world.shared import SharedParts
 from qlm.simulator.world.timeline import Rank
 
 _STORE_ONLY = (NoteParked, NoteResumed)
+_WITH_STORE = (*_STORE_ONLY, Return)
 EVICTED = "evicted"
 """How the reasons of evictions begin."""
 
@@ -56,9 +57,10 @@ class Books:
 
     def _away(self, action: Action) -> bool:
         """Whether a part that the action needs cannot be reached now."""
-        needs_store = isinstance(action, (*_STORE_ONLY, Return))
-        needs_broker = not isinstance(action, _STORE_ONLY)
-        return (needs_store and self._parts.store_down) or (needs_broker and self._parts.broker_down)
+        parts = self._parts
+        return (parts.store_down and isinstance(action, _WITH_STORE)) or (
+            parts.broker_down and not isinstance(action, _STORE_ONLY)
+        )
 
     def _write(self, action: Action) -> None:  # noqa: C901 - one flat table of actions
         parts, now_ns = self._parts, self._parts.timeline.now_ns

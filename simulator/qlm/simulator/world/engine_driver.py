@@ -6,13 +6,17 @@ from typing import Final
 
 from qlm.domain.ports.engine import EngineCall
 from qlm.simulator.engine.batching import BatchingEngine
-from qlm.simulator.engine.model import Emission
+from qlm.simulator.engine.model import Chunk, Emission
 from qlm.simulator.engine.run import Run
 from qlm.simulator.world.timeline import Rank, Timeline
 
 REPORT_ITERATIONS: Final = 16
 """Tokens in mid-answer reach the agent this often: the KV ledger is never more than a block behind, which
 is what it keeps free for each request."""
+
+
+Deliver = Callable[[Sequence[Emission], Sequence[Chunk]], None]
+"""Told of what an iteration gave: first tokens and ends, and tokens in mid-answer."""
 
 
 class EngineDriver:
@@ -31,7 +35,7 @@ class EngineDriver:
         timeline: Timeline,
         entity: int,
         engine: BatchingEngine,
-        deliver: Callable[[Sequence[Emission]], None],
+        deliver: Deliver,
         slowness: Callable[[], float],
     ) -> None:
         self.engine = engine
@@ -118,11 +122,12 @@ class EngineDriver:
         emissions = self.engine.commit(self._iterations)
         self._since_report += self._iterations
         self._run = None
-        if emissions:
-            self._deliver(emissions)
+        chunks: Sequence[Chunk] = ()
         if self._since_report >= REPORT_ITERATIONS or self._aborting:
             self._since_report = 0
-            self._deliver(self.engine.collect())
+            chunks = self.engine.collect()
+        if emissions or chunks:
+            self._deliver(emissions, chunks)
         if not self._dead and self._run is None and not self._starting:
             self._next()
 
@@ -130,4 +135,4 @@ class EngineDriver:
         stopped = [call_id for call_id in self._aborting if self.engine.abort(call_id)]
         self._aborting.clear()
         if stopped:
-            self._deliver([Emission(call_id, (), "abort", None, 0) for call_id in stopped])
+            self._deliver([Emission(call_id, (), "abort", None, 0) for call_id in stopped], ())

@@ -1,6 +1,6 @@
 """The engines of one simulated instance: at most one awake, others asleep in host memory or not started."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from qlm.agents.events import EngineChanged
@@ -9,9 +9,8 @@ from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
-from qlm.simulator.engine.model import Emission
 from qlm.simulator.engine.residency import Residency, ResidentEngine
-from qlm.simulator.world.engine_driver import EngineDriver
+from qlm.simulator.world.engine_driver import Deliver, EngineDriver
 from qlm.simulator.world.timeline import Rank, Timeline
 
 
@@ -73,7 +72,7 @@ class SimulatedHost:
         models: Mapping[ModelId, HostedModel],
         *,
         host_memory_bytes: int,
-        deliver: Callable[[Sequence[Emission]], None],
+        deliver: Deliver,
         changed: Callable[[EngineChanged], None],
         slowness: Callable[[], float],
     ) -> None:

@@ -36,6 +36,7 @@ class Timeline:
     def __init__(self) -> None:
         self.now_ns = EPOCH_NS
         self.events = 0
+        self._stopped = False
         self._future: list[tuple[int, int, int, int, Callable[[Any], None], Any]] = []
         self._numbers = itertools.count()
 
@@ -58,6 +59,19 @@ class Timeline:
         self.events += 1
         do(what)
         return True
+
+    def run(self, until_ns: int, events_max: int) -> None:
+        """Let events happen up to a moment, itself included, until `stop`, and at most so many."""
+        future, events = self._future, 0
+        while future and events < events_max and not self._stopped and future[0][0] <= until_ns:
+            self.now_ns, _rank, _entity, _number, do, what = heappop(future)
+            events += 1
+            do(what)
+        self.events += events
+
+    def stop(self) -> None:
+        """Let nothing more happen in `run`."""
+        self._stopped = True
 
     @property
     def next_ns(self) -> int | None:

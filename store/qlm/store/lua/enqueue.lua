@@ -1,4 +1,18 @@
 -- card, watcher ('' for none) -> {1 if created, record}
+local function soon_reached(group)
+  local ahead = 0
+  for _, id in ipairs(call('LRANGE', key('queue', group.queue), 0, -1)) do
+    local counts = call('HMGET', key('group', id), 'count', 'pulled')
+    ahead = ahead + tonumber(counts[1]) - tonumber(counts[2])
+    if ahead > UNTOLD_AHEAD then
+      return false
+    elseif id == group.id then
+      return true
+    end
+  end
+  return true
+end
+
 local card, watcher = read_card(FIRST), ARGV[FIRST + CARD_ARGUMENTS]
 local state = call('HGET', key('request', card.id), 'state')
 local created = 0
@@ -10,7 +24,9 @@ if not state then
   local group = newest and group_row(newest)
   if group and group.sealed == '0' and group.queue ~= '' then
     call('HINCRBY', key('group', newest), 'count', 1)
-    notify(group.queue, { kind = 'queue' })
+    if soon_reached(group) then
+      notify(group.queue, { kind = 'queue' })
+    end
   end
   wake('request')
 end

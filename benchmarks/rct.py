@@ -12,6 +12,7 @@ QLM_TRACES names the folder of the traces (`rct_points.TRACES` says which files 
 """
 
 import argparse
+import itertools
 import os
 import time
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="two profiles, two traces, under two minutes")
     parser.add_argument("--part", choices=("burst", "open"), help="only this one")
+    parser.add_argument("--stride", type=int, default=1, help="only every so many-th profile")
     parser.add_argument("--seed", type=int, default=1, help="of the first point; each has its own")
     parser.add_argument(
         "--out", type=Path, default=Path("build/rct"), help="folder for rct.json [%(default)s]"
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traces, began_s = read_traces(folder), time.perf_counter()
     runs = []
     print(HEADER)
-    for number, point in enumerate(_points(options.quick, options.part)):
+    for number, point in enumerate(_points(options.quick, options.part, options.stride)):
         run = judged(point, traces, options.seed + number)
         runs.append(run)
         for row in run.rows:
@@ -67,10 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _points(quick: bool, part: str | None) -> list[Point]:
+def _points(quick: bool, part: str | None, stride: int) -> list[Point]:
     profiles = [
         each
-        for each in builtin_profiles()
+        for each in builtin_profiles()[:: max(1, stride)]
         if not quick or (each.model, each.accelerator, each.gpus) in QUICK_PROFILES
     ]
     traces = ("azure", "arxiv") if quick else tuple(TRACES)
@@ -114,15 +116,28 @@ def _summary(rows: Sequence[Row]) -> list[str]:
         )
         lines.append(_spread("  R2 less its ceiling", [r.accuracy.r2 - r.ceiling for r in named], low=True))
         lines.append(_spread("  mean error, %", [100 * r.accuracy.error_share for r in named], low=False))
+        lines.append(_spread("  ceiling of R2", [r.ceiling for r in named], low=True))
+    lines.append(_spread("burst, time in the batch: mean off by, %", _service_errors(in_burst), low=False))
     errors = [100 * row.accuracy.error_share for row in in_burst if row.time == "group"]
     lines.append(
         _spread(f"burst, groups: mean error (at most {100 * GROUP_ERROR_MAX:g} %), %", errors, low=False)
     )
-    for policy in POLICIES:
-        for load in LOADS:
-            at = [r for r in rows if (r.point.policy, r.point.load, r.time) == (policy, load, "completion")]
-            lines += _coverage(f"{policy} at {load:g}", at)
+    for policy, load, what in itertools.product(POLICIES, LOADS, ("first_token", "completion")):
+        at = [r for r in rows if (r.point.policy, r.point.load, r.time) == (policy, load, what)]
+        lines += _coverage(f"{policy} at {load:g}, {what}", at)
     return lines
+
+
+def _service_errors(rows: Sequence[Row]) -> list[float]:
+    """How far the mean time from place to end is off, percent: what completion adds to the wait."""
+    of_time = {(id(row.point), row.slo_class, row.time): row.accuracy for row in rows}
+    errors = []
+    for (point, name, time_), done in of_time.items():
+        if time_ == "completion":
+            wait = of_time[point, name, "wait"]
+            service_s = done.actual_mean_s - wait.actual_mean_s
+            errors.append(100 * abs(done.bias_s - wait.bias_s) / service_s)
+    return errors
 
 
 def _coverage(name: str, rows: Sequence[Row]) -> list[str]:
@@ -131,12 +146,16 @@ def _coverage(name: str, rows: Sequence[Row]) -> list[str]:
     shares = [row.accuracy.coverage for row in rows]
     low, high = COVERAGE
     held = sum(low <= share <= high for share in shares)
-    widths = [row.accuracy.width_s / row.accuracy.oracle_width_s for row in rows]
-    return [
-        f"{name}, completion: in 90 % interval median {100 * np.median(shares):.1f} %, "
+    classes = {row.slo_class for row in rows}
+    medians = {c: np.median([r.accuracy.coverage for r in rows if r.slo_class == c]) for c in sorted(classes)}
+    line = (
+        f"{name}: in 90 % interval median {', '.join(f'{c} {100 * m:.1f}' for c, m in medians.items())} %, "
         f"{100 * min(shares):.1f} to {100 * max(shares):.1f} %; {held} of {len(shares)} classes within "
-        f"{100 * low:g}-{100 * high:g} %; width over oracle's median {np.nanmedian(widths):.1f}"
-    ]
+        f"{100 * low:g}-{100 * high:g} %"
+    )
+    widths = [row.accuracy.width_s / row.accuracy.oracle_width_s for row in rows]
+    known = [width for width in widths if np.isfinite(width)]
+    return [line + (f"; width over oracle's median {np.median(known):.1f}" if known else "")]
 
 
 def _spread(name: str, values: Sequence[float], *, low: bool) -> str:

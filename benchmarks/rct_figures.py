@@ -83,14 +83,15 @@ def judged(point: Point, traces: Mapping[str, Trace], seed: int) -> Run:
     subject = scenario(point, traces)
     recorder = ForecastRecorder(point.every)
     result = simulate(subject, POLICIES[point.policy], seed, stopwatch_s=time.perf_counter, onlooker=recorder)
-    kept = {number: each for number, each in recorder.requests.items() if number >= point.warm_up}
+    judged_rows = range(point.warm_up, point.warm_up + point.requests)
+    kept = {number: each for number, each in recorder.requests.items() if number in judged_rows}
     rows = []
     for name, forecasts in by_class(result, kept, queued_only=point.load is None).items():
         pairs = {what: request_pairs(result, forecasts, what) for what in TIMES}
         for what in TIMES:
             ceiling = _ceiling(result, point, pairs, what) if point.load is None else np.nan
             rows.append(_row(point, name, what, pairs[what], ceiling))
-    whole = [g for g in recorder.groups.values() if g.members and min(g.members) >= point.warm_up]
+    whole = [g for g in recorder.groups.values() if g.members and set(g.members) <= set(judged_rows)]
     rows.append(_row(point, "all", "group", group_pairs(result, whole), np.nan))
     lengths = [fitted(traces[name], subject.models[0].context_tokens) for name in point.traces]
     return Run(

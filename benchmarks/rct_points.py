@@ -46,6 +46,11 @@ WARM_UP_LOAD: Final = 0.3
 SKIPPED: Final = 1000
 """Requests of an open loop that are left out, while lengths and speed are learned and the batch fills."""
 
+FOLLOWED: Final = 0.35
+"""Share of the requests of an open loop that only follow those that are judged. At load 1.2 the lax class
+waits a third of the time that has passed, as long as more urgent requests come: if they stopped earlier, a
+forecast that takes them to go on would be called wrong."""
+
 DEADLINES_S: Final = {"chat": 60, "report": 1800}
 """The classes of an open loop, each with its trace of `CLASS_TRACES`."""
 
@@ -61,8 +66,9 @@ class Point:
         traces: Whose lengths; one class each.
         load: Offered over possible requests per second; None for a burst.
         policy: Name of it.
-        requests: After the warm-up.
+        requests: That are judged, after the warm-up.
         every: Every so many-th request is forecast.
+        followed: Requests that come after those.
     """
 
     profile: Profile
@@ -71,6 +77,7 @@ class Point:
     policy: str
     requests: int
     every: int
+    followed: int = 0
 
     @property
     def name(self) -> str:
@@ -107,9 +114,18 @@ def bursts(profiles: Sequence[Profile], traces: Sequence[str]) -> list[Point]:
 def open_loops(
     profiles: Sequence[Profile], loads: Sequence[float], policies: Sequence[str], requests: int
 ) -> list[Point]:
-    """Poisson arrivals of two classes, per profile, load and policy."""
+    """Poisson arrivals of two classes, per profile, load and policy; `requests` after the warm-up in all."""
+    followed = round(FOLLOWED * requests)
     return [
-        Point(profile=p, traces=CLASS_TRACES, load=load, policy=policy, requests=requests, every=2)
+        Point(
+            profile=p,
+            traces=CLASS_TRACES,
+            load=load,
+            policy=policy,
+            requests=requests - followed,
+            every=2,
+            followed=followed,
+        )
         for p, load, policy in itertools.product(profiles, loads, policies)
     ]
 
@@ -179,7 +195,7 @@ def _maker(point: Point, lengths: Sequence[Lengths]) -> Callable[[Seeds], Worklo
     rate_rps = capacity_rps(point.profile, lengths)
 
     def make(seeds: Seeds) -> Workload:
-        total = point.warm_up + point.requests
+        total = point.warm_up + point.requests + point.followed
         slo_class = seeds.rng("classes").integers(0, len(lengths), total)
         rows = seeds.rng("lengths").random(total)
         prompt, output = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)

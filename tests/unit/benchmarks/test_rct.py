@@ -55,6 +55,7 @@ def test_an_open_loop_offers_its_load_in_two_classes(load: float) -> None:
     assert offered_rps == pytest.approx(load * capacity_rps(PROFILE, lengths), rel=0.05)
     assert np.mean(drawn.slo_class) == pytest.approx(0.5, abs=0.05)
     assert point.warm_up == SKIPPED
+    assert len(drawn) == SKIPPED + 4000 == SKIPPED + point.requests + point.followed
     chat, report = (drawn.output_tokens[drawn.slo_class == cls].mean() for cls in (0, 1))
     assert chat > 1.4 * report
 
@@ -69,6 +70,17 @@ def test_a_run_tells_what_nobody_could_know() -> None:
     assert rows["wait"].accuracy.count == pytest.approx(96, abs=2)
     assert rows["wait"].accuracy.r2 > 0.9
     assert run.measured_rps == pytest.approx(run.predicted_rps, rel=0.15)
+
+
+def test_requests_that_only_follow_are_not_judged() -> None:
+    many = replace(PROFILE, kv_tokens=10 * PROFILE.kv_tokens)
+    point = Point(
+        profile=many, traces=("azure", "arxiv"), load=0.3, policy="edf", requests=60, every=1, followed=40
+    )
+    run = judged(point, TRACES, seed=3)
+    classes = {row.slo_class: row.accuracy.count for row in run.rows if row.time == "completion"}
+    assert classes.keys() == {"chat", "report"}
+    assert sum(classes.values()) == 60
 
 
 def test_a_missing_folder_of_traces_is_named(

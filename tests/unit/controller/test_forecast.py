@@ -1,17 +1,19 @@
 """Forecasts of single requests and of whole queues, against places that are taken and left."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from qlm.controller.estimating.forecast import Asked, Forecast, forecast
+from qlm.controller.estimating.forecast import TO_ENGINE_S, Asked, Forecast, forecast
 from qlm.controller.estimating.moment import Moment, moment
 from qlm.controller.estimating.queues import deadlines_s, estimates, last_arrivals_ns
 from qlm.controller.estimating.state import NOTHING_LEARNED, learned
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import ModelId
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.length_histogram import LengthHistogram
 from qlm.domain.view import ClusterView
 from qlm.rct_estimator.profile import Coefficients
 from support.estimating import (
@@ -33,6 +35,12 @@ from support.estimating import (
 from support.places import STEP_S, draw, serve
 
 PLACES = 16
+
+
+def counted_mean_s(lengths: LengthHistogram) -> float:
+    return lengths.tokens / lengths.answers * STEP_S
+
+
 RNG = np.random.default_rng(5)
 LENGTHS = counted(draw(RNG, 2000))
 MEAN_S = float(draw(np.random.default_rng(6), 100_000).mean()) * STEP_S
@@ -87,7 +95,7 @@ def test_a_lone_request_on_an_idle_instance_waits_for_nobody() -> None:
     groups = groups_of(CHAT, 0)
     view = cluster(class_view(CHAT, LENGTHS, *groups), instances=(instance(),), queues={"gpu-0": groups})
     alone = of(at(view), Asked(cls=CHAT))
-    assert alone.wait.mean == pytest.approx(0.0, abs=1e-6)
+    assert alone.wait.mean == pytest.approx(TO_ENGINE_S)
     assert alone.completion.normal.mean == pytest.approx(MEAN_S, rel=0.05)
 
 
@@ -124,16 +132,27 @@ def test_the_rank_decides_which_instance_is_expected() -> None:
 
 
 def test_without_a_group_the_instance_with_the_shortest_wait_is_expected() -> None:
-    (long,) = groups_of(BATCH, 300, sealed=True)
+    (long,) = groups_of(STREAM, 300, sealed=True)
     now = at(
         cluster(
-            class_view(BATCH, LENGTHS, long),
+            class_view(STREAM, LENGTHS, long),
             class_view(CHAT, LENGTHS, ungrouped=1),
             instances=(instance("gpu-0", running=PLACES), instance("gpu-1", running=PLACES)),
             queues={"gpu-0": (long,)},
         )
     )
     assert of(now, Asked(cls=CHAT, rank=0)).instance == "gpu-1"
+
+
+def test_without_a_group_only_what_is_more_urgent_goes_before() -> None:
+    (lax,), (tight,) = groups_of(BATCH, 300, sealed=True), groups_of(STREAM, 30, sealed=True)
+    classes = (class_view(STREAM, LENGTHS, tight), class_view(BATCH, LENGTHS, lax), class_view(CHAT, LENGTHS))
+    full, wait_s = (instance(running=PLACES),), {}
+    for name, order in {"both": (tight, lax), "tight": (tight,), "lax": (lax,), "none": ()}.items():
+        now = at(cluster(*classes, instances=full, queues={"gpu-0": order}))
+        wait_s[name] = of(now, Asked(cls=CHAT)).wait.mean
+    assert wait_s["both"] == wait_s["tight"] == pytest.approx(31 * MEAN_S / PLACES, rel=0.05)
+    assert wait_s["lax"] == wait_s["none"] < 2 * MEAN_S / PLACES
 
 
 def test_an_unknown_class_gets_typical_lengths_and_an_unserved_model_nothing() -> None:
@@ -186,6 +205,43 @@ def test_parked_requests_go_first() -> None:
     parked = of(at(view), Asked(cls=CHAT, rank=0)).wait
     free = of(behind_a_full_batch(5), Asked(cls=CHAT, rank=0)).wait
     assert parked.mean - free.mean == pytest.approx(10 * MEAN_S / PLACES, rel=0.05)
+
+
+def test_parked_requests_of_unknown_classes_make_a_wait_doubtful() -> None:
+    """Long answers or short ones: all that an agent holds may be of one class."""
+    short = counted(draw(np.random.default_rng(8), 2000, median=30))
+    classes = (class_view(CHAT, short, *groups_of(CHAT, 0)), class_view(BATCH, LENGTHS))
+    waits = []
+    for parked in (0, 20):
+        held = (instance(running=PLACES, parked=parked),)
+        waits.append(of(at(cluster(*classes, instances=held, queues={})), Asked(cls=CHAT)).wait)
+    free, behind = waits
+    cost_s = np.array([counted_mean_s(short), counted_mean_s(LENGTHS)]) / PLACES
+    # The lax class's count for a third less: that share may have been evicted, and follow.
+    seen = np.array([cost_s[0], cost_s[1], cost_s[1], 0.0])
+    share = np.array([1 / 2, 1 / 3, 0, 1 / 6])
+    mean_s = float(seen @ share)
+    assert behind.mean - free.mean == pytest.approx(20 * mean_s, rel=0.05)
+    spread_s = math.sqrt(float(seen**2 @ share) - mean_s**2)
+    assert math.sqrt(behind.var) > 20 * spread_s > math.sqrt(free.var)
+
+
+def test_leases_tell_what_came_and_ended_since_the_last_heartbeat() -> None:
+    groups = groups_of(CHAT, 0)
+    view = cluster(
+        class_view(CHAT, LENGTHS, *groups),
+        instances=(instance(running=PLACES - 2, parked=0),),
+        queues={"gpu-0": groups},
+    )
+    found = {}
+    for held in (PLACES - 6, PLACES - 2, PLACES + 3):
+        now = at(replace(view, leased={InstanceId("gpu-0"): held})).instances[InstanceId("gpu-0")]
+        found[held] = now.status.running, now.status.parked, now.free
+    assert found == {
+        PLACES - 6: (PLACES - 6, 0, 6),
+        PLACES - 2: (PLACES - 2, 0, 2),
+        PLACES + 3: (PLACES, 3, 0),
+    }
 
 
 def test_a_first_token_is_what_a_ttft_class_is_judged_by() -> None:

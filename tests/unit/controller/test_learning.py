@@ -23,6 +23,7 @@ from support.estimating import (
     OTHER,
     M,
     N,
+    S,
     capacity,
     class_view,
     cluster,
@@ -99,6 +100,20 @@ def test_a_new_class_is_taken_to_be_like_the_others_of_its_model() -> None:
     of_another_model = replace(short, cls=OTHER)
     apart = class_posteriors(view_of(class_view(BATCH, counted(LENGTHS[:0])), of_another_model), {})
     assert apart[BATCH].lengths.length().mean == alone.lengths.length().mean
+
+
+def test_a_class_that_comes_stays_known_while_nothing_of_it_waits() -> None:
+    """A view tells only of classes with waiting requests or open groups."""
+    state, other = NOTHING_LEARNED, class_view(BATCH, counted(LENGTHS[:300]))
+    for number, finished in enumerate((100, 160)):
+        chat = replace(seen(400), finished=finished)
+        now_ns = NOW_NS + 20 * number * S
+        state = learned(state, view_of(chat, other), now_ns=now_ns, fleet=FLEET)
+    known = state.classes[CHAT]
+    state = learned(state, view_of(other), now_ns=NOW_NS + 41 * S, fleet=FLEET)
+    assert state.classes[CHAT] is known
+    assert (CHAT, KIND) in state.times.entries
+    assert CHAT not in learned(state, view_of(other), now_ns=NOW_NS + 7200 * S, fleet=FLEET).classes
 
 
 def test_answers_of_its_own_outweigh_the_pool() -> None:

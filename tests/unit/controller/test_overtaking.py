@@ -8,10 +8,11 @@ import pytest
 from qlm.controller.estimating.arrivals import HORIZON_S, READ_EVERY_S, Arrivals, arrivals
 from qlm.controller.estimating.forecast import Asked, forecast
 from qlm.controller.estimating.moment import Moment, moment
-from qlm.controller.estimating.overtaking import offered, with_overtaking
+from qlm.controller.estimating.overtaking import coming, offered, with_overtaking
 from qlm.controller.estimating.state import NOTHING_LEARNED, learned
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
+from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.normal import Normal
 from support.estimating import (
     BATCH,
@@ -113,6 +114,69 @@ def test_forecasts_are_of_a_priority_queue_with_arrivals() -> None:
         ends.append(at)
     wait = longer(having({CHAT: rate_of(share)}), Normal(60.0), BATCH, np.inf)
     assert wait.mean == pytest.approx(float(np.mean(ends)), rel=0.02)
+
+
+def test_a_wait_that_is_overtaken_varies_as_a_busy_period_does() -> None:
+    rng, share, wait_s = np.random.default_rng(9), 0.4, 60.0
+    now = having({CHAT: rate_of(share)})
+    sure = replace(now.instances[ONLY], correction=Correction(log_var=1e-9))
+    told = with_overtaking(Normal(wait_s, 9.0), now, sure, BATCH, np.inf)
+    (each,) = coming(now, sure)
+    lengths = draw(np.random.default_rng(5), 2000)
+    ends = np.empty(4000)
+    for run in range(len(ends)):
+        left = at = max(0.1, wait_s + 3.0 * rng.normal())
+        # All the work that comes until it has its place: that which comes during the work before, and so on.
+        while left > 0:
+            came = rng.choice(lengths, rng.poisson(share / each.request_s * left)) / lengths.mean()
+            left = float(came.sum()) * each.request_s
+            at += left
+        ends[run] = at
+    common = (each.doubt * share * told.mean / (1 - share)) ** 2
+    assert told.mean == pytest.approx(ends.mean(), rel=0.02)
+    assert told.var - common == pytest.approx(ends.var(), rel=0.15)
+
+
+def test_counts_that_scatter_make_the_rate_doubtful() -> None:
+    rng = np.random.default_rng(11)
+    steady, bursty = Arrivals(0, 1), Arrivals(0, 1)
+    totals = np.ones(2, dtype=int)
+    for reading in range(1, 400):
+        totals += rng.poisson(20), 10 * rng.poisson(2)
+        steady, bursty = (
+            each.seen(int(total), 10 * S * reading)
+            for each, total in zip((steady, bursty), totals, strict=True)
+        )
+    assert steady.rate_rps == pytest.approx(2.0, rel=0.2)
+    assert steady.dispersion == pytest.approx(1.0, abs=0.5)
+    assert bursty.dispersion == pytest.approx(10.0, rel=0.5)
+    assert bursty.doubt > 2 * steady.doubt
+
+
+def test_the_time_before_anything_ended_is_no_sign_of_a_low_rate() -> None:
+    known = Arrivals(0, 0)
+    for second in range(10, 310, 10):
+        known = known.seen(max(0, 2 * (second - 200)), second * S)
+    assert known.rate_rps == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_class_of_which_nothing_waits_is_remembered_for_a_while() -> None:
+    class_of = {cls: replace(class_view(cls, LENGTHS), finished=100) for cls in (CHAT, BATCH)}
+    both = cluster(*class_of.values(), instances=(), queues={})
+    without = cluster(class_of[BATCH], instances=(), queues={})
+    known = arrivals(both, NOW_NS, {})
+    later = cluster(*(replace(each, finished=160) for each in class_of.values()), instances=(), queues={})
+    known = arrivals(later, NOW_NS + 20 * S, known)
+    rate_rps = known[CHAT].rate_rps
+    assert rate_rps == pytest.approx(3.0)
+    for second in range(21, 60):
+        known = arrivals(without, NOW_NS + second * S, known)
+    assert 0 < known[CHAT].rate_rps < rate_rps
+    back = cluster(replace(class_of[CHAT], finished=280), instances=(), queues={})
+    assert arrivals(back, NOW_NS + 60 * S, known)[CHAT].rate_rps == pytest.approx(3.0, rel=0.1)
+    for hour in range(1, 3):
+        known = arrivals(without, NOW_NS + hour * 3600 * S, known)
+    assert CHAT not in known
 
 
 def test_a_forecast_looks_ahead() -> None:

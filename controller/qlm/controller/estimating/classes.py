@@ -1,7 +1,7 @@
 """What is known of each class's requests: posteriors of output lengths, learned from the store's counts."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,13 +68,14 @@ class ClassPosterior:
 
 
 def class_posteriors(
-    view: ClusterView, before: Mapping[RequestClass, ClassPosterior]
+    view: ClusterView, before: Mapping[RequestClass, ClassPosterior], kept: Collection[RequestClass] = ()
 ) -> Mapping[RequestClass, ClassPosterior]:
     """Learn from what the store has counted.
 
     Args:
-        view: The cluster; classes that are not in it are forgotten, as their counts are not.
+        view: The cluster. The counts of classes of which nothing waits are not in it.
         before: What was known.
+        kept: Classes that are not forgotten when they leave the view: they will be back soon.
 
     Returns:
         What is known now; `before` itself if nothing has moved.
@@ -92,6 +93,7 @@ def class_posteriors(
         if known is None or not known.stands(each, own, pooled):
             known = class_posterior(each, view if pooled else None, own, pooled)
         after[each.cls] = known
+    after |= {cls: known for cls, known in before.items() if cls in kept and cls not in after}
     same = len(after) == len(before) and all(before.get(cls) is known for cls, known in after.items())
     return before if same else after
 

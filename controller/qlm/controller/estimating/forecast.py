@@ -5,20 +5,28 @@ Looked at from the present order, and from the rates at which more urgent classe
 
 import math
 from dataclasses import dataclass, replace
+from typing import Final
 
 from qlm.controller.estimating.classes import class_posterior
 from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.controller.estimating.overtaking import with_overtaking
+from qlm.controller.estimating.own_batch import own_batch
+from qlm.controller.estimating.parked_work import parked_work
 from qlm.controller.estimating.service_times import ClassEntry, about_first_token, class_entry
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.domain.view import ClassView
-from qlm.rct_estimator.completion_time import CompletionTime, first_token, request_completion
+from qlm.rct_estimator.completion_time import CompletionTime, request_completion
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.throughput import SteadyState, full_batch, steady_state
 from qlm.rct_estimator.waiting_time import QueuePart, waiting_time
-from qlm.rct_estimator.workload import Workload, mixture
+
+TO_ENGINE_S: Final = 0.004
+"""From being accepted to being submitted where a place is free: a notice, a pull and a lease."""
+
+FROM_ENGINE_S: Final = 0.002
+"""From a token of the engine to the client: an entry of the log and a notice. Together with `TO_ENGINE_S`
+what QLM was measured to add to a request (docs/measurements.md: 3.6 to 6.3 ms in the median)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,8 @@ def forecast(moment: Moment, asked: Asked) -> Forecast | None:
 
     A waiting request belongs to the group that covers its rank, and with it to an instance. One that
     arrives now joins the newest group of its class if that is open and on a queue. All others are expected
-    where they would wait least, behind the last group of their model, or before all where it is loaded.
+    where they would wait least: behind the last group of their model that is more urgent, or before all
+    where the model is loaded.
     """
     places = _places(moment, asked)
     found = [_at(moment, asked, place) for place in places]
@@ -88,9 +97,9 @@ def _places(moment: Moment, asked: Asked) -> list[_Place]:
         joins = asked.rank is None and group is groups[-1] and not group.sealed
         if rank < group.remaining or joins:
             place = _place_in(moment, group, rank)
-            return [place] if place else _anywhere(moment, asked.cls, group.id, rank)
+            return [place] if place else _anywhere(moment, asked, group.id, rank)
         rank -= group.remaining
-    return _anywhere(moment, asked.cls, None, max(0, rank))
+    return _anywhere(moment, asked, None, max(0, rank))
 
 
 def _place_in(moment: Moment, group: Group, before: int) -> _Place | None:
@@ -101,17 +110,23 @@ def _place_in(moment: Moment, group: Group, before: int) -> _Place | None:
     return None
 
 
-def _anywhere(moment: Moment, cls: RequestClass, group: str | None, before: int) -> list[_Place]:
+def _anywhere(moment: Moment, asked: Asked, group: str | None, before: int) -> list[_Place]:
+    model, due_ns = asked.cls.model, moment.now_ns + _deadline_s(asked) * 1e9
     places = []
     for instance in moment.instances.values():
-        failed = (cls.model, EngineState.FAILED) in instance.status.engines
-        if failed or cls.model not in instance.status.models:
+        failed = (model, EngineState.FAILED) in instance.status.engines
+        if failed or model not in instance.status.models:
             continue
         queue = tuple(each for each in instance.queue if each.id != group)
-        same = [at for at, each in enumerate(queue) if each.cls.model == cls.model]
-        at = same[-1] + 1 if same else (0 if instance.loaded == cls.model else len(queue))
+        first = [at for at, each in enumerate(queue) if _urgency(each) <= (asked.cls.priority, due_ns)]
+        same = [at for at in first if queue[at].cls.model == model]
+        at = same[-1] + 1 if same else (0 if instance.loaded == model else len(queue))
         places.append(_Place(instance=instance, ahead=queue[:at], nth=before + 1))
     return places
+
+
+def _urgency(group: Group) -> tuple[int, float]:
+    return group.cls.priority, math.inf if group.deadline_ns is None else group.deadline_ns
 
 
 def _at(moment: Moment, asked: Asked, place: _Place) -> Forecast | None:
@@ -122,14 +137,21 @@ def _at(moment: Moment, asked: Asked, place: _Place) -> Forecast | None:
     parts = [*_parts(moment, place), _part(asked.cls, entry, place.nth, instance)]
     parts = _with_swaps(moment, instance, parts, [*(g.cls for g in place.ahead), asked.cls])
     own = parts[-1].state
-    behind = waiting_time(parts, busy=instance.busy, free=instance.free)
-    behind = with_overtaking(behind, moment, instance, asked.cls, _deadline_s(asked))
+    busy = _busy(moment, instance, asked)
+    behind = waiting_time(parts, busy=busy, free=instance.free)
     # Its own prompt is part of its service, not of its wait.
-    wait = Normal(max(0.0, behind.mean - own.prompt_s), behind.var)
-    state = _for_its_prompt(_in_its_batch(moment, instance, entry, parts, own), entry, asked)
+    own_var = own.prompt_s**2 * own.prompt_cv2
+    behind = Normal(max(0.0, behind.mean - own.prompt_s), max(0.0, behind.var - own_var))
+    behind = with_overtaking(behind, moment, instance, asked.cls, _deadline_s(asked))
+    wait = behind + Normal(TO_ENGINE_S)
+    batch = own_batch(moment, instance, entry, parts, own)
     cap = float(asked.max_tokens) if asked.max_tokens else entry.posterior.cap
-    first, done = first_token(wait, state), request_completion(wait, state, entry.on_kind.lengths, cap=cap)
-    first, done = (_with_doubt(each, state.doubt, instance.busy.mean) for each in (first, done))
+    first_s = batch.first_token_s(asked.prompt_tokens)
+    first = CompletionTime(wait, first_s + FROM_ENGINE_S)
+    begun = Normal(wait.mean + FROM_ENGINE_S, wait.var + float(first_s.var()))
+    state = replace(batch.state, prefill_s=float(first_s.mean()), queue_s=0.0)
+    done = request_completion(begun, state, entry.on_kind.lengths, cap=cap)
+    first, done = (_with_doubt(each, state.doubt, busy.mean) for each in (first, done))
     return Forecast(
         instance=instance.status.id,
         wait=wait,
@@ -137,6 +159,20 @@ def _at(moment: Moment, asked: Asked, place: _Place) -> Forecast | None:
         completion=done,
         met=_met(asked, first if about_first_token(asked.cls) else done),
     )
+
+
+def _busy(moment: Moment, instance: InstanceMoment, asked: Asked) -> Normal:
+    """Until the first group of the queue can start, unless evicted requests let that of `asked` go first."""
+    if not instance.parked or instance.loaded is None:
+        return instance.busy
+    mine = (asked.cls.priority, math.inf if asked.cls.target_ms is None else asked.cls.target_ms)
+
+    def may_follow(cls: RequestClass) -> bool:
+        return (cls.priority, math.inf if cls.target_ms is None else cls.target_ms) > mine
+
+    kind, parked = instance.status.accelerator, instance.parked
+    work = parked_work(parked, instance.loaded, kind, moment.state, may_follow=may_follow)
+    return instance.loading + work.scaled(instance.correction.factor)
 
 
 def _unknown(moment: Moment, asked: Asked, kind: str) -> ClassEntry | None:
@@ -187,66 +223,6 @@ def _with_swaps(
             emptying = entry.times.emptying(in_run).scaled(factor)
         changed.append(part)
     return changed
-
-
-def _in_its_batch(
-    moment: Moment, instance: InstanceMoment, entry: ClassEntry, parts: list[QueuePart], own: SteadyState
-) -> SteadyState:
-    """The state of the batch that it will run in: as full as it will be, and mixed as it will be.
-
-    A batch that is not full stays about as full as it is. One that several classes share runs at the
-    pace of their mixture, each weighted by the places it takes.
-    """
-    run = _run_of_last(parts)
-    requests = sum(part.requests for part in run)
-    running = 0.0 if run[0].swap is not None else float(instance.status.running + instance.status.parked)
-    beside = _running(moment, instance, entry, running)
-    alike = {part.cls for part in run} >= {cls for cls, _, _ in beside} and len({p.cls for p in run}) == 1
-    shares: list[tuple[float, Workload]] = [(p.requests, p.state.workload) for p in run if p.requests]
-    mixed = own.workload if alike else mixture([*shares, *((n, work) for _, n, work in beside)])
-    batch = min(own.batch if alike else full_batch(entry.profile, mixed), running + requests)
-    if alike and batch >= own.batch:
-        return replace(own, queue_s=0.0)
-    shared = steady_state(entry.profile, mixed, batch=batch).corrected(instance.correction)
-    alone = steady_state(entry.profile, own.workload, batch=batch).corrected(instance.correction)
-    full = batch >= full_batch(entry.profile, mixed)
-    return replace(
-        alone,
-        iteration_s=shared.iteration_s,
-        prefill_s=alone.own_prefill_s + shared.prefill_s - shared.own_prefill_s,
-        queue_s=0.0 if full else shared.queue_s,
-    )
-
-
-def _running(
-    moment: Moment, instance: InstanceMoment, entry: ClassEntry, running: float
-) -> list[tuple[RequestClass, float, Workload]]:
-    """Split what runs over the classes of its model, as fast as they arrive; nobody counts them."""
-    rates = [
-        (cls, each.rate_rps, moment.state.times.entries[cls, instance.status.accelerator])
-        for cls, each in moment.state.arrivals.items()
-        if each.count and (cls, instance.status.accelerator) in moment.state.times.entries
-    ]
-    of_model = [(c, r, e.on_kind.state.workload) for c, r, e in rates if e.profile is entry.profile]
-    total = sum(rate for _, rate, _ in of_model)
-    return [(cls, running * rate / total, work) for cls, rate, work in of_model if running]
-
-
-def _run_of_last(parts: list[QueuePart]) -> list[QueuePart]:
-    """The parts from the last model change on."""
-    for at in range(len(parts) - 1, -1, -1):
-        if parts[at].swap is not None:
-            return parts[at:]
-    return parts
-
-
-def _for_its_prompt(state: SteadyState, entry: ClassEntry, asked: Asked) -> SteadyState:
-    """Let its prefill be that of its own prompt, where that is known."""
-    if asked.prompt_tokens is None:
-        return state
-    profile = entry.profile
-    ratio = profile.prefill_ms(1, asked.prompt_tokens) / profile.prefill_ms(1, state.workload.prompt_tokens)
-    return replace(state, prefill_s=state.prefill_s + (ratio - 1) * state.own_prefill_s)
 
 
 def _with_doubt(time: CompletionTime, doubt: float, busy_s: float) -> CompletionTime:

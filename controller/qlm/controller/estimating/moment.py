@@ -3,9 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qlm.controller.estimating.instances import InstanceMemory, Loading, pooled_corrections
+from qlm.controller.estimating.parked_work import parked_work
 from qlm.controller.estimating.service_times import ClassEntry
 from qlm.controller.estimating.state import EstimatorState
 from qlm.controller.fleet import Fleet
@@ -23,9 +24,11 @@ class InstanceMoment:
     """One instance that takes work.
 
     Attributes:
-        status: What its agent says.
+        status: What its agent says, with as many requests as it holds now.
         loaded: The model that is awake or on its way.
         warm: Models in host memory.
+        loading: What is left of loading.
+        parked: Requests in its agent's hands that wait for a place.
         busy: Until anything can start: what is left of loading, then what the parked requests need.
         free: Places free in its batch beyond those; `inf` where nothing runs.
         correction: How much slower than its profile it is.
@@ -37,6 +40,8 @@ class InstanceMoment:
     status: InstanceStatus
     loaded: ModelId | None
     warm: frozenset[ModelId]
+    loading: Normal
+    parked: float
     busy: Normal
     free: float
     correction: Correction
@@ -108,7 +113,8 @@ def moment(
         if status.draining or status.accelerator not in fleet.kinds:
             continue
         queue = _waiting(queues.get(status.id, ()), present)
-        instances[status.id] = _instance(status, queue, state, fleet, of_model, pooled, now_ns)
+        held = view.leased.get(status.id)
+        instances[status.id] = _instance(status, held, queue, state, fleet, of_model, pooled, now_ns)
     return Moment(
         now_ns=now_ns,
         state=state,
@@ -128,6 +134,7 @@ def _waiting(ids: Sequence[GroupId], present: Mapping[GroupId, Group]) -> tuple[
 
 def _instance(
     status: InstanceStatus,
+    held: int | None,
     queue: tuple[Group, ...],
     state: EstimatorState,
     fleet: Fleet,
@@ -142,18 +149,21 @@ def _instance(
         head = next((group for group in queue if group.cls.model == loaded), None)
         entry = state.times.entries.get((head.cls, kind)) if head else of_model.get((loaded, kind))
     correction = _correction(memory, loaded, pooled.get((loaded, kind)) if loaded else None)
+    status = _as_of_now(status, held, entry)
     free, busy = _free(status, entry), NOTHING
     if memory.loading:
         free, busy = math.inf, loading_left(memory.loading, fleet.kinds[kind], now_ns)
-    if status.parked and entry is not None:
-        behind = max(0.0, status.parked - free)
-        request_s = entry.times.request_s * correction.factor
-        busy += Normal(behind * request_s, behind * request_s**2)
+    loading, parked = busy, 0.0
+    if status.parked and loaded is not None and entry is not None:
+        parked = max(0.0, status.parked - free)
+        busy += parked_work(parked, loaded, kind, state).scaled(correction.factor)
         free = max(0.0, free - status.parked)
     return InstanceMoment(
         status=status,
         loaded=loaded,
         warm=frozenset(model for model, engine in status.engines if engine is EngineState.ASLEEP),
+        loading=loading,
+        parked=parked,
         busy=busy,
         free=free,
         correction=correction,
@@ -166,6 +176,33 @@ def _correction(memory: InstanceMemory, model: ModelId | None, pooled: Correctio
     """What was seen of it with that model; else what its kind has in common; else nothing."""
     own = memory.corrections.get(model) if model is not None else None
     return own or pooled or Correction()
+
+
+def _as_of_now(status: InstanceStatus, held: int | None, entry: ClassEntry | None) -> InstanceStatus:
+    """Bring what an agent said with its last heartbeat up to the number of leases it holds now.
+
+    Those that came since found a place or wait for one; where some ended, parked ones took their places.
+
+    Args:
+        status: What the agent said.
+        held: Its leases; None if unknown.
+        entry: The class that places are counted in.
+    """
+    if held is None or entry is None:
+        return status
+    came = held - status.running - status.parked
+    if came >= 0:
+        placed = min(came, math.floor(_free(status, entry))) if status.running else came
+        tokens = entry.on_kind.state.workload.prompt_tokens
+    else:
+        placed = min(0, came + status.parked)
+        tokens = status.kv_used_tokens / status.running if status.running else 0.0
+    return replace(
+        status,
+        running=max(0, status.running + placed),
+        parked=max(0, status.parked + came - placed),
+        kv_used_tokens=max(0, status.kv_used_tokens + round(placed * tokens)),
+    )
 
 
 def _free(status: InstanceStatus, entry: ClassEntry | None) -> float:

@@ -26,7 +26,7 @@ class EstimatorState:
     """What was learned so far.
 
     Attributes:
-        classes: Of the classes in the last view.
+        classes: Of the classes in the last view, and of those that have come lately.
         instances: Of the instances in it.
         profiles: Profiles with the capacity that live engines report instead of the profile's own.
         times: How long the classes take on the kinds of instances.
@@ -54,11 +54,12 @@ def learned(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fle
         fleet: Costs and profiles.
     """
     profiles = _as_reported(view, fleet, state.profiles)
-    classes = class_posteriors(view, state.classes)
+    coming = arrivals(view, now_ns, state.arrivals)
+    classes = class_posteriors(view, state.classes, coming)
     instances = remembered(view, now_ns, profiles, state.instances)
     ratios = held_ratios(view, instances, classes)
     times = service_times(view, fleet, classes, profiles, ratios, state.times)
-    after = EstimatorState(classes, instances, profiles, times, arrivals(view, now_ns, state.arrivals))
+    after = EstimatorState(classes, instances, profiles, times, coming)
     same = all(getattr(after, f.name) is getattr(state, f.name) for f in fields(EstimatorState))
     return state if same else after
 

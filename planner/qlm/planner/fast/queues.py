@@ -85,6 +85,15 @@ def cost_at(
     return cost
 
 
+@njit(cache=True, nogil=True, inline="always")
+def cost_from(length: Ints, state: Floats, instance: int, begin: int) -> float:
+    """Present cost of the places from `begin` on."""
+    cost = 0.0
+    for place in range(begin, length[instance]):
+        cost += state[instance, place, COST]
+    return cost
+
+
 @njit(cache=True, nogil=True)
 def suffix_cost(
     work: Floats,
@@ -121,9 +130,8 @@ def suffix_cost(
         most: Cost from which on nobody wants to know.
 
     Returns:
-        The cost; `INFEASIBLE` if it exceeds `most`, if the instance cannot run a group, or if a group
-        stands behind one of a lower priority. Groups that start later than now cost no less than now,
-        so that most costly ends are recognised at their first group.
+        The cost; `INFEASIBLE` if it exceeds `most` (groups that start later cost no less, so that most ends
+        that do are recognised at once), if the instance cannot run a group, or against the priorities.
     """
     kind = fleet[instance, KIND]
     clock_s = state[instance, begin, CLOCK]
@@ -132,9 +140,7 @@ def suffix_cost(
     before = groups[begin - 1] if begin > 0 else -1
     loaded = who[before, MODEL] if before >= 0 else fleet[instance, LOADED]
     shift = end - length[instance]
-    cost = rest = 0.0
-    for place in range(same - shift, length[instance]):
-        rest += state[instance, place, COST]
+    cost, rest = 0.0, cost_from(length, state, instance, same - shift)
     for place in range(begin, end):
         group = groups[place]
         if work[kind, group, DRAIN] < 0.0:
@@ -158,15 +164,6 @@ def suffix_cost(
         clock_s += work[kind, group, DRAIN]
         var += work[kind, group, DRAIN_VAR]
         before = group
-    return cost
-
-
-@njit(cache=True, nogil=True, inline="always")
-def cost_from(length: Ints, state: Floats, instance: int, begin: int) -> float:
-    """Present cost of the places from `begin` on."""
-    cost = 0.0
-    for place in range(begin, length[instance]):
-        cost += state[instance, place, COST]
     return cost
 
 

@@ -14,7 +14,7 @@ from qlm.planner.fast.penalty import group_penalty, request_penalty, summed_pena
     late_s=st.floats(-500, 500),
     sd_s=st.floats(0, 60),
     drain_s=st.floats(0, 300),
-    spread=st.floats(0, 1),
+    spread=st.floats(0, 0.5),
     tail_sd_s=st.floats(0, 10),
 )
 def test_a_group_costs_what_its_requests_cost(

@@ -57,7 +57,7 @@ def test_a_replan_takes_in_what_is_new_and_moves_little() -> None:
     plan = solve_fast(problem)
     later = changed(problem, plan, seed=1, share=0.02)
     before = {group: each.id for each in later.instances for group in each.queue}
-    replanned = solve_fast(later)
+    replanned = solve_fast(later, effort=Effort(moves=5000))
     report = verify(later, replanned)
     assert not report.violations
     at = {group: instance for instance, queue in replanned.queues.items() for group in queue}

@@ -1,0 +1,112 @@
+"""Prices that make the dual large, by incremental subgradient ascent, in compiled code; see `dual`."""
+
+import numpy as np
+from numba import njit
+
+from qlm.planner.arrays import Floats, Ints
+from qlm.planner.bound.charge import Charges
+from qlm.planner.bound.dual import NEVER, best_start, model_prices
+from qlm.planner.bound.isotonic import never_rising
+
+
+@njit(cache=True, nogil=True)
+def ascend(
+    c: Charges,
+    edges: Floats,
+    capacity: Floats,
+    held: Floats,
+    surcharge: Floats,
+    table: Floats,
+    order: Ints,
+    base: Floats,
+    passes: int,
+    step: float,
+) -> tuple[Floats, Floats]:
+    """Let each group in turn raise the prices where it would start; capacity lowers all of them.
+
+    Args:
+        c: The charges.
+        edges: Moments; (J + 1,).
+        capacity: Instance seconds; (K, J).
+        held: Instance seconds of instances that have a model loaded; (K, M, J).
+        surcharge: Swap seconds per second of drain on others; (K, M, J).
+        table: Of `charge_table`.
+        order: In which groups take turns; (G,).
+        base: Prices of an instance to start from; (K, J).
+        passes: Turns of each group.
+        step: First step of prices.
+
+    Returns:
+        Average prices of the second half of the passes, made never rising, (K, J); and which share of the
+        surcharge each model pays, (K, M, J).
+    """
+    kinds, models, steps = surcharge.shape
+    base, total = base.copy(), np.zeros((kinds, steps))
+    part = np.ones((kinds, models, steps))
+    used = np.zeros((kinds, models, steps))
+    for turn in range(passes):
+        shares = part * surcharge
+        room = capacity + (shares * held).sum(axis=1)
+        flat = _flattened(base, capacity)
+        swaps = model_prices(flat, shares)
+        for m in range(models):
+            swaps[:, m] -= flat
+        used[:] = 0.0
+        late = 2 * turn >= passes
+        for g in order:
+            m = c.model[g]
+            k, start = _cheapest(c, g, edges, base, swaps, table)
+            end = start + c.drain_s[k, g]
+            for j in range(steps):
+                taken = max(0.0, min(end, edges[j + 1]) - max(start, edges[j]))
+                used[k, m, j] += taken
+                if room[k, j] > 0.0:
+                    base[k, j] += step / (1.0 + turn) * taken * (1.0 + shares[k, m, j]) / room[k, j]
+            base = np.maximum(0.0, base - step / (1.0 + turn) / len(order))
+            if late:
+                total += base
+        _adapt(part, used, held)
+    rounds = (passes - (passes + 1) // 2) * len(order)
+    return _flattened(total / max(1, rounds), capacity), part
+
+
+@njit(cache=True, nogil=True)
+def _cheapest(
+    c: Charges, g: int, edges: Floats, base: Floats, swaps: Floats, table: Floats
+) -> tuple[int, float]:
+    """Where and when a group would start at these prices."""
+    kinds, steps = base.shape
+    m, best, best_k, best_s = c.model[g], NEVER, -1, 0.0
+    prices, until = np.empty(steps), np.zeros(steps + 1)
+    for k in range(kinds):
+        if not c.runs[k, g]:
+            continue
+        for j in range(steps):
+            prices[j] = base[k, j] + swaps[k, m, j]
+            until[j + 1] = until[j] + prices[j] * (edges[j + 1] - edges[j])
+        cost, start = best_start(c, k, g, edges, prices, until, table[k, g])
+        if cost < best:
+            best, best_k, best_s = cost, k, start
+    return best_k, best_s
+
+
+@njit(cache=True, nogil=True)
+def _flattened(base: Floats, capacity: Floats) -> Floats:
+    flat = np.empty_like(base)
+    for k in range(base.shape[0]):
+        flat[k] = never_rising(base[k], capacity[k])
+    return flat
+
+
+@njit(cache=True, nogil=True)
+def _adapt(part: Floats, used: Floats, held: Floats) -> None:
+    """A model pays for swaps as far as it does more by a moment than instances that hold it can."""
+    kinds, models, steps = part.shape
+    for k in range(kinds):
+        for m in range(models):
+            done, could = 0.0, 0.0
+            for j in range(steps):
+                done += used[k, m, j]
+                could += held[k, m, j]
+                if could > 0.0:
+                    part[k, m, j] = min(1.0, max(0.0, part[k, m, j] + 0.5 * (done / could - 1.0)))

@@ -1,0 +1,136 @@
+"""When to plan, and how hard: the fast solver as a controller uses it, called at every turn.
+
+* Nothing new, and it is not time yet: the present plan stands, and costs nothing to make.
+* New groups, or groups whose first request has just come: they are inserted where they cost least; what
+  stands is not touched.
+* Once in a while, or at once when instances come, go or change their model, or when what is expected to be
+  missed has grown: the solver improves the whole plan, and what it changes must be worth the change
+  (`fast.solve`: moves, swaps and evictions are paid for, and small gains are left alone).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import GroupId
+from qlm.planner.fast.solve import Effort, solve_fast
+from qlm.planner.problem import Instance, Plan, Problem
+
+GROWN_SHARE: Final = 0.1
+"""A penalty that has grown by this share since the last improvement calls for the next."""
+
+GROWN_S: Final = 0.5
+"""Likewise by so many seconds per waiting request: small penalties double easily."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplanSettings:
+    """How often and how hard to plan.
+
+    Attributes:
+        every_s: The whole plan is improved this often.
+        urgent_s: Not more often than this, whatever happens.
+        moves_per_group: Of the solver, each time; also what planning is charged for in simulation.
+    """
+
+    every_s: float = 1.0
+    urgent_s: float = 0.2
+    moves_per_group: int = 640
+
+    def __post_init__(self) -> None:
+        if not 0 < self.urgent_s <= self.every_s:
+            raise InvalidValueError("urgent_s", self.urgent_s, f"more than 0, at most {self.every_s:g}")
+        if self.moves_per_group < 0:
+            raise InvalidValueError("moves_per_group", self.moves_per_group, "0 or more")
+
+
+class Replanner:
+    """Plans turn by turn, remembering what it planned last.
+
+    Attributes:
+        moves: Of the solver in the last turn.
+    """
+
+    def __init__(self, settings: ReplanSettings | None = None, *, seed: int = 0) -> None:
+        self.moves = 0
+        self._settings = settings or ReplanSettings()
+        self._seed = seed
+        self._planned: frozenset[GroupId] = frozenset()
+        self._fleet: tuple[object, ...] = ()
+        self._improved_s = float("-inf")
+        self._penalty_s = 0.0
+
+    def __call__(self, problem: Problem) -> Plan:
+        """Plan what waits.
+
+        Args:
+            problem: With the clock of its deadlines going on from call to call.
+        """
+        fleet = tuple(_identity(instance) for instance in problem.instances)
+        since_s = problem.now_s - self._improved_s
+        due = since_s >= self._settings.every_s or since_s < 0
+        due = due or (fleet != self._fleet and since_s >= self._settings.urgent_s)
+        waiting = frozenset(group.id for group in problem.groups)
+        news = waiting - self._planned
+        self.moves = 0
+        if due:
+            plan = self._improve(problem, news)
+        elif news or not _covers(problem, waiting):
+            plan = self._insert(problem, news)
+            if self._grown(plan, problem) and since_s >= self._settings.urgent_s:
+                plan = self._improve(problem, news)
+        else:
+            plan = _kept(problem, waiting)
+        self._fleet, self._planned = fleet, waiting
+        return plan
+
+    def _improve(self, problem: Problem, news: frozenset[GroupId]) -> Plan:
+        self.moves = self._settings.moves_per_group * len(problem.groups)
+        plan = solve_fast(_without(problem, news), seed=self._seed, effort=Effort(moves=self.moves))
+        self._improved_s, self._penalty_s = problem.now_s, plan.penalty_s or 0.0
+        return plan
+
+    def _insert(self, problem: Problem, news: frozenset[GroupId]) -> Plan:
+        return solve_fast(_without(problem, news), seed=self._seed, effort=Effort(moves=0))
+
+    def _grown(self, plan: Plan, problem: Problem) -> bool:
+        requests = sum(group.requests for group in problem.groups)
+        grown_s = (plan.penalty_s or 0.0) - self._penalty_s
+        return grown_s > max(GROWN_SHARE * self._penalty_s, GROWN_S * requests)
+
+
+def _identity(instance: Instance) -> object:
+    """What an instance is, but for what it does at present."""
+    return (instance.id, instance.kind, instance.loaded_model)
+
+
+def _covers(problem: Problem, waiting: frozenset[GroupId]) -> bool:
+    """Whether each group that some instance can run stands in the queue of one that can."""
+    models = {instance.id: problem.kinds[instance.kind].models for instance in problem.instances}
+    kinds = {instance.kind for instance in problem.instances}
+    home = {group: instance for instance in problem.instances for group in instance.queue}
+    for group in problem.groups:
+        at = home.get(group.id)
+        if at is not None and group.model in models[at.id] and at.kind in group.time:
+            continue
+        if any(kind in group.time and group.model in problem.kinds[kind].models for kind in kinds):
+            return False
+    return True
+
+
+def _without(problem: Problem, groups: frozenset[GroupId]) -> Problem:
+    """Take groups out of the present queues: they may go anywhere at no price."""
+    if not groups:
+        return problem
+    instances = tuple(
+        replace(each, queue=tuple(g for g in each.queue if g not in groups)) if each.queue else each
+        for each in problem.instances
+    )
+    return replace(problem, instances=instances)
+
+
+def _kept(problem: Problem, waiting: frozenset[GroupId]) -> Plan:
+    queues = {each.id: tuple(g for g in each.queue if g in waiting) for each in problem.instances}
+    placed = {group for queue in queues.values() for group in queue}
+    unplaceable = tuple(sorted(waiting - placed))
+    return Plan(queues=queues, unplaceable=unplaceable, method="kept")

@@ -1,0 +1,239 @@
+"""Infeasible demand: the fewest instances whose addition would repair what is missed.
+
+Some requests miss their deadline whatever is added: they would be late alone on an idle instance, or they
+are late in a plan with `ADDED_MAX` instances more. The rest can be repaired. Of each kind, a count is
+searched in two steps. The relaxation behind the lower bound says from which count on repair is not ruled
+out; then plans of the enlarged fleet show from which count on a plan does repair. What is recommended has
+been shown by a plan.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.planner.arrays import problem_arrays
+from qlm.planner.bound.lower_bound import bound_of
+from qlm.planner.policy.standing import Queue
+from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem, ScaleUp
+from qlm.planner.verify.closed_form import group_lateness
+from qlm.planner.verify.placing import Places
+from qlm.planner.verify.timeline import Served, serve
+
+ADDED_MAX: Final = 256
+"""Instances of one kind that are added at most."""
+
+PLANS_MAX: Final = 10
+"""Plans that are made per kind at most."""
+
+REPAIRED_SHARE: Final = 0.01
+"""Demand counts as repaired when at most this share of the requests with a deadline misses it needlessly."""
+
+PASSES: Final = 5
+"""Turns of each group in the ascent, where the problem is not small."""
+
+Method = Callable[[Problem], Plan]
+"""What plans the enlarged fleet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """What adding instances of one kind does.
+
+    Attributes:
+        kind: The kind.
+        unrepairable_requests: What is missed even with `ADDED_MAX` of them.
+        at_least: With fewer added, every plan would miss more than these and `REPAIRED_SHARE`.
+        count: With so many added, a plan was found that does not.
+        late_requests: Expected misses of that plan.
+    """
+
+    kind: str
+    unrepairable_requests: float
+    at_least: int
+    count: int
+    late_requests: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What would repair the present demand.
+
+    Attributes:
+        late_requests: Expected misses of the present plan; requests that can be placed nowhere are none.
+        unrepairable_requests: What is missed even with `ADDED_MAX` more of each kind.
+        scale_up: The fewest instances found: of one kind if one kind is enough, else of several; empty if
+            nothing can be repaired.
+        repairs: What each kind would do by itself, by name; empty if nothing is to be repaired.
+    """
+
+    late_requests: float
+    unrepairable_requests: float
+    scale_up: tuple[ScaleUp, ...]
+    repairs: tuple[Repair, ...]
+
+
+def advise(problem: Problem, plan: Plan, method: Method) -> Advice:
+    """Search the fewest instances whose addition would repair what a plan misses.
+
+    An added instance is up and idle, has nothing loaded, and holds in host memory what fits of the models
+    that wait, those with the most requests first. Groups that can be placed nowhere are left out.
+
+    Args:
+        problem: What waits, and the fleet.
+        plan: A feasible answer to it.
+        method: Plans the enlarged fleets: at most `PLANS_MAX` + 1 times per kind, and as often again if
+            several kinds are needed.
+    """
+    present = Places.of(problem)
+    late = late_requests(problem, plan)
+    wanted = replace(problem, groups=tuple(group for group in problem.groups if present.placeable(group)))
+    kinds = sorted(kind for kind in problem.kinds if any(present.kind_runs(kind, g) for g in wanted.groups))
+    search = _Search(
+        wanted, method, REPAIRED_SHARE * sum(g.requests for g in wanted.groups if g.deadline_s is not None)
+    )
+    floor = search.floor(kinds)
+    if late <= floor + search.slack:
+        return Advice(late_requests=late, unrepairable_requests=min(late, floor), scale_up=(), repairs=())
+    repairs = tuple(search.repair(kind) for kind in kinds)
+    enough = [each for each in repairs if each.late_requests <= floor + search.slack]
+    best = min(enough, key=lambda each: (each.count, each.kind), default=None)
+    counts = {each.kind: each.count for each in repairs}
+    counts = {best.kind: best.count} if best else search.reduced(counts, floor)
+    scale_up = tuple(ScaleUp(kind=kind, count=count) for kind, count in sorted(counts.items()) if count)
+    return Advice(late_requests=late, unrepairable_requests=floor, scale_up=scale_up, repairs=repairs)
+
+
+def late_requests(problem: Problem, plan: Plan) -> float:
+    """Expected number of placed requests that miss their deadline in a plan."""
+    served = serve(Places.of(problem), plan)
+    return math.fsum(each.late_requests for each in group_lateness(served, problem.now_s))
+
+
+def enlarged(problem: Problem, counts: Mapping[str, int]) -> Problem:
+    """Add so many instances of each kind to the fleet; see `advise`."""
+    taken = {instance.id for instance in problem.instances}
+    added = []
+    for kind, count in sorted(counts.items()):
+        ids, warm = _free_ids(kind, taken), _warm(problem, kind)
+        added += [Instance(id=next(ids), kind=kind, warm_models=warm) for _ in range(count)]
+    return replace(problem, instances=(*problem.instances, *added))
+
+
+def _free_ids(kind: str, taken: set[InstanceId]) -> Iterator[InstanceId]:
+    ids = (InstanceId(f"added-{kind}-{at}") for at in itertools.count(1))
+    return (id for id in ids if id not in taken)
+
+
+def _warm(problem: Problem, kind: str) -> tuple[ModelId, ...]:
+    """Models of the kind that fit into its host memory together, the most wanted first."""
+    costs, waiting = problem.kinds[kind], dict.fromkeys(problem.kinds[kind].models, 0)
+    for group in problem.groups:
+        if group.model in waiting and kind in group.time:
+            waiting[group.model] += group.requests
+    room, warm = costs.host_memory_bytes, []
+    for model in sorted(waiting, key=lambda m: (-waiting[m], m)):
+        weights = costs.models[model].weights_bytes
+        if waiting[model] and weights <= room:
+            room -= weights
+            warm.append(model)
+    return tuple(warm)
+
+
+def _alone(problem: Problem, kinds: Sequence[str]) -> float:
+    """Expected misses with each group alone where it would end first, on added instances as well."""
+    places = Places.of(enlarged(problem, dict.fromkeys(kinds, 1)))
+    queues = [Queue(i, problem.kinds[i.kind], ()) for i in places.instances.values()]
+    first = [_first(group, queues, places) for group in problem.groups if group.deadline_s is not None]
+    return math.fsum(each.late_requests for each in group_lateness(first, problem.now_s))
+
+
+def _first(group: PlannedGroup, queues: Sequence[Queue], places: Places) -> Served:
+    alone = [queue.alone(group) for queue in queues if places.runs(queue.instance, group)]
+    return min(alone, key=lambda served: served.completion().mean)
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is searched: counts with which a method's plan misses no more than a floor and some slack."""
+
+    problem: Problem
+    method: Method
+    slack: float
+
+    def late(self, counts: Mapping[str, int]) -> float:
+        """Misses of the plan of an enlarged fleet."""
+        fleet = enlarged(self.problem, counts)
+        return late_requests(fleet, self.method(fleet))
+
+    def floor(self, kinds: Sequence[str]) -> float:
+        """What is missed however many of the kinds are added."""
+        return max(_alone(self.problem, kinds), self.late(dict.fromkeys(kinds, ADDED_MAX)))
+
+    def repair(self, kind: str) -> Repair:
+        """Search the fewest of one kind that repair what this kind can repair."""
+        floor = self.floor([kind])
+        at_least = _at_least(self.problem, kind, floor + self.slack)
+        tried: dict[int, float] = {}
+
+        def repairs(count: int) -> bool:
+            tried[count] = self.late({kind: count})
+            return tried[count] <= floor + self.slack
+
+        count = _smallest(repairs, at_least)
+        late = tried.get(count, floor)
+        return Repair(
+            kind=kind, unrepairable_requests=floor, at_least=at_least, count=count, late_requests=late
+        )
+
+    def reduced(self, counts: dict[str, int], floor: float) -> dict[str, int]:
+        """Take away what can be spared of the counts that each kind needs for its part."""
+
+        def repairs(kind: str, count: int) -> bool:
+            return self.late({**counts, kind: count}) <= floor + self.slack
+
+        while not repairs(*next(iter(counts.items()))):
+            if all(count >= ADDED_MAX for count in counts.values()):
+                break
+            counts = {kind: min(ADDED_MAX, 2 * count) for kind, count in counts.items()}
+        for kind in sorted(counts):
+            counts[kind] = _between(partial(repairs, kind), -1, counts[kind], PLANS_MAX)
+        return counts
+
+
+def _smallest(repairs: Callable[[int], bool], at_least: int) -> int:
+    """Search the smallest count with `PLANS_MAX` calls: double the step, then halve it; else `ADDED_MAX`."""
+    below, count, step = at_least - 1, at_least, 1
+    for calls in range(1, PLANS_MAX + 1):
+        if count >= ADDED_MAX or repairs(count):
+            return _between(repairs, below, count, PLANS_MAX - calls)
+        below, count, step = count, min(ADDED_MAX, count + step), 2 * step
+    return ADDED_MAX
+
+
+def _between(repairs: Callable[[int], bool], below: int, count: int, calls: int) -> int:
+    """`below` is too few and `count` enough; look between while there are calls left."""
+    while count - below > 1 and calls > 0:
+        middle = (below + count) // 2
+        calls -= 1
+        if repairs(middle):
+            count = middle
+        else:
+            below = middle
+    return count
+
+
+def _at_least(problem: Problem, kind: str, allowed: float) -> int:
+    """Smallest count with which the relaxation misses no more than is allowed; at most `ADDED_MAX`."""
+    below, count = 0, ADDED_MAX
+    while count - below > 1:
+        middle = (below + count) // 2
+        arrays = problem_arrays(replace(enlarged(problem, {kind: middle}), move_s=0.0))
+        if bound_of(arrays, iterations=PASSES, late_weight=0.0, miss_weight_s=1.0) > allowed:
+            below = middle
+        else:
+            count = middle
+    return count

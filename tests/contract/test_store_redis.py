@@ -27,7 +27,7 @@ from qlm.store.contract_values import (
     listening,
     until,
 )
-from qlm.store.limits import StoreLimits
+from qlm.store.limits import KEPT_PLAN_S, StoreLimits
 from qlm.store.redis import APPEND_CHUNK, RedisStore
 from support.redis import RedisServer
 
@@ -245,3 +245,29 @@ async def test_ended_requests_expire_and_unfinished_ones_do_not(redis_server: Re
         assert [key async for key in client.scan_iter(f"{prefix}*:r0001")] == []
         assert await client.zcard(f"{prefix}requests") == 1
         assert await client.llen(f"{prefix}ended") == 0
+
+
+async def test_a_plan_that_nobody_renews_is_forgotten(redis_server: RedisServer) -> None:
+    prefix = next(_prefixes)
+    async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
+        await store.keep_plan(b"first")
+        assert 0 < await client.ttl(f"{prefix}plan") <= KEPT_PLAN_S
+        await client.expire(f"{prefix}plan", 7)
+        await store.keep_plan(b"second")
+        assert await client.ttl(f"{prefix}plan") > 7
+        assert await store.kept_plan() == b"second"
+        await client.pexpire(f"{prefix}plan", 1)
+
+        async def forgotten() -> bool:
+            return await store.kept_plan() is None
+
+        await until(forgotten, "the end of the plan")
+
+
+async def test_a_plan_is_not_kept_in_a_redis_that_is_down() -> None:
+    store = RedisStore("redis://127.0.0.1:1/0", SystemClock())
+    with pytest.raises(StoreUnavailableError, match="cannot be used"):
+        await store.keep_plan(b"plan")
+    with pytest.raises(StoreUnavailableError, match="cannot be used"):
+        await store.kept_plan()
+    await store.close()

@@ -12,9 +12,10 @@ import pytest
 
 from qlm.broker.codec import decode_request
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
-from qlm.domain.ids import GatewayId, QueueName, RequestId
+from qlm.domain.ids import GatewayId, GroupId, InstanceId, QueueName, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
+from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestCard, RequestState
 from qlm.domain.view import Enqueued, RequestFilter
@@ -708,6 +709,63 @@ async def test_operators_see_queues_requests_and_instances(
     assert refusal(await http.get(f"{url}/admin/v1/requests?state=odd"))["param"] == "state"
     cluster.agent.working.set()
     await waiting
+
+
+async def test_operators_see_where_a_request_waits(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.working.clear()
+    waiting = [asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION)) for _ in range(3)]
+    await until(lambda: _queued(cluster, 3))
+    newest, middle, oldest = await cluster.store.records(QUEUED)
+
+    async def waits(id: RequestId) -> Any:
+        return (await http.get(f"{url}/admin/v1/requests/{id}")).json()["waits"]
+
+    assert await waits(middle.card.id) == {
+        "position": 2,
+        "queued": 3,
+        "group": None,
+        "group_position": None,
+        "group_requests": None,
+        "instance": None,
+    }
+    group = GroupId("g")
+    await cluster.store.apply(
+        [
+            CreateGroup(id=GroupId("first"), cls=oldest.card.cls, count=1),
+            CreateGroup(id=group, cls=oldest.card.cls, count=2),
+            SetQueue(instance=InstanceId("gpu-0"), groups=(group,)),
+        ]
+    )
+    assert await waits(newest.card.id) == {
+        "position": 3,
+        "queued": 3,
+        "group": "g",
+        "group_position": 2,
+        "group_requests": 2,
+        "instance": "gpu-0",
+    }
+    assert (await waits(oldest.card.id))["instance"] is None
+    cluster.agent.working.set()
+    await asyncio.gather(*waiting)
+    assert await waits(newest.card.id) is None
+
+
+async def _queued(cluster: Cluster, number: int) -> bool:
+    return len(await cluster.store.records(QUEUED)) == number
+
+
+async def test_operators_see_the_plan_as_it_was_kept(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    none = await http.get(f"{url}/admin/v1/plan")
+    assert (none.status_code, refusal(none)["code"]) == (404, "plan_not_found")
+    assert refusal(none)["message"].startswith("there is no plan yet")
+    await cluster.store.keep_plan(b'{"version": 1, "at_ms": 5}')
+    there = await http.get(f"{url}/admin/v1/plan")
+    assert (there.status_code, there.content) == (200, b'{"version": 1, "at_ms": 5}')
+    assert there.headers["content-type"] == "application/json"
 
 
 async def test_operators_drain_live_instances(url: str, http: httpx.AsyncClient) -> None:

@@ -201,6 +201,7 @@ async def snapshot(store: Store) -> dict[str, Any]:
     return {
         "view": await store.view(),
         "records": list(await store.records(RequestFilter(limit=1000))),
+        "places": [await store.queue_place(card.id) for card in CARDS],
         "outputs": [await store.read_output(card.id, 0) for card in CARDS],
         "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],
     }

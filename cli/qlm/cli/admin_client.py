@@ -12,7 +12,15 @@ TIMEOUT_S: Final = 10.0
 
 
 class AdminError(QlmError):
-    """The gateway cannot be reached, or refused."""
+    """The gateway cannot be reached, or refused.
+
+    Attributes:
+        code: The gateway's word for why it refused; None if it said none.
+    """
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class AdminClient:
@@ -51,7 +59,7 @@ class AdminClient:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise AdminError(_message(error)) from error
+            raise _refusal(error) from error
         except (OSError, json.JSONDecodeError) as error:
             reason = getattr(error, "reason", error)
             raise AdminError(
@@ -60,8 +68,9 @@ class AdminClient:
             ) from error
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _refusal(error: urllib.error.HTTPError) -> AdminError:
     try:
-        return str(json.load(error)["error"]["message"])
+        said = json.load(error)["error"]
+        return AdminError(str(said["message"]), said["code"])
     except (ValueError, KeyError, TypeError):
-        return f"the gateway answered {error.code} {error.reason}"
+        return AdminError(f"the gateway answered {error.code} {error.reason}")

@@ -70,7 +70,7 @@ def summary(problem: Problem, plan: Plan, report: Report, instances_shown: int) 
     yield (
         f"model changes: {report.swaps_warm} warm, {report.swaps_cold} cold, {render.span(report.swap_s)} "
         f"in all; groups moved: {len(report.moved)}"
-        + (f", for {_seconds(report.move_s)}" if report.move_s else "")
+        + (f", for {price(report.move_s)}" if report.move_s else "")
     )
     yield from _unplaceable(problem, plan)
     if plan.scale_up:
@@ -92,7 +92,7 @@ def violated(violations: Sequence[Violation]) -> Iterator[str]:
 
 def sampled(estimate: Estimate) -> str:
     """What samples say."""
-    penalty = f"{_seconds(estimate.penalty_s)} ± {estimate.penalty_se_s:.2g} s"
+    penalty = f"{price(estimate.penalty_s)} ± {estimate.penalty_se_s:.2g} s"
     met = f"{100 * estimate.expected_attainment:.2f} ± {100 * estimate.attainment_se:.2g} %"
     return f"{estimate.samples} samples: penalty {penalty}, {met} in time"
 
@@ -103,7 +103,8 @@ def explanation(problem: Problem, told: Explanation, places_max: int) -> Iterato
     deadline = "no deadline"
     if group.deadline_s is not None:
         deadline = f"deadline {moment(group.deadline_s - problem.now_s)}"
-    yield f"{group.id}: {group.model}, {group.requests} requests, {deadline}, priority {group.priority}"
+    requests = count(group.requests, "request")
+    yield f"{group.id}: {group.model}, {requests}, {deadline}, priority {group.priority}"
     if told.why_unplaceable is not None:
         yield f"cannot be placed: {told.why_unplaceable}"
         return
@@ -123,6 +124,11 @@ def explanation(problem: Problem, told: Explanation, places_max: int) -> Iterato
         yield f"… {len(told.elsewhere) - places_max} more instances, none of them better"
 
 
+def count(number: int, what: str) -> str:
+    """Write so many things, one or more."""
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
 def moment(seconds: float) -> str:
     """Say when, from now: `in 12s`, `3.0min ago`."""
     return f"in {render.span(seconds)}" if seconds >= 0 else f"{render.span(-seconds)} ago"
@@ -130,7 +136,7 @@ def moment(seconds: float) -> str:
 
 def _heading(instance: Instance) -> str:
     loaded = instance.loaded_model or "nothing"
-    busy = f", busy for {_around(instance.busy)}" if instance.busy.mean else ""
+    busy = f", busy for {around(instance.busy)}" if instance.busy.mean else ""
     return f"{instance.id} ({instance.kind}): {loaded} loaded{busy}"
 
 
@@ -143,9 +149,9 @@ def _cells(row: GroupRow, model: str) -> tuple[object, ...]:
         row.requests,
         _swap(row),
         render.span(row.start.mean),
-        _around(row.completion),
+        around(row.completion),
         None if row.deadline_s is None else moment(row.deadline_s),
-        _percent(row.p_met) if has_deadline else None,
+        percent(row.p_met) if has_deadline else None,
         f"{row.late_requests:.1f}" if has_deadline else None,
     )
 
@@ -154,29 +160,31 @@ def _swap(row: GroupRow) -> str | None:
     return None if row.swap is None else f"{row.swap} {render.span(row.swap_s)}"
 
 
-def _around(when: Normal) -> str:
+def around(when: Normal) -> str:
+    """Write a time with its standard deviation."""
     return render.span(when.mean) + (f" ±{render.span(when.var**0.5)}" if when.var else "")
 
 
-def _seconds(cost_s: float, sign: str = "-") -> str:
+def price(cost_s: float, sign: str = "-") -> str:
     """Write a price; less than a millisecond is nothing."""
     return f"{cost_s:{sign}.6g} s" if abs(cost_s) >= 1e-3 else "0 s"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Write a share."""
     return f"{100 * share:.1f} %"
 
 
 def _cost(problem: Problem, plan: Plan, report: Report) -> str:
-    line = f"penalty {_seconds(report.penalty_s)}"
+    line = f"penalty {price(report.penalty_s)}"
     if plan.lower_bound_s is not None:
         share = gap(problem, plan)
-        shown = "" if share is None else f", gap {_percent(share)}"
-        line += f" (no plan is below {_seconds(plan.lower_bound_s)}{shown})"
+        shown = "" if share is None else f", gap {percent(share)}"
+        line += f" (no plan is below {price(plan.lower_bound_s)}{shown})"
     wanted = sum(group.requests for group in problem.groups if group.deadline_s is not None)
     if not wanted:
         return f"{line}; no request has a deadline"
-    return f"{line}; {_percent(report.expected_attainment)} of {wanted} requests with a deadline in time"
+    return f"{line}; {percent(report.expected_attainment)} of {wanted} requests with a deadline in time"
 
 
 def _unplaceable(problem: Problem, plan: Plan) -> Iterator[str]:
@@ -197,7 +205,7 @@ def _standing(places: Places, told: Explanation) -> Iterator[Table | str]:
         "",
         ("#>", "group", "model", "requests>", "priority>", "deadline>", "takes>", "before it", "until>"),
         (
-            (0, "what runs now", None, None, None, None, _around(told.busy), None, _around(told.busy)),
+            (0, "what runs now", None, None, None, None, around(told.busy), None, around(told.busy)),
             *(
                 _ahead(step, models[step.row.group], places.groups[step.row.group].priority)
                 for step in told.steps[:-1]
@@ -209,8 +217,8 @@ def _standing(places: Places, told: Explanation) -> Iterator[Table | str]:
     line = f"last request answered {moment(row.completion.mean)} (±{render.span(row.completion.var**0.5)})"
     if row.deadline_s is not None:
         line += (
-            f"; {_percent(row.p_met)} of its requests in time, {row.late_requests:.1f} late, "
-            f"the last one late with {_percent(row.p_last_late)}; costs {_seconds(row.penalty_s)}"
+            f"; {percent(row.p_met)} of its requests in time, {row.late_requests:.1f} late, "
+            f"the last one late with {percent(row.p_last_late)}; costs {price(row.penalty_s)}"
         )
     yield line
 
@@ -224,9 +232,9 @@ def _ahead(step: Step, model: str, priority: int) -> tuple[object, ...]:
         row.requests,
         priority,
         None if row.deadline_s is None else moment(row.deadline_s),
-        _around(step.drain),
+        around(step.drain),
         _before(step),
-        _around(row.start + step.drain),
+        around(row.start + step.drain),
     )
 
 
@@ -248,8 +256,8 @@ def _option(what: str, place: Place, home: InstanceId | None) -> tuple[object, .
         row.place + 1,
         _swap(row),
         render.span(row.start.mean),
-        _around(row.completion),
-        None if row.deadline_s is None else _percent(row.p_met),
-        _seconds(place.change_s, sign="+"),
+        around(row.completion),
+        None if row.deadline_s is None else percent(row.p_met),
+        price(place.change_s, sign="+"),
         ", ".join(notes) or None,
     )

@@ -8,6 +8,7 @@ from typing import Final
 from qlm.controller.estimating.state import NOTHING_LEARNED
 from qlm.controller.fleet import Fleet
 from qlm.controller.grouping import NewGroupId
+from qlm.controller.plan_keeper import PlanKeeper
 from qlm.controller.protocol import (
     ControllerSettings,
     Decision,
@@ -45,6 +46,7 @@ class ControllerLoop:
     ) -> None:
         self._store = store
         self._upkeep = Upkeep(broker=broker, store=store, clock=clock)
+        self._keeper = PlanKeeper(store)
         self._clock = clock
         self._fleet = fleet
         self._settings = settings
@@ -77,10 +79,11 @@ class ControllerLoop:
         view = await self._store.view()
         if await self._upkeep.run(view):
             view = await self._store.view()
+        now_ns = self._clock.now_ns()
         decide_now = partial(
             decide,
             view,
-            now_ns=self._clock.now_ns(),
+            now_ns=now_ns,
             fleet=self._fleet,
             settings=self._settings,
             planner=self._planner,
@@ -92,6 +95,7 @@ class ControllerLoop:
         self._estimator = decision.estimator
         if decision.changes:
             await self._store.apply(decision.changes)
+        await self._keeper.keep(decision, now_ns)
         self._warn(view)
         return decision
 

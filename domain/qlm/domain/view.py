@@ -80,6 +80,25 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlace:
+    """Where a waiting request stands; its group follows from the order of arrival (see `Group`).
+
+    Attributes:
+        ahead: Waiting requests of its class that go before it.
+        queued: Waiting requests of its class, itself included.
+        group: The group that covers it; None if none does yet.
+        group_ahead: Waiting requests of that group that go before it.
+        instance: On whose virtual queue the group stands; None if on none.
+    """
+
+    ahead: int
+    queued: int
+    group: Group | None = None
+    group_ahead: int = 0
+    instance: InstanceId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFilter:
     """Which records a listing shows; None means any."""
 

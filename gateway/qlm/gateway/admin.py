@@ -10,7 +10,7 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import Group
 from qlm.domain.ids import InstanceId, RequestId
 from qlm.domain.request import RequestRecord, RequestState
-from qlm.domain.view import ClusterView, RequestFilter
+from qlm.domain.view import ClusterView, QueuePlace, RequestFilter
 from qlm.gateway.answers import json_answer
 from qlm.gateway.errors import ApiError, invalid
 from qlm.gateway.gateway import Gateway
@@ -66,11 +66,20 @@ async def list_requests(gateway: Gateway, request: HttpRequest) -> Response:
 
 
 async def get_story(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /admin/v1/requests/{id}: a request with the events of its life."""
+    """Answer GET /admin/v1/requests/{id}: a request with the events of its life, and where it waits."""
     id = RequestId(request.path_params["id"])
     if (record := await gateway.store.record(id)) is None:
         raise ApiError(status=404, message=f"no request {id}", param="id", code="request_not_found")
-    return json_answer(_request(gateway, record))
+    place = await gateway.store.queue_place(id)
+    return json_answer(_request(gateway, record) | {"waits": None if place is None else _waits(place)})
+
+
+async def get_plan(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/plan: the latest plan with its problem, as the controller kept it."""
+    if (plan := await gateway.store.kept_plan()) is None:
+        message = "there is no plan yet: no controller has made one for this shared state; does one run?"
+        raise ApiError(status=404, message=message, code="plan_not_found")
+    return Response(plan, media_type="application/json")
 
 
 async def list_instances(gateway: Gateway, request: HttpRequest) -> Response:
@@ -98,6 +107,18 @@ def _request(gateway: Gateway, record: RequestRecord) -> dict[str, Any]:
             {"at_s": event.at_ns / 1e9, "what": event.what, "why": event.why, "instance": event.instance}
             for event in record.events
         ],
+    }
+
+
+def _waits(place: QueuePlace) -> dict[str, Any]:
+    group = place.group
+    return {
+        "position": place.ahead + 1,
+        "queued": place.queued,
+        "group": None if group is None else group.id,
+        "group_position": None if group is None else place.group_ahead + 1,
+        "group_requests": None if group is None else group.remaining,
+        "instance": place.instance,
     }
 
 

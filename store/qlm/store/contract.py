@@ -4,7 +4,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from qlm.store import contract_leases, contract_lengths, contract_output, contract_plans, contract_requests
+from qlm.store import (
+    contract_leases,
+    contract_lengths,
+    contract_output,
+    contract_places,
+    contract_plans,
+    contract_requests,
+)
 from qlm.store.contract_values import Subject
 from qlm.store.limits import StoreLimits
 
@@ -21,6 +28,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *contract_leases.CHECKS,
     *contract_output.CHECKS,
     *contract_plans.CHECKS,
+    *contract_places.CHECKS,
     *contract_lengths.CHECKS,
 )
 """All checks; each raises AssertionError where a store differs."""

@@ -13,6 +13,10 @@ They fill the batch of an engine (vLLM's default is 256), and the queue is read 
 """
 
 
+KEPT_PLAN_S: Final = 3600
+"""Seconds that the latest plan is kept in Redis: one that old tells nothing but that nobody plans."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:
     """How much the shared state keeps.

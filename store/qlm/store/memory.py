@@ -13,7 +13,7 @@ from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.clock import Clock
 from qlm.domain.request import RequestCard, RequestRecord
-from qlm.domain.view import ClusterView, Enqueued, RequestFilter
+from qlm.domain.view import ClusterView, Enqueued, QueuePlace, RequestFilter
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.core import StoreCore
 from qlm.store.effects import Effects
@@ -36,6 +36,7 @@ class MemoryStore:
         self._clock = clock
         self._core = core or StoreCore(clock.now_ns(), limits)
         self._feeds = Feeds(self._core.limits.backlog_max)
+        self._plan: bytes | None = None
 
     async def incarnation(self) -> int:
         """Return the time of creation, in nanoseconds since the epoch."""
@@ -68,6 +69,11 @@ class MemoryStore:
     async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:
         """List records, newest arrival first."""
         return self._core.records(where)
+
+    async def queue_place(self, id: RequestId) -> QueuePlace | None:
+        """Tell where a request stands in the order of its class, and in its group; None unless it waits."""
+        await self._settled(id)
+        return self._core.queue_place(id)
 
     async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
         """End a request that nobody runs at once, or ask the live holder of one to end it."""
@@ -165,6 +171,14 @@ class MemoryStore:
     async def apply(self, changes: Sequence[PlanChange]) -> None:
         """Apply plan changes in order, and notify each instance whose queue changed."""
         await self._commit(self._core.apply(changes, self._clock.now_ns()))
+
+    async def keep_plan(self, data: bytes) -> None:
+        """Keep this instead of what was kept before."""
+        self._plan = data
+
+    async def kept_plan(self) -> bytes | None:
+        """Return what was kept last."""
+        return self._plan
 
     def wakeups(self) -> AsyncIterator[str]:
         """Iterate over hints that the controller has something to do; subscribed from this call on."""

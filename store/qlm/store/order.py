@@ -84,6 +84,10 @@ class ArrivalOrder:
         """
         return (self._mixed, self._left + rank)
 
+    def rank(self, key: ArrivalKey) -> int:
+        """Return how many keys are before a place."""
+        return bisect_left(self._keys, key, self._start) - self._start
+
     def arrival_ns(self, rank: int) -> int | None:
         """Arrival of the request with `rank` others before it; None beyond the last."""
         at = self._start + rank

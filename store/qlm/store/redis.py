@@ -15,6 +15,7 @@ announcements in one atomic step, so the two cannot drift apart. Keys, after a c
 * `queue:<instance>` (list of group ids), `queues` (hash: version by instance).
 * `leases` (hash: number of leases by instance).
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).
+* `plan` (string, which expires): the latest plan, for those who look at it.
 * Channels: `outputs:<gateway>`, `notices:<instance>`, `wakeups`.
 
 Redis Cluster is not claimed to work: a script touches keys of several hash slots. Tested on Redis 7.0.
@@ -38,18 +39,18 @@ from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.clock import Clock
 from qlm.domain.request import RequestCard, RequestRecord
-from qlm.domain.view import ClusterView, Enqueued, RequestFilter
+from qlm.domain.view import ClusterView, Enqueued, QueuePlace, RequestFilter
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store import redis_codec as codec
 from qlm.store.effects import WAKE_SUBSCRIBED
 from qlm.store.instances import steady
 from qlm.store.leases import HOLDER_LOST
-from qlm.store.limits import StoreLimits
+from qlm.store.limits import KEPT_PLAN_S, StoreLimits
 from qlm.store.packing import pack, unpack
 from qlm.store.plans import check_changes, class_order
 from qlm.store.redis_batch import Batched
 from qlm.store.redis_feed import RedisFeed
-from qlm.store.redis_scripts import Scripts, padded
+from qlm.store.redis_scripts import Scripts, padded, speaking_of
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 5.0
@@ -96,8 +97,9 @@ class RedisStore:
         self._listener = Redis.from_url(url, **timeouts)
         self._prefix = prefix
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
+        self._address = _address(url)
         self._scripts = Scripts(
-            self._client, _address(url), prefix=prefix, clock=clock, limits=limits or StoreLimits()
+            self._client, self._address, prefix=prefix, clock=clock, limits=limits or StoreLimits()
         )
         self._enqueues = Batched(self._scripts, "enqueue")
         self._leases = Batched(self._scripts, "lease")
@@ -125,6 +127,11 @@ class RedisStore:
         """List records, newest arrival first."""
         replies = await self._scripts.run("records", where.state or "", where.model or "", where.limit)
         return [codec.read_record(reply) for reply in replies]
+
+    async def queue_place(self, id: RequestId) -> QueuePlace | None:
+        """Tell where a request stands in the order of its class, and in its group; None unless it waits."""
+        reply = await self._scripts.run("queue_place", id)
+        return codec.read_place(reply) if reply else None
 
     async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
         """End a request that nobody runs at once, or ask the live holder of one to end it."""
@@ -268,6 +275,17 @@ class RedisStore:
         check_changes(changes)
         if changes:
             await self._scripts.run("apply", codec.changes_argument(changes))
+
+    async def keep_plan(self, data: bytes) -> None:
+        """Keep this for `KEPT_PLAN_S`, instead of what was kept before."""
+        with speaking_of(self._address):
+            await self._client.set(f"{self._prefix}plan", data, ex=KEPT_PLAN_S)
+
+    async def kept_plan(self) -> bytes | None:
+        """Return what was kept last; None if nothing was, or if it has expired."""
+        with speaking_of(self._address):
+            kept: Any = await self._client.get(f"{self._prefix}plan")
+        return None if kept is None else bytes(kept)
 
     async def wakeups(self) -> AsyncIterator[str]:
         """Iterate over hints that the controller has something to do; subscribed when the first comes."""

@@ -20,7 +20,7 @@ from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plain import card_from_plain, card_to_plain
 from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
 from qlm.domain.request import Event, Request, RequestCard, RequestRecord, RequestState
-from qlm.domain.view import ClassView
+from qlm.domain.view import ClassView, QueuePlace
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.packing import pack, unpack
 from qlm.store.plans import spread
@@ -191,6 +191,21 @@ def read_group(reply: list[Any]) -> Group:
         sealed=sealed == b"1",
         created_ns=int(created),
         head_arrival_ns=_optional_time(head),
+    )
+
+
+def read_place(reply: list[Any]) -> QueuePlace:
+    """Read where a request stands; the part about its group is missing if it has none."""
+    ahead, queued, *covered = reply
+    if not covered:
+        return QueuePlace(ahead=ahead, queued=queued)
+    group_ahead, group, instance = covered
+    return QueuePlace(
+        ahead=ahead,
+        queued=queued,
+        group=read_group(group),
+        group_ahead=group_ahead,
+        instance=InstanceId(instance.decode()) if instance else None,
     )
 
 

@@ -7,7 +7,7 @@ from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestCard, RequestRecord, RequestState
-from qlm.domain.view import Enqueued, RequestFilter
+from qlm.domain.view import Enqueued, QueuePlace, RequestFilter
 from qlm.store.effects import WAKE_REQUEST, Effects
 from qlm.store.limits import UNTOLD_AHEAD
 from qlm.store.state import SharedState
@@ -76,6 +76,11 @@ class RequestOps(SharedState):
         if state in (RequestState.RUNNING, RequestState.PARKED):
             return sorted(self._held.values(), key=lambda row: row.key, reverse=True)
         return (self._rows[id] for id in self._by_arrival.newest_first(self._is_kept))
+
+    def queue_place(self, id: RequestId) -> QueuePlace | None:
+        """Tell where a request stands in the order of its class, and in its group; None unless it waits."""
+        row = self._rows.get(id)
+        return row.cls.place_of(row.key) if row is not None and row.waiting else None
 
     def cancel(self, id: RequestId, outcome: Outcome, now_ns: int) -> tuple[RequestRecord | None, Effects]:
         """End a request that nobody runs at once, or ask the live holder of one to end it."""

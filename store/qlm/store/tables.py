@@ -9,6 +9,7 @@ from qlm.domain.ids import GatewayId, GroupId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Event, RequestCard, RequestRecord, RequestState
+from qlm.domain.view import QueuePlace
 from qlm.store.length_tally import LengthTally
 from qlm.store.order import ArrivalKey, ArrivalOrder
 
@@ -107,6 +108,21 @@ class ClassRow:
                 groups[group.id] = group.value(rank)
             rank += group.count - group.pulled
         return groups
+
+    def place_of(self, key: ArrivalKey) -> QueuePlace:
+        """Tell where a waiting request stands, and in which group."""
+        ahead, queued, before = self.waiting.rank(key), len(self.waiting), 0
+        for group in self.groups:
+            if ahead < before + group.remaining:
+                return QueuePlace(
+                    ahead=ahead,
+                    queued=queued,
+                    group=group.value(before),
+                    group_ahead=ahead - before,
+                    instance=group.queue,
+                )
+            before += group.remaining
+        return QueuePlace(ahead=ahead, queued=queued)
 
 
 @dataclass(slots=True, eq=False)

@@ -259,9 +259,10 @@ def test_a_plan_of_another_problem_is_refused(problem: Path, tmp_path: Path) -> 
     ("arguments", "code", "complaint"),
     [
         (["plan"], 2, "--problem FILE is missing."),
-        (["plan", "show"], 2, "--problem FILE is missing."),
+        (["plan", "show", "--plan", "{plan}"], 2, "--plan needs --problem FILE."),
         (["plan", "show", "--problem", "{problem}"], 2, "--plan FILE is missing."),
-        (["plan", "explain", "g0"], 2, "--problem FILE is missing."),
+        (["plan", "explain", "g0", "--plan", "{plan}"], 2, "--plan needs --problem FILE."),
+        (["plan", "explain", "g0", "--method", "edf"], 2, "--method needs --problem FILE."),
         (["plan", "explain", "--problem", "{problem}"], 2, "GROUP"),
         (["plan", "--problem", "{missing}"], 1, "missing.json: No such file or directory"),
         (["plan", "--problem", "{folder}"], 1, "Is a directory"),

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import orjson
 import pytest
 
 from qlm.broker import codec
@@ -27,6 +28,7 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.request import Request
 from qlm.domain.slo import OnMiss
 from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.kept_plan import kept_plan_from_plain
 from qlm.planner.problem import Plan, Problem
 from qlm.store.memory import MemoryStore
 from support.flaky import Faults, flaky, until
@@ -188,6 +190,27 @@ async def test_the_loop_goes_on_after_a_broker_that_was_away(
         await until(lambda: bench.broker_faults.raised[method] >= 2)
         bench.broker_faults.heal()
         await until(bench.planned)
+
+
+async def test_what_was_applied_is_kept_for_those_who_look(bench: Bench) -> None:
+    await bench.store.heartbeat(status(), 60)
+    await bench.accept(a_request("a"))
+    decision = await bench.loop.run_once()
+    data = await bench.store.kept_plan()
+    assert data is not None
+    kept = kept_plan_from_plain(orjson.loads(data))
+    assert (kept.problem, kept.plan) == (decision.problem, decision.plan)
+    assert kept.plan.queues == {GPU_0.instance: await bench.planned()}
+
+
+async def test_a_plan_that_cannot_be_kept_is_applied_all_the_same(bench: Bench) -> None:
+    await bench.store.heartbeat(status(), 60)
+    bench.store_faults.fail(StoreUnavailableError("away"), "keep_plan")
+    await bench.accept(a_request("a"))
+    await bench.loop.run_once()
+    assert bench.store_faults.raised["keep_plan"] == 1
+    assert len(await bench.planned()) == 1
+    assert await bench.store.kept_plan() is None
 
 
 async def test_an_unknown_accelerator_gets_no_work_and_is_named_once(

@@ -89,6 +89,7 @@ def test_equal_places_in_the_order_of_arrival_mean_equal_requests(steps: list[tu
             waiting.add(key)
         for rank, (at_ns, _) in enumerate(sorted(waiting)):
             assert seen.setdefault(order.place(rank), at_ns) == at_ns
+        assert [order.rank(key) for key in sorted(waiting)] == list(range(len(waiting)))
 
 
 def test_places_stay_while_requests_join_at_the_end_and_leave_from_the_front() -> None:

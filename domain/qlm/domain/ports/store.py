@@ -12,7 +12,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.request import RequestCard, RequestRecord
-from qlm.domain.view import ClusterView, Enqueued, RequestFilter
+from qlm.domain.view import ClusterView, Enqueued, QueuePlace, RequestFilter
 from qlm.domain.virtual_queue import VirtualQueue
 
 
@@ -44,6 +44,10 @@ class Store(Protocol):
 
     async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:
         """List records, newest arrival first."""
+        ...
+
+    async def queue_place(self, id: RequestId) -> QueuePlace | None:
+        """Tell where a request stands in the order of its class, and in its group; None unless it waits."""
         ...
 
     async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
@@ -167,6 +171,14 @@ class Store(Protocol):
 
     async def apply(self, changes: Sequence[PlanChange]) -> None:
         """Apply plan changes in order, and notify each instance whose queue changed."""
+        ...
+
+    async def keep_plan(self, data: bytes) -> None:
+        """Keep this instead of what was kept before: the latest plan, for those who look at it."""
+        ...
+
+    async def kept_plan(self) -> bytes | None:
+        """Return what was kept last; None if nothing was, or if it is long ago."""
         ...
 
     def wakeups(self) -> AsyncIterator[str]:

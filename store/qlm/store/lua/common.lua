@@ -288,15 +288,19 @@ local function arrival_at(class, rank)
   return found[1] and string.sub(found[1], 1, TIME_DIGITS) or ''
 end
 
--- A class's groups by seq, each with the arrival of its head, and the first arrival beyond them.
+-- A group as {id, seq, count, pulled, sealed, created at, arrival of its head, class} if `rank` wait before it.
+local function group_at(group, rank)
+  local head = group.count > group.pulled and arrival_at(group.class, rank) or ''
+  return { group.id, group.seq, group.count, group.pulled, group.sealed, group.created_at, head, group.class }
+end
+
+-- A class's groups by seq, and the first arrival beyond them.
 local function sliced(class)
   local groups, rank = {}, 0
   for i, id in ipairs(call('ZRANGE', key('groups', class), 0, -1)) do
     local group = group_row(id)
-    local remaining = group.count - group.pulled
-    local head = remaining > 0 and arrival_at(class, rank) or ''
-    groups[i] = { id, group.seq, group.count, group.pulled, group.sealed, group.created_at, head, class }
-    rank = rank + remaining
+    groups[i] = group_at(group, rank)
+    rank = rank + group.count - group.pulled
   end
   return groups, arrival_at(class, rank)
 end

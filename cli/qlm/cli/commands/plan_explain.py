@@ -1,0 +1,135 @@
+"""`qlm plan explain`: why a group, or a request of a running QLM, stands where it stands."""
+
+import dataclasses
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.table import Table
+
+from qlm.cli.admin_client import AdminClient, AdminError
+from qlm.cli.commands.inspect import console
+from qlm.cli.commands.options import print_json
+from qlm.cli.commands.planning import (
+    JSON,
+    OBJECTIVE,
+    PLAN,
+    PROBLEM,
+    URL,
+    plan_errors,
+    solve,
+    solves,
+    unservable,
+)
+from qlm.cli.live_plan import age, fetch_groups, fetch_plan_if_any, fetch_request, old
+from qlm.cli.plan_files import read_plan, read_problem
+from qlm.cli.plan_request import find_place
+from qlm.cli.plan_request_text import request_text
+from qlm.cli.plan_tables import explanation
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import GroupId
+from qlm.planner.kept_plan import KeptPlan
+from qlm.planner.methods import Limits
+from qlm.planner.problem import Objective, Problem
+from qlm.planner.verify.explain import Explanation, explain
+from qlm.planner.verify.referee import verify
+
+PLACES_SHOWN: Final = 10
+
+
+@click.command("explain")
+@click.argument("name_asked", metavar="GROUP_OR_REQUEST")
+@PROBLEM
+@PLAN
+@URL
+@solves
+@OBJECTIVE
+@JSON
+@click.pass_context
+def explain_command(
+    context: click.Context,
+    /,
+    name_asked: str,
+    problem_path: Path | None,
+    plan_path: Path | None,
+    url: str,
+    name: str,
+    objective: Objective,
+    as_json: bool,
+    **limits: Any,
+) -> None:
+    """Tell why a group or request stands where it stands, and what other places would cost.
+
+    Without --problem it is one of the running QLM at --url. With --problem it is a group of that problem;
+    without --plan the plan is then made first, by --method.
+    """
+    if problem_path is None:
+        _refuse_without_problem(context)
+        with plan_errors():
+            _explain_live(AdminClient(url), name_asked, objective, as_json)
+        return
+    with plan_errors():
+        problem = read_problem(problem_path)
+        if not _has_group(problem, name_asked):
+            raise InvalidValueError("GROUP", name_asked, "a group of the problem")
+        if plan_path is None:
+            plan = solve(problem, name, Limits(objective=objective, stopwatch_s=time.perf_counter, **limits))
+        else:
+            plan = read_plan(plan_path, problem)
+            if wrong := unservable(verify(problem, plan, objective=objective)):
+                raise InvalidValueError("--plan", str(plan_path), f"a plan that can be served; {wrong}")
+        told = explain(problem, plan, GroupId(name_asked), objective=objective)
+    _print(problem, told, as_json)
+
+
+def _explain_live(client: AdminClient, name: str, objective: Objective, as_json: bool) -> None:
+    kept = fetch_plan_if_any(client)
+    if kept is not None and (wrong := unservable(verify(kept.problem, kept.plan, objective=objective))):
+        raise AdminError(f"the live plan cannot be explained: {wrong}")
+    if kept is not None and _has_group(kept.problem, name):
+        told = explain(kept.problem, kept.plan, GroupId(name), objective=objective)
+        _print(kept.problem, told, as_json, kept)
+        return
+    asked = fetch_request(client, name)
+    if asked is None:
+        seen = "there is no plan yet" if kept is None else old(kept, time.time())
+        raise InvalidValueError(
+            "GROUP_OR_REQUEST", name, f"a group with waiting requests ({seen}), or the id of a known request"
+        )
+    classmates = fetch_groups(client, asked["queue"]) if asked.get("waits") else []
+    found = find_place(asked, kept, classmates, objective)
+    if as_json:
+        plan = None if kept is None else {"at_ms": kept.at_ms, "method": kept.plan.method}
+        print_json({"request": asked, "plan": plan, "place": None if found is None else found.plain()})
+    else:
+        _print_all(request_text(asked, kept, found, PLACES_SHOWN, time.time()))
+
+
+def _print(problem: Problem, told: Explanation, as_json: bool, kept: KeptPlan | None = None) -> None:
+    if as_json:
+        print_json(dataclasses.asdict(told) | ({} if kept is None else {"at_ms": kept.at_ms}))
+        return
+    if kept is not None:
+        click.echo(age(kept, time.time()))
+    _print_all(explanation(problem, told, PLACES_SHOWN))
+
+
+def _print_all(parts: Iterable[Table | str]) -> None:
+    out = console()
+    for part in parts:
+        out.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+
+
+def _has_group(problem: Problem, name: str) -> bool:
+    return any(each.id == name for each in problem.groups)
+
+
+def _refuse_without_problem(context: click.Context) -> None:
+    """Refuse options that say how to plan: the live plan is there already."""
+    of_files = ("plan_path", "name", "time_limit_s", "iterations", "seed", "scenarios")
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in of_files and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]} needs --problem FILE.")

@@ -1,0 +1,102 @@
+"""`qlm plan show`: the plan of a running QLM, or a stored one, drawn and checked."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from qlm.cli.admin_client import AdminClient
+from qlm.cli.commands.options import print_json
+from qlm.cli.commands.planning import (
+    INSTANCE,
+    JSON,
+    OBJECTIVE,
+    PLAN,
+    PROBLEM,
+    ROWS_SHOWN,
+    URL,
+    check_instances,
+    plan_errors,
+    print_plan,
+    spinner,
+)
+from qlm.cli.commands.simulating import SEED
+from qlm.cli.live_plan import age, fetch_plan
+from qlm.cli.plan_files import read_plan, read_problem
+from qlm.cli.plan_tables import sampled
+from qlm.planner.kept_plan import KeptPlan
+from qlm.planner.limits import SAMPLES_MAX
+from qlm.planner.problem import Objective, Plan, Problem
+from qlm.planner.verify.monte_carlo import Estimate, sample
+from qlm.planner.verify.referee import verify
+
+
+@click.command("show")
+@PROBLEM
+@PLAN
+@URL
+@OBJECTIVE
+@INSTANCE
+@ROWS_SHOWN
+@JSON
+@click.option("--samples", type=click.IntRange(2, SAMPLES_MAX), help="Price by so many samples, too.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the samples.")
+def show_command(
+    problem_path: Path | None,
+    plan_path: Path | None,
+    url: str,
+    objective: Objective,
+    instances: tuple[str, ...],
+    rows: int,
+    as_json: bool,
+    samples: int | None,
+    seed: int,
+) -> None:
+    """Draw the plan of a running QLM, or a stored one, and check it; exit code 1 if it violates a constraint.
+
+    Without --problem the live plan is taken from the gateway at --url.
+    """
+    _check_paths(problem_path, plan_path)
+    with plan_errors():
+        problem, plan, kept = _plan(problem_path, plan_path, url)
+        check_instances(problem, instances)
+        report = verify(problem, plan, objective=objective)
+        estimate = None if samples is None else _sample(problem, plan, objective, samples, seed)
+    if as_json:
+        plain: dict[str, Any] = dataclasses.asdict(report)
+        plain |= {} if kept is None else {"at_ms": kept.at_ms}
+        print_json(plain | {"sampled": None if estimate is None else dataclasses.asdict(estimate)})
+    else:
+        if kept is not None:
+            click.echo(age(kept, time.time()))
+        print_plan(problem, plan, report, instances, rows, drawn=True)
+        if estimate is not None:
+            click.echo(sampled(estimate))
+    if report.violations:
+        raise SystemExit(1)
+
+
+def _check_paths(problem_path: Path | None, plan_path: Path | None) -> None:
+    if problem_path is None and plan_path is not None:
+        raise click.UsageError("--plan needs --problem FILE.")
+    if problem_path is not None and plan_path is None:
+        raise click.UsageError("--plan FILE is missing.")
+
+
+def _plan(
+    problem_path: Path | None, plan_path: Path | None, url: str
+) -> tuple[Problem, Plan, KeptPlan | None]:
+    if problem_path is None or plan_path is None:
+        kept = fetch_plan(AdminClient(url))
+        return kept.problem, kept.plan, kept
+    problem = read_problem(problem_path)
+    return problem, read_plan(plan_path, problem), None
+
+
+def _sample(problem: Problem, plan: Plan, objective: Objective, samples: int, seed: int) -> Estimate:
+    with spinner("sampling"):
+        generator = np.random.default_rng(seed)
+        return sample(problem, plan, generator=generator, samples=samples, objective=objective)

@@ -15,7 +15,7 @@ from qlm.controller.estimating.service_times import ServiceTimes
 from qlm.controller.fleet import Fleet
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import InstanceId
+from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClassView, ClusterView
 
 UNEVEN_SHARE: Final = 0.25
@@ -124,7 +124,13 @@ class Loads:
                 request_s = entry.times.request_s
                 work_s = self._work_s(status, cls, request_s, opened) + self._swap_s(status, cls)
                 lanes.append(_Lane(status.id, work_s, request_s))
-        return lanes
+        # A group of another model at the head of a queue has the models swapped, which is for plans to say.
+        serving = [lane for lane in lanes if self._serves(lane.instance, cls.model)]
+        return serving or lanes
+
+    def _serves(self, instance: InstanceId, model: ModelId) -> bool:
+        status = next(each for each in self._able if each.id == instance)
+        return status.active_model == model or dict(status.engines).get(model) is EngineState.STARTING
 
     def _work_s(
         self, status: InstanceStatus, cls: RequestClass, request_s: float, opened: Group | None

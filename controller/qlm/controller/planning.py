@@ -7,11 +7,19 @@ from typing import Final
 
 from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.controller.estimating.planning_times import PlanningForm, busy_time, planning_form, waited_shares
+from qlm.controller.estimating.queues import last_arrivals_ns
 from qlm.domain.fleet import EngineState, InstanceStatus
-from qlm.domain.group import RequestClass
+from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.domain.view import ClusterView
+from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.problem import GroupTime, Instance, Kind, PlannedGroup, Problem
+
+LATE_SHARE: Final = 0.5
+"""A group that is later is planned for as if it had waited for this share of its target.
+
+Its class is first come, first served: whoever gives up what is late gives up all that comes behind it, and
+the class never catches up.
+"""
 
 NO_HOMES: Final[Mapping[GroupId, InstanceId]] = MappingProxyType({})
 """All groups are where they are."""
@@ -31,9 +39,13 @@ class _Variant:
 
 
 def make_problem(
-    view: ClusterView, moment: Moment, *, move_s: float, homes: Mapping[GroupId, InstanceId] = NO_HOMES
+    view: ClusterView,
+    moment: Moment,
+    *,
+    move_s: float,
+    homes: Mapping[GroupId, InstanceId] = NO_HOMES,
 ) -> Problem:
-    """Write the planning problem for groups with waiting requests, with the present as 0 s.
+    """Write the planning problem for groups with waiting requests, in seconds since the epoch.
 
     Args:
         view: The cluster.
@@ -47,7 +59,7 @@ def make_problem(
     variants = {id: _variant(each.status) for id, each in moment.instances.items()}
     names = {variant: variant.name for variant in variants.values()}
     return Problem(
-        now_s=0.0,
+        now_s=moment.now_ns / 1e9,
         move_s=move_s,
         kinds={name: _kind(moment.fleet.kinds[each.accelerator], each) for each, name in names.items()},
         instances=tuple(
@@ -83,21 +95,36 @@ def _instance(instance: InstanceMoment, kind: str, queue: tuple[GroupId, ...]) -
 
 def _planned(moment: Moment, variants: Mapping[_Variant, str]) -> Iterator[PlannedGroup]:
     waited = waited_shares(moment)
-    cls, known = None, _Times()
-    for group, view in moment.groups:
-        if view is not cls:
-            cls, known = view, _Times.of(moment, view.cls, variants, waited.get(view.cls.model, 1.0))
-        if not group.remaining:
-            continue
-        deadline_ns = group.deadline_ns
+    known: dict[RequestClass, _Times] = {}
+
+    def times_of(cls: RequestClass, requests: int) -> dict[str, GroupTime]:
+        if cls not in known:
+            known[cls] = _Times.of(moment, cls, variants, waited.get(cls.model, 1.0))
+        return known[cls].of_group(requests)
+
+    waiting = [(group, view) for group, view in moment.groups if group.remaining]
+    last_ns = last_arrivals_ns(waiting)
+    for group, view in waiting:
         yield PlannedGroup(
             id=group.id,
             model=group.cls.model,
             requests=group.remaining,
-            deadline_s=None if deadline_ns is None else (deadline_ns - moment.now_ns) / 1e9,
+            deadline_s=_deadline_s(group, view, last_ns[group.id], moment.now_ns),
             priority=group.cls.priority,
-            time=known.of_group(group.remaining),
+            time=times_of(group.cls, group.remaining),
         )
+
+
+def _deadline_s(group: Group, view: ClassView, last_ns: int, now_ns: int) -> float | None:
+    """Deadline of the middle one of its waiting requests, which are served in their order.
+
+    The head of a group that was just cut off another is not known yet: it came before the class's newest.
+    """
+    if group.cls.target_ms is None:
+        return None
+    first_ns = group.head_arrival_ns or view.newest_arrival_ns or last_ns
+    middle_s = (first_ns + 0.5 * max(0, last_ns - first_ns)) / 1e9
+    return max(middle_s, now_ns / 1e9 - LATE_SHARE * group.cls.target_ms / 1000) + group.cls.target_ms / 1000
 
 
 @dataclass(slots=True)

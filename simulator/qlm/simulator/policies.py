@@ -43,6 +43,20 @@ def _shepherd(seed: int) -> Planner:
     return plan_shepherd
 
 
+def _qlm(seed: int) -> Planner:
+    """The plan generator as a controller uses it.
+
+    Raises:
+        QlmError: Its solver is not installed.
+    """
+    try:
+        from qlm.planner.policy.replanning import Replanner
+    except ModuleNotFoundError as error:
+        needs = f"policy qlm needs {error.name}"
+        raise QlmError(f"{needs}: pip install 'qlm-serving[planner]'") from error
+    return Replanner(seed=seed)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """One way to serve.
@@ -79,6 +93,12 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 name="edf",
                 about="earliest deadline first, groups of a model kept together (what qlm serve does)",
                 make_planner=_same(plan_edf),
+                evicts=True,
+            ),
+            Policy(
+                name="qlm",
+                about="the plan generator: deadlines, swaps and moves weighed against each other",
+                make_planner=_qlm,
                 evicts=True,
             ),
             Policy(

@@ -164,8 +164,7 @@ def _run(world: World, horizon_s: float | None, tell: Callable[[Progress], None]
             last_ns = max(clients.last_ns, calm_ns)
             if next_ns - last_ns > stalled_ns and clients.submitted == requests:
                 break
-            look_ns = last_ns + stalled_ns
-        timeline.step()
-        if timeline.events % _TELL_EVERY == 0:
-            tell(Progress(requests - clients.unfinished, requests, timeline.now_s))
+            look_ns = max(next_ns, last_ns + stalled_ns)
+        timeline.run(min(end_ns, look_ns), _TELL_EVERY)
+        tell(Progress(requests - clients.unfinished, requests, timeline.now_s))
     tell(Progress(requests - clients.unfinished, requests, timeline.now_s))

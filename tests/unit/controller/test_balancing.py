@@ -81,13 +81,15 @@ def test_less_urgent_work_does_not_count() -> None:
     assert spread(view).home == "b"
 
 
-def test_an_instance_that_would_have_to_swap_is_chosen_only_if_the_others_are_that_far_behind() -> None:
+def test_an_instance_that_would_have_to_swap_is_chosen_only_if_none_has_the_model() -> None:
     other = class_view(OTHER, NO_LENGTHS, *groups_of(OTHER, 0))
     view = view_of(other)
     loaded = replace(view.instances[2], active_model=OTHER.model, engines=((OTHER.model, EngineState.AWAKE),))
     view = replace(view, instances=(*view.instances[:2], loaded), leased={InstanceId("c"): 8})
     assert spread(view).home == "c"
-    assert spread(replace(view, leased={InstanceId("c"): 2000})).home == "a"
+    assert spread(replace(view, leased={InstanceId("c"): 2000})).home == "c", "plans swap, balance does not"
+    elsewhere = replace(loaded, draining=True)
+    assert spread(replace(view, instances=(*view.instances[:2], elsewhere))).home == "a"
 
 
 def test_instances_that_cannot_serve_take_nothing() -> None:

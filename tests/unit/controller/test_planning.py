@@ -70,17 +70,42 @@ def test_a_few_requests_for_many_places_still_count() -> None:
     assert drains(written)[0] == pytest.approx(WAITED_SHARE_MIN * 3 * MEAN_S / PLACES, rel=0.05)
 
 
-def test_a_full_instance_is_busy_until_a_place_is_free_and_parked_requests_come_first() -> None:
+def test_a_full_instance_is_busy_until_a_place_is_free_whatever_is_parked() -> None:
     per_request_s = MEAN_S / PLACES
     for status, requests in (
         (instance(running=0), 0.0),
         (instance(running=PLACES - 1), 0.0),
         (instance(running=PLACES), 1.0),
-        (instance(running=PLACES, parked=4), 5.0),
-        (instance(running=PLACES - 2, parked=4), 3.0),
+        (instance(running=PLACES, parked=4), 1.0),
+        (instance(running=PLACES - 2, parked=4), 1.0),
     ):
         written, _, _ = problem(5, status=status)
         assert written.instances[0].busy.mean == pytest.approx(requests * per_request_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("head_s", "newest_s", "due_s"),
+    [
+        (-4.0, -4.0, -4.0),  # one request, or all at once
+        (-4.0, 0.0, -2.0),  # the middle one of those that came since
+        (-300.0, -200.0, -10.0),  # far too late: as if half a target had passed
+    ],
+)
+def test_a_group_is_due_with_its_middle_request_and_never_given_up(
+    head_s: float, newest_s: float, due_s: float
+) -> None:
+    assert CHAT.target_ms == 20_000
+    (group,) = groups_of(CHAT, 5)
+    group = replace(group, head_arrival_ns=NOW_NS + round(head_s * 1e9))
+    view = class_view(CHAT, LENGTHS, group)
+    view = replace(view, newest_arrival_ns=NOW_NS + round(newest_s * 1e9))
+    seen = cluster(view, instances=(instance(),), queues={"gpu-0": (group,)})
+    fleet = steady_fleet(PLACES)
+    state = learned(NOTHING_LEARNED, seen, now_ns=NOW_NS, fleet=fleet)
+    written = make_problem(seen, moment(seen, now_ns=NOW_NS, fleet=fleet, state=state), move_s=0.0)
+    (planned,) = written.groups
+    assert planned.deadline_s is not None
+    assert planned.deadline_s - written.now_s == pytest.approx(due_s + 20.0, abs=1e-5)
 
 
 def test_a_model_on_its_way_is_loaded_for_the_planner_once_it_is_there() -> None:

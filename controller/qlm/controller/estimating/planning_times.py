@@ -71,14 +71,14 @@ def planning_form(moment: Moment, cls: RequestClass, kind: str, waited: float) -
 def busy_time(instance: InstanceMoment) -> Normal:
     """Time until an instance can start something new: none while a place is free.
 
-    Loading and parked requests come first; then a full batch gives up a place every `request_s`, about
-    exponentially spread.
+    Loading comes first; then a full batch gives up a place every `request_s`, about exponentially spread.
+    Parked requests do not count: what is more urgent than they are goes before them, and evicts more.
     """
     entry = instance.entry
     if instance.free > 0 or entry is None:
-        return instance.busy
+        return instance.loading
     next_s = entry.times.request_s * instance.correction.factor
-    return instance.busy + Normal(next_s, next_s**2)
+    return instance.loading + Normal(next_s, next_s**2)
 
 
 def waited_shares(moment: Moment) -> dict[ModelId, float]:

@@ -17,7 +17,7 @@ from qlm.planner.fast.data import (
     Data,
     Queues,
 )
-from qlm.planner.fast.queues import INFEASIBLE, set_queue, suffix_cost, swap_time
+from qlm.planner.fast.queues import INFEASIBLE, in_order, set_queue, suffix_cost, swap_time
 
 
 @njit(cache=True, nogil=True)
@@ -121,10 +121,12 @@ def _best_place(
     new[end] = group
     place, best_place, behind = end, -1, 0.0
     while True:
-        cost = suffix_cost(
-            work, who, fleet, swaps, prices, length, state, held,
-            instance, new, place, place + 1, end + 1, behind + best,
-        )  # fmt: skip
+        cost = INFEASIBLE
+        if in_order(who, queue, instance, new, place, place + 1, end + 1):
+            cost = suffix_cost(
+                work, who, fleet, swaps, prices, length, state, held,
+                instance, new, place, place + 1, end + 1, behind + best,
+            )  # fmt: skip
         if cost - behind < best:
             best, best_place = cost - behind, place
         if place == 0:

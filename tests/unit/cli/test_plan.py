@@ -136,6 +136,16 @@ def test_scale_up_is_told(problem: Path, tmp_path: Path) -> None:
     assert "what is missed would be repaired by 2 more of fast" in done.output
 
 
+def test_scale_up_is_found_if_asked_for(tmp_path: Path) -> None:
+    crowded = random_problem(3, groups=8, instances=1, load=3.0)
+    path = stored(tmp_path / "crowded.json", crowded)
+    plain = json.loads(qlm("plan", "--problem", path, "--method", "edf", "--json").output)
+    asked = json.loads(qlm("plan", "--problem", path, "--method", "edf", "--scale-up", "--json").output)
+    assert plain["scale_up"] == []
+    assert [set(each) for each in asked["scale_up"]] and asked["scale_up"][0]["count"] >= 1
+    assert asked["queues"] == plain["queues"]
+
+
 def test_show_draws_and_checks(problem: Path, plan: Path) -> None:
     done = qlm("plan", "show", "--problem", problem, "--plan", plan, "--samples", "2000", "--seed", "3")
     assert done.exit_code == 0

@@ -17,6 +17,7 @@ from qlm.cli.commands.planning import (
     check_instances,
     plan_errors,
     print_plan,
+    scaled_up,
     solve,
     solves,
 )
@@ -33,6 +34,9 @@ from qlm.planner.verify.referee import verify
 @INSTANCE
 @ROWS_SHOWN
 @JSON
+@click.option(
+    "--scale-up", is_flag=True, help="Also find the fewest instances that would repair what is missed."
+)
 @click.option("--out", type=click.Path(path_type=Path), help="File for the plan, as JSON.")
 @click.pass_context
 def plan_command(
@@ -44,6 +48,7 @@ def plan_command(
     instances: tuple[str, ...],
     rows: int,
     as_json: bool,
+    scale_up: bool,
     out: Path | None,
     **limits: Any,
 ) -> None:
@@ -60,6 +65,8 @@ def plan_command(
         problem = read_problem(problem_path)
         check_instances(problem, instances)
         plan = solve(problem, name, Limits(objective=objective, stopwatch_s=time.perf_counter, **limits))
+        if scale_up:
+            plan = scaled_up(problem, plan)
         report = verify(problem, plan, objective=objective)
         if out is not None:
             write_plan(out, plan)

@@ -19,7 +19,7 @@ from qlm.cli.plan_tables import instance_tables, summary, violated
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.exact.limits import SCENARIOS_MAX
 from qlm.planner.limits import GROUPS_MAX, ITERATIONS_MAX, TIME_LIMIT_MAX_S, TIME_LIMIT_MIN_S
-from qlm.planner.methods import DEFAULT_METHOD, METHODS, Limits, plan_by, with_bound
+from qlm.planner.methods import DEFAULT_METHOD, METHODS, Limits, plan_by, with_bound, with_scale_up
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import Report
 
@@ -108,6 +108,12 @@ def solve(problem: Problem, name: str, limits: Limits) -> Plan:
         if limits.objective == "requests":
             plan = with_bound(problem, plan)
     return plan if plan.solve_s is not None else dataclasses.replace(plan, solve_s=took_s)
+
+
+def scaled_up(problem: Problem, plan: Plan) -> Plan:
+    """Find the scale-up, which takes some twenty plans of larger fleets per kind."""
+    with spinner("planning larger fleets"):
+        return with_scale_up(problem, plan)
 
 
 def print_plan(

@@ -3,7 +3,8 @@
 Everything is compared side by side in one run on one machine: open loop, Poisson arrivals (the same for
 both arms), 16 tokens in and 16 out, not streamed, an engine that takes a fixed 50 ms.
 
-`fidelity` or `waiting` as the first word runs that benchmark instead (each has --help).
+`attainment`, `fidelity`, `planner` or `waiting` as the first word runs that benchmark instead
+(each has --help).
 """
 
 import argparse
@@ -14,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import fidelity, setups, waiting
+from benchmarks import attainment, fidelity, planner, setups, waiting
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
 
 BODY: dict[str, Any] = {
@@ -26,7 +27,12 @@ BODY: dict[str, Any] = {
 }
 RATES = (20, 50, 100, 200)
 RAMP = (300, 400, 500, 600, 800, 1000, 1300)
-OTHERS = {"fidelity": fidelity.main, "waiting": waiting.main}
+OTHERS = {
+    "attainment": attainment.main,
+    "fidelity": fidelity.main,
+    "planner": planner.main,
+    "waiting": waiting.main,
+}
 
 
 def main() -> int:

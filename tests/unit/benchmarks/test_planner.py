@@ -14,7 +14,7 @@ from benchmarks.planner_gap import show as show_gaps
 from benchmarks.planner_growth import grown
 from benchmarks.planner_problems import live, medium
 from benchmarks.planner_second import planned, planned_again
-from benchmarks.planner_timing import gap_to, quantiles, timed
+from benchmarks.planner_timing import gap_to, quantiles, timed, within
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.verify.referee import verify
 
@@ -83,11 +83,11 @@ def test_a_loss_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_busy_problem_is_planned_bounded_and_planned_again(capsys: pytest.CaptureFixture[str]) -> None:
     problem = live(1, groups=120, instances=8, models=4)
-    plan, row = planned(problem, 0.3, 1e12)
+    plan, row = planned(problem, within(0.3), 1e12)
     assert row["bound_s"] <= row["penalty_s"] == pytest.approx(verify(problem, plan).penalty_s)
     assert row["penalty_s"] <= row["edf"]
     assert row["worse"] < 0
-    again = planned_again(problem, plan, 1, 0.3, 0.05)
+    again = planned_again(problem, plan, 1, within(0.3), within(0.05, by_processor=True))
     assert again["again_penalty_s"] > 0
     assert set(again["others_s"]) == {"likewise, at leisure", "from nothing, moves free"}
     assert "re-plan" in capsys.readouterr().out

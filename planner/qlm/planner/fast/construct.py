@@ -79,7 +79,20 @@ def insert_all(data: Data, queues: Queues, new: Ints, order: Ints) -> bool:
             if length[instance] >= queue.shape[1]:
                 continue
             place, cost = _best_place(
-                work, who, fleet, swaps, prices, queue, length, state, held, new, instance, group, best
+                work,
+                who,
+                fleet,
+                swaps,
+                prices,
+                queue,
+                length,
+                state,
+                held,
+                new,
+                instance,
+                group,
+                data.chained,
+                best,
             )
             if cost < best:
                 best, best_instance, best_place = cost, instance, place
@@ -112,6 +125,7 @@ def _best_place(
     new: Ints,
     instance: int,
     group: int,
+    chained: bool,
     best: float,
 ) -> tuple[int, float]:
     """Find the place where a group adds the least, if less than `best`: from the end to the front."""
@@ -122,7 +136,7 @@ def _best_place(
     place, best_place, behind = end, -1, 0.0
     while True:
         cost = INFEASIBLE
-        if in_order(who, queue, instance, new, place, place + 1, end + 1):
+        if not chained or in_order(who, queue, instance, new, place, place + 1, end + 1):
             cost = suffix_cost(
                 work, who, fleet, swaps, prices, length, state, held,
                 instance, new, place, place + 1, end + 1, behind + best,

@@ -27,7 +27,7 @@ _PEER: Final = 75
 """Go beside a group of the same model, not anywhere."""
 _ENDS: Final = 10
 """Exchange the ends of two queues."""
-_SWAP: Final = 50
+_SWAP: Final = 70
 """Exchange one run for another, or the ends; the rest goes one way."""
 
 _STEP: Final = 64
@@ -109,6 +109,7 @@ def _within(
     begin: int,
     end: int,
     to: int,
+    chained: bool,
     bar: float,
 ) -> float:
     """Move places [begin, end) of a queue to another place of it; return the change, 0 if not made."""
@@ -128,7 +129,7 @@ def _within(
             new[place - size] = queue[instance, place]
         for at in range(size):
             new[to - size + at] = queue[instance, begin + at]
-    if not in_order(who, queue, instance, new, low, high, length[instance]):
+    if chained and not in_order(who, queue, instance, new, low, high, length[instance]):
         return 0.0
     before = cost_from(length, state, instance, low)
     after = suffix_cost(
@@ -177,6 +178,7 @@ def _exchange(
     two: int,
     start: int,
     stop: int,
+    chained: bool,
     bar: float,
 ) -> float:
     """Exchange [begin, end) of queue `one` with [start, stop) of `two`; return the change, or 0."""
@@ -186,23 +188,23 @@ def _exchange(
     if after_one > queue.shape[1] or after_two > queue.shape[1]:
         return 0.0
     before = cost_from(length, state, one, begin) + cost_from(length, state, two, start)
-    _spliced(queue, new_two, two, start, stop, after_two, one, begin, end)
-    if not in_order(who, queue, two, new_two, start, start + given, after_two):
-        return 0.0
-    second = suffix_cost(
-        work, who, fleet, swaps, prices, length, state, held,
-        two, new_two, start, start + given, after_two, before + bar,
-    )  # fmt: skip
-    if second >= INFEASIBLE:
-        return 0.0
     _spliced(queue, new_one, one, begin, end, after_one, two, start, stop)
-    if not in_order(who, queue, one, new_one, begin, begin + taken, after_one):
+    if chained and not in_order(who, queue, one, new_one, begin, begin + taken, after_one):
         return 0.0
     first = suffix_cost(
         work, who, fleet, swaps, prices, length, state, held,
-        one, new_one, begin, begin + taken, after_one, before + bar - second,
+        one, new_one, begin, begin + taken, after_one, before + bar,
     )  # fmt: skip
     if first >= INFEASIBLE:
+        return 0.0
+    _spliced(queue, new_two, two, start, stop, after_two, one, begin, end)
+    if chained and not in_order(who, queue, two, new_two, start, start + given, after_two):
+        return 0.0
+    second = suffix_cost(
+        work, who, fleet, swaps, prices, length, state, held,
+        two, new_two, start, start + given, after_two, before + bar - first,
+    )  # fmt: skip
+    if second >= INFEASIBLE:
         return 0.0
     set_queue(
         work, who, fleet, swaps, prices, queue, length, state, held, spot, one, new_one, begin, after_one
@@ -255,7 +257,7 @@ def anneal(
         if two == one:
             change += _within(
                 work, who, fleet, swaps, prices, queue, length, state, held, spot,
-                scratch[0], one, begin, end, to, bar,
+                scratch[0], one, begin, end, to, data.chained, bar,
             )  # fmt: skip
             continue
         form = _below(random, 100)
@@ -268,6 +270,6 @@ def anneal(
                 stop = min(_run_end(who, queue, length, two, to), to + RUN_MAX)
         change += _exchange(
             work, who, fleet, swaps, prices, queue, length, state, held, spot,
-            scratch, one, begin, end, two, to, stop, bar,
+            scratch, one, begin, end, two, to, stop, data.chained, bar,
         )  # fmt: skip
     return change

@@ -25,7 +25,7 @@ class Room:
     def __init__(self, arrays: ProblemArrays, data: Data) -> None:
         groups, instances = len(arrays.groups), max(1, len(arrays.instances))
         present = np.bincount(arrays.home[arrays.home != NONE], minlength=1).max(initial=0)
-        fair = 8 * max((_fair(data, model) for model in range(len(arrays.models))), default=0)
+        fair = 8 * max((_fair(data, model) for model in range(len(data.able_count))), default=0)
         self.capacity = int(max(1, min(groups, max(PLACES_MAX // instances, present, fair))))
         self.scratch = np.zeros((2, self.capacity + 1), dtype=np.int64)
         self._data = data

@@ -14,7 +14,7 @@ from typing import Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId
 from qlm.planner.fast.solve import Effort, solve_fast
-from qlm.planner.problem import Instance, Plan, Problem
+from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem
 
 GROWN_SHARE: Final = 0.1
 """A penalty that has grown by this share since the last improvement calls for the next."""
@@ -56,7 +56,7 @@ class Replanner:
         self._settings = settings or ReplanSettings()
         self._seed = seed
         self._planned: frozenset[GroupId] = frozenset()
-        self._fleet: tuple[object, ...] = ()
+        self._fleet: frozenset[object] = frozenset()
         self._improved_s = float("-inf")
         self._penalty_s = 0.0
 
@@ -66,7 +66,7 @@ class Replanner:
         Args:
             problem: With the clock of its deadlines going on from call to call.
         """
-        fleet = tuple(_identity(instance) for instance in problem.instances)
+        fleet = frozenset(_identity(instance) for instance in problem.instances)
         since_s = problem.now_s - self._improved_s
         due = since_s >= self._settings.every_s or since_s < 0
         due = due or (fleet != self._fleet and since_s >= self._settings.urgent_s)
@@ -74,22 +74,22 @@ class Replanner:
         news = waiting - self._planned
         self.moves = 0
         if due:
-            plan = self._improve(problem, news)
+            plan = self._improve(problem, news, fleet)
         elif news or not _covers(problem):
             plan = self._insert(problem, news)
             if self._grown(plan, problem) and since_s >= self._settings.urgent_s:
-                plan = self._improve(problem, news)
+                plan = self._improve(problem, news, fleet)
         else:
             plan = _kept(problem, waiting)
-        self._fleet, self._planned = fleet, waiting
+        self._planned = waiting
         return plan
 
-    def _improve(self, problem: Problem, news: frozenset[GroupId]) -> Plan:
+    def _improve(self, problem: Problem, news: frozenset[GroupId], fleet: frozenset[object]) -> Plan:
         self.moves = self._settings.moves_per_group * len(problem.groups)
         plan = solve_fast(
             _without(problem, news), seed=self._seed, effort=Effort(moves=self.moves), in_order=True
         )
-        self._improved_s, self._penalty_s = problem.now_s, plan.penalty_s or 0.0
+        self._improved_s, self._penalty_s, self._fleet = problem.now_s, plan.penalty_s or 0.0, fleet
         return plan
 
     def _insert(self, problem: Problem, news: frozenset[GroupId]) -> Plan:
@@ -107,17 +107,21 @@ def _identity(instance: Instance) -> object:
 
 
 def _covers(problem: Problem) -> bool:
-    """Whether each group that some instance can run stands in the queue of one that can."""
-    models = {instance.id: problem.kinds[instance.kind].models for instance in problem.instances}
-    kinds = {instance.kind for instance in problem.instances}
+    """Whether each group stands where it can run, or stands nowhere and can run nowhere."""
     home = {group: instance for instance in problem.instances for group in instance.queue}
+    kinds = {instance.kind for instance in problem.instances}
     for group in problem.groups:
         at = home.get(group.id)
-        if at is not None and group.model in models[at.id] and at.kind in group.time:
-            continue
-        if any(kind in group.time and group.model in problem.kinds[kind].models for kind in kinds):
+        if at is None:
+            if any(_runs(problem, group, kind) for kind in kinds):
+                return False
+        elif not _runs(problem, group, at.kind):
             return False
     return True
+
+
+def _runs(problem: Problem, group: PlannedGroup, kind: str) -> bool:
+    return kind in group.time and group.model in problem.kinds[kind].models
 
 
 def _without(problem: Problem, groups: frozenset[GroupId]) -> Problem:

@@ -9,12 +9,21 @@ from hypothesis import strategies as st
 
 from benchmarks.planner_problems import changed, live, medium
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.ids import GroupId, ModelId
+from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.fast.data import FAST_MODELS_MAX
 from qlm.planner.fast.solve import Effort, solve_fast
-from qlm.planner.problem import Kind, ModelCost, Plan, Problem
+from qlm.planner.problem import (
+    GroupTime,
+    Instance,
+    Kind,
+    ModelCost,
+    Plan,
+    PlannedGroup,
+    Problem,
+)
 from qlm.planner.verify.referee import verify
+from qlm.rct_estimator.normal import Normal
 from support.planning import problems, shuffled
 
 FEW = Effort(moves=2000)
@@ -95,13 +104,24 @@ def test_in_order_the_oldest_of_a_class_goes_first(seed: int) -> None:
             last[cls] = group.deadline_s
 
 
-def test_what_cannot_be_solved_is_said() -> None:
-    names = [ModelId(f"m{i}") for i in range(FAST_MODELS_MAX + 1)]
-    cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
+def test_only_models_that_wait_or_are_loaded_count() -> None:
+    names = [ModelId(f"m{i:03d}") for i in range(FAST_MODELS_MAX + 7)]
+    cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=2.0)
     kinds = {"k": Kind(host_memory_bytes=0, models=dict.fromkeys(names, cost))}
-    problem = Problem(now_s=0.0, kinds=kinds, instances=(), groups=())
+    time = {"k": GroupTime(drain=Normal(2.0), tail=Normal(1.0))}
+
+    def problem(models: int) -> Problem:
+        groups = tuple(
+            PlannedGroup(id=GroupId(f"g{i}"), model=names[-1 - i], requests=2, deadline_s=5.0, time=time)
+            for i in range(models)
+        )
+        loaded = Instance(id=InstanceId("i"), kind="k", loaded_model=names[-1], warm_models=(names[0],))
+        return Problem(now_s=0.0, kinds=kinds, instances=(loaded,), groups=groups)
+
+    few = problem(3)
+    assert not verify(few, solve_fast(few, effort=FEW)).violations
     with pytest.raises(InvalidValueError, match="models"):
-        solve_fast(problem)
+        solve_fast(problem(FAST_MODELS_MAX + 1))
 
 
 def test_limits_are_checked() -> None:

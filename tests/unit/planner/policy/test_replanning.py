@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.planner_problems import live
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.ids import GroupId
+from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.policy.replanning import Replanner, ReplanSettings
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import verify
@@ -73,6 +73,33 @@ def test_it_is_improved_in_time_or_when_the_fleet_changes(change: str) -> None:
         improved = planner(later)
     assert planner.moves > 0
     assert not verify(later, improved).violations
+
+
+def test_a_change_of_the_fleet_is_not_forgotten_and_its_order_does_not_matter() -> None:
+    planner = Replanner(seed=1)
+    plan = planner(PROBLEM)
+    more = replace(PROBLEM.instances[0], id=InstanceId("new"), queue=())
+    grown = replace(PROBLEM, instances=(*PROBLEM.instances, more))
+    stood = replace(plan, queues={**plan.queues, more.id: ()})
+    planner(queued(grown, stood, passed_s=0.1))
+    assert planner.moves == 0, "not so soon"
+    planner(queued(grown, stood, passed_s=0.25))
+    assert planner.moves > 0
+    turned = replace(grown, instances=tuple(reversed(grown.instances)))
+    planner(queued(turned, stood, passed_s=0.5))
+    assert planner.moves == 0
+
+
+def test_a_group_that_can_run_nowhere_any_more_is_listed() -> None:
+    planner = Replanner(seed=1)
+    plan = planner(PROBLEM)
+    model = PROBLEM.groups[0].model
+    kinds = {
+        name: replace(kind, models={m: cost for m, cost in kind.models.items() if m != model})
+        for name, kind in PROBLEM.kinds.items()
+    }
+    lost = queued(replace(PROBLEM, kinds=kinds), plan, passed_s=0.1)
+    assert not verify(lost, planner(lost)).violations
 
 
 def test_settings_are_checked() -> None:

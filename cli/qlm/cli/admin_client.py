@@ -23,6 +23,11 @@ class AdminError(QlmError):
         self.code = code
 
 
+def segment(id: str) -> str:
+    """Write an id as one part of a path, whatever it holds."""
+    return urllib.parse.quote(id, safe="")
+
+
 class AdminClient:
     """Talks to one gateway.
 

@@ -1,10 +1,9 @@
 """The plan that a running QLM works by, as its gateway tells it."""
 
-import urllib.parse
 from typing import Any, Final
 
 from qlm.cli import render
-from qlm.cli.admin_client import AdminClient, AdminError
+from qlm.cli.admin_client import AdminClient, AdminError, segment
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.kept_plan import KeptPlan, kept_plan_from_plain
 
@@ -47,7 +46,7 @@ def fetch_request(client: AdminClient, id: str) -> dict[str, Any] | None:
         AdminError: The gateway cannot be reached.
     """
     try:
-        asked: dict[str, Any] = client.get(f"/admin/v1/requests/{urllib.parse.quote(id, safe='')}")
+        asked: dict[str, Any] = client.get(f"/admin/v1/requests/{segment(id)}")
     except AdminError as error:
         if error.code not in ("request_not_found", "not_found"):
             raise

@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from qlm.cli import render
-from qlm.cli.admin_client import AdminClient
+from qlm.cli.admin_client import AdminClient, segment
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.doctor import examine
 
@@ -67,7 +67,7 @@ def requests_command(
 ) -> None:
     """List requests, newest first; with REQUEST_ID tell the story of one."""
     if request_id is not None:
-        data = client.get(f"/admin/v1/requests/{request_id}")
+        data = client.get(f"/admin/v1/requests/{segment(request_id)}")
         _show(data, as_json, lambda one: Group(*render.story(one)))
     else:
         _show(

@@ -2,7 +2,7 @@
 
 import click
 
-from qlm.cli.admin_client import AdminClient
+from qlm.cli.admin_client import AdminClient, segment
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.domain.errors import InvalidValueError
 
@@ -14,7 +14,7 @@ def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
     """End a request: at once if it waits, as soon as its engine has let go of it if it runs."""
     if not request_id:
         raise InvalidValueError("REQUEST_ID", request_id, "the id of a request, as `qlm requests` lists them")
-    data = client.delete(f"/v1/requests/{request_id}")
+    data = client.delete(f"/v1/requests/{segment(request_id)}")
     if as_json:
         print_json(data)
     elif data["outcome"] is not None:
@@ -28,7 +28,7 @@ def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
 @click.argument("instance")
 def drain_command(client: AdminClient, as_json: bool, instance: str) -> None:
     """Let an instance give its work back to the queue and leave."""
-    data = client.post(f"/admin/v1/instances/{instance}/drain")
+    data = client.post(f"/admin/v1/instances/{segment(instance)}/drain")
     if as_json:
         print_json(data)
     else:

@@ -1,0 +1,20 @@
+"""Ids in paths."""
+
+import pytest
+from click.testing import CliRunner
+
+from qlm.cli.admin_client import segment
+from qlm.cli.main import main
+
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("command", [("requests",), ("cancel",), ("drain",), ("plan", "explain")])
+def test_an_odd_id_is_asked_for_like_any_other(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, [*command, "a b/../c?d#e", "--url", NOBODY])
+    assert done.exit_code == 1
+    assert f"no QLM gateway answers at {NOBODY}" in done.output
+
+
+def test_a_segment_is_one_part_of_a_path() -> None:
+    assert segment("a b/c?d") == "a%20b%2Fc%3Fd"

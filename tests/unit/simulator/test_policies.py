@@ -23,8 +23,8 @@ def test_every_request_is_answered_and_equal_seeds_give_equal_bytes(policy: str)
     assert result.policy == policy
 
 
-def test_names_are_those_of_the_plans_and_only_edf_evicts() -> None:
-    assert [name for name, policy in POLICIES.items() if policy.evicts] == ["edf"]
+def test_names_are_those_of_the_plans_and_those_that_look_at_deadlines_evict() -> None:
+    assert [name for name, policy in POLICIES.items() if policy.evicts] == ["edf", "qlm"]
     assert all(name == policy.name and policy.about for name, policy in POLICIES.items())
 
 

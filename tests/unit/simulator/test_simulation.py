@@ -44,7 +44,7 @@ def check_sound(result: SimulationResult) -> None:
     assert not np.any(outcomes.met & ~answered)
 
 
-@pytest.mark.parametrize("policy", ["edf", "fcfs"])
+@pytest.mark.parametrize("policy", ["edf", "fcfs", "qlm"])
 def test_every_request_is_answered_in_full(policy: str) -> None:
     result = run(scenario(workload(300, rate_rps=12.0)), policy=policy)
     check_sound(result)
@@ -168,7 +168,9 @@ def _faults() -> st.SearchStrategy[Fault]:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    faults=st.lists(_faults(), max_size=4), seed=st.integers(0, 1000), policy=st.sampled_from(["edf", "fcfs"])
+    faults=st.lists(_faults(), max_size=4),
+    seed=st.integers(0, 1000),
+    policy=st.sampled_from(["edf", "fcfs", "qlm"]),
 )
 def test_nothing_is_lost_whatever_goes_wrong(faults: list[Fault], seed: int, policy: str) -> None:
     subject = scenario(

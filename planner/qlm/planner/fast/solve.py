@@ -286,7 +286,7 @@ class _Solver:
             moves = min(moves, int(self.clock.left_s() / max(took_s, 1e-6) * CHUNK_MOVES))
         rounds = max(1, round(moves / size))
         if rounds == 1 and left_s < float("inf"):
-            moves += moves // 2  # colder moves are quicker; the temperature keeps to the time
+            moves *= 4  # colder moves are quicker; the temperature keeps to the time
         for _ in range(rounds):
             if moves > 0:
                 yield moves // rounds

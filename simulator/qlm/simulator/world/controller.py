@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from qlm.controller.estimating.state import NOTHING_LEARNED
 from qlm.controller.fleet import Fleet
@@ -21,6 +21,16 @@ PLANNING_S: Final = 0.001
 
 PLANNING_PER_PAIR_S: Final = 0.3e-6
 """Charged per (group, instance), seconds."""
+
+PLANNING_PER_MOVE_S: Final = 0.7e-6
+"""Charged per move of a planner that searches; docs/planner-measurements.md."""
+
+
+@runtime_checkable
+class Searches(Protocol):
+    """A planner that says how many moves its last plan took."""
+
+    moves: int
 
 
 class SimulatedController:
@@ -106,11 +116,16 @@ class SimulatedController:
         self.estimator = decision.estimator
         self.plan_s.append(self._stopwatch_s() - began_s)
         self._planning = True
-        pairs = len(decision.problem.groups) * len(decision.problem.instances)
-        lasts_ns = round((PLANNING_S + PLANNING_PER_PAIR_S * pairs) * 1e9)
+        lasts_ns = self._planning_ns(decision)
         self._next_ns = now_ns + lasts_ns + quiet_ns
         self._earliest_ns = now_ns + lasts_ns + round(self._settings.min_interval_s * 1e9)
         self._timeline.at(now_ns + lasts_ns, Rank.CONTROLLER, 0, self._apply, decision)
+
+    def _planning_ns(self, decision: Decision) -> int:
+        """How long the decision would take, whatever this machine took."""
+        pairs = len(decision.problem.groups) * len(decision.problem.instances)
+        moves = self._planner.moves if isinstance(self._planner, Searches) else 0
+        return round((PLANNING_S + PLANNING_PER_PAIR_S * pairs + PLANNING_PER_MOVE_S * moves) * 1e9)
 
     def _apply(self, decision: Decision) -> None:
         self._planning = False

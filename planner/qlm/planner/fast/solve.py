@@ -127,7 +127,7 @@ def solve_fast(
         A plan with its penalty; each placeable group on exactly one queue; priorities respected.
 
     Raises:
-        InvalidValueError: More models than the solver takes.
+        InvalidValueError: More models than the solver takes, or no room for longer queues (`starts.PLACES_MAX`).
     """
     solver = _Solver(problem, seed, effort, in_order)
     queues = solver.solve()
@@ -215,18 +215,23 @@ class _Solver:
             starts.append(present(self.arrays, data, self.room, urgent))
         found = [queues for queues in starts if queues is not None]
         if not found:
-            raise InvalidValueError("groups", count, f"queues of at most {self.room.capacity} groups")
+            raise self._full(count)
         queues = min(found, key=lambda each: sum(true_cost(data, each)))
         moves = self._moves(min(MOVES_MAX, max(MOVES_MIN, MOVES_PER_GROUP * len(wanted))))
         queues = self._search(data, queues, moves, 1.0)
         rest = urgency_order(self.arrays, np.flatnonzero(self.groups & ~urgent))
         if len(rest) * len(self.data.fleet) <= LAZY_PAIRS_MAX and self._quick(count):
-            insert_all(self.data, queues, self.room.scratch[0], rest)
+            placed = insert_all(self.data, queues, self.room.scratch[0], rest)
         else:
-            append_all(self.data, queues, rest)
+            placed = append_all(self.data, queues, rest)
+        if not placed:
+            raise self._full(count)
         polish = max(self.clock.moved // 20, min(self.clock.moved // 4, POLISH_MOVES))
         anneal(self.data, queues, self.room.scratch, self.random, polish, 0.0, 0.0)
         return queues
+
+    def _full(self, count: int) -> InvalidValueError:
+        return InvalidValueError("groups", count, f"queues of at most {self.room.capacity} groups")
 
     def _quick(self, count: int) -> bool:
         """Whether so many groups can be inserted, each at its best place, in a fraction of a second."""

@@ -1,5 +1,6 @@
 """Plans to begin the search with."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from qlm.planner.arrays import NONE, Bools, Ints, ProblemArrays
 from qlm.planner.fast.construct import append_all, insert_all
-from qlm.planner.fast.data import CANNOT_RUN, DRAIN, HOME, KIND, Data, Queues, empty_queues
+from qlm.planner.fast.data import CANNOT_RUN, CHAIN, DRAIN, HOME, KIND, RANK, Data, Queues, empty_queues
 from qlm.planner.fast.queues import set_queue
 
 PLACES_MAX: Final = 4_000_000
@@ -25,7 +26,7 @@ class Room:
     def __init__(self, arrays: ProblemArrays, data: Data) -> None:
         groups, instances = len(arrays.groups), max(1, len(arrays.instances))
         present = np.bincount(arrays.home[arrays.home != NONE], minlength=1).max(initial=0)
-        fair = 8 * max((_fair(data, model) for model in range(len(data.able_count))), default=0)
+        fair = 8 * _fair(data)
         self.capacity = int(max(1, min(groups, max(PLACES_MAX // instances, present, fair))))
         self.scratch = np.zeros((2, self.capacity + 1), dtype=np.int64)
         self._data = data
@@ -35,10 +36,14 @@ class Room:
         return empty_queues(self._data, self.capacity)
 
 
-def _fair(data: Data, model: int) -> int:
-    """Groups of a model for each instance that can run it."""
-    groups = int(data.peers_from[model + 1] - data.peers_from[model])
-    return -(-groups // max(1, int(data.able_count[model])))
+def _fair(data: Data) -> int:
+    """Groups on the fullest instance if each model's were spread evenly over those that can run it."""
+    load = np.zeros(max(1, len(data.fleet)))
+    for model, count in enumerate(data.able_count):
+        if count:
+            groups = data.peers_from[model + 1] - data.peers_from[model]
+            load[data.able[model, :count]] += groups / count
+    return math.ceil(float(load.max()))
 
 
 def urgency_order(arrays: ProblemArrays, groups: Ints) -> Ints:
@@ -76,10 +81,20 @@ def present(arrays: ProblemArrays, data: Data, room: Room, groups: Bools) -> Que
     stays = groups & (arrays.home != NONE) & _runs_at_home(data)
     for instance in range(len(arrays.instances)):
         here = np.flatnonzero(stays & (arrays.home == instance))
-        order = here[np.lexsort((arrays.place[here], arrays.priority[here]))]
+        order = _chained(data, here[np.lexsort((arrays.place[here], arrays.priority[here]))])
         _fill(data, queues, instance, order)
     rest = urgency_order(arrays, np.flatnonzero(groups & ~stays))
     return queues if insert_all(data, queues, room.scratch[0], rest) else None
+
+
+def _chained(data: Data, order: Ints) -> Ints:
+    """Put the groups of each chain in its order, in the places that they have: else new ones fit nowhere."""
+    order = order.copy()
+    chains = data.who[order, CHAIN]
+    for chain in np.unique(chains[chains >= 0]):
+        places = np.flatnonzero(chains == chain)
+        order[places] = order[places][np.argsort(data.who[order[places], RANK])]
+    return order
 
 
 def _runs_at_home(data: Data) -> Bools:

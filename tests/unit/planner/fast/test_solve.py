@@ -11,6 +11,7 @@ from benchmarks.planner_problems import changed, live, medium
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.fast import starts
 from qlm.planner.fast.data import FAST_MODELS_MAX
 from qlm.planner.fast.solve import Effort, solve_fast
 from qlm.planner.problem import (
@@ -139,3 +140,38 @@ def _queued(problem: Problem, plan: Plan) -> Problem:
 
     instances = tuple(replace(each, queue=queue(each.id)) for each in problem.instances)
     return replace(problem, instances=instances)
+
+
+def test_models_that_share_one_instance_of_many_all_find_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "PLACES_MAX", 40)
+    names = [ModelId(f"m{i}") for i in range(20)]
+    cost = ModelCost(weights_bytes=1, swap_warm_s=0.0, swap_cold_s=0.0)
+    kinds = {
+        "able": Kind(host_memory_bytes=0, models=dict.fromkeys(names, cost)),
+        "other": Kind(host_memory_bytes=0, models={}),
+    }
+    time = {"able": GroupTime(drain=Normal(1.0), tail=Normal(0.0))}
+    groups = tuple(
+        PlannedGroup(
+            id=GroupId(f"g{i}"), model=names[i % 20], requests=1, deadline_s=5.0 if i % 2 else None, time=time
+        )
+        for i in range(60)
+    )
+    fleet = tuple(Instance(id=InstanceId(f"i{i:02d}"), kind="able" if i == 0 else "other") for i in range(20))
+    problem = Problem(now_s=0.0, kinds=kinds, instances=fleet, groups=groups)
+    assert not verify(problem, solve_fast(problem, effort=FEW)).violations
+
+
+def test_a_present_queue_out_of_order_still_takes_what_is_new() -> None:
+    cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
+    kinds = {"k": Kind(host_memory_bytes=0, models={ModelId("m"): cost})}
+    time = {"k": GroupTime(drain=Normal(2.0), tail=Normal(1.0))}
+    groups = tuple(
+        PlannedGroup(id=GroupId(name), model=ModelId("m"), requests=2, deadline_s=due_s, time=time)
+        for name, due_s in (("a", 10.0), ("b", 20.0), ("c", 30.0), ("d", 40.0), ("new", 25.0), ("e", 50.0))
+    )
+    queue = tuple(GroupId(name) for name in ("c", "b", "a", "d", "e"))
+    instance = Instance(id=InstanceId("i"), kind="k", loaded_model=ModelId("m"), queue=queue)
+    problem = Problem(now_s=0.0, kinds=kinds, instances=(instance,), groups=groups)
+    plan = solve_fast(problem, effort=Effort(moves=0), in_order=True)
+    assert plan.queues[InstanceId("i")] == ("a", "b", "new", "c", "d", "e")

@@ -6,6 +6,7 @@ schedule. The solver's plan after a second is judged by the best of all, so thes
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -41,7 +42,7 @@ def run(seeds: Sequence[int], searches: int, moves: float, groups: int) -> dict[
         problem = live(seed, groups=groups)
         for search in range(searches):
             for name in ("slow", "rounds"):
-                (plan, took) = timed(lambda: _searched(name, problem, search, int(moves)))  # noqa: B023
+                plan, took = timed(partial(_searched, name, problem, search, int(moves)))
                 report = verify(problem, plan)
                 assert not report.violations, report.violations
                 print(

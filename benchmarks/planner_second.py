@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def planned(
         "bound_s": bound_s,
     }
     for name in others:
-        (other, other_took) = timed(lambda: plan_by(name, problem, Limits()))  # noqa: B023
+        other, other_took = timed(partial(plan_by, name, problem, Limits()))
         row[name] = _referee_s(problem, other)
         part = penalty_s / row[name]
         print(f"  {name:12} {row[name]:.0f} s, in {other_took}; fast has {part:.3f} of it")
@@ -141,7 +142,7 @@ def planned_again(problem: Problem, plan: Plan, seed: int, effort: Effort, short
     empty = replace(later, instances=tuple(replace(each, queue=()) for each in later.instances))
     others = {}
     for name, start in (("likewise, at leisure", later), ("from nothing, moves free", empty)):
-        other, other_took = timed(lambda: solve_fast(start, effort=effort))  # noqa: B023
+        other, other_took = timed(partial(solve_fast, start, effort=effort))
         others[name] = _referee_s(start, other)
         more = report.penalty_s / others[name] - 1.0 if others[name] > 0 else 0.0
         print(

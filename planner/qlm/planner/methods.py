@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.domain.errors import InvalidValueError
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.fcfs import plan_fcfs
 from qlm.planner.baselines.group_greedy import plan_group_greedy
@@ -14,6 +14,7 @@ from qlm.planner.baselines.random_placement import plan_random
 from qlm.planner.baselines.round_robin import plan_round_robin
 from qlm.planner.baselines.sjf import plan_sjf
 from qlm.planner.exact.limits import SCENARIOS_MAX
+from qlm.planner.extra import needs_solvers
 from qlm.planner.limits import ITERATIONS_MAX, SEED_MAX, TIME_LIMIT_MAX_S, TIME_LIMIT_MIN_S
 from qlm.planner.plain_reader import number
 from qlm.planner.problem import Objective, Plan, Problem
@@ -101,11 +102,8 @@ def plan_by(name: str, problem: Problem, limits: Limits) -> Plan:
         QlmError: The method needs a package that is not installed.
     """
     chosen = method(name)
-    try:
+    with needs_solvers(f"method {name}"):
         plan = chosen.solve(problem, limits)
-    except ModuleNotFoundError as error:
-        needs = f"method {name} needs {error.name}"
-        raise QlmError(f"{needs}: pip install 'qlm-serving[planner]'") from error
     if limits.objective not in chosen.minimises:
         # A bound on one objective says nothing about the other.
         plan = replace(plan, lower_bound_s=None)
@@ -120,10 +118,8 @@ def with_bound(problem: Problem, plan: Plan) -> Plan:
     """
     if plan.lower_bound_s is not None:
         return plan
-    try:
+    with needs_solvers("the lower bound"):
         from qlm.planner.bound.lower_bound import lower_bound
-    except ModuleNotFoundError as error:
-        raise QlmError(f"the lower bound needs {error.name}: pip install 'qlm-serving[planner]'") from error
     return replace(plan, lower_bound_s=lower_bound(problem))
 
 
@@ -133,11 +129,9 @@ def with_scale_up(problem: Problem, plan: Plan) -> Plan:
     Raises:
         QlmError: It needs a package that is not installed.
     """
-    try:
+    with needs_solvers("the scale-up"):
         from qlm.planner.fast.solve import Effort, solve_fast
         from qlm.planner.policy.scale_up import advise
-    except ModuleNotFoundError as error:
-        raise QlmError(f"the scale-up needs {error.name}: pip install 'qlm-serving[planner]'") from error
 
     def quickly(enlarged: Problem) -> Plan:
         return solve_fast(enlarged, effort=Effort(moves=SCALE_UP_MOVES_PER_GROUP * len(enlarged.groups)))

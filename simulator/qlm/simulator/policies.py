@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Final
 
 from qlm.controller.protocol import Planner
-from qlm.domain.errors import QlmError
 from qlm.domain.group import RequestClass, request_class
 from qlm.domain.ids import ModelId
 from qlm.domain.slo import Slo
@@ -18,6 +17,7 @@ from qlm.planner.baselines.priority_fcfs import plan_priority_fcfs
 from qlm.planner.baselines.random_placement import plan_random
 from qlm.planner.baselines.round_robin import RoundRobin
 from qlm.planner.baselines.sjf import plan_sjf
+from qlm.planner.extra import needs_solvers
 
 MakePlanner = Callable[[int], Planner]
 """Makes the planner of one simulation from its seed; it may remember what it planned before."""
@@ -35,11 +35,8 @@ def _shepherd(seed: int) -> Planner:
         QlmError: Its solver is not installed.
     """
     # The solver takes most of a second to import: only who solves waits for it.
-    try:
+    with needs_solvers("policy shepherd"):
         from qlm.planner.baselines.shepherd import plan_shepherd
-    except ModuleNotFoundError as error:
-        needs = f"policy shepherd needs {error.name}"
-        raise QlmError(f"{needs}: pip install 'qlm-serving[planner]'") from error
     return plan_shepherd
 
 
@@ -49,11 +46,8 @@ def _qlm(seed: int) -> Planner:
     Raises:
         QlmError: Its solver is not installed.
     """
-    try:
+    with needs_solvers("policy qlm"):
         from qlm.planner.policy.replanning import Replanner
-    except ModuleNotFoundError as error:
-        needs = f"policy qlm needs {error.name}"
-        raise QlmError(f"{needs}: pip install 'qlm-serving[planner]'") from error
     return Replanner(seed=seed)
 
 

@@ -127,7 +127,7 @@ def solve_fast(
         A plan with its penalty; each placeable group on exactly one queue; priorities respected.
 
     Raises:
-        InvalidValueError: More models than the solver takes, or no room for longer queues (`starts.PLACES_MAX`).
+        InvalidValueError: More models than the solver takes, or no room for its queues (`starts.PLACES_MAX`).
     """
     solver = _Solver(problem, seed, effort, in_order)
     queues = solver.solve()

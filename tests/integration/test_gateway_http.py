@@ -676,10 +676,10 @@ async def test_metrics_count_requests_by_outcome_and_objective(url: str, http: h
     await http.post(f"{url}/v1/completions", json=COMPLETION)
     metrics = (await http.get(f"{url}/metrics")).text
     for line in (
-        'qlm_gateway_requests_total{model="emulated",outcome="stop",slo_class="deadline-40s"} 1.0',
-        'qlm_gateway_request_slo_attained_total{model="emulated",slo_class="deadline-40s"} 1.0',
-        'qlm_gateway_time_to_first_token_seconds_count{model="emulated",slo_class="deadline-40s"} 1.0',
-        'qlm_gateway_e2e_request_latency_seconds_count{model="emulated",slo_class="deadline-40s"} 1.0',
+        'qlm_gateway_requests_total{model="emulated",outcome="stop",slo_class="deadline-60s"} 1.0',
+        'qlm_gateway_request_slo_attained_total{model="emulated",slo_class="deadline-60s"} 1.0',
+        'qlm_gateway_time_to_first_token_seconds_count{model="emulated",slo_class="deadline-60s"} 1.0',
+        'qlm_gateway_e2e_request_latency_seconds_count{model="emulated",slo_class="deadline-60s"} 1.0',
         'qlm_gateway_accept_seconds_count{model="emulated"} 1.0',
         "qlm_gateway_open_streams 0.0",
         "qlm_gateway_open_requests 0.0",
@@ -699,7 +699,7 @@ async def test_operators_see_queues_requests_and_instances(
     waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
     await until(lambda: cluster.store.records(QUEUED))
     (queue,) = (await http.get(f"{url}/admin/v1/queues")).json()["classes"]
-    assert (queue["queue"], queue["queued"]) == ("qlm.class.emulated.deadline-40s.all", 1)
+    assert (queue["queue"], queue["queued"]) == ("qlm.class.emulated.deadline-60s.all", 1)
     (request,) = (await http.get(f"{url}/admin/v1/requests?state=queued&limit=5")).json()["requests"]
     assert [event["what"] for event in request["events"]] == ["accepted"]
     assert (await http.get(f"{url}/admin/v1/requests/{request['id']}")).json()["id"] == request["id"]

@@ -5,6 +5,7 @@ deterministic (`answer_to`), so a log with a gap, an overlap or a wrong resume s
 """
 
 from collections import defaultdict, deque
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -23,6 +24,7 @@ from qlm.domain.actions import (
     Ack,
     Action,
     Append,
+    Demote,
     Drained,
     HandOver,
     NoteParked,
@@ -105,11 +107,14 @@ class World(EngineRoom):
                 self.drained += 1
             case SetTimer(at_ns=at_ns):
                 assert at_ns > self.now_ns, "a timer in the past spins"
-            case Ack() | Return() | HandOver() | Renew() | NoteParked() | NoteResumed():
+            case Ack() | Return() | Demote() | HandOver() | Renew() | NoteParked() | NoteResumed():
                 if isinstance(action, Return):
                     assert action.home == self.requests[action.id].cls.queue
                     self._check_return(action)
-                if isinstance(action, Ack | Return | HandOver):
+                if isinstance(action, Demote):
+                    assert action.request == replace(self.requests[action.request.id], cls=action.request.cls)
+                    assert action.request.cls == self.requests[action.request.id].cls.missed()
+                if isinstance(action, Ack | Return | Demote | HandOver):
                     self._finish_delivery(action.delivery)
                 self.books.append(action)
             case _:
@@ -227,7 +232,7 @@ class World(EngineRoom):
         if request is not None:
             self.queues[request.cls.queue].insert(0, request)
 
-    def write_book(self) -> None:
+    def write_book(self) -> None:  # noqa: C901 - one flat table of actions
         """Carry out the oldest bookkeeping action; on a delivery that is lost it has no effect."""
         match self.books.popleft():
             case Ack(delivery=Delivery(tag=int(tag))):
@@ -236,10 +241,15 @@ class World(EngineRoom):
                 if epoch is not None:
                     self.announce(self.core.release(id, epoch, why, self.now_ns)[1])
                 self._requeue(tag)
+            case Demote(request=request, epoch=epoch, delivery=Delivery(tag=int(tag)), why=why):
+                # Published first, then acknowledged: a lost delivery leaves a duplicate.
+                self.queues[request.cls.queue].append(request)
+                self.announce(self.core.demote(request, epoch, why, self.now_ns)[1])
+                self.out.pop(tag, None)
             case HandOver(delivery=Delivery(tag=int(tag)), holder=holder):
                 assert holder == OTHER
-                if (request := self.out.pop(tag, None)) is not None:
-                    self.others.append(request)
+                if (theirs := self.out.pop(tag, None)) is not None:
+                    self.others.append(theirs)
             case Renew(delivery=Delivery(tag=int(tag))):
                 # Published first, then acknowledged: a lost delivery leaves a duplicate.
                 held = [h for h in self.agent.held.values() if h.delivery.tag == tag]

@@ -139,6 +139,15 @@ def _hold(what: str, id: RequestId, off: tuple[int, int]) -> Step:
     return Step(f"{what} {id} under {off}", run)
 
 
+def _demote(card: RequestCard, off: tuple[int, int]) -> Step:
+    late = replace(card, cls=card.cls.missed())
+
+    async def run(store: Store, incarnation: int) -> bool:
+        return await store.demote(late, await _epoch(store, incarnation, card.id, off), "because")
+
+    return Step(f"demote {card.id} under {off}", run)
+
+
 def _heartbeat(holder: Any, running: int) -> Step:
     beat = status(holder, running=running, active=CHAT.model if running > 1 else None)
     return Step(f"heartbeat {holder} {running}", lambda store, _: store.heartbeat(beat, HEARTBEAT_TTL_S))
@@ -156,6 +165,7 @@ _steps = st.one_of(
     st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
     st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
     st.builds(_hold, st.sampled_from(("park", "resume", "release")), ids, off_by),
+    st.builds(_demote, cards, off_by),
     st.builds(_reregister, cards, holders, token_ids),
     st.builds(_heartbeat, holders, st.integers(0, 2)),
     st.builds(lambda h: Step(f"leave {h}", lambda store, _: store.leave(h)), holders),

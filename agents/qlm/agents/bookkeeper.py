@@ -11,7 +11,17 @@ from typing import Final
 
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_queue
-from qlm.domain.actions import Ack, Action, DeadLetter, HandOver, NoteParked, NoteResumed, Renew, Return
+from qlm.domain.actions import (
+    Ack,
+    Action,
+    DeadLetter,
+    Demote,
+    HandOver,
+    NoteParked,
+    NoteResumed,
+    Renew,
+    Return,
+)
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
 from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.ports.broker import Broker, Delivery
@@ -72,7 +82,7 @@ class Bookkeeper:
             return False
         return True
 
-    async def _write(self, action: Action) -> None:
+    async def _write(self, action: Action) -> None:  # noqa: C901 - one flat table of actions
         match action:
             case Ack(delivery=delivery):
                 await self._broker.ack(delivery)
@@ -88,6 +98,8 @@ class Bookkeeper:
                 else:
                     # From our hold queue, where only we look, to where others pull.
                     await self._move(delivery, home, delivery.body)
+            case Demote():
+                await self._demote(action)
             case HandOver(delivery=delivery, holder=holder):
                 await self._move(delivery, hold_queue(holder.instance), delivery.body)
             case Renew(delivery=delivery):
@@ -101,3 +113,10 @@ class Bookkeeper:
     async def _move(self, delivery: Delivery, queue: QueueName, body: bytes) -> None:
         await self._broker.publish(queue, body)
         await self._broker.ack(delivery)
+
+    async def _demote(self, action: Demote) -> None:
+        # Published before the store says where it waits: nobody is to look for it in vain.
+        request = action.request
+        await self._broker.publish(request.cls.queue, codec.encode_request(request))
+        await self._store.demote(request.card(), action.epoch, action.why)
+        await self._broker.ack(action.delivery)

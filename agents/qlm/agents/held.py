@@ -1,9 +1,10 @@
 """A request in an agent's hands, from the moment its message is pulled until it is ended or returned."""
 
+from dataclasses import replace
 from enum import Enum, IntEnum, auto
 from typing import Final
 
-from qlm.domain.actions import Return
+from qlm.domain.actions import Demote, Return
 from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
@@ -36,6 +37,7 @@ class Then(Enum):
 
     PARK = auto()
     RETURN = auto()
+    DEMOTE = auto()
     END = auto()
 
 
@@ -145,6 +147,11 @@ class Held:
         return Return(
             id=self.request.id, epoch=epoch, delivery=self.delivery, home=self.request.cls.queue, why=why
         )
+
+    def into_late_class(self, epoch: Epoch) -> Demote:
+        """Write the return of message and lease to where those wait that cannot be in time."""
+        request = replace(self.request, cls=self.request.cls.missed())
+        return Demote(request=request, epoch=epoch, delivery=self.delivery, why=self.why)
 
 
 def urgency(priority: int, deadline_ns: int | None, arrival_ns: int) -> tuple[int, float, int]:

@@ -30,6 +30,7 @@ from qlm.domain.actions import (
     Action,
     Append,
     DeadLetter,
+    Demote,
     Drained,
     HandOver,
     NoteParked,
@@ -149,7 +150,16 @@ class AgentRunner:
                 self._set_timer(at_ns)
             case Drained():
                 self._spawn(self._finish())
-            case Ack() | NoteParked() | NoteResumed() | Return() | HandOver() | Renew() | DeadLetter():
+            case (
+                Ack()
+                | NoteParked()
+                | NoteResumed()
+                | Return()
+                | Demote()
+                | HandOver()
+                | Renew()
+                | DeadLetter()
+            ):
                 self._books.put(action)
             case Submit():
                 self._generations[action.call.call_id] = self._spawn(self._generate(action))

@@ -213,6 +213,9 @@ def _settle(agent: "AgentProtocol", held: Held) -> list[Action]:
         held.then = None
         held.evictions += 1
         return [NoteParked(id=held.request.id, epoch=held.epoch, why=held.why)]
+    if held.then is Then.DEMOTE:
+        forget(agent, held)
+        return [held.into_late_class(held.epoch)]
     if held.then in (Then.PARK, Then.RETURN):
         forget(agent, held)
         return [held.back(held.epoch, held.why)]

@@ -31,6 +31,7 @@ from qlm.agents.eviction import Candidates, Pace
 from qlm.agents.hands import Hands
 from qlm.agents.head import QueueHead
 from qlm.agents.held import Held, Phase, Then
+from qlm.agents.lateness import Leads
 from qlm.agents.log_writer import Unwritten
 from qlm.agents.timers import Alarm, DueTimes
 from qlm.agents.work import WorkMeter
@@ -62,6 +63,7 @@ class AgentSettings:
             longer than a re-plan takes, so that a new plan can still keep the present model.
         retry_s: Pause before the store is tried again.
         evicts: Running requests make room for more urgent ones; else they always run to their end.
+        demotes: Requests that would be late if they started now make way for others (`agents.lateness`).
     """
 
     append_interval_s: float = 0.02
@@ -70,6 +72,7 @@ class AgentSettings:
     swap_after_s: float = 0.1
     retry_s: float = 0.2
     evicts: bool = True
+    demotes: bool = True
 
 
 class AgentProtocol:
@@ -111,6 +114,9 @@ class AgentProtocol:
         self.reregister_after_ns = 0
         self.renew_after_ns = 0
         self.drops: Final = DueTimes(self._may_still_drop)
+        self.leads: Final = Leads()
+        self.misses: Final = DueTimes(self._may_still_drop)
+        self.first_tokens: list[Held] = []
         self.late_aborts: Final = DueTimes(self._still_aborting)
         self.alarm: Final = Alarm()
         self.draining = False
@@ -140,6 +146,8 @@ class AgentProtocol:
             else:
                 actions += self._handle(event, now_ns)
                 decisive = True
+        if self.first_tokens:
+            self._answered(now_ns)
         if decisive:
             # Tokens alone never make room; deciding nothing keeps the cost of a token low.
             actions += serving.serve(self, now_ns)
@@ -215,6 +223,8 @@ class AgentProtocol:
             output = held.output
             if len(output) == held.sent:
                 unwritten.grown(held)
+            if not output:
+                self.first_tokens.append(held)
             output += token_ids
             tokens = len(token_ids)
             came += tokens
@@ -223,6 +233,12 @@ class AgentProtocol:
                 kv.take_blocks(held)
         kv.tokens += came
         self.work.output_tokens += came
+
+    def _answered(self, now_ns: int) -> None:
+        for held in self.first_tokens:
+            if held.request.answered_by_first_token:
+                self.leads.seen(held, now_ns)
+        self.first_tokens.clear()
 
     def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:
         held = self.calls.pop(event.call_id, None)
@@ -236,6 +252,8 @@ class AgentProtocol:
                 tokens=len(held.output), elapsed_s=max(0.0, (now_ns - held.started_ns) / 1e9)
             )
             self.work.ended += 1
+            if not held.request.answered_by_first_token:
+                self.leads.seen(held, now_ns)
             asked = held.outcome if held.then is Then.END else None
             held.then, held.outcome = Then.END, asked or Outcome(event.finish)
         elif event.finish == "refused":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qlm.agents.eviction import must_make_room, victims
 from qlm.agents.held import Held, Phase, Then
+from qlm.agents.lateness import demote, demote_missed, must_sift, too_late
 from qlm.agents.stopping import abort_again, expire, stop
 from qlm.agents.swapping import bring_up, toward_swap
 from qlm.domain.actions import Action, NoteResumed, ProbeEngine, Pull, Submit
@@ -20,11 +21,7 @@ if TYPE_CHECKING:
 
 def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Decide what to pull, start, evict or swap now."""
-    actions: list[Action] = []
-    if agent.drops.pending:
-        actions += expire(agent, now_ns)
-    if agent.late_aborts.pending:
-        actions += abort_again(agent, now_ns)
+    actions = _what_is_due(agent, now_ns)
     if agent.swapping_to is not None:
         return actions
     if agent.suspect:
@@ -45,6 +42,17 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     return actions + toward_swap(agent, head, now_ns)
 
 
+def _what_is_due(agent: "AgentProtocol", now_ns: int) -> list[Action]:
+    actions: list[Action] = []
+    if agent.drops.pending:
+        actions += expire(agent, now_ns)
+    if agent.misses.pending:
+        actions += demote_missed(agent, now_ns)
+    if agent.late_aborts.pending:
+        actions += abort_again(agent, now_ns)
+    return actions
+
+
 def _probe(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Ask an engine in doubt whether it is well, one question at a time and with pauses."""
     if agent.probe_after_ns is None:
@@ -63,7 +71,10 @@ def _fill(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Actio
     staged = agent.hands.staged_for(agent.active)
     while staged:
         held = staged.first()
-        if held.parked and (_comes_first(agent, head, held) or not _has_place(agent)):
+        if too_late(agent, held, now_ns):
+            actions += demote(agent, held, now_ns)
+            continue
+        if _comes_first(agent, head, held) or (held.parked and not _has_place(agent)):
             break
         if not _start(agent, held, now_ns, actions):
             return actions + _evict_for(agent, held.urgency, held.request.deadline_ns, 1, now_ns)
@@ -116,7 +127,8 @@ def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
     if places <= 0 and (leasing or pulling):
         return []
     wanted = agent.head.left(head) - pulling
-    limit = min(places, wanted, agent.settings.pull_max)
+    room = agent.settings.pull_max if must_sift(agent, head, now_ns) else places
+    limit = min(max(places, room), wanted, agent.settings.pull_max)
     if limit > 0:
         agent.pulling += limit
         return [Pull(group=head.id, cls=head.cls, limit=limit)]

@@ -51,7 +51,7 @@ def queues(data: dict[str, Any]) -> list[Table]:
         (
             (
                 each["model"],
-                each["slo_class"],
+                _objective(each),
                 each["priority"],
                 each["queued"],
                 each["groups"],
@@ -71,6 +71,10 @@ def queues(data: dict[str, Any]) -> list[Table]:
     return [classes, virtual]
 
 
+def _objective(each: dict[str, Any]) -> str:
+    return f"{each['slo_class']} (late)" if each["late"] else each["slo_class"]
+
+
 def groups(data: dict[str, Any]) -> Table:
     """Request groups."""
     return table(
@@ -80,7 +84,7 @@ def groups(data: dict[str, Any]) -> Table:
             (
                 each["id"],
                 each["model"],
-                each["slo_class"],
+                _objective(each),
                 each["remaining"],
                 each["pulled"],
                 "yes" if each["sealed"] else "no",

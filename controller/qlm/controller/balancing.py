@@ -163,7 +163,7 @@ class Loads:
 
 
 def _urgency(cls: RequestClass) -> tuple[int, float]:
-    return (cls.priority, float("inf") if cls.target_ms is None else cls.target_ms)
+    return (cls.priority, float("inf") if cls.due_ms is None else cls.due_ms)
 
 
 def _level_s(lanes: Sequence[_Lane], requests: int) -> float:

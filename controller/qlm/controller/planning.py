@@ -5,21 +5,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from qlm.controller.due import due, due_in_time
 from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.controller.estimating.planning_times import PlanningForm, busy_time, planning_form, waited_shares
 from qlm.controller.estimating.queues import last_arrivals_ns
 from qlm.domain.fleet import EngineState, InstanceStatus
-from qlm.domain.group import Group, RequestClass
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.domain.view import ClassView, ClusterView
+from qlm.domain.view import ClusterView
 from qlm.planner.problem import GroupTime, Instance, Kind, PlannedGroup, Problem
-
-LATE_SHARE: Final = 0.5
-"""A group that is later is planned for as if it had waited for this share of its target.
-
-Its class is first come, first served: whoever gives up what is late gives up all that comes behind it, and
-the class never catches up.
-"""
 
 NO_HOMES: Final[Mapping[GroupId, InstanceId]] = MappingProxyType({})
 """All groups are where they are."""
@@ -44,6 +38,7 @@ def make_problem(
     *,
     move_s: float,
     homes: Mapping[GroupId, InstanceId] = NO_HOMES,
+    demotes: bool = False,
 ) -> Problem:
     """Write the planning problem for groups with waiting requests, in seconds since the epoch.
 
@@ -52,6 +47,7 @@ def make_problem(
         moment: The same with its estimates, and the groups as they will be.
         move_s: What moving a group must gain to be worth it, seconds.
         homes: Where groups belong that are on no queue yet, or on another: they count as if they were there.
+        demotes: Agents put aside what cannot be in time any more.
     """
     queues = {queue.instance: [g.id for g in queue.groups if g.id not in homes] for queue in view.queues}
     for group, home in homes.items():
@@ -66,7 +62,7 @@ def make_problem(
             _instance(each, names[variants[id]], tuple(queues.get(id, ())))
             for id, each in moment.instances.items()
         ),
-        groups=tuple(_planned(moment, names)),
+        groups=tuple(_planned(moment, names, demotes=demotes)),
     )
 
 
@@ -93,38 +89,31 @@ def _instance(instance: InstanceMoment, kind: str, queue: tuple[GroupId, ...]) -
     )
 
 
-def _planned(moment: Moment, variants: Mapping[_Variant, str]) -> Iterator[PlannedGroup]:
+def _planned(moment: Moment, variants: Mapping[_Variant, str], *, demotes: bool) -> Iterator[PlannedGroup]:
     waited = waited_shares(moment)
     known: dict[RequestClass, _Times] = {}
 
-    def times_of(cls: RequestClass, requests: int) -> dict[str, GroupTime]:
+    def times_of(cls: RequestClass) -> _Times:
         if cls not in known:
             known[cls] = _Times.of(moment, cls, variants, waited.get(cls.model, 1.0))
-        return known[cls].of_group(requests)
+        return known[cls]
 
     waiting = [(group, view) for group, view in moment.groups if group.remaining]
     last_ns = last_arrivals_ns(waiting)
     for group, view in waiting:
+        times, last = times_of(group.cls), last_ns[group.id]
+        if demotes:
+            planned = due_in_time(group, view, last, moment.now_ns, times.takes_s)
+        else:
+            planned = due(group, view, last, moment.now_ns)
         yield PlannedGroup(
             id=group.id,
             model=group.cls.model,
-            requests=group.remaining,
-            deadline_s=_deadline_s(group, view, last_ns[group.id], moment.now_ns),
+            requests=planned.requests,
+            deadline_s=planned.deadline_s,
             priority=group.cls.priority,
-            time=times_of(group.cls, group.remaining),
+            time=times.of_group(planned.requests),
         )
-
-
-def _deadline_s(group: Group, view: ClassView, last_ns: int, now_ns: int) -> float | None:
-    """Deadline of the middle one of its waiting requests, which are served in their order.
-
-    The head of a group that was just cut off another is not known yet: it came before the class's newest.
-    """
-    if group.cls.target_ms is None:
-        return None
-    first_ns = group.head_arrival_ns or view.newest_arrival_ns or last_ns
-    middle_s = (first_ns + 0.5 * max(0, last_ns - first_ns)) / 1e9
-    return max(middle_s, now_ns / 1e9 - LATE_SHARE * group.cls.target_ms / 1000) + group.cls.target_ms / 1000
 
 
 @dataclass(slots=True)
@@ -144,6 +133,11 @@ class _Times:
             if wanted.model in variant.models
         }
         return cls({name: form for name, form in forms.items() if form is not None})
+
+    @property
+    def takes_s(self) -> float:
+        """Seconds from start to objective where it is served fastest."""
+        return min((form.tail.mean for form in self.forms.values()), default=0.0)
 
     def of_group(self, requests: int) -> dict[str, GroupTime]:
         if requests not in self.known:

@@ -40,6 +40,7 @@ class ControllerSettings:
         move_s: What moving a group must gain to be worth it, seconds.
         quiet_s: The loop runs this often even if nothing wakes it: silence (a dead instance) is an
             event, too.
+        demotes: Agents put aside what cannot be in time any more, and plans count on it.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
     """
 
@@ -47,6 +48,7 @@ class ControllerSettings:
     group_requests_max: int = 1024
     linger_s: float = 30.0
     move_s: float = 1.0
+    demotes: bool = False
     quiet_s: float = 0.5
     min_interval_s: float = 0.01
 
@@ -111,7 +113,7 @@ def decide(
     estimator = learned(estimator, view, now_ns=now_ns, fleet=fleet)
     grouped = _group_all(view, now_ns, settings, new_id, estimator.times, Loads(view, estimator.times, fleet))
     now = moment(view, grouped.groups, now_ns=now_ns, fleet=fleet, state=estimator)
-    problem = make_problem(view, now, move_s=settings.move_s, homes=grouped.homes)
+    problem = make_problem(view, now, move_s=settings.move_s, homes=grouped.homes, demotes=settings.demotes)
     plan = planner(problem)
     changes = (*grouped.changes, *_queue_changes(view, grouped, plan))
     return Decision(changes=changes, problem=problem, plan=plan, estimator=estimator)

@@ -89,6 +89,19 @@ class Return:
 
 
 @value
+class Demote:
+    """Give the lease back: the request, which cannot be in time any more, waits in its class, a late one.
+
+    Its message moves to that class's queue.
+    """
+
+    request: Request
+    epoch: Epoch
+    delivery: Delivery
+    why: str
+
+
+@value
 class HandOver:
     """Pass a message to the hold queue of the live holder of its lease, then acknowledge it."""
 
@@ -161,6 +174,7 @@ Action = (
     | NoteParked
     | NoteResumed
     | Return
+    | Demote
     | HandOver
     | Renew
     | DeadLetter

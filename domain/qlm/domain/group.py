@@ -5,7 +5,7 @@ counted range of its class in arrival order: moving a group moves a pointer, nev
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -15,6 +15,8 @@ from qlm.domain.slo import Slo, bucket_floor
 from qlm.domain.values import value
 
 _SEPARATOR: Final = "."
+LEAD_SHARE_MAX: Final = 0.9
+"""However long answers take, a request that has waited for a tenth of its target is not yet given up."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -28,6 +30,7 @@ class RequestClass:
         cluster: Token cluster (Algorithm 1); `all` until a table is fitted.
         priority: Lower goes first, as in vLLM; 0 unless the client says otherwise.
         target_ms: The objective that the label stands for, in milliseconds; None for batch.
+        late: Its requests cannot be in time any more: whatever can be goes first, batch work after them.
     """
 
     model: ModelId
@@ -35,11 +38,32 @@ class RequestClass:
     cluster: str = "all"
     priority: int = 0
     target_ms: float | None = None
+    late: bool = False
+
+    @property
+    def due_ms(self) -> float | None:
+        """The objective that can still be met, in milliseconds; None if there is none (any more)."""
+        return None if self.late else self.target_ms
+
+    def missed(self) -> "RequestClass":
+        """The class of those of its requests that cannot be in time any more."""
+        return replace(self, late=True)
 
     @property
     def queue(self) -> QueueName:
-        """Name of the class's durable queue: `qlm.class.<model>.<slo>.<cluster>[.p<priority>]`."""
-        return _queue_name(self.model, self.slo, self.cluster, self.priority)
+        """Name of the class's durable queue: `qlm.class.<model>.<slo>.<cluster>[.p<priority>][.late]`."""
+        return _queue_name(self.model, self.slo, self.cluster, self.priority, self.late)
+
+
+def lead_s(target_ms: float, takes_s: float) -> float:
+    """How long before its objective's moment a request must start, in seconds, to be worth starting in time.
+
+    Args:
+        target_ms: The objective.
+        takes_s: Seconds from the start to what the objective is about, on average: whoever starts later is
+            more likely late than not.
+    """
+    return min(takes_s, LEAD_SHARE_MAX * target_ms / 1000)
 
 
 def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
@@ -50,10 +74,12 @@ def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
 
 
 @lru_cache(maxsize=1024)
-def _queue_name(model: ModelId, slo: str, cluster: str, priority: int) -> QueueName:
+def _queue_name(model: ModelId, slo: str, cluster: str, priority: int, late: bool) -> QueueName:
     parts = ["qlm", "class", *map(queue_part, (model, slo, cluster))]
     if priority:
         parts.append(f"p{priority}")
+    if late:
+        parts.append("late")
     return QueueName(_SEPARATOR.join(parts))
 
 
@@ -100,7 +126,7 @@ class Group:
 
     @property
     def deadline_ns(self) -> int | None:
-        """Earliest objective of its waiting requests; None for batch or an empty group."""
-        if self.cls.target_ms is None or self.head_arrival_ns is None:
+        """Earliest objective of its waiting requests; None for batch, late ones, or an empty group."""
+        if self.cls.due_ms is None or self.head_arrival_ns is None:
             return None
-        return self.head_arrival_ns + round(self.cls.target_ms * 1_000_000)
+        return self.head_arrival_ns + round(self.cls.due_ms * 1_000_000)

@@ -14,8 +14,11 @@ from qlm.domain.errors import InvalidValueError
 DEADLINE_MAX_MS: Final = 30 * 24 * 3600 * 1000
 """Longest deadline, TTFT or TPOT accepted: 30 days, in milliseconds."""
 
-BUCKETS: Final = (1.0, 1.6, 2.5, 4.0, 6.3)
-"""Steps of a decade to which objectives are rounded down: classes stay few, whatever clients ask."""
+BUCKETS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+"""Steps of a decade to which objectives are rounded down: classes stay few, whatever clients ask.
+
+Most that people ask for are steps themselves, and what is rounded down loses a third at most.
+"""
 
 
 class OnMiss(StrEnum):

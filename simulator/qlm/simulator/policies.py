@@ -62,6 +62,7 @@ class Policy:
         by_arrival: All requests of a model form one class, whose objective is their arrival.
         by_priority: With `by_arrival`: one class for each priority, too.
         evicts: Agents evict running requests for more urgent ones.
+        demotes: Requests that cannot be in time any more make way for those that can.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Policy:
     by_arrival: bool = False
     by_priority: bool = False
     evicts: bool = False
+    demotes: bool = False
 
     def classify(self, model: ModelId, slo: Slo, priority: int) -> RequestClass:
         """Return the class of a request."""
@@ -94,6 +96,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 about="the plan generator: deadlines, swaps and moves weighed against each other",
                 make_planner=_qlm,
                 evicts=True,
+                demotes=True,
             ),
             Policy(
                 name="fcfs",

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.agents.protocol import AgentSettings
@@ -129,13 +129,15 @@ def _world(
     parts = SharedParts(Timeline(), scenario.network)
     outcomes = Outcomes.of(len(workload))
     clients = Clients(parts, scenario, workload, policy, outcomes, watcher)
-    settings = AgentSettings(append_interval_s=scenario.append_interval_s, evicts=policy.evicts)
+    settings = AgentSettings(
+        append_interval_s=scenario.append_interval_s, evicts=policy.evicts, demotes=policy.demotes
+    )
     fleet = SimulatedFleet(parts, scenario, workload, clients, settings, watcher)
     controller = SimulatedController(
         parts,
         [each.id for each in fleet.instances],
         fleet=scenario.fleet,
-        settings=scenario.controller,
+        settings=replace(scenario.controller, demotes=policy.demotes),
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,
         watcher=watcher,

@@ -1,5 +1,7 @@
 """What every store does with leases: one live holder, fresh epochs, nothing lost with a dead one."""
 
+from dataclasses import replace
+
 from qlm.domain.lease import Epoch
 from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
 from qlm.domain.notices import CancelAsked, QueueChanged
@@ -10,6 +12,7 @@ from qlm.domain.request import RequestState
 from qlm.store.contract_values import (
     A_AGAIN,
     ARRIVAL_NS,
+    CHAT,
     GATEWAY,
     A,
     B,
@@ -186,6 +189,42 @@ async def check_release_puts_back_by_arrival(subject: Subject) -> None:
     assert await leased(store, 1, A) > epoch
 
 
+async def check_a_demoted_request_waits_in_its_late_class(subject: Subject) -> None:
+    """Its log and its arrival stay; under the epoch of a former lease nothing happens."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1, 2)
+    epoch = await leased(store, 1, A)
+    assert await _log(store, 1, epoch, 0, 5) is AppendResult.TAKEN
+    late = replace(card(1), cls=CHAT.missed())
+    assert not await store.demote(late, Epoch(epoch.incarnation, epoch.n + 1), "too late")
+    assert await store.demote(late, epoch, "too late")
+    views = {view.cls: view for view in (await store.view()).classes}
+    assert {cls: view.queued for cls, view in views.items()} == {CHAT: 1, CHAT.missed(): 1}
+    assert views[CHAT.missed()].ungrouped_arrival_ns == ARRIVAL_NS + 1
+    assert views[CHAT.missed()].mean_prompt_tokens == card(1).prompt_tokens
+    record = await store.record(card(1).id)
+    assert record is not None and record.card.cls == CHAT.missed()
+    assert (record.state, record.lease, record.output_tokens) == (RequestState.QUEUED, None, 1)
+    assert (record.events[-1].what, record.events[-1].why) == ("returned", "too late")
+    assert await leased(store, 1, A) > epoch
+
+
+async def check_a_demoted_request_waits_where_its_message_is(subject: Subject) -> None:
+    """One whose lease was taken away waits there, too, and so does one that the store has forgotten."""
+    store = subject.store
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    await store.leave(A)
+    assert await store.reap() == [card(1).id]
+    for n in (1, 2):
+        assert await store.demote(replace(card(n), cls=CHAT.missed()), epoch, "too late")
+    (view,) = (await store.view()).classes
+    assert (view.cls, view.queued) == (CHAT.missed(), 2)
+    await store.cancel(card(2).id)
+    assert not await store.demote(replace(card(2), cls=CHAT.missed()), epoch, "too late")
+
+
 async def check_only_the_current_epoch_counts(subject: Subject) -> None:
     """Parking, resuming and releasing under any other answer False and do nothing."""
     store = subject.store
@@ -293,6 +332,8 @@ CHECKS = (
     check_a_view_counts_leases_by_instance,
     check_an_ended_request_is_over,
     check_release_puts_back_by_arrival,
+    check_a_demoted_request_waits_in_its_late_class,
+    check_a_demoted_request_waits_where_its_message_is,
     check_only_the_current_epoch_counts,
     check_a_cancelled_request_ends_on_return,
     check_an_emptied_store_is_a_larger_incarnation,

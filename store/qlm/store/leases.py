@@ -7,7 +7,7 @@ from qlm.domain.ids import GroupId, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
 from qlm.domain.notices import CancelAsked
-from qlm.domain.request import RequestCard, RequestState
+from qlm.domain.request import Request, RequestCard, RequestState
 from qlm.store.effects import WAKE_RETURNED, Effects
 from qlm.store.requests import RequestOps
 from qlm.store.tables import RequestRow
@@ -93,6 +93,27 @@ class LeaseOps(RequestOps):
             return False, effects
         self._put_back(row, why, now_ns, effects)
         return True, effects
+
+    def demote(self, card: RequestCard, epoch: Epoch, why: str, now_ns: int) -> tuple[bool, Effects]:
+        """Give the lease back and let the request wait in the class of `card`."""
+        effects = Effects()
+        row = self._rows.get(card.id)
+        if row is None:
+            self._wait(self._add(card, now_ns))
+            effects.wakeups.append(WAKE_RETURNED)
+            return True, effects
+        if row.outcome is not None or (row.holder is not None and not self._is_current(row, epoch)):
+            return False, effects
+        self._stop_waiting(row)
+        self._reclass(row, card)
+        self._put_back(row, why, now_ns, effects)
+        return True, effects
+
+    def _reclass(self, row: RequestRow, card: RequestCard) -> None:
+        if row.card.cls != card.cls:
+            row.card = card.card() if isinstance(card, Request) else card
+            row.cls = self._class(card.cls)
+            row.cls.accept(row.card)
 
     def _put_back(self, row: RequestRow, why: str, now_ns: int, effects: Effects) -> None:
         instance = row.holder.instance if row.holder else None

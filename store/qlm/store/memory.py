@@ -112,6 +112,11 @@ class MemoryStore:
         self._check_writable()
         return await self._commit(self._core.release(id, epoch, why, self._clock.now_ns()))
 
+    async def demote(self, card: RequestCard, epoch: Epoch, why: str) -> bool:
+        """Give the lease back: the request waits again, in the class that the card says."""
+        self._check_writable()
+        return await self._commit(self._core.demote(card, epoch, why, self._clock.now_ns()))
+
     async def reap(self) -> Sequence[RequestId]:
         """Release the leases of holders that no longer live; their requests wait again. Returns their ids."""
         self._check_writable()

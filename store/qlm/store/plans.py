@@ -28,10 +28,10 @@ def check_changes(changes: Sequence[PlanChange]) -> None:
             raise InvalidValueError("plan_change.count", change.count, "0 or more")
 
 
-def class_order(cls: RequestClass) -> tuple[str, str, str, int, float]:
+def class_order(cls: RequestClass) -> tuple[str, str, str, int, float, bool]:
     """Key that sorts classes, whether or not they have a target."""
     target_ms = -1.0 if cls.target_ms is None else cls.target_ms
-    return (cls.model, cls.slo, cls.cluster, cls.priority, target_ms)
+    return (cls.model, cls.slo, cls.cluster, cls.priority, target_ms, cls.late)
 
 
 def spread(count: int, total: int, squares: int) -> tuple[float, float]:

@@ -180,6 +180,11 @@ class RedisStore:
     async def _hold(self, id: RequestId, epoch: Epoch, what: str, why: str) -> bool:
         return bool(await self._scripts.run("hold", id, epoch.incarnation, epoch.n, what, why))
 
+    async def demote(self, card: RequestCard, epoch: Epoch, why: str) -> bool:
+        """Give the lease back: the request waits again, in the class that the card says."""
+        arguments = (*codec.card_arguments(codec.bare(card)), epoch.incarnation, epoch.n, why)
+        return bool(await self._scripts.run("demote", *arguments))
+
     async def reap(self) -> Sequence[RequestId]:
         """Release the leases of holders that no longer live; their requests wait again. Returns their ids."""
         ids = await self._scripts.run("reap", HOLDER_LOST)

@@ -32,7 +32,8 @@ from qlm.store.redis_scripts import Argument, padded
 def class_key(cls: RequestClass) -> str:
     """Write a class as the text that names it in keys."""
     target_ms = None if cls.target_ms is None else float(cls.target_ms)
-    return orjson.dumps([cls.model, cls.slo, cls.cluster, cls.priority, target_ms]).decode()
+    late = [True] if cls.late else []
+    return orjson.dumps([cls.model, cls.slo, cls.cluster, cls.priority, target_ms, *late]).decode()
 
 
 def class_of(key: bytes) -> RequestClass:

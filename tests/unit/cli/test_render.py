@@ -90,8 +90,8 @@ async def test_an_empty_cluster_gives_tables_without_rows(cluster: Cluster) -> N
 async def test_queues_show_what_waits_and_the_first_groups_of_each_instance(cluster: Cluster) -> None:
     await fill(cluster.store)
     text = text_of(render.queues(await get(cluster, "/admin/v1/queues")))
-    (row,) = [line for line in text.splitlines() if "deadline-16s" in line]
-    assert row.split()[:5] == ["emulated", "deadline-16s", "-2", "9", "8"]
+    (row,) = [line for line in text.splitlines() if "deadline-15s" in line]
+    assert row.split()[:5] == ["emulated", "deadline-15s", "-2", "9", "8"]
     assert "g0 (emulated: 1, in " in text
     assert "g5 (emulated" in text
     assert "g6 (emulated" not in text
@@ -102,7 +102,7 @@ async def test_groups_show_where_they_are_queued(cluster: Cluster) -> None:
     await fill(cluster.store)
     text = text_of(render.groups(await get(cluster, "/admin/v1/groups")))
     first, second = (line.split() for line in text.splitlines() if line.strip().startswith(("g0", "g1")))
-    assert first[:6] == ["g0", "emulated", "deadline-16s", "1", "0", "yes"]
+    assert first[:6] == ["g0", "emulated", "deadline-15s", "1", "0", "yes"]
     assert second[5] == "no"
     assert first[-1] == "gpu-1"
 

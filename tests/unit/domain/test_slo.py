@@ -30,9 +30,9 @@ def test_the_classes_of_all_possible_deadlines_are_few() -> None:
 @pytest.mark.parametrize(
     ("slo", "label", "target_ms"),
     [
-        (DeadlineSlo(deadline_ms=20_000), "deadline-16s", 20_000),
+        (DeadlineSlo(deadline_ms=20_000), "deadline-20s", 20_000),
         (TokenSlo(ttft_ms=400), "ttft-400ms", 400),
-        (TokenSlo(ttft_ms=999, tpot_ms=40), "ttft-630ms-tpot-40ms", 999),
+        (TokenSlo(ttft_ms=999, tpot_ms=40), "ttft-800ms-tpot-40ms", 999),
         (ReadingSlo(ttft_ms=1000, tokens_per_s=4.8), "ttft-1s-speed-4", 1000),
         (BatchSlo(), "batch", None),
     ],

@@ -133,6 +133,6 @@ def _lead_s(other: RequestClass, cls: RequestClass, deadline_s: float) -> float:
     """How long arrivals of another class will still go before it."""
     if other.priority != cls.priority:
         return math.inf if other.priority < cls.priority else 0.0
-    if other.target_ms is None or other == cls:
+    if other.due_ms is None or other == cls:
         return 0.0
-    return deadline_s - other.target_ms / 1000
+    return deadline_s - other.due_ms / 1000

@@ -126,7 +126,7 @@ def _loaded(instance: InstanceMoment, moment: Moment) -> int:
 
 def deadlines_s(group: Group, last_ns: int, now_ns: int) -> tuple[float, float]:
     """Deadlines of a group's first and last waiting request, from now; `inf` for none."""
-    first_ns, target_ms = group.head_arrival_ns, group.cls.target_ms
+    first_ns, target_ms = group.head_arrival_ns, group.cls.due_ms
     if target_ms is None or first_ns is None:
         return _NO_DEADLINE_S, _NO_DEADLINE_S
     first_s = (first_ns - now_ns) / 1e9 + target_ms / 1000

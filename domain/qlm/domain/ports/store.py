@@ -99,6 +99,14 @@ class Store(Protocol):
         """
         ...
 
+    async def demote(self, card: RequestCard, epoch: Epoch, why: str) -> bool:
+        """Give the lease back: the request waits again, in the class that the card says, by arrival.
+
+        One that waits already, or is unknown, waits in that class from now on, since its message is there.
+        False if it has ended, or if another lease of it stands. A cancelled one ends, as on `release`.
+        """
+        ...
+
     async def reap(self) -> Sequence[RequestId]:
         """Release the leases of holders that no longer live; their requests wait again. Returns their ids."""
         ...

@@ -143,7 +143,7 @@ def _chains(arrays: ProblemArrays, in_order: bool) -> tuple[Ints, Ints]:
     """
     groups = len(arrays.groups)
     chain, rank = np.full(groups, -1, dtype=np.int64), np.zeros(groups, dtype=np.int64)
-    due = np.flatnonzero(np.isfinite(arrays.deadline_s))
+    due = np.flatnonzero(np.isfinite(arrays.deadline_s) & (arrays.deadline_s > 0))
     if not in_order or not len(due):
         return chain, rank
     times = np.concatenate([arrays.drain_s / arrays.requests, arrays.tail_s])[:, due]

@@ -5,13 +5,23 @@ from collections.abc import Callable
 
 from qlm.agents.bookkeeper import RETRY_S
 from qlm.broker.topology import DEAD, hold_queue
-from qlm.domain.actions import Ack, Action, DeadLetter, HandOver, NoteParked, NoteResumed, Renew, Return
+from qlm.domain.actions import (
+    Ack,
+    Action,
+    DeadLetter,
+    Demote,
+    HandOver,
+    NoteParked,
+    NoteResumed,
+    Renew,
+    Return,
+)
 from qlm.domain.ids import InstanceId, RequestId
 from qlm.simulator.world.shared import SharedParts
 from qlm.simulator.world.timeline import Rank
 
 _STORE_ONLY = (NoteParked, NoteResumed)
-_WITH_STORE = (*_STORE_ONLY, Return)
+_WITH_STORE = (*_STORE_ONLY, Return, Demote)
 EVICTED = "evicted"
 """How the reasons of evictions begin."""
 
@@ -38,7 +48,7 @@ class Books:
     def _begin(self) -> None:
         parts, action = self._parts, self._waiting[0]
         lasts_ns = parts.store_ns if isinstance(action, _STORE_ONLY) else parts.broker_ns
-        if isinstance(action, Return) and action.epoch is not None:
+        if isinstance(action, Demote) or (isinstance(action, Return) and action.epoch is not None):
             lasts_ns += parts.store_ns
         parts.timeline.at(parts.timeline.now_ns + lasts_ns, Rank.BROKER, self._entity, self._done)
 
@@ -81,6 +91,10 @@ class Books:
                     parts.queue.requeue(delivery, self._instance)
                 else:
                     parts.queue.move(delivery, self._instance, home)
+            case Demote(request=request, epoch=epoch, delivery=delivery, why=why):
+                parts.queue.publish(request.cls.queue, request)
+                parts.commit(parts.store.demote(request, epoch, why, now_ns))
+                parts.queue.ack(delivery, self._instance)
             case HandOver(delivery=delivery, holder=holder):
                 parts.queue.move(delivery, self._instance, hold_queue(holder.instance))
             case Renew(delivery=delivery):

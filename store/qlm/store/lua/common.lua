@@ -82,10 +82,7 @@ local function read_card(at)
 end
 local CARD_ARGUMENTS = 8
 
-local function add(card)
-  call('HSET', key('request', card.id), 'card', card.plain, 'class', card.class, 'model', card.model,
-    'arrival', card.arrival, 'drop_at', card.drop_at, 'state', 'queued', 'n', 0)
-  call('ZADD', PREFIX .. 'requests', 0, place(card.arrival, card.id))
+local function count_accepted(card)
   call('SADD', PREFIX .. 'classes', card.class)
   local sums = key('class', card.class)
   call('HINCRBY', sums, 'accepted', 1)
@@ -94,6 +91,13 @@ local function add(card)
     call('HINCRBY', sums, name .. '_tokens', tokens)
     call('HINCRBY', sums, name .. '_squares', string.format('%.0f', tokens * tokens))
   end
+end
+
+local function add(card)
+  call('HSET', key('request', card.id), 'card', card.plain, 'class', card.class, 'model', card.model,
+    'arrival', card.arrival, 'drop_at', card.drop_at, 'state', 'queued', 'n', 0)
+  call('ZADD', PREFIX .. 'requests', 0, place(card.arrival, card.id))
+  count_accepted(card)
   note(card.id, 'accepted', '')
 end
 

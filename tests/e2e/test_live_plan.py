@@ -60,3 +60,13 @@ def test_the_last_of_many_requests_is_explained(served: QlmProcess) -> None:
         running = client.get("/admin/v1/requests", params={"state": "running", "limit": 1})
         (first,) = running.json()["requests"]
         assert f"it runs on {first['instance']} since " in qlm(served, "explain", first["id"])
+
+
+def test_the_plan_generator_takes_over_once_its_code_is_compiled(served: QlmProcess) -> None:
+    """Until then, and if it were never to come, earliest deadline first plans."""
+    with httpx.Client(base_url=served.url, timeout=30) as client:
+        give_up_s = time.monotonic() + 100
+        while not ("made by fast" in (text := qlm(served, "show")) or "made by kept" in text):
+            assert time.monotonic() < give_up_s, text
+            assert "made by edf" in text
+            submit(client)

@@ -185,6 +185,7 @@ class Config(_Section):
         broker: `sqlite` (in data_dir) or an `amqp://` address.
         store: `embedded` (with the sqlite broker) or a `redis://` address.
         store_prefix: Prefix of all keys in Redis.
+        planner: What plans: `qlm`, the plan generator, or `edf`, earliest deadline first.
         default_slo: Objective of requests that name none.
         interactive_slo: Objective of `service_tier: priority`.
         models: What is served.
@@ -200,6 +201,7 @@ class Config(_Section):
     broker: str = "sqlite"
     store: str = "embedded"
     store_prefix: str = "qlm:"
+    planner: Literal["qlm", "edf"] = "qlm"
     default_slo: SloConfig = SloConfig(deadline_ms=60_000)
     interactive_slo: SloConfig = SloConfig(ttft_ms=1000, tpot_ms=100)
     models: tuple[ModelConfig, ...] = Field(min_length=1, max_length=MODELS_MAX)

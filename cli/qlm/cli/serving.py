@@ -17,6 +17,7 @@ from qlm.cli.clock import SystemClock
 from qlm.cli.config import Config, InstanceConfig
 from qlm.cli.engines import model_host
 from qlm.cli.parts import Parts, open_parts
+from qlm.cli.plan_generator import PlanGenerator
 from qlm.cli.wiring import (
     fleet,
     gateway_limits,
@@ -84,7 +85,7 @@ async def serve(config: Config, roles: Roles) -> None:
             await _sweep(config)
         tasks = await stack.enter_async_context(_task_group())
         if roles.controller:
-            tasks.append(asyncio.create_task(_control(parts, known, clock)))
+            tasks.append(asyncio.create_task(_control(config, parts, known, clock)))
         for instance in config.instances:
             if instance.id in roles.instances:
                 tasks.append(asyncio.create_task(_serve_instance(config, instance, parts, profiles, clock)))
@@ -107,17 +108,20 @@ async def _reindex(parts: Parts, clock: SystemClock) -> None:
         log.info("%d accepted requests were waiting in the queue: they go on", found)
 
 
-async def _control(parts: Parts, known: Fleet, clock: SystemClock) -> None:
-    async with broker_of(parts) as broker:
+async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemClock) -> None:
+    generator = PlanGenerator()
+    async with broker_of(parts) as broker, _task_group() as tasks:
         loop = ControllerLoop(
             store=parts.store,
             broker=broker,
             clock=clock,
             fleet=known,
-            settings=ControllerSettings(),
-            planner=plan_edf,
+            settings=ControllerSettings(demotes=True),
+            planner=generator if config.planner == "qlm" else plan_edf,
             new_group_id=group_ids(),
         )
+        if config.planner == "qlm":
+            tasks.append(asyncio.create_task(generator.get_ready()))
         await loop.run()
 
 

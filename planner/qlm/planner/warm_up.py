@@ -1,23 +1,42 @@
-"""Compile what planning compiles, once: `python -m qlm.planner.warm_up`.
+"""Compile what planning compiles, once: `python -m qlm.planner.warm_up`, or for serving `... warm_up fast`.
 
 The first plan on a machine takes some 20 s longer than those after it, unless this ran before, as in an image
 or before tests. The compiled code lies in `__pycache__` beside its source, or where NUMBA_CACHE_DIR says.
 """
 
+import sys
+
+from qlm.domain.errors import QlmError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.planner.bound.lower_bound import lower_bound
-from qlm.planner.exact.solve import solve_exact
-from qlm.planner.fast.solve import Effort, solve_fast
+from qlm.planner.extra import needs_solvers
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 
 
-def warm_up() -> None:
-    """Solve small problems by each method that compiles something."""
+def warm_up_fast() -> None:
+    """Solve small problems by the fast method, as a controller does.
+
+    Raises:
+        QlmError: Its packages are not installed.
+    """
+    with needs_solvers("the plan generator"):
+        from qlm.planner.fast.solve import Effort, solve_fast
     for instances in (1, 60):
-        problem = _problem(instances)
-        solve_fast(problem, effort=Effort(moves=100))
-        lower_bound(problem)
+        solve_fast(_problem(instances), effort=Effort(moves=100), in_order=True)
+
+
+def warm_up() -> None:
+    """Solve small problems by each method that compiles something.
+
+    Raises:
+        QlmError: Their packages are not installed.
+    """
+    warm_up_fast()
+    with needs_solvers("planning"):
+        from qlm.planner.bound.lower_bound import lower_bound
+        from qlm.planner.exact.solve import solve_exact
+    for instances in (1, 60):
+        lower_bound(_problem(instances))
     small = _problem(1)
     for scenarios in (None, 5):
         solve_exact(small, scenarios=scenarios)
@@ -43,4 +62,7 @@ def _problem(instances: int) -> Problem:
 
 
 if __name__ == "__main__":
-    warm_up()
+    try:
+        (warm_up_fast if sys.argv[1:] == ["fast"] else warm_up)()
+    except QlmError as error:
+        sys.exit(str(error))

@@ -87,13 +87,13 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         for policy in (
             Policy(
                 name="edf",
-                about="earliest deadline first, groups of a model kept together (what qlm serve does)",
+                about="earliest deadline first, groups of a model kept together",
                 make_planner=_same(plan_edf),
                 evicts=True,
             ),
             Policy(
                 name="qlm",
-                about="the plan generator: deadlines, swaps and moves weighed against each other",
+                about="the plan generator: deadlines, swaps and moves weighed (what qlm serve does)",
                 make_planner=_qlm,
                 evicts=True,
                 demotes=True,

@@ -1,0 +1,70 @@
+"""How a serving controller comes to the plan generator: by another planner until its code is compiled."""
+
+import asyncio
+import logging
+import sys
+from typing import Final
+
+from qlm.controller.protocol import Planner
+from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.problem import Plan, Problem
+
+log = logging.getLogger("qlm.cli")
+
+_LAST_WORDS: Final = 300
+"""Characters of what a failed compilation said that are worth a line of the log."""
+
+
+class PlanGenerator:
+    """A planner that plans by earliest deadline first until the plan generator's code is compiled.
+
+    That takes half a minute of one core, once per installation, in a process of its own; later starts find
+    the compiled code and take a second. Nobody waits for it: requests are planned all the time.
+    """
+
+    def __init__(self) -> None:
+        self._planner: Planner = plan_edf
+
+    def __call__(self, problem: Problem) -> Plan:
+        """Plan by the best that is ready."""
+        return self._planner(problem)
+
+    async def get_ready(self) -> None:
+        """Compile what is not compiled yet, then go over; without the solvers' packages stay as it is."""
+        why = await _compile()
+        if why:
+            log.warning("planning stays with earliest deadline first: %s", why)
+            return
+        try:
+            self._planner = await asyncio.to_thread(_load)
+        except Exception:
+            # Whatever it is, requests go on being planned.
+            log.exception("planning stays with earliest deadline first: the plan generator failed")
+            return
+        log.info("the plan generator plans from now on")
+
+
+async def _compile() -> str:
+    """Compile in another process, so that nothing here stands still meanwhile; say what went wrong, if so."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "qlm.planner.warm_up", "fast"),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    words = said.decode(errors="replace").strip()
+    return "" if process.returncode == 0 else words[-_LAST_WORDS:] or f"exit code {process.returncode}"
+
+
+def _load() -> Planner:
+    """Read the compiled code, which takes most of a second, by planning something small."""
+    from qlm.planner.policy.replanning import Replanner
+    from qlm.planner.warm_up import warm_up_fast
+
+    warm_up_fast()
+    return Replanner()

@@ -27,7 +27,7 @@ from qlm.store.contract_values import (
     listening,
     until,
 )
-from qlm.store.limits import KEPT_PLAN_S, StoreLimits
+from qlm.store.limits import KEPT_PLAN_S, KEPT_SIGNAL_S, StoreLimits
 from qlm.store.redis import APPEND_CHUNK, RedisStore
 from support.redis import RedisServer
 
@@ -262,6 +262,19 @@ async def test_a_plan_that_nobody_renews_is_forgotten(redis_server: RedisServer)
             return await store.kept_plan() is None
 
         await until(forgotten, "the end of the plan")
+
+
+async def test_a_signal_that_nobody_renews_is_forgotten(redis_server: RedisServer) -> None:
+    prefix = next(_prefixes)
+    async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
+        await store.keep_signal(b"signal")
+        assert 0 < await client.ttl(f"{prefix}signal") <= KEPT_SIGNAL_S
+        await client.pexpire(f"{prefix}signal", 1)
+
+        async def forgotten() -> bool:
+            return await store.kept_signal() is None
+
+        await until(forgotten, "the end of the signal")
 
 
 async def test_a_plan_is_not_kept_in_a_redis_that_is_down() -> None:

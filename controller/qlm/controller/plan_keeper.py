@@ -1,14 +1,18 @@
-"""Keeps the latest plan in the store, for those who look: `GET /admin/v1/plan`, `qlm plan show`."""
+"""Keeps the latest plan in the store, for those who look, and its forecast for admission."""
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
 import orjson
 
+from qlm.controller.estimating.moment import Moment
 from qlm.controller.protocol import Decision
+from qlm.controller.signalling import admission_signal
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ports.store import Store
+from qlm.planner.admission_signal import signal_to_plain
 from qlm.planner.kept_plan import KeptPlan, kept_plan_to_plain
 from qlm.planner.problem import Plan, Problem
 
@@ -25,7 +29,7 @@ INLINE_GROUPS_MAX: Final = 100
 
 
 class PlanKeeper:
-    """Keeps the plans of one controller; whatever goes wrong with it, planning goes on."""
+    """Keeps the plans and forecasts of one controller; whatever goes wrong with it, planning goes on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +38,7 @@ class PlanKeeper:
         self._fails = False
 
     async def keep(self, decision: Decision, now_ns: int) -> None:
-        """Keep the plan of a decision that has been applied, if it is time.
+        """Keep the plan of a decision that has been applied, and its forecast, if it is time.
 
         Args:
             decision: What was decided.
@@ -46,6 +50,7 @@ class PlanKeeper:
         self._known, self._kept_ns = known, now_ns
         kept = KeptPlan(at_ms=now_ns // 1_000_000, problem=decision.problem, plan=decision.plan)
         try:
+            await self._keep_signal(decision)
             large = len(decision.problem.groups) > INLINE_GROUPS_MAX
             await self._store.keep_plan(await asyncio.to_thread(_written, kept) if large else _written(kept))
             self._fails = False
@@ -55,10 +60,21 @@ class PlanKeeper:
                 log.warning("the plan is not kept for `qlm plan show`; planning goes on: %s", error)
             self._fails = True
 
+    async def _keep_signal(self, decision: Decision) -> None:
+        if decision.moment is None:
+            return
+        signal = partial(_signal, decision.moment, decision.problem, decision.plan)
+        large = len(decision.problem.groups) > INLINE_GROUPS_MAX
+        await self._store.keep_signal(await asyncio.to_thread(signal) if large else signal())
+
     def _is_time(self, known: tuple[Problem, Plan], now_ns: int) -> bool:
         # A clock that was set back must not keep the old plan there for as long.
         since_ns = PERIOD_NS if self._kept_ns is None else abs(now_ns - self._kept_ns)
         return since_ns >= PERIOD_NS and (since_ns >= UNCHANGED_NS or known != self._known)
+
+
+def _signal(moment: Moment, problem: Problem, plan: Plan) -> bytes:
+    return orjson.dumps(signal_to_plain(admission_signal(moment, problem, plan)))
 
 
 def _written(kept: KeptPlan) -> bytes:

@@ -1,6 +1,6 @@
 """The planning problem of a moment: what the estimator knows, as the plain data that planning methods see."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -66,6 +66,19 @@ def make_problem(
     )
 
 
+def class_forms(
+    moment: Moment, classes: Iterable[RequestClass]
+) -> dict[RequestClass, dict[str, PlanningForm]]:
+    """Give the times of classes by kind of the problem; none where a class cannot run."""
+    variants = {variant: variant.name for variant in map(_variant, _statuses(moment))}
+    waited = waited_shares(moment)
+    return {cls: _forms(moment, cls, variants, waited.get(cls.model, 1.0)) for cls in classes}
+
+
+def _statuses(moment: Moment) -> Iterator[InstanceStatus]:
+    return (each.status for each in moment.instances.values())
+
+
 def _variant(status: InstanceStatus) -> _Variant:
     """Leave out models whose engine has failed: the agent tries again, others serve meanwhile."""
     failed = {model for model, state in status.engines if state is EngineState.FAILED}
@@ -116,6 +129,17 @@ def _planned(moment: Moment, variants: Mapping[_Variant, str], *, demotes: bool)
         )
 
 
+def _forms(
+    moment: Moment, cls: RequestClass, variants: Mapping[_Variant, str], waited: float
+) -> dict[str, PlanningForm]:
+    forms = {
+        name: planning_form(moment, cls, variant.accelerator, waited)
+        for variant, name in variants.items()
+        if cls.model in variant.models
+    }
+    return {name: form for name, form in forms.items() if form is not None}
+
+
 @dataclass(slots=True)
 class _Times:
     """Times of one class's groups: full groups are all alike."""
@@ -127,12 +151,7 @@ class _Times:
     def of(
         cls, moment: Moment, wanted: RequestClass, variants: Mapping[_Variant, str], waited: float
     ) -> "_Times":
-        forms = {
-            name: planning_form(moment, wanted, variant.accelerator, waited)
-            for variant, name in variants.items()
-            if wanted.model in variant.models
-        }
-        return cls({name: form for name, form in forms.items() if form is not None})
+        return cls(_forms(moment, wanted, variants, waited))
 
     @property
     def takes_s(self) -> float:

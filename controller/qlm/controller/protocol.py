@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.controller.balancing import Loads
-from qlm.controller.estimating.moment import moment
+from qlm.controller.estimating.moment import Moment, moment
 from qlm.controller.estimating.service_times import ServiceTimes
 from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
 from qlm.controller.fleet import Fleet
@@ -72,12 +72,14 @@ class Decision:
         problem: The planning problem that was solved.
         plan: The plan that was made of it.
         estimator: What has been learned, for the next decision.
+        moment: What the problem was made of; None if it came from elsewhere.
     """
 
     changes: tuple[PlanChange, ...] = ()
     problem: Problem
     plan: Plan
     estimator: EstimatorState
+    moment: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ def decide(
     problem = make_problem(view, now, move_s=settings.move_s, homes=grouped.homes, demotes=settings.demotes)
     plan = planner(problem)
     changes = (*grouped.changes, *_queue_changes(view, grouped, plan))
-    return Decision(changes=changes, problem=problem, plan=plan, estimator=estimator)
+    return Decision(changes=changes, problem=problem, plan=plan, estimator=estimator, moment=now)
 
 
 def _group_all(

@@ -153,7 +153,7 @@ def class_times(entry: ClassOnKind, *, first_token: bool) -> ClassTimes:
         prompt_cv2=state.prompt_cv2,
         mean_doubt=state.work_doubt,
         alone=state.alone_s / state.iteration_s,
-        response_s=_response_s(entry, first_token=first_token),
+        response_s=response_s(entry, first_token=first_token),
         tails=np.array(_ends(entry, followed=True)),
         emptyings=np.array(_ends(entry, followed=False)),
     )
@@ -199,7 +199,8 @@ def service_table(
     )
 
 
-def _response_s(entry: ClassOnKind, *, first_token: bool) -> FloatArray:
+def response_s(entry: ClassOnKind, *, first_token: bool) -> FloatArray:
+    """Equally likely times from a place to the first token, or to the end; (POINTS,), seconds."""
     if first_token:
         return np.full(POINTS, entry.state.prefill_s)
     steps = np.maximum(entry.lengths.strata(POINTS, entry.cap) - 1, 0.0)

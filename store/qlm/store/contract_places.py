@@ -57,4 +57,20 @@ async def check_the_latest_plan_is_kept(subject: Subject) -> None:
         assert await store.kept_plan() == data
 
 
-CHECKS = (check_a_waiting_request_has_a_place, check_the_latest_plan_is_kept)
+async def check_the_latest_signal_is_kept(subject: Subject) -> None:
+    """Likewise, and neither stands for the other."""
+    store = subject.store
+    assert await store.kept_signal() is None
+    await store.keep_plan(b"plan")
+    assert await store.kept_signal() is None
+    for data in (b'{"version": 1}', bytes(range(256)), b""):
+        await store.keep_signal(data)
+        assert await store.kept_signal() == data
+    assert await store.kept_plan() == b"plan"
+
+
+CHECKS = (
+    check_a_waiting_request_has_a_place,
+    check_the_latest_plan_is_kept,
+    check_the_latest_signal_is_kept,
+)

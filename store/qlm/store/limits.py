@@ -16,6 +16,9 @@ They fill the batch of an engine (vLLM's default is 256), and the queue is read 
 KEPT_PLAN_S: Final = 3600
 """Seconds that the latest plan is kept in Redis: one that old tells nothing but that nobody plans."""
 
+KEPT_SIGNAL_S: Final = 60
+"""Likewise for the latest forecast for admission."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:

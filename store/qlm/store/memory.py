@@ -37,6 +37,7 @@ class MemoryStore:
         self._core = core or StoreCore(clock.now_ns(), limits)
         self._feeds = Feeds(self._core.limits.backlog_max)
         self._plan: bytes | None = None
+        self._signal: bytes | None = None
 
     async def incarnation(self) -> int:
         """Return the time of creation, in nanoseconds since the epoch."""
@@ -184,6 +185,14 @@ class MemoryStore:
     async def kept_plan(self) -> bytes | None:
         """Return what was kept last."""
         return self._plan
+
+    async def keep_signal(self, data: bytes) -> None:
+        """Keep this instead of what was kept before."""
+        self._signal = data
+
+    async def kept_signal(self) -> bytes | None:
+        """Return what was kept last."""
+        return self._signal
 
     def wakeups(self) -> AsyncIterator[str]:
         """Iterate over hints that the controller has something to do; subscribed from this call on."""

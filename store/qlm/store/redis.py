@@ -45,7 +45,7 @@ from qlm.store import redis_codec as codec
 from qlm.store.effects import WAKE_SUBSCRIBED
 from qlm.store.instances import steady
 from qlm.store.leases import HOLDER_LOST
-from qlm.store.limits import KEPT_PLAN_S, StoreLimits
+from qlm.store.limits import KEPT_PLAN_S, KEPT_SIGNAL_S, StoreLimits
 from qlm.store.packing import pack, unpack
 from qlm.store.plans import check_changes, class_order
 from qlm.store.redis_batch import Batched
@@ -290,6 +290,17 @@ class RedisStore:
         """Return what was kept last; None if nothing was, or if it has expired."""
         with speaking_of(self._address):
             kept: Any = await self._client.get(f"{self._prefix}plan")
+        return None if kept is None else bytes(kept)
+
+    async def keep_signal(self, data: bytes) -> None:
+        """Keep this for `KEPT_SIGNAL_S`, instead of what was kept before."""
+        with speaking_of(self._address):
+            await self._client.set(f"{self._prefix}signal", data, ex=KEPT_SIGNAL_S)
+
+    async def kept_signal(self) -> bytes | None:
+        """Return what was kept last; None if nothing was, or if it has expired."""
+        with speaking_of(self._address):
+            kept: Any = await self._client.get(f"{self._prefix}signal")
         return None if kept is None else bytes(kept)
 
     async def wakeups(self) -> AsyncIterator[str]:

@@ -9,9 +9,13 @@ import pytest
 from qlm.cli.clock import SystemClock
 from qlm.controller import plan_keeper
 from qlm.controller.estimating.state import NOTHING_LEARNED
+from qlm.controller.fleet import Fleet
 from qlm.controller.plan_keeper import PERIOD_NS, UNCHANGED_NS, PlanKeeper
-from qlm.controller.protocol import Decision
+from qlm.controller.protocol import ControllerSettings, Decision, decide
 from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import GroupId
+from qlm.domain.view import ClusterView
+from qlm.planner.admission_signal import signal_from_plain
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.kept_plan import KeptPlan, kept_plan_from_plain
 from qlm.store.memory import MemoryStore
@@ -104,3 +108,21 @@ async def test_a_large_plan_is_written_on_a_thread(
     here = threading.get_ident()
     assert [thread == here for thread in threads] == [True, False]
     assert len((await kept(store)).problem.groups) == 6
+
+
+async def test_the_forecast_of_a_decision_is_kept_with_its_plan(store: MemoryStore) -> None:
+    keeper = PlanKeeper(store)
+    await keeper.keep(decision(1), START_NS)
+    assert await store.kept_signal() is None, "nothing is known of the moment"
+    made = decide(
+        ClusterView(classes=(), instances=(), queues=()),
+        now_ns=START_NS,
+        fleet=Fleet(kinds={}, profiles={}),
+        settings=ControllerSettings(),
+        planner=plan_edf,
+        new_id=lambda cls: GroupId("unused"),
+    )
+    await keeper.keep(made, START_NS + PERIOD_NS)
+    data = await store.kept_signal()
+    assert data is not None
+    assert signal_from_plain(orjson.loads(data)).at_ms == START_NS // 1_000_000

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from qlm.controller.estimating.moment import InstanceMoment, Moment
+from qlm.controller.estimating.service_times import about_first_token
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.planner.problem import GroupTime
@@ -29,12 +30,18 @@ fit on one instance."""
 
 @dataclass(frozen=True, slots=True)
 class PlanningForm:
-    """A class on a kind: drain of n requests is n `each_s`, its variance n `own_var` + n^2 `common_var`."""
+    """A class on a kind: drain of n requests is n `each_s`, its variance n `own_var` + n^2 `common_var`.
+
+    The tail is `first_token` or `answer`, whichever the objective is about.
+    """
 
     each_s: float
     own_var: float
     common_var: float
     tail: Normal
+    first_token: Normal
+    answer: Normal
+    token_s: float
 
     def time(self, requests: int) -> GroupTime:
         """Drain and tail of a group of so many."""
@@ -59,13 +66,20 @@ def planning_form(moment: Moment, cls: RequestClass, kind: str, waited: float) -
     prompt_s = times.prompt_s * factor
     decode_s = (times.request_s - times.prompt_s) * factor
     each_s = prompt_s + waited * decode_s
-    tail = entry.response.scaled(factor)
+    first_token, answer = (_doubted(each.scaled(factor), doubt) for each in (entry.first_token, entry.answer))
     return PlanningForm(
         each_s=each_s,
         own_var=waited * decode_s**2 * times.cv2 + prompt_s**2 * times.prompt_cv2,
         common_var=(waited * decode_s * times.mean_doubt) ** 2 + (doubt * each_s) ** 2,
-        tail=Normal(tail.mean, tail.var + (doubt * tail.mean) ** 2),
+        tail=first_token if about_first_token(cls) else answer,
+        first_token=first_token,
+        answer=answer,
+        token_s=entry.on_kind.state.iteration_s * factor,
     )
+
+
+def _doubted(time: Normal, doubt: float) -> Normal:
+    return Normal(time.mean, time.var + (doubt * time.mean) ** 2)
 
 
 def busy_time(instance: InstanceMoment) -> Normal:

@@ -13,6 +13,7 @@ from qlm.controller.fleet import Fleet
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.view import ClusterView
+from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profile import Profile
 from qlm.rct_estimator.service_table import (
@@ -21,6 +22,7 @@ from qlm.rct_estimator.service_table import (
     ServiceTable,
     SwapTimes,
     class_times,
+    response_s,
     service_table,
 )
 from qlm.rct_estimator.throughput import steady_state
@@ -39,6 +41,8 @@ class ClassEntry:
         on_kind: The engine in its steady state with the class.
         times: What follows, as a row of the table.
         response: From a place in the batch to the moment of the objective, seconds.
+        first_token: To the first token.
+        answer: To the end.
         held_ratio: Of its model on the kind; see `Workload.held_ratio`.
     """
 
@@ -47,6 +51,8 @@ class ClassEntry:
     on_kind: ClassOnKind
     times: ClassTimes
     response: Normal
+    first_token: Normal
+    answer: Normal
     held_ratio: float = 1.0
 
     def stands(self, posterior: ClassPosterior, profile: Profile, held_ratio: float) -> bool:
@@ -114,9 +120,15 @@ def class_entry(
     """Work out one class on one kind."""
     state = steady_state(profile, replace(posterior.workload, held_ratio=held_ratio))
     on_kind = ClassOnKind(state=state, lengths=posterior.lengths, cap=posterior.cap)
-    times = class_times(on_kind, first_token=about_first_token(cls))
-    response = Normal(float(times.response_s.mean()), float(times.response_s.var()))
-    return ClassEntry(posterior, profile, on_kind, times, response, held_ratio)
+    about_first = about_first_token(cls)
+    times = class_times(on_kind, first_token=about_first)
+    first, answer = (_normal(response_s(on_kind, first_token=each)) for each in (True, False))
+    response = first if about_first else answer
+    return ClassEntry(posterior, profile, on_kind, times, response, first, answer, held_ratio)
+
+
+def _normal(equally_likely_s: FloatArray) -> Normal:
+    return Normal(float(equally_likely_s.mean()), float(equally_likely_s.var()))
 
 
 def _same(

@@ -189,6 +189,14 @@ class Store(Protocol):
         """Return what was kept last; None if nothing was, or if it is long ago."""
         ...
 
+    async def keep_signal(self, data: bytes) -> None:
+        """Keep this instead of what was kept before: the latest forecast, for admission."""
+        ...
+
+    async def kept_signal(self) -> bytes | None:
+        """Return what was kept last; None if nothing was, or if it is long ago."""
+        ...
+
     def wakeups(self) -> AsyncIterator[str]:
         """Iterate over hints that the controller has something to do, with the reason.
 

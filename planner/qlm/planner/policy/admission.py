@@ -43,12 +43,14 @@ class Admission:
     Attributes:
         cls: The class.
         instance: That would end it first, by mean; None if none can, or nothing is known of its time.
+        leaves: When it leaves the queue: its completion less its tail. From now, seconds; None likewise.
         completion: From now, seconds; None likewise.
         p_met: Probability to meet the target; 1 without a target, 0 without an instance.
     """
 
     cls: AdmissionClass
     instance: InstanceId | None
+    leaves: Normal | None
     completion: Normal | None
     p_met: float
 
@@ -74,19 +76,20 @@ def _expected(
 ) -> Admission:
     times = mean if cls.time is None else cls.time
     deadline_s = None if cls.target_s is None else now_s + cls.target_s
-    best: tuple[float, InstanceId, Normal] | None = None
+    best: tuple[InstanceId, Normal, Normal] | None = None
     for queue in queues:
         time = times.get(queue.instance.kind)
         if time is None or cls.model not in queue.kind.models:
             continue
         ahead = queue.behind_urgent(cls.priority, deadline_s)
-        completion = queue.start_behind(ahead, cls.model) + time.drain + time.tail
-        if best is None or completion.mean < best[0]:
-            best = (completion.mean, queue.instance.id, completion)
+        leaves = queue.start_behind(ahead, cls.model) + time.drain
+        if best is None or leaves.mean + time.tail.mean < best[2].mean:
+            best = (queue.instance.id, leaves, leaves + time.tail)
     if best is None:
-        return Admission(cls=cls, instance=None, completion=None, p_met=0.0)
-    p_met = 1.0 if cls.target_s is None else best[2].at_most(cls.target_s)
-    return Admission(cls=cls, instance=best[1], completion=best[2], p_met=p_met)
+        return Admission(cls=cls, instance=None, leaves=None, completion=None, p_met=0.0)
+    instance, leaves, completion = best
+    p_met = 1.0 if cls.target_s is None else completion.at_most(cls.target_s)
+    return Admission(cls=cls, instance=instance, leaves=leaves, completion=completion, p_met=p_met)
 
 
 def _request_times(problem: Problem) -> dict[ModelId, dict[str, GroupTime]]:

@@ -1,0 +1,213 @@
+"""What a controller tells admission: the forecast for a request that arrives now, by class, as plain data."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.planner.limits import CLOCK_MAX_S
+from qlm.planner.plain_reader import Reader, number
+from qlm.rct_estimator.normal import Normal
+
+VERSION: Final = 1
+
+CLASSES_MAX: Final = 100
+"""Classes that a signal tells of; of more, those with most waiting requests."""
+
+DRAIN_POINTS_MAX: Final = 17
+"""Points of a drain forecast."""
+
+_VAR_MAX: Final = CLOCK_MAX_S**2
+_COUNT_MAX: Final = 10**12
+_PRIORITY_MAX: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How what waits is forecast to leave the queue, were nothing to come: a line through points.
+
+    Attributes:
+        after_s: Seconds from the signal's moment; not falling.
+        gone: Requests that have left by then; not falling, of the same length.
+    """
+
+    after_s: tuple[float, ...] = ()
+    gone: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.after_s) != len(self.gone):
+            raise InvalidValueError("drain.gone", len(self.gone), f"{len(self.after_s)} numbers")
+        for name, values in (("after_s", self.after_s), ("gone", self.gone)):
+            if any(a > b for a, b in pairwise(values)):
+                raise InvalidValueError(f"drain.{name}", values, "numbers that do not fall")
+
+    def gone_at(self, after_s: float) -> float:
+        """Requests that have left by then."""
+        at = bisect_right(self.after_s, after_s)
+        return _between(self.after_s, self.gone, at, after_s) if self.gone else 0.0
+
+    def wait_s(self, requests: float, after_s: float) -> float | None:
+        """How long, counted from `after_s`, until so many more have left; None if they never will."""
+        wanted = self.gone_at(after_s) + requests
+        at = bisect_left(self.gone, wanted)
+        if at == len(self.gone):
+            return None
+        return max(0.0, _between(self.gone, self.after_s, at, wanted) - after_s)
+
+
+NO_DRAIN: Final = Drain()
+"""Of a class of which nothing waits, or nothing that will ever be served."""
+
+
+def _between(xs: Sequence[float], ys: Sequence[float], at: int, x: float) -> float:
+    """Interpolate where `xs[at - 1] <= x <= xs[at]`; the end points reach on."""
+    if at == 0 or at == len(xs):
+        return ys[max(0, at - 1)]
+    share = (x - xs[at - 1]) / (xs[at] - xs[at - 1])
+    return ys[at - 1] + share * (ys[at] - ys[at - 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassForecast:
+    """What a request of a class that arrives now can expect; times in seconds from the signal's moment.
+
+    Attributes:
+        cls: The class.
+        waiting: Its waiting requests.
+        instance: That would end it first.
+        wait: Until it leaves the queue.
+        first_token: Until its first token.
+        completion: Until its end.
+        alone_first_token: From its start to its first token, with no work before it and the model loaded.
+        alone_completion: Likewise to its end.
+        token_s: Time per output token.
+        each_s: By how much each further request of the model that goes first makes it wait longer.
+        drain: How the class's waiting requests leave the queue.
+    """
+
+    cls: RequestClass
+    waiting: int
+    instance: InstanceId
+    wait: Normal
+    first_token: Normal
+    completion: Normal
+    alone_first_token: Normal
+    alone_completion: Normal
+    token_s: float
+    each_s: float
+    drain: Drain = NO_DRAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionSignal:
+    """The forecast of one moment.
+
+    Attributes:
+        at_ms: When it was made, milliseconds since the epoch.
+        drain: How all that waits leaves the queue.
+        classes: By class; one that is not there cannot be forecast.
+    """
+
+    at_ms: int
+    drain: Drain
+    classes: Mapping[RequestClass, ClassForecast]
+
+
+def signal_to_plain(signal: AdmissionSignal) -> dict[str, Any]:
+    """Write it as dicts, lists, numbers and strings."""
+    return {
+        "version": VERSION,
+        "at_ms": signal.at_ms,
+        "drain": _drain_to_plain(signal.drain),
+        "classes": [_class_to_plain(each) for each in signal.classes.values()],
+    }
+
+
+def signal_from_plain(plain: Any) -> AdmissionSignal:
+    """Read what `signal_to_plain` wrote.
+
+    Raises:
+        InvalidValueError: A field is missing, unknown, of the wrong type or out of range; it is named.
+    """
+    reader = Reader("admission signal", plain)
+    reader.version(VERSION)
+    at_ms = reader.integer("at_ms", least=0, most=round(1000 * CLOCK_MAX_S))
+    drain = _drain_from_plain(f"{reader.where}.drain", reader.take("drain"))
+    rows = [
+        _class_from_plain(f"{reader.where}.classes[{at}]", each)
+        for at, each in enumerate(reader.sequence("classes", CLASSES_MAX))
+    ]
+    reader.done()
+    return AdmissionSignal(at_ms=at_ms, drain=drain, classes={each.cls: each for each in rows})
+
+
+_TIMES: Final = ("wait", "first_token", "completion", "alone_first_token", "alone_completion")
+
+
+def _class_to_plain(told: ClassForecast) -> dict[str, Any]:
+    cls = told.cls
+    times = {f"{name}_s": getattr(told, name) for name in _TIMES}
+    return {
+        "model": cls.model,
+        "slo_class": cls.slo,
+        "cluster": cls.cluster,
+        "priority": cls.priority,
+        "target_ms": cls.target_ms,
+        "waiting": told.waiting,
+        "instance": told.instance,
+        **{name: {"mean": time.mean, "var": time.var} for name, time in times.items()},
+        "token_s": told.token_s,
+        "each_s": told.each_s,
+        "drain": _drain_to_plain(told.drain),
+    }
+
+
+def _class_from_plain(where: str, plain: Any) -> ClassForecast:
+    reader = Reader(where, plain)
+    cls = RequestClass(
+        model=ModelId(reader.text("model")),
+        slo=reader.text("slo_class"),
+        cluster=reader.text("cluster"),
+        priority=reader.integer("priority", least=-_PRIORITY_MAX, most=_PRIORITY_MAX),
+        target_ms=reader.number_or_none("target_ms", least=0.0, most=1000 * CLOCK_MAX_S),
+    )
+    times = {name: _normal(f"{where}.{name}_s", reader.take(f"{name}_s")) for name in _TIMES}
+    told = ClassForecast(
+        cls=cls,
+        waiting=reader.integer("waiting", least=0, most=_COUNT_MAX),
+        instance=InstanceId(reader.text("instance")),
+        token_s=reader.number("token_s", least=0.0, most=CLOCK_MAX_S),
+        each_s=reader.number("each_s", least=0.0, most=CLOCK_MAX_S),
+        drain=_drain_from_plain(f"{where}.drain", reader.take("drain")),
+        **times,
+    )
+    reader.done()
+    return told
+
+
+def _normal(where: str, plain: Any) -> Normal:
+    reader = Reader(where, plain)
+    mean = reader.number("mean", least=-CLOCK_MAX_S, most=CLOCK_MAX_S)
+    time = Normal(mean, reader.number("var", least=0.0, most=_VAR_MAX))
+    reader.done()
+    return time
+
+
+def _drain_to_plain(drain: Drain) -> dict[str, Any]:
+    return {"after_s": list(drain.after_s), "gone": list(drain.gone)}
+
+
+def _drain_from_plain(where: str, plain: Any) -> Drain:
+    reader = Reader(where, plain)
+    columns = {}
+    for name, most in (("after_s", CLOCK_MAX_S), ("gone", float(_COUNT_MAX))):
+        values = reader.sequence(name, DRAIN_POINTS_MAX)
+        columns[name] = tuple(
+            number(f"{where}.{name}[{at}]", each, least=0.0, most=most) for at, each in enumerate(values)
+        )
+    reader.done()
+    return Drain(**columns)

@@ -768,6 +768,17 @@ async def test_operators_see_the_plan_as_it_was_kept(
     assert there.headers["content-type"] == "application/json"
 
 
+async def test_operators_see_the_forecast_as_it_was_kept(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    none = await http.get(f"{url}/admin/v1/forecast")
+    assert (none.status_code, refusal(none)["code"]) == (404, "forecast_not_found")
+    await cluster.store.keep_signal(b'{"version": 1}')
+    there = await http.get(f"{url}/admin/v1/forecast")
+    assert (there.status_code, there.content) == (200, b'{"version": 1}')
+    assert there.headers["content-type"] == "application/json"
+
+
 async def test_operators_drain_live_instances(url: str, http: httpx.AsyncClient) -> None:
     assert (await http.post(f"{url}/admin/v1/instances/gpu-0/drain")).status_code == 202
     gone = await http.post(f"{url}/admin/v1/instances/gpu-9/drain")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from qlm.cli.config_errors import ConfigError, explain
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
+from qlm.gateway.limits import P_MET_MIN_MAX
 
 SLO_FORMS: Final = (
     "expected deadline_ms, or ttft_ms with tpot_ms or tokens_per_s or neither, or nothing (batch)"
@@ -172,6 +173,8 @@ class LimitsConfig(_Section):
     """Limits of the gateway."""
 
     queue_depth_max: int = Field(100_000, ge=1)
+    p_met_min: float | None = Field(None, ge=0, le=P_MET_MIN_MAX)
+    retry_after_max_s: float = Field(60.0, ge=1, le=86_400)
     body_bytes_max: int = Field(4 * 1024 * 1024, ge=1024)
     default_max_tokens: int = Field(512, ge=1)
 

@@ -58,6 +58,8 @@ def gateway_limits(config: Config) -> GatewayLimits:
         default_slo=config.default_slo.slo(),
         interactive_slo=config.interactive_slo.slo(),
         queue_depth_max=config.limits.queue_depth_max,
+        p_met_min=config.limits.p_met_min,
+        retry_after_max_s=config.limits.retry_after_max_s,
         body_bytes_max=config.limits.body_bytes_max,
         max_tokens_default=config.limits.default_max_tokens,
     )

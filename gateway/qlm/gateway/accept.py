@@ -14,9 +14,11 @@ from qlm.domain.request import Request, RequestCard, RequestRecord, RequestState
 from qlm.gateway.admission import Refuse, decide
 from qlm.gateway.answer_text import answer_text
 from qlm.gateway.errors import ApiError, from_qlm, invalid, retry_headers, shown
+from qlm.gateway.forecast import asked
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
 from qlm.gateway.idempotency import ATTEMPTS_MAX, fingerprint, keyed_id
+from qlm.gateway.objective import p_met_min
 from qlm.gateway.schema import Body, ChatBody
 from qlm.gateway.session import Mode, Session
 from qlm.gateway.sinks import Sink
@@ -72,10 +74,15 @@ async def prepare(
         _check_body(key, twin, digest)
         return Prepared(card=twin, request=None, keyed=True)
     card = to_card(body, prompt_ids, served, gateway.limits, arrival)
-    verdict = decide(gateway.load.load, gateway.limits, card.cls, card.prompt_tokens)
+    _admit(gateway, card, p_met_min(body.slo, headers, gateway.limits))
+    return Prepared(card=card, request=with_prompt(card, prompt_ids), keyed=key is not None)
+
+
+def _admit(gateway: Gateway, card: RequestCard, p_met_min: float | None) -> None:
+    outlook, wish = gateway.load.outlook(), asked(card, p_met_min)
+    verdict = decide(gateway.load.load, gateway.limits, card.cls, card.prompt_tokens, outlook, wish)
     if isinstance(verdict, Refuse):
         raise _refused(verdict)
-    return Prepared(card=card, request=with_prompt(card, prompt_ids), keyed=key is not None)
 
 
 def open_seat(
@@ -116,7 +123,9 @@ async def publish(
     except BaseException:
         _forget(gateway, seat)
         raise
-    gateway.load.count_accepted()
+    outlook = gateway.load.outlook()
+    expected = None if outlook is None else outlook.expected(card.cls, card.sampling.max_tokens)
+    gateway.load.count_accepted(card.model)
     if seat is not None:
         seat.published = True
     try:
@@ -128,6 +137,8 @@ async def publish(
         gateway.load.expect_unknown()
         _log.warning("request %s is queued but not indexed yet: %s", card.id, error)
     gateway.metrics.accepted(card, kind, (gateway.clock.now_ns() - card.arrival_ns) / 1e9)
+    if expected is not None:
+        gateway.metrics.predicted(card, expected)
 
 
 async def _confirmed(gateway: Gateway, request: Request) -> None:

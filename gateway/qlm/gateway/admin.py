@@ -83,6 +83,14 @@ async def get_plan(gateway: Gateway, request: HttpRequest) -> Response:
     return Response(plan, media_type="application/json")
 
 
+async def get_forecast(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/forecast: what is forecast of requests that arrive, as the controller kept it."""
+    if (signal := await gateway.store.kept_signal()) is None:
+        message = "there is no forecast: no controller has made one lately; does one run?"
+        raise ApiError(status=404, message=message, code="forecast_not_found")
+    return Response(signal, media_type="application/json")
+
+
 async def list_instances(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /admin/v1/instances: the live ones."""
     view = await gateway.store.view()

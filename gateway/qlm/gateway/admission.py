@@ -8,10 +8,14 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.values import value
 from qlm.domain.view import ClusterView
+from qlm.gateway.forecast import Asked, Expected, Outlook, shortfall
 from qlm.gateway.limits import GatewayLimits
 
 RETRY_UNKNOWN_S: Final = 5.0
-"""Retry-After while no request has been seen to finish."""
+"""Retry-After while nothing is forecast and no request has been seen to finish."""
+
+RETRY_MIN_S: Final = 1.0
+"""Shortest Retry-After, unless an operator allows less at most (`retry_after_max_s`)."""
 
 ROOM_SHARE: Final = 0.02
 """A refused client is told to come back when this share of the limit is free again: if all came back
@@ -59,17 +63,33 @@ class Refuse:
         status: 429 if there is too much work, 503 if nothing can do it.
         reason: A word for programs and metrics.
         message: What was exceeded, and by what.
-        retry_after_s: When there should be room again.
+        retry_after_s: When to come back; None if that cannot help.
     """
 
     status: int
     reason: str
     message: str
-    retry_after_s: float
+    retry_after_s: float | None
 
 
-def decide(load: Load, limits: GatewayLimits, cls: RequestClass, prompt_tokens: int) -> Admit | Refuse:
-    """Decide on one request of a class with a prompt of `prompt_tokens` tokens."""
+def decide(
+    load: Load,
+    limits: GatewayLimits,
+    cls: RequestClass,
+    prompt_tokens: int,
+    outlook: Outlook | None = None,
+    wish: Asked | None = None,
+) -> Admit | Refuse:
+    """Decide on one request.
+
+    Args:
+        load: The latest look at the cluster.
+        limits: Of the gateway.
+        cls: Its class.
+        prompt_tokens: Its prompt.
+        outlook: The controller's forecast as of now; None if there is none.
+        wish: What it asks of the forecast; None for nothing.
+    """
     if limits.refuse_without_instance and load.at_ns is not None and cls.model not in load.live_models:
         message = f"no live instance can serve the model {cls.model}"
         return Refuse(
@@ -80,31 +100,67 @@ def decide(load: Load, limits: GatewayLimits, cls: RequestClass, prompt_tokens: 
         )
     waiting = load.waiting + load.accepted_since
     if waiting >= limits.queue_depth_max:
-        return _full(load, limits, "queue_full", f"{waiting} requests wait", waiting, limits.queue_depth_max)
+        excess = waiting - (1 - ROOM_SHARE) * limits.queue_depth_max
+        return _full(load, limits, outlook, "queue_full", f"{waiting} requests wait", excess)
     in_class = load.waiting_by_class.get(cls, 0)
     if limits.class_depth_max is not None and in_class >= limits.class_depth_max:
         what = f"{in_class} requests of class {cls.queue} wait"
-        return _full(load, limits, "class_full", what, in_class, limits.class_depth_max)
+        excess = in_class - (1 - ROOM_SHARE) * limits.class_depth_max
+        return _full(load, limits, outlook, "class_full", what, excess, cls)
     tokens_max = limits.queue_prompt_tokens_max
     if tokens_max is not None and load.waiting_prompt_tokens + prompt_tokens > tokens_max:
         what = f"prompts of {load.waiting_prompt_tokens:.0f} tokens wait"
-        return _full(load, limits, "queue_tokens_full", what, waiting, max(1, waiting))
+        over = load.waiting_prompt_tokens + prompt_tokens - (1 - ROOM_SHARE) * tokens_max
+        excess = waiting * min(1.0, over / max(1.0, load.waiting_prompt_tokens))
+        return _full(load, limits, outlook, "queue_tokens_full", what, excess)
+    if outlook is not None and wish is not None:
+        expected = outlook.expected(cls, wish.max_tokens)
+        return Admit() if expected is None else _as_wished(expected, wish, limits)
     return Admit()
 
 
-def _full(load: Load, limits: GatewayLimits, reason: str, what: str, waiting: int, limit: int) -> Refuse:
-    message = f"{what}; this cluster accepts more only below its limit ({reason})"
-    return Refuse(
-        status=429, reason=reason, message=message, retry_after_s=retry_after_s(load, limits, waiting, limit)
+def _as_wished(expected: Expected, wish: Asked, limits: GatewayLimits) -> Admit | Refuse:
+    """Refuse what would be late, if it asks for that."""
+    if (missing := shortfall(expected, wish)) is None:
+        return Admit()
+    what = "first token" if wish.first_token else "end of the answer"
+    message = (
+        f"the objective is forecast to be met with probability {missing.p_met:.2g}, expected at least "
+        f"{wish.p_met_min:g} (p_met_min): the {what} would come in {missing.comes_s:.1f} s, "
+        f"the objective is {wish.target_s:g} s"
     )
+    if missing.retry_s is None:
+        message += "; on an idle cluster, too, it would come too late"
+        return Refuse(status=429, reason="objective_unreachable", message=message, retry_after_s=None)
+    retry_s = _bounded(missing.retry_s, limits)
+    return Refuse(status=429, reason="objective_unreachable", message=message, retry_after_s=retry_s)
 
 
-def retry_after_s(load: Load, limits: GatewayLimits, waiting: int, limit: int) -> float:
-    """Estimate when some room will be free: the requests in excess over the rate at which they finish."""
+def _full(
+    load: Load,
+    limits: GatewayLimits,
+    outlook: Outlook | None,
+    reason: str,
+    what: str,
+    excess: float,
+    cls: RequestClass | None = None,
+) -> Refuse:
+    message = f"{what}; this cluster accepts more only below its limit ({reason})"
+    excess = max(1.0, excess)
+    room_s = None if outlook is None else outlook.room_s(excess, cls)
+    retry_s = retry_after_s(load, limits, excess) if room_s is None else _bounded(room_s, limits)
+    return Refuse(status=429, reason=reason, message=message, retry_after_s=retry_s)
+
+
+def retry_after_s(load: Load, limits: GatewayLimits, excess: float) -> float:
+    """Without a forecast, tell when so many requests will be gone at the rate at which they finish."""
     if not load.finished_per_s:
         return min(RETRY_UNKNOWN_S, limits.retry_after_max_s)
-    excess = waiting - (1 - ROOM_SHARE) * limit
-    return min(limits.retry_after_max_s, max(1.0, excess / load.finished_per_s))
+    return _bounded(excess / load.finished_per_s, limits)
+
+
+def _bounded(seconds: float, limits: GatewayLimits) -> float:
+    return min(limits.retry_after_max_s, max(RETRY_MIN_S, seconds))
 
 
 def observe(before: Load, view: ClusterView, now_ns: int) -> Load:

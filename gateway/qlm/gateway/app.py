@@ -43,6 +43,7 @@ _ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
     ("GET", "/admin/v1/requests", admin.list_requests),
     ("GET", "/admin/v1/requests/{id}", admin.get_story),
     ("GET", "/admin/v1/plan", admin.get_plan),
+    ("GET", "/admin/v1/forecast", admin.get_forecast),
     ("GET", "/admin/v1/instances", admin.list_instances),
     ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
 )

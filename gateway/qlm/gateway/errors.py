@@ -64,11 +64,13 @@ def shown(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text)} characters)"
 
 
-def retry_headers(retry_after_s: float) -> dict[str, str]:
-    """Headers that tell OpenAI's clients (and any other) when to come back."""
+def retry_headers(retry_after_s: float | None) -> dict[str, str]:
+    """Headers that tell OpenAI's clients (and any other) when to come back; None: not to."""
+    if retry_after_s is None:
+        return {"x-should-retry": "false"}
     return {
         "retry-after": str(max(1, math.ceil(retry_after_s))),
-        "retry-after-ms": str(max(1, round(retry_after_s * 1000))),
+        "retry-after-ms": str(max(1, math.ceil(retry_after_s * 1000))),
         "x-should-retry": "true",
     }
 

@@ -1,8 +1,12 @@
 """What an operator may set on a gateway."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from qlm.domain.slo import DeadlineSlo, Slo, TokenSlo
+
+P_MET_MIN_MAX: Final = 0.999
+"""Highest probability that may be asked for: no forecast knows its tails any better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +23,8 @@ class GatewayLimits:
         class_depth_max: Waiting requests of one class, above which it is full; None: no limit.
         queue_prompt_tokens_max: Waiting prompt tokens in the cluster, likewise; None: no limit.
         refuse_without_instance: Refuse (503) rather than queue for a model that no live instance can serve.
+        p_met_min: Refuse a request that is forecast to meet its objective with a smaller probability, unless
+            it says otherwise (`slo.p_met_min`); None: refuse none for that.
         retry_after_max_s: Longest Retry-After given; OpenAI's clients do not wait longer than 120 s.
         keepalive_s: A stream that has been silent for this long gets a comment.
         poll_s: A request whose output has been silent for this long is looked up; doubles up to `poll_max_s`.
@@ -44,6 +50,7 @@ class GatewayLimits:
     class_depth_max: int | None = None
     queue_prompt_tokens_max: int | None = None
     refuse_without_instance: bool = False
+    p_met_min: float | None = None
     retry_after_max_s: float = 60.0
     keepalive_s: float = 10.0
     poll_s: float = 2.0

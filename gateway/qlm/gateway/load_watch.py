@@ -5,9 +5,12 @@ import logging
 from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import ModelId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.gateway.admission import Load, accepted, observe
+from qlm.gateway.forecast import Outlook
+from qlm.gateway.forecast_watch import ForecastWatch
 from qlm.gateway.hub import Hub
 
 _log = logging.getLogger(__name__)
@@ -29,6 +32,7 @@ class LoadWatch:
         self._hub = hub
         self._interval_s = interval_s
         self._load = Load()
+        self._forecast = ForecastWatch(store)
         self._incarnation: int | None = None
         self._rebuilding_until_ns = 0
         self._refusal: tuple[int, str] | None = None
@@ -37,6 +41,10 @@ class LoadWatch:
     def load(self) -> Load:
         """The latest look, with what was accepted here since."""
         return self._load
+
+    def outlook(self) -> Outlook | None:
+        """The latest forecast as of now; None if there is none that is recent."""
+        return self._forecast.outlook(self._clock.now_ns())
 
     @property
     def rebuilding(self) -> bool:
@@ -73,9 +81,10 @@ class LoadWatch:
             self._hub.resync()
         self._incarnation = incarnation
 
-    def count_accepted(self) -> None:
-        """Count a request accepted here, until the next look counts it."""
+    def count_accepted(self, model: ModelId) -> None:
+        """Count a request accepted here, until the next look and the next forecast count it."""
         self._load = accepted(self._load)
+        self._forecast.count_accepted(model, self._clock.now_ns())
         self._refusal = None
 
     async def run(self) -> None:
@@ -93,3 +102,4 @@ class LoadWatch:
         await self.check_incarnation()
         view = await self._store.view()
         self._load = observe(self._load, view, self._clock.now_ns())
+        await self._forecast.look()

@@ -1,5 +1,6 @@
 """The gateway's metrics, in a registry of its own. Label values are bounded: models are configured ones."""
 
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -7,11 +8,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from qlm.domain.attainment import attained
 from qlm.domain.request import RequestCard
+from qlm.gateway.forecast import Expected
 from qlm.gateway.session_events import SendFinal
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _ACCEPT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ANSWER_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800, 3600)
+_TOKEN_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
 _LABELS: Final = ("model", "slo_class")
 _NS_PER_S: Final = 1e9
 
@@ -30,41 +33,46 @@ class GatewayMetrics:
         self._labels_of: dict[tuple[str, str], tuple[str, str]] = {}
         self._classes: set[str] = set()
         registry = self.registry
-        self._requests = Counter(
-            "qlm_gateway_requests",
-            "Requests that ended, by outcome",
-            (*_LABELS, "outcome"),
-            registry=registry,
+        histogram = partial(Histogram, registry=registry)
+        counter = partial(Counter, registry=registry)
+        self._requests = counter(
+            "qlm_gateway_requests", "Requests that ended, by outcome", (*_LABELS, "outcome")
         )
-        self._accepted = Counter(
-            "qlm_gateway_accepted",
-            "Requests accepted, by kind of answer",
-            (*_LABELS, "kind"),
-            registry=registry,
+        self._accepted = counter(
+            "qlm_gateway_accepted", "Requests accepted, by kind of answer", (*_LABELS, "kind")
         )
         self._refused = Counter(
             "qlm_gateway_refused", "Requests refused, by reason", ("status", "reason"), registry=registry
         )
-        self._accept_s = Histogram(
+        self._accept_s = histogram(
             "qlm_gateway_accept_seconds",
             "From a request's arrival until it is durably queued",
             ("model",),
             buckets=_ACCEPT_BUCKETS_S,
-            registry=registry,
         )
-        self._first_token_s = Histogram(
+        self._first_token_s = histogram(
             "qlm_gateway_time_to_first_token_seconds",
             "From arrival to first output token",
             _LABELS,
             buckets=_ANSWER_BUCKETS_S,
-            registry=registry,
         )
-        self._answer_s = Histogram(
+        self._predicted_first_token_s = histogram(
+            "qlm_gateway_request_predicted_ttft_seconds",
+            "From arrival to first output token, as forecast on arrival",
+            _LABELS,
+            buckets=_ANSWER_BUCKETS_S,
+        )
+        self._predicted_token_s = histogram(
+            "qlm_gateway_request_predicted_tpot_seconds",
+            "Time per output token, as forecast on arrival",
+            _LABELS,
+            buckets=_TOKEN_BUCKETS_S,
+        )
+        self._answer_s = histogram(
             "qlm_gateway_e2e_request_latency_seconds",
             "From arrival to the end of the answer",
             _LABELS,
             buckets=_ANSWER_BUCKETS_S,
-            registry=registry,
         )
         self._attained = Counter(
             "qlm_gateway_request_slo_attained", "Requests whose objective was met", _LABELS, registry=registry
@@ -91,6 +99,12 @@ class GatewayMetrics:
         self._accepted.labels(model, slo_class, kind).inc()
         self._accept_s.labels(model).observe(seconds)
         self._tokens.labels(model, "prompt").inc(card.prompt_tokens)
+
+    def predicted(self, card: RequestCard, expected: Expected) -> None:
+        """Note what was forecast of a request that was queued."""
+        labels = self._label(card)
+        self._predicted_first_token_s.labels(*labels).observe(max(0.0, expected.first_token.mean))
+        self._predicted_token_s.labels(*labels).observe(expected.token_s)
 
     def refused(self, status: int, reason: str) -> None:
         """Count a request that was not queued."""

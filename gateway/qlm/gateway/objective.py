@@ -9,10 +9,11 @@ from typing import Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.request import NS_PER_MS
 from qlm.domain.slo import DEADLINE_MAX_MS, BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
-from qlm.gateway.limits import GatewayLimits
+from qlm.gateway.limits import P_MET_MIN_MAX, GatewayLimits
 from qlm.gateway.schema import SloBody
 
 DEADLINE_HEADER: Final = "x-qlm-deadline-ms"
+P_MET_MIN_HEADER: Final = "x-qlm-p-met-min"
 TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 MS_MIN: Final = 0.01
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
@@ -46,6 +47,30 @@ def choose(
     if (from_headers := _from_headers(headers)) is not None:
         return Objective(from_headers)
     return Objective(_from_tier(tier, limits))
+
+
+def p_met_min(body: SloBody | None, headers: Mapping[str, str], limits: GatewayLimits) -> float | None:
+    """With which probability the objective must be forecast to be met for the request to be taken in.
+
+    Args:
+        body: The field `slo`; wins over the header.
+        headers: Header names in lower case.
+        limits: Hold the default.
+
+    Returns:
+        None or 0 for any.
+
+    Raises:
+        InvalidValueError: The header is no such probability.
+    """
+    if body is not None and body.p_met_min is not None:
+        return body.p_met_min
+    if (text := headers.get(P_MET_MIN_HEADER)) is None:
+        return limits.p_met_min
+    value = _number(text)
+    if not 0 <= value <= P_MET_MIN_MAX:
+        raise InvalidValueError(P_MET_MIN_HEADER, text, f"a probability from 0 to {P_MET_MIN_MAX}")
+    return value
 
 
 def tier_of(slo: Slo, limits: GatewayLimits) -> str:
@@ -118,13 +143,17 @@ def _header_ms(headers: Mapping[str, str], names: tuple[str, ...]) -> float | No
     if name is None:
         return None
     text = headers[name]
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not MS_MIN <= value <= DEADLINE_MAX_MS:
         raise InvalidValueError(name, text, f"a number of milliseconds from {MS_MIN} to {DEADLINE_MAX_MS}")
     return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _from_tier(tier: str, limits: GatewayLimits) -> Slo:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic_core import ErrorDetails
 
 from qlm.gateway.errors import ApiError, invalid, shown
+from qlm.gateway.limits import P_MET_MIN_MAX
 from qlm.gateway.neutral import CHAT, COMPLETION, drop_neutral
 
 _INT64_MAX: Final = 2**63 - 1
@@ -39,6 +40,7 @@ class SloBody(_Strict):
     tpot_ms: float | None = None
     tokens_per_s: float | None = None
     on_miss: Literal["serve", "drop"] = "serve"
+    p_met_min: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None
 
 
 class _Body(_Strict):

@@ -72,7 +72,7 @@ def test_without_a_live_instance_it_refuses_with_503_if_told_to(draining: bool, 
 
 def retry_after_s(load: Load, limits: GatewayLimits) -> float:
     verdict = decide(load, limits, CHAT, 1)
-    assert isinstance(verdict, Refuse)
+    assert isinstance(verdict, Refuse) and verdict.retry_after_s is not None
     return verdict.retry_after_s
 
 

@@ -3,7 +3,7 @@ import pytest
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
 from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.objective import Objective, choose, tier_of
+from qlm.gateway.objective import Objective, choose, p_met_min, tier_of
 from qlm.gateway.schema import SloBody
 
 LIMITS = GatewayLimits()
@@ -110,3 +110,29 @@ def test_the_body_wins_over_headers_and_headers_over_the_tier() -> None:
 def test_the_tier_is_an_objective_and_told_back(tier: str, slo: Slo, told: str) -> None:
     assert chosen(tier=tier).slo == slo
     assert tier_of(slo, LIMITS) == told
+
+
+@pytest.mark.parametrize(
+    ("slo", "headers", "default", "read"),
+    [
+        (None, {}, None, None),
+        (None, {}, 0.7, 0.7),
+        ({"deadline_ms": 500}, {}, 0.7, 0.7),
+        ({"deadline_ms": 500}, {"x-qlm-p-met-min": "0.5"}, 0.7, 0.5),
+        ({"deadline_ms": 500, "p_met_min": 0.9}, {"x-qlm-p-met-min": "0.5"}, 0.7, 0.9),
+        ({"p_met_min": 0}, {}, 0.7, 0.0),
+    ],
+)
+def test_how_surely_an_objective_must_be_met(
+    slo: dict[str, object] | None, headers: dict[str, str], default: float | None, read: float | None
+) -> None:
+    body = None if slo is None else SloBody.model_validate(slo)
+    assert p_met_min(body, headers, GatewayLimits(p_met_min=default)) == read
+
+
+@pytest.mark.parametrize("text", ["1", "-0.1", "nan", "inf", "likely", ""])
+def test_a_header_that_is_no_such_probability_is_named(text: str) -> None:
+    with pytest.raises(
+        InvalidValueError, match=r"x-qlm-p-met-min is .*; expected a probability from 0 to 0\.999"
+    ):
+        p_met_min(None, {"x-qlm-p-met-min": text}, LIMITS)

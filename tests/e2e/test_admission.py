@@ -1,0 +1,121 @@
+"""A saturated `qlm serve` sends clients away for as long as its controller forecasts."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from qlm.gateway.forecast import Asked, Outlook, outlook, shortfall
+from qlm.planner.admission_signal import AdmissionSignal, signal_from_plain
+from support.qlm_process import QlmProcess, emulated, serving
+
+WAITING_MAX = 40
+BUSY = 30
+"""Requests after which the next one cannot meet `DEADLINE_S`."""
+
+DEADLINE_S = 30.0
+OUTPUT_TOKENS = 3000
+GIVE_UP_S = 60.0
+
+
+@pytest.fixture
+def served() -> Iterator[QlmProcess]:
+    """One emulated A100 that takes two requests at a time, for half a minute each."""
+    limits = {"queue_depth_max": WAITING_MAX, "retry_after_max_s": 3600}
+    config = emulated("mistral-7b", time_scale=1.0, limits=limits)
+    config["instances"][0]["seqs_max"] = 2
+    with serving(config) as process:
+        yield process
+
+
+class Visitor:
+    """A client that also looks at the forecasts as the controller keeps them.
+
+    Attributes:
+        kept: Those that the gateway may go by at present, all of the same waiting requests.
+    """
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+        self.kept: list[AdmissionSignal] = []
+
+    def submit(self, **slo: float) -> httpx.Response:
+        body: dict[str, Any] = {"model": "mistral-7b", "prompt": "x" * 200, "max_tokens": OUTPUT_TOKENS}
+        body |= {"ignore_eos": True, "slo": {"deadline_ms": 1000 * DEADLINE_S, **slo}}
+        return self._http.post("/v1/completions", json=body, headers={"Prefer": "respond-async"})
+
+    def until_forecast(self) -> int:
+        """Look until all that waits has been counted for three seconds, and return how much that is."""
+        give_up_s, kept, waiting = time.monotonic() + GIVE_UP_S, dict[int, AdmissionSignal](), 0
+        while len(kept) < 4:
+            assert time.monotonic() < give_up_s
+            queued = sum(each["queued"] for each in self._http.get("/admin/v1/queues").json()["classes"])
+            if (signal := self._look()) is not None:
+                if queued != waiting or sum(each.waiting for each in signal.classes.values()) != queued:
+                    kept, waiting = {}, queued
+                else:
+                    kept[signal.at_ms] = signal
+            time.sleep(0.05)
+        self.kept = list(kept.values())
+        return waiting
+
+    def _look(self) -> AdmissionSignal | None:
+        answer = self._http.get("/admin/v1/forecast")
+        return signal_from_plain(answer.json()) if answer.status_code == 200 else None
+
+    def check_retry(
+        self, ask: Callable[[], httpx.Response], told_s: Callable[[Outlook], float | None], code: str
+    ) -> None:
+        """Ask, and compare Retry-After with what the kept forecasts say of that moment."""
+        began_ns = time.time_ns()
+        answer = ask()
+        ended_ns = time.time_ns()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, code)
+        assert answer.headers["x-llm-d-request-dropped-reason"] == code
+        assert answer.headers["x-should-retry"] == "true"
+        retry_ms = int(answer.headers["retry-after-ms"])
+        assert int(answer.headers["retry-after"]) == -(-retry_ms // 1000)
+        latest = self._look()
+        assert latest is not None
+        spans = [[_at(signal, ns, told_s) for ns in (ended_ns, began_ns)] for signal in (*self.kept, latest)]
+        assert min(lowest for lowest, _ in spans) > 1.0, "not for the least time"
+        assert any(1000 * low - 2 <= retry_ms <= 1000 * high + 2 for low, high in spans), (retry_ms, spans)
+
+
+def _at(signal: AdmissionSignal, now_ns: int, told_s: Callable[[Outlook], float | None]) -> float:
+    seen = outlook(signal, {}, now_ns)
+    assert seen is not None
+    value = told_s(seen)
+    assert value is not None
+    return value
+
+
+@pytest.fixture
+def visitor(served: QlmProcess) -> Iterator[Visitor]:
+    with httpx.Client(base_url=served.url, timeout=30) as http:
+        yield Visitor(http)
+
+
+def test_a_saturated_fleet_tells_when_to_come_back(visitor: Visitor) -> None:
+    for _ in range(BUSY):
+        assert visitor.submit().status_code == 202
+    assert BUSY - 2 <= visitor.until_forecast() <= BUSY
+
+    def until_met(seen: Outlook) -> float | None:
+        (cls,) = seen.signal.classes
+        expected = seen.expected(cls, OUTPUT_TOKENS)
+        assert expected is not None
+        wish = Asked(target_s=DEADLINE_S, first_token=False, max_tokens=OUTPUT_TOKENS, p_met_min=0.5)
+        missing = shortfall(expected, wish)
+        return None if missing is None else missing.retry_s
+
+    visitor.check_retry(lambda: visitor.submit(p_met_min=0.5), until_met, "objective_unreachable")
+    never = visitor.submit(deadline_ms=25_000, p_met_min=0.999)
+    assert (never.status_code, never.headers["x-should-retry"]) == (429, "false")
+    assert "retry-after" not in never.headers
+    while visitor.submit().status_code == 202:
+        pass
+    assert visitor.until_forecast() == WAITING_MAX
+    visitor.check_retry(visitor.submit, lambda seen: seen.room_s(1), "queue_full")

@@ -1,0 +1,222 @@
+"""What admission makes of the controller's forecast, as it ages and as requests come."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import orjson
+import pytest
+
+from qlm.cli.clock import SystemClock
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.gateway.admission import Admit, Load, Refuse, decide
+from qlm.gateway.forecast import SIGNAL_OLD_S, Asked, Expected, Outlook, asked, outlook, shortfall
+from qlm.gateway.forecast_watch import ForecastWatch
+from qlm.gateway.limits import GatewayLimits
+from qlm.planner.admission_signal import AdmissionSignal, ClassForecast, Drain, signal_to_plain
+from qlm.rct_estimator.normal import Normal
+from qlm.store.memory import MemoryStore
+from support.requests import a_request
+
+M = ModelId("m")
+CLS = RequestClass(model=M, slo="deadline-16s", target_ms=16_000.0)
+OTHER = RequestClass(model=M, slo="batch")
+NOW_NS = 1_700_000_000_000_000_000
+S = 1_000_000_000
+
+FORECAST = ClassForecast(
+    cls=CLS,
+    waiting=80,
+    instance=InstanceId("i"),
+    wait=Normal(20.0, 4.0),
+    first_token=Normal(21.0, 4.0),
+    completion=Normal(25.0, 5.0),
+    alone_first_token=Normal(1.0),
+    alone_completion=Normal(5.0, 1.0),
+    token_s=0.1,
+    each_s=0.25,
+    drain=Drain((0.0, 20.0), (0.0, 80.0)),
+)
+SIGNAL = AdmissionSignal(
+    at_ms=NOW_NS // 1_000_000,
+    drain=Drain((0.0, 10.0, 30.0), (0.0, 60.0, 100.0)),
+    classes={CLS: FORECAST},
+)
+
+
+def seen(age_s: float = 0.0, came: Mapping[ModelId, int] | None = None) -> Outlook:
+    found = outlook(SIGNAL, came or {}, NOW_NS + round(age_s * S))
+    assert found is not None
+    return found
+
+
+def wish(target_s: float | None, p_met_min: float, *, first: bool = False, max_tokens: int = 1000) -> Asked:
+    return Asked(target_s=target_s, first_token=first, max_tokens=max_tokens, p_met_min=p_met_min)
+
+
+@pytest.mark.parametrize(
+    ("age_s", "requests", "cls", "room_s"),
+    [
+        (0.0, 30, None, 5.0),
+        (0.0, 80, None, 20.0),
+        (4.0, 30, None, 5.0),
+        (5.0, 50, None, 15.0),
+        (0.0, 100, None, 30.0),
+        (0.0, 110, None, 33.0),
+        (25.0, 30, None, 5.0 + 20 * 0.3),
+        (0.0, 20, CLS, 5.0),
+        (10.0, 20, CLS, 5.0),
+        (0.0, 20, OTHER, None),
+    ],
+)
+def test_room_comes_as_what_waits_leaves(
+    age_s: float, requests: float, cls: RequestClass | None, room_s: float | None
+) -> None:
+    assert seen(age_s).room_s(requests, cls) == (None if room_s is None else pytest.approx(room_s))
+
+
+def test_where_nothing_leaves_no_room_is_forecast() -> None:
+    for drain in (Drain(), Drain((0.0, 5.0), (0.0, 0.0))):
+        assert replace(seen(), signal=replace(SIGNAL, drain=drain)).room_s(1) is None
+
+
+@pytest.mark.parametrize("age_s", [SIGNAL_OLD_S + 1, -SIGNAL_OLD_S - 1])
+def test_an_old_forecast_says_nothing(age_s: float) -> None:
+    assert outlook(SIGNAL, {}, NOW_NS + round(age_s * S)) is None
+    assert outlook(None, {}, NOW_NS) is None
+
+
+def test_a_forecast_of_the_near_future_counts_as_made_now() -> None:
+    assert seen(-5.0).age_s == 0.0
+
+
+def expected(age_s: float = 0.0, came: int = 0, max_tokens: int = 1000) -> Expected:
+    found = seen(age_s, {M: came, ModelId("n"): 1000}).expected(CLS, max_tokens)
+    assert found is not None
+    return found
+
+
+def test_waits_get_shorter_with_time_and_longer_with_what_came() -> None:
+    assert expected().completion == FORECAST.completion
+    assert expected(age_s=2.0).completion.mean == pytest.approx(23.0)
+    assert expected(age_s=25.0).wait.mean == pytest.approx(0.0)
+    assert expected(came=8).first_token.mean == pytest.approx(23.0)
+    assert expected(age_s=2.0, came=8).wait == Normal(20.0, 4.0)
+    assert seen().expected(OTHER, 10) is None
+
+
+def test_an_answer_that_is_cut_off_ends_sooner() -> None:
+    assert expected(max_tokens=11).completion.mean == pytest.approx(22.0)
+    assert expected(max_tokens=11).alone_completion.mean == pytest.approx(2.0)
+    assert expected(max_tokens=41).completion == FORECAST.completion
+
+
+def test_an_objective_that_is_met_often_enough_misses_nothing() -> None:
+    for enough in (wish(None, 0.9), wish(16.0, 0.0), wish(40.0, 0.9), wish(25.0, 0.5)):
+        assert shortfall(expected(), enough) is None
+    assert shortfall(expected(), wish(25.0, 0.51)) is not None
+    assert shortfall(expected(), wish(22.0, 0.5, first=True)) is None
+    assert shortfall(expected(), wish(20.0, 0.5, first=True)) is not None
+
+
+@pytest.mark.parametrize("p_met_min", [0.1, 0.5, 0.9])
+def test_after_the_time_told_the_objective_is_met_as_asked(p_met_min: float) -> None:
+    missing = shortfall(expected(), wish(16.0, p_met_min))
+    assert missing is not None and missing.retry_s is not None
+    assert 0 < missing.retry_s <= 20.0
+    later = expected(age_s=missing.retry_s)
+    assert later.completion.at_most(16.0) == pytest.approx(p_met_min)
+    assert (missing.p_met, missing.comes_s) == (FORECAST.completion.at_most(16.0), 25.0)
+
+
+def test_what_an_idle_cluster_would_miss_never_comes() -> None:
+    missing = shortfall(expected(), wish(5.0, 0.9))
+    assert missing is not None and missing.retry_s is None
+
+
+LIMITS = GatewayLimits(queue_depth_max=100, retry_after_max_s=60)
+LOAD = Load(at_ns=0, waiting=100, finished_per_s=0.5)
+
+
+def refused(*asked: object) -> Refuse:
+    verdict = decide(*asked)  # type: ignore[arg-type]
+    assert isinstance(verdict, Refuse)
+    return verdict
+
+
+def test_a_full_queue_sends_away_until_room_is_forecast() -> None:
+    load = replace(LOAD, waiting=128)
+    assert refused(load, LIMITS, CLS, 1, seen()).retry_after_s == pytest.approx(5.0)
+    assert refused(replace(LOAD, waiting=1000), LIMITS, CLS, 1, seen()).retry_after_s == 60
+    assert refused(LOAD, LIMITS, CLS, 1, seen()).retry_after_s == 1.0
+    assert refused(load, LIMITS, CLS, 1).retry_after_s == pytest.approx(30 / 0.5), "without a forecast"
+
+
+def test_a_full_class_sends_away_until_room_in_it_is_forecast() -> None:
+    limits = GatewayLimits(class_depth_max=50)
+    load = Load(at_ns=0, waiting=70, waiting_by_class={CLS: 69, OTHER: 59}, finished_per_s=10)
+    assert refused(load, limits, CLS, 1, seen()).retry_after_s == pytest.approx(5.0)
+    assert refused(load, limits, OTHER, 1, seen()).retry_after_s == 1.0, "unknown to the forecast"
+
+
+def test_too_many_prompt_tokens_send_away_until_their_requests_have_left() -> None:
+    limits = GatewayLimits(queue_prompt_tokens_max=1000)
+    load = Load(at_ns=0, waiting=60, waiting_prompt_tokens=1000.0, finished_per_s=0.001)
+    verdict = refused(load, limits, CLS, 480, seen())
+    assert verdict.reason == "queue_tokens_full"
+    assert verdict.retry_after_s == pytest.approx(5.0)
+
+
+def test_an_objective_that_will_be_missed_is_refused_only_if_that_is_asked_for() -> None:
+    free = replace(LOAD, waiting=80)
+    assert decide(free, LIMITS, CLS, 1, seen(), wish(16.0, 0.0)) == Admit()
+    assert decide(free, LIMITS, OTHER, 1, seen(), wish(16.0, 0.9)) == Admit(), "unknown to the forecast"
+    assert decide(free, LIMITS, CLS, 1, None, wish(16.0, 0.9)) == Admit(), "no forecast"
+    verdict = refused(free, LIMITS, CLS, 1, seen(), wish(16.0, 0.5))
+    assert (verdict.status, verdict.reason) == (429, "objective_unreachable")
+    assert verdict.retry_after_s == pytest.approx(9.0)
+    assert "the end of the answer would come in 25.0 s, the objective is 16 s" in verdict.message
+    never = refused(free, LIMITS, CLS, 1, seen(), wish(0.5, 0.5, first=True))
+    assert never.retry_after_s is None
+    assert "first token would come in 21.0 s" in never.message and "idle cluster" in never.message
+
+
+def test_what_a_request_asks_is_read_off_it() -> None:
+    card = a_request("r", deadline_ms=2500).card()
+    wanted = asked(card, 0.5)
+    assert (wanted.target_s, wanted.first_token, wanted.p_met_min) == (2.5, False, 0.5)
+    assert wanted.max_tokens == card.sampling.max_tokens
+    assert asked(card, None).p_met_min == 0.0
+
+
+async def test_requests_count_until_a_forecast_knows_them(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore(SystemClock())
+    watch = ForecastWatch(store)
+    watch.count_accepted(M, NOW_NS)
+    await watch.look()
+    assert watch.outlook(NOW_NS) is None, "there is none yet"
+    await store.keep_signal(orjson.dumps(signal_to_plain(SIGNAL)))
+    await watch.look()
+    for after_s in (1, 2, 3):
+        watch.count_accepted(M, NOW_NS + after_s * S)
+    assert _came(watch, 3) == {M: 3}
+    newer = replace(SIGNAL, at_ms=SIGNAL.at_ms + 2500)
+    await store.keep_signal(orjson.dumps(signal_to_plain(newer)))
+    await watch.look()
+    assert _came(watch, 3) == {M: 1}
+    with caplog.at_level(logging.WARNING):
+        for data in (b"{", b'{"version": 9}'):
+            await store.keep_signal(data)
+            await watch.look()
+            assert watch.outlook(NOW_NS) is None
+    assert len(caplog.records) == 1, "said once"
+    await store.keep_signal(orjson.dumps(signal_to_plain(newer)))
+    await watch.look()
+    assert _came(watch, 3) == {M: 0}
+
+
+def _came(watch: ForecastWatch, after_s: int) -> dict[ModelId, int]:
+    found = watch.outlook(NOW_NS + after_s * S)
+    assert found is not None
+    return dict(found.came)

@@ -108,6 +108,9 @@ async def test_the_live_plan_is_drawn_and_checked(tmp_path: Path) -> None:
         assert [row["requests"] for row in told["rows"]] == [6]
         assert told["sampled"]["samples"] == 50
         assert abs(told["at_ms"] / 1000 - time.time()) < 60
+        assert (await live.qlm("show", "--why")).stdout.splitlines()[
+            -1
+        ] == "no group is expected to miss its deadline"
         refused = await live.qlm("show", "--instance", "nobody")
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert refused.stderr == "qlm: --instance is 'nobody'; expected an instance of the problem\n"

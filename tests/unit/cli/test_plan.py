@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from click.testing import CliRunner, Result
 from qlm.cli.main import main
 from qlm.cli.plan_files import plan_text, read_plan, read_problem
 from qlm.cli.plan_gantt import LETTERS, ROWS_MAX, gantt
+from qlm.cli.plan_missed import WHY
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner import limits
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.limits import FILE_BYTES_MAX
 from qlm.planner.methods import METHODS
 from qlm.planner.plan_json import plan_to_plain
+from qlm.planner.policy.missed import Reason, missed
 from qlm.planner.problem import Kind, Plan, Problem, ScaleUp
 from qlm.planner.problem_json import problem_to_plain
 from qlm.planner.verify.referee import judged, verify
@@ -166,6 +168,42 @@ def test_show_in_json_is_the_report(problem: Path, plan: Path) -> None:
         "var": report.rows[0].completion.var,
     }
     assert told["sampled"]["samples"] == 100
+
+
+CROWDED = random_problem(3, groups=8, instances=1, load=3.0)
+"""With groups that cannot all be in time."""
+
+
+def test_what_is_late_is_told_with_the_reason(tmp_path: Path) -> None:
+    problem, plan = stored(tmp_path / "crowded.json", CROWDED), tmp_path / "plan.json"
+    planned = qlm("plan", "--problem", problem, "--method", "edf", "--out", plan)
+    misses = missed(CROWDED, plan_edf(CROWDED))
+    line = f"{misses.late_requests:.0f} late requests are expected in {misses.groups} groups"
+    shown = qlm("plan", "show", "--problem", problem, "--plan", plan, "--why")
+    for output in (planned.output, shown.output):
+        lines = output.splitlines()
+        rows = lines[lines.index(line) + 1 :]
+        assert [row.group for row in misses.rows] == re.findall(r"^ (g\d+) ", "\n".join(rows), re.MULTILINE)
+        assert all(WHY[row.reason] in output for row in misses.rows)
+    assert line not in qlm("plan", "show", "--problem", problem, "--plan", plan).output
+    first = qlm("plan", "show", "--problem", problem, "--plan", plan, "--why", "--rows", "1").output
+    assert f"{line}; the 1 group with most of them:\n" in first
+    told = json.loads(qlm("plan", "show", "--problem", problem, "--plan", plan, "--why", "--json").stdout)
+    assert told["missed"] == json.loads(json.dumps(asdict(misses)))
+
+
+def test_nothing_late_and_nothing_to_be_served_are_said(problem: Path, plan: Path, tmp_path: Path) -> None:
+    lax = replace(PROBLEM, groups=tuple(replace(g, deadline_s=None) for g in PROBLEM.groups))
+    none = qlm("plan", "show", "--problem", stored(tmp_path / "lax.json", lax), "--plan", plan, "--why")
+    assert none.output.splitlines()[-1] == "no group is expected to miss its deadline"
+    (bad := tmp_path / "bad.json").write_text('{"version": 1, "queues": {}}', "utf-8")
+    broken = qlm("plan", "show", "--problem", problem, "--plan", bad, "--why")
+    assert broken.exit_code == 1
+    assert broken.output.splitlines()[-1] == "why groups are late is told of plans that can be served"
+
+
+def test_every_reason_has_its_sentence() -> None:
+    assert WHY.keys() == set(Reason)
 
 
 def test_show_tells_what_is_violated_and_fails(problem: Path, tmp_path: Path) -> None:

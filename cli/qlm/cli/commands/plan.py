@@ -16,6 +16,7 @@ from qlm.cli.commands.planning import (
     ROWS_SHOWN,
     check_instances,
     plan_errors,
+    print_missed,
     print_plan,
     scaled_up,
     solve,
@@ -23,6 +24,7 @@ from qlm.cli.commands.planning import (
 )
 from qlm.cli.plan_files import plan_text, read_problem, write_plan
 from qlm.planner.methods import Limits, method
+from qlm.planner.policy.missed import LATE_REQUESTS_MIN
 from qlm.planner.problem import Objective
 from qlm.planner.verify.referee import verify
 
@@ -74,6 +76,8 @@ def plan_command(
         click.echo(plan_text(plan))
     else:
         print_plan(problem, plan, report, instances, rows, drawn=False)
+        if report.late_requests >= LATE_REQUESTS_MIN:
+            print_missed(problem, plan, report, rows)
         if objective == "paper" and objective not in method(name).minimises:
             click.echo(f"{name} does not look at the objective {objective}, which only prices its plan")
 

@@ -19,7 +19,9 @@ from qlm.cli.commands.planning import (
     ROWS_SHOWN,
     URL,
     check_instances,
+    missed_of,
     plan_errors,
+    print_missed,
     print_plan,
     spinner,
 )
@@ -42,6 +44,7 @@ from qlm.planner.verify.referee import verify
 @INSTANCE
 @ROWS_SHOWN
 @JSON
+@click.option("--why", is_flag=True, help="Also tell why the groups with most late requests are late.")
 @click.option("--samples", type=click.IntRange(2, SAMPLES_MAX), help="Price by so many samples, too.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of the samples.")
 def show_command(
@@ -52,6 +55,7 @@ def show_command(
     instances: tuple[str, ...],
     rows: int,
     as_json: bool,
+    why: bool,
     samples: int | None,
     seed: int,
 ) -> None:
@@ -68,11 +72,15 @@ def show_command(
     if as_json:
         plain: dict[str, Any] = dataclasses.asdict(report)
         plain |= {} if kept is None else {"at_ms": kept.at_ms}
-        print_json(plain | {"sampled": None if estimate is None else dataclasses.asdict(estimate)})
+        plain |= {"sampled": None if estimate is None else dataclasses.asdict(estimate)}
+        misses = missed_of(problem, plan, report, rows) if why else None
+        print_json(plain | {"missed": None if misses is None else dataclasses.asdict(misses)})
     else:
         if kept is not None:
             click.echo(age(kept, time.time()))
         print_plan(problem, plan, report, instances, rows, drawn=True)
+        if why:
+            print_missed(problem, plan, report, rows)
         if estimate is not None:
             click.echo(sampled(estimate))
     if report.violations:

@@ -15,11 +15,13 @@ from qlm.cli.admin_client import AdminError
 from qlm.cli.commands.inspect import console
 from qlm.cli.commands.simulating import SEED, errors_in_one_line
 from qlm.cli.plan_gantt import gantt
+from qlm.cli.plan_missed import missed_lines
 from qlm.cli.plan_tables import instance_tables, summary, violated
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.exact.limits import SCENARIOS_MAX
 from qlm.planner.limits import GROUPS_MAX, ITERATIONS_MAX, TIME_LIMIT_MAX_S, TIME_LIMIT_MIN_S
 from qlm.planner.methods import DEFAULT_METHOD, METHODS, Limits, plan_by, with_bound, with_scale_up
+from qlm.planner.policy.missed import Misses, missed
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import Report
 
@@ -50,7 +52,11 @@ INSTANCE: Final = click.option(
     "--instance", "instances", multiple=True, help="Only this one; may be repeated."
 )
 ROWS_SHOWN: Final = click.option(
-    "--rows", type=click.IntRange(1, GROUPS_MAX), default=ROWS, show_default=True, help="Groups per instance."
+    "--rows",
+    type=click.IntRange(1, GROUPS_MAX),
+    default=ROWS,
+    show_default=True,
+    help="Groups per instance, and of those that are late.",
 )
 
 
@@ -130,6 +136,22 @@ def print_plan(
     shown = len(problem.instances) if instances else len(tables)
     for line in summary(problem, plan, report, shown):
         out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_missed(problem: Problem, plan: Plan, report: Report, rows: int) -> None:
+    """Print what the plan misses, and why."""
+    misses = missed_of(problem, plan, report, rows)
+    if misses is None:
+        click.echo("why groups are late is told of plans that can be served")
+        return
+    out = console()
+    for line in missed_lines(problem, misses):
+        out.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
+
+
+def missed_of(problem: Problem, plan: Plan, report: Report, rows: int) -> Misses | None:
+    """Find what a plan misses, with reasons for so many groups; None if it cannot be served."""
+    return None if unservable(report) else missed(problem, plan, groups_max=rows)
 
 
 @contextmanager

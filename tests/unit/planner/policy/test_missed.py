@@ -42,7 +42,7 @@ def fleet(
 def of(problem: Problem, *queues: str) -> dict[str, Missed]:
     named = {f"i{at}": tuple(GroupId(id) for id in queue.split()) for at, queue in enumerate(queues)}
     plan = Plan(queues={InstanceId(id): queue for id, queue in named.items()})
-    return {row.group: row for row in missed(problem, plan)}
+    return {row.group: row for row in missed(problem, plan).rows}
 
 
 def test_a_deadline_that_had_passed() -> None:
@@ -95,15 +95,28 @@ def test_groups_that_run_nowhere_are_late_in_full() -> None:
     nowhere = replace(group("g", 1000.0), time={})
     problem = fleet([nowhere, replace(nowhere, id=GroupId("h"), deadline_s=None)])
     plan = Plan(queues={InstanceId("i0"): ()}, unplaceable=(GroupId("g"), GroupId("h")))
-    (row,) = missed(problem, plan)
+    (row,) = missed(problem, plan).rows
     assert (row.group, row.instance, row.late_requests, row.reason) == ("g", None, 10.0, Reason.UNPLACEABLE)
 
 
 def test_all_misses_of_a_plan_are_named_most_first() -> None:
     problem = medium(3, 60)
     plan = plan_edf(problem)
-    rows = missed(problem, plan, late_requests_min=0.0)
+    all_of_them = len(problem.groups)
+    found = missed(problem, plan, late_requests_min=0.0, groups_max=all_of_them)
+    rows = found.rows
+    assert found.groups == len(rows)
+    assert found.late_requests == pytest.approx(sum(row.late_requests for row in rows))
     assert sum(row.late_requests for row in rows) == pytest.approx(verify(problem, plan).late_requests)
     counts = [row.late_requests for row in rows]
     assert counts == sorted(counts, reverse=True)
-    assert 0 < len(missed(problem, plan, late_requests_min=200.0)) < len(rows)
+    assert 0 < missed(problem, plan, late_requests_min=200.0).groups < len(rows)
+
+
+def test_of_many_groups_the_first_are_explained_and_the_rest_counted() -> None:
+    problem = medium(3, 60)
+    plan = plan_edf(problem)
+    whole, part = missed(problem, plan, groups_max=60), missed(problem, plan, groups_max=3)
+    assert part == replace(whole, rows=whole.rows[:3])
+    assert whole.groups > 3
+    assert missed(problem, plan, groups_max=0).rows == ()

@@ -228,6 +228,9 @@ async def test_a_senseless_id_is_refused(url: str, http: httpx.AsyncClient) -> N
     made = await http.post(f"{url}/v1/completions", json=COMPLETION)
     events = f"{url}/v1/requests/{made.headers['x-request-id']}/events"
     assert refusal(await http.get(events, headers={"last-event-id": "x"}))["param"] == "Last-Event-ID"
+    long = await http.get(events, headers={"last-event-id": "9" * 5000})
+    assert (long.status_code, refusal(long)["param"]) == (400, "Last-Event-ID")
+    assert len(refusal(long)["message"]) < 400
 
 
 async def test_a_plain_stream_has_data_lines_only(url: str, http: httpx.AsyncClient) -> None:
@@ -707,6 +710,9 @@ async def test_operators_see_queues_requests_and_instances(
     (instance,) = (await http.get(f"{url}/admin/v1/instances")).json()["instances"]
     assert (instance["id"], instance["models"]) == ("gpu-0", ["emulated", "small"])
     assert refusal(await http.get(f"{url}/admin/v1/requests?state=odd"))["param"] == "state"
+    for query in (f"limit={'9' * 5000}", f"state={'x' * 5000}"):
+        refused = await http.get(f"{url}/admin/v1/requests?{query}")
+        assert refused.status_code == 400 and len(refusal(refused)["message"]) < 400
     cluster.agent.working.set()
     await waiting
 

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from qlm.cli.config_errors import ConfigError, explain
+from qlm.domain.shown import shown
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
 from qlm.gateway.limits import P_MET_MIN_MAX
 
@@ -300,18 +301,27 @@ def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
     except ValueError:
         sound = False
     if not sound or any(character <= " " for character in address):
-        raise ValueError(f"has the {key} {address!r}; expected {expected}")
+        raise ValueError(f"has the {key} {shown(address)}; expected {expected}")
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
     """Reads YAML and refuses a key that stands twice, of which YAML itself would drop one in silence."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Build a value; what looks like a number or a date and is none is named with its line."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            text = shown(node.value)
+            problem = f"{text} is no number or date that can be read"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build a mapping whose keys differ."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                problem = f"the key {key!r} stands twice"
+                problem = f"the key {shown(key)} stands twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         made: dict[Any, Any] = super().construct_mapping(node, deep)
         return made
@@ -320,4 +330,4 @@ class UniqueKeyLoader(yaml.SafeLoader):
 def _once(what: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"has {name!r} twice in {what}; expected each once")
+            raise ValueError(f"has {shown(name)} twice in {what}; expected each once")

@@ -6,6 +6,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from qlm.domain.errors import QlmError
+from qlm.domain.shown import shown
 
 
 class ConfigError(QlmError):
@@ -70,7 +71,7 @@ def _inside(steps: Steps, outer: Steps) -> bool:
 
 
 def _sentence(key: str, first: Mapping[str, Any]) -> str:
-    kind, value = first["type"], repr(first["input"])[:200]
+    kind, value = first["type"], shown(first["input"])
     if kind == "value_error":
         return f"{key or 'it'} {first['ctx']['error']!s}"
     if kind == "missing":

@@ -7,6 +7,7 @@ from typing import Any
 
 from qlm.cli.config_errors import ConfigError
 from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.domain.shown import DIGITS_MAX
 from qlm.planner.limits import FILE_BYTES_MAX
 from qlm.planner.plan_json import plan_from_plain, plan_to_plain
 from qlm.planner.problem import Plan, Problem
@@ -76,7 +77,9 @@ def _read(path: Path) -> Any:
 
 def _decoded(path: Path, data: bytes) -> Any:
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant)
+        return json.loads(
+            data.decode("utf-8"), object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant
+        )
     except InvalidValueError:
         raise
     except json.JSONDecodeError as error:
@@ -85,8 +88,6 @@ def _decoded(path: Path, data: bytes) -> Any:
         raise ConfigError(f"{path}: byte {error.start} is no UTF-8; expected JSON in UTF-8") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested too deeply; expected a problem or a plan") from error
-    except ValueError as error:  # a number of thousands of digits
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -98,6 +99,12 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
                 raise InvalidValueError("a key", key, "each key of an object once")
             seen.add(key)
     return made
+
+
+def _integer(digits: str) -> int:
+    # Python reads no longer ones. The field that it stands in refuses it by name: its first digits will do.
+    beyond: int = 10 ** max(0, len(digits) - DIGITS_MAX)
+    return int(digits[:DIGITS_MAX]) * beyond
 
 
 def _constant(name: str) -> Any:

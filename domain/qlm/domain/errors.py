@@ -1,5 +1,7 @@
 """The errors QLM raises on purpose; each says what was wrong, the value, and what was expected."""
 
+from qlm.domain.shown import shown
+
 
 class QlmError(Exception):
     """Base of every error that QLM raises on purpose."""
@@ -15,10 +17,7 @@ class InvalidValueError(QlmError, ValueError):
     """
 
     def __init__(self, field: str, value: object, expected: str) -> None:
-        shown = repr(value)
-        if len(shown) > 200:
-            shown = f"{shown[:200]}… ({len(shown)} characters)"
-        super().__init__(f"{field} is {shown}; expected {expected}")
+        super().__init__(f"{field} is {shown(value)}; expected {expected}")
         self.field = field
         self.value = value
         self.expected = expected

@@ -10,14 +10,16 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import Group
 from qlm.domain.ids import InstanceId, RequestId
 from qlm.domain.request import RequestRecord, RequestState
+from qlm.domain.shown import cut
 from qlm.domain.view import ClusterView, QueuePlace, RequestFilter
 from qlm.gateway.answers import json_answer
-from qlm.gateway.errors import ApiError, invalid
+from qlm.gateway.errors import ApiError, invalid, shown
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.http_requests import describe
 
 _LIST_DEFAULT: Final = 100
 _LIST_MAX: Final = 10_000
+_DIGITS_MAX: Final = 20
 
 
 async def list_queues(gateway: Gateway, request: HttpRequest) -> Response:
@@ -70,7 +72,7 @@ async def get_story(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /admin/v1/requests/{id}: a request with the events of its life, and where it waits."""
     id = RequestId(request.path_params["id"])
     if (record := await gateway.store.record(id)) is None:
-        raise ApiError(status=404, message=f"no request {id}", param="id", code="request_not_found")
+        raise ApiError(status=404, message=f"no request {cut(id)}", param="id", code="request_not_found")
     place = await gateway.store.queue_place(id)
     return json_answer(_request(gateway, record) | {"waits": None if place is None else _waits(place)})
 
@@ -101,7 +103,9 @@ async def drain_instance(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer POST /admin/v1/instances/{id}/drain."""
     id = InstanceId(request.path_params["id"])
     if not await gateway.store.ask_drain(id):
-        raise ApiError(status=404, message=f"no live instance {id}", param="id", code="instance_not_found")
+        raise ApiError(
+            status=404, message=f"no live instance {cut(id)}", param="id", code="instance_not_found"
+        )
     return json_answer({"instance": id, "status": "draining"}, 202)
 
 
@@ -175,14 +179,16 @@ def _state(text: str | None) -> RequestState | None:
     try:
         return RequestState(text)
     except ValueError as error:
-        raise invalid("state", f"state is {text!r}; expected one of {', '.join(RequestState)}") from error
+        raise invalid(
+            "state", f"state is {shown(text)}; expected one of {', '.join(RequestState)}"
+        ) from error
 
 
 def _limit(text: str | None) -> int:
     if text is None:
         return _LIST_DEFAULT
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _LIST_MAX):
-        raise invalid("limit", f"limit is {text!r}; expected a number from 1 to {_LIST_MAX}")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 1 <= int(text) <= _LIST_MAX):
+        raise invalid("limit", f"limit is {shown(text)}; expected a number from 1 to {_LIST_MAX}")
     return int(text)
 
 

@@ -15,6 +15,8 @@ from qlm.domain.errors import (
     StoreUnavailableError,
 )
 from qlm.domain.outcome import Outcome
+from qlm.domain.shown import cut
+from qlm.domain.shown import shown as shown_as_python
 
 _RETRY_UNAVAILABLE_S: Final = 1.0
 """A broker or store that restarts is back within seconds."""
@@ -56,12 +58,11 @@ def invalid(field_name: str | None, message: str, code: str = "invalid_value") -
 
 
 def shown(value: object) -> str:
-    """Write a value for a message: as JSON, cut to 200 characters."""
+    """Write a value for a message: as JSON, cut if it is long."""
     try:
-        text = orjson.dumps(value).decode()
+        return cut(orjson.dumps(value).decode())
     except orjson.JSONEncodeError:
-        text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}… ({len(text)} characters)"
+        return shown_as_python(value)
 
 
 def retry_headers(retry_after_s: float | None) -> dict[str, str]:

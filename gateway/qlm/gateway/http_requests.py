@@ -10,10 +10,11 @@ from qlm.domain.ids import RequestId
 from qlm.domain.output import OutputSlice
 from qlm.domain.plain import slo_to_plain
 from qlm.domain.request import RequestRecord
+from qlm.domain.shown import cut
 from qlm.gateway.accept import open_seat
 from qlm.gateway.answer_text import answer_text, finish_reason
 from qlm.gateway.answers import json_answer
-from qlm.gateway.errors import ApiError, from_outcome, invalid, unavailable
+from qlm.gateway.errors import ApiError, from_outcome, invalid, shown, unavailable
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.http import lower_headers, stream_answer, wants_resumable
 from qlm.gateway.objective import tier_of
@@ -26,6 +27,7 @@ _RENDER_TOKENS: Final = 1024
 """Tokens made into text at a stretch; other requests get their turn in between."""
 
 _OFFSET_MAX: Final = 2**31
+_DIGITS_MAX: Final = 20
 
 
 async def get_request(gateway: Gateway, request: HttpRequest) -> Response:
@@ -106,9 +108,9 @@ async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
     await gateway.load.check_incarnation()
     if gateway.load.rebuilding:
         raise unavailable(
-            f"request {id} is not known yet: the shared state is being rebuilt", "state_rebuilding"
+            f"request {cut(id)} is not known yet: the shared state is being rebuilt", "state_rebuilding"
         )
-    message = f"no request {id}; it never was, or ended so long ago that it was forgotten"
+    message = f"no request {cut(id)}; it never was, or ended so long ago that it was forgotten"
     raise ApiError(status=404, message=message, param="id", code="request_not_found")
 
 
@@ -132,8 +134,8 @@ def _offset(request: HttpRequest) -> int:
     name, text = "Last-Event-ID", request.headers.get("last-event-id")
     if text is None:
         name, text = "offset", request.query_params.get("offset", "0")
-    if not (text.isascii() and text.isdigit() and int(text) <= _OFFSET_MAX):
-        raise invalid(name, f"{name} is {text!r}; expected a number of output tokens")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= _OFFSET_MAX):
+        raise invalid(name, f"{name} is {shown(text)}; expected a number of output tokens")
     return int(text)
 
 

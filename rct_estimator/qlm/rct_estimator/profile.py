@@ -182,6 +182,8 @@ def parse_profile_text(text: str, where: str) -> Profile:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark is not None else ""
         raise InvalidValueError(f"{where}{line}", getattr(error, "problem", str(error)), "YAML") from None
+    except ValueError as error:  # a number of thousands of digits, or a date that there is none
+        raise InvalidValueError(where, str(error), "numbers and dates that can be read") from None
     return parse_profile(mapping, where)
 
 

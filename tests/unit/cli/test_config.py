@@ -136,6 +136,9 @@ def written(folder: Path, content: bytes) -> Path:
         (b"", "holds NoneType; expected keys"),
         (b"a: 1\na: 2\n", "the key 'a' stands twice"),
         (b"[" * 100_000, "nested too deeply"),
+        (b"data_dir: x\nhttp: {port: " + b"9" * 5000 + b"}\n", "(5002 characters) is no number or date"),
+        (b"http: {port: 0x" + b"f" * 5000 + b"}\n", "port is a whole number of 6021 digits; expected"),
+        (b"http: {port: 2026-13-01}\n", "'2026-13-01' is no number or date that can be read"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_the_reason(

@@ -267,7 +267,14 @@ ARGUMENTS: dict[str, list[str]] = {
         (b'{"version": NaN}', ": a number is 'NaN'; expected a finite one"),
         (b'{"version": 1, "version": 1}', ": a key is 'version'; expected each key of an object once"),
         (b"[" * 100_000, ": nested too deeply; expected a problem or a plan"),
-        (b'{"version": ' + b"1" * 5000 + b"}", ": Exceeds the limit"),
+        (
+            b'{"version": ' + b"1" * 5000 + b"}",
+            ": problem.version is a whole number of 5000 digits; expected 1",
+        ),
+        (
+            b'{"version": 1, "now_s": -' + b"9" * 3000 + b', "kinds": {}, "instances": [], "groups": []}',
+            f": problem.now_s is -{'9' * 199}… (3001 characters); expected at least -100000000000",
+        ),
         (
             b'{"version": 1, "kinds": {}, "instances": [], "groups": [',
             ":1:57: Expecting value; expected JSON",
@@ -292,6 +299,14 @@ def test_a_file_that_is_no_problem_gets_one_line(
     assert (done.exit_code, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.output
     assert done.stderr.startswith(f"qlm: {path}{message}")
     assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "9" * 4000, "x" * 5000])
+@pytest.mark.parametrize("option", ["--seed", "--method", "--time-limit", "--instance", "--out"])
+def test_a_long_value_is_not_repeated_whole(option: str, value: str, problem: Path) -> None:
+    done = qlm("plan", "--problem", problem, "--method", "edf", option, value)
+    assert done.exit_code in (1, 2)
+    assert len(done.output) < 700
 
 
 def test_a_plan_of_another_problem_is_refused(problem: Path, tmp_path: Path) -> None:

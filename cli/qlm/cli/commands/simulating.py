@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from qlm.domain.errors import QlmError
+from qlm.domain.shown import cut
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.simulation import Progress as HowFar
 
@@ -63,7 +64,7 @@ def errors_in_one_line() -> Iterator[None]:
         click.echo(f"qlm: {error}", err=True)
         sys.exit(2)
     except OSError as error:
-        known = [str(each) for each in (error.filename, error.strerror) if each is not None]
+        known = [cut(str(each)) for each in (error.filename, error.strerror) if each is not None]
         click.echo(f"qlm: {': '.join(known) or str(error) or type(error).__name__}", err=True)
         sys.exit(1)
 

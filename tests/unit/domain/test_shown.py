@@ -1,0 +1,35 @@
+"""Messages show as much of a value as a reader needs, and any value can be shown."""
+
+import pytest
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.shown import DIGITS_MAX, SHOWN_CHARACTERS_MAX, cut, shown
+
+
+def test_what_is_short_is_shown_whole() -> None:
+    assert [shown(value) for value in (12, "x", None, [1.5])] == ["12", "'x'", "None", "[1.5]"]
+    assert cut("x" * SHOWN_CHARACTERS_MAX) == "x" * SHOWN_CHARACTERS_MAX
+
+
+def test_what_is_long_is_cut() -> None:
+    assert shown("x" * 1000) == f"'{'x' * 199}… (1002 characters)"
+    assert shown(10**1000) == f"1{'0' * 199}… (1001 characters)"
+    assert cut("abcdef", 3) == "abc… (6 characters)"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_of_a_number_that_python_does_not_write_the_digits_are_counted(sign: int) -> None:
+    assert shown(sign * 10**6000) == "a whole number of 6001 digits"
+    assert shown([sign * 10**6000]) == "a list that holds a number of thousands of digits"
+    assert len(shown(10 ** (DIGITS_MAX - 1))) < 300
+
+
+@pytest.mark.parametrize("digits", [4001, 4300, 5000, 33_000])
+def test_digits_are_counted_right(digits: int) -> None:
+    for number in (10 ** (digits - 1), 10**digits - 1):
+        assert shown(number) == f"a whole number of {digits} digits"
+
+
+def test_an_error_about_a_huge_number_can_be_raised() -> None:
+    with pytest.raises(InvalidValueError, match=r"seed is a whole number of 9001 digits; expected less"):
+        raise InvalidValueError("seed", 10**9000, "less")

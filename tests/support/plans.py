@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.limits import ON_TIME_S
 from qlm.planner.problem import (
     GroupTime,
     Instance,
@@ -150,10 +151,10 @@ def slow_penalty(problem: Problem, plan: Plan) -> tuple[float, float]:
 
 
 def one_lateness(done: Normal, deadline_s: float) -> tuple[float, float]:
-    """E[max(0, X)] and P(X > 0) of one request, X = done - deadline."""
+    """E[max(0, X)] and P(X > 0) of one request, X = done - deadline; a certain one is late by `ON_TIME_S`."""
     x = done.mean - deadline_s
     if done.var == 0:
-        return max(0.0, x), float(x > 0)
+        return (x, 1.0) if x > ON_TIME_S else (0.0, 0.0)
     sd = math.sqrt(done.var)
     if abs(x) > 1000 * sd:
         return max(0.0, x), float(x > 0)

@@ -30,6 +30,10 @@ as there can be stay exact to less than a millisecond."""
 CLOCK_MAX_S: Final = 1e11
 """Farthest that `now_s` and deadlines are from 0, seconds: Unix time for the next 3 000 years."""
 
+ON_TIME_S: Final = 1e-6
+"""A certain completion this close behind its deadline is on time: rounding must not decide about a miss (on a
+clock of Unix time, neighbouring numbers are 0.2 microseconds apart)."""
+
 BYTES_MAX: Final = 2**53
 """Largest size of memory or weights."""
 

@@ -10,10 +10,21 @@ from typing import Any
 import pytest
 
 from qlm.domain.errors import InvalidValueError, QlmError
-from qlm.planner.limits import SEED_MAX
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.limits import ON_TIME_S, SEED_MAX
 from qlm.planner.methods import DEFAULT_METHOD, METHODS, Limits, method, plan_by, with_bound
-from qlm.planner.problem import Objective, Plan
+from qlm.planner.problem import (
+    GroupTime,
+    Instance,
+    Kind,
+    ModelCost,
+    Objective,
+    Plan,
+    PlannedGroup,
+    Problem,
+)
 from qlm.planner.verify.referee import verify
+from qlm.rct_estimator.normal import Normal
 from support.plans import random_problem
 
 QUICK = Limits(iterations=2000, time_limit_s=None)
@@ -93,6 +104,33 @@ def test_exact_minimises_what_it_is_asked_for() -> None:
         for name in NAMES[2:]:
             other = plan_by(name, problem, replace(QUICK, objective=objective))
             assert other.penalty_s is not None and other.penalty_s >= best - 1e-6
+
+
+@pytest.mark.parametrize(("late_s", "missed"), [(0.0, 0), (0.5 * ON_TIME_S, 0), (3 * ON_TIME_S, 1)])
+@pytest.mark.parametrize("requests", [1, 20])
+@pytest.mark.parametrize("name", ["exact", "fast"])
+def test_method_bound_and_referee_agree_on_what_is_late(
+    name: str, requests: int, late_s: float, missed: int
+) -> None:
+    """The last request of a group whose times are certain ends that long after its deadline."""
+    time = GroupTime(drain=Normal(10.0), tail=Normal(0.5))
+    cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
+    group = PlannedGroup(
+        id=GroupId("g"), model=ModelId("m"), requests=requests, deadline_s=10.5 - late_s, time={"k": time}
+    )
+    problem = Problem(
+        now_s=0.0,
+        kinds={"k": Kind(host_memory_bytes=1, models={ModelId("m"): cost})},
+        instances=(Instance(id=InstanceId("i"), kind="k", loaded_model=ModelId("m")),),
+        groups=(group,),
+    )
+    plan = with_bound(problem, plan_by(name, problem, QUICK))
+    report = verify(problem, plan)
+    assert (report.violations, report.late_requests, report.rows[0].p_last_late) == ((), missed, missed)
+    assert plan.penalty_s == pytest.approx(600.0 * missed, abs=1e-4)
+    assert plan.lower_bound_s is not None and plan.lower_bound_s <= report.penalty_s + 1e-6
+    if name == "exact":
+        assert plan.lower_bound_s == pytest.approx(600.0 * missed, abs=1e-3)
 
 
 def test_a_bound_on_samples_or_on_another_objective_is_not_shown() -> None:

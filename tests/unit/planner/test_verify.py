@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.limits import ON_TIME_S
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Objective, Plan, PlannedGroup, Problem
 from qlm.planner.verify.closed_form import CHUNK_REQUESTS, lateness
 from qlm.planner.verify.monte_carlo import sample
@@ -101,9 +102,9 @@ def test_lateness_is_exact_far_from_the_deadline(z: float) -> None:
 
 
 def test_certain_requests_are_late_only_behind_their_deadline() -> None:
-    late_s, late = lateness(np.array([-1.0, 0.0, 1e-300, 2.0]), np.zeros(4))
-    assert late.tolist() == [0.0, 0.0, 1.0, 1.0]
-    assert late_s.tolist() == [0.0, 0.0, 1e-300, 2.0]
+    late_s, late = lateness(np.array([-1.0, 0.0, 0.9 * ON_TIME_S, 1.1 * ON_TIME_S, 2.0]), np.zeros(5))
+    assert late.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0]
+    assert late_s.tolist() == [0.0, 0.0, 0.0, 1.1 * ON_TIME_S, 2.0]
 
 
 @given(SEEDS)

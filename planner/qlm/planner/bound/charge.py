@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 
 from qlm.planner.arrays import Bools, Floats, Ints
+from qlm.planner.limits import ON_TIME_S
 
 ROUNDING: Final = 1e-9
 """Completions count as earlier by this share of the numbers that they are summed from, so that rounding
@@ -133,7 +134,7 @@ def charge(c: Charges, k: int, g: int, start_s: float, until_s: float) -> float:
     """
     n, drain_s, deadline_s = c.requests[g], c.drain_s[k, g], c.deadline_s[g]
     end_s = start_s + drain_s + c.tail_s[k, g]
-    last = end_s - deadline_s - ROUNDING * (1.0 + end_s + abs(deadline_s))
+    last = end_s - deadline_s - ON_TIME_S - ROUNDING * (1.0 + end_s + abs(deadline_s))
     span = drain_s * (n - 1.0) / n
     first = last - span
     low = c.low_sd[k, g]

@@ -31,8 +31,5 @@ REQUEST_BLOCKS_MAX: Final = 512
 """Requests of a group whose expected penalty is worked out one by one; of more, neighbours share a value.
 Only those within 8.3 standard deviations of the deadline count here: right to about 1e-4 of their penalty."""
 
-ON_TIME_S: Final = 1e-6
-"""A completion this close behind its deadline is on time: rounding must not decide about a miss."""
-
 PROVEN_GAP: Final = 1e-6
 """A plan is proven when its value is within this share (and this many seconds) of the bound."""

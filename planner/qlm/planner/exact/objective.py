@@ -7,8 +7,8 @@ import numpy as np
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.arrays import Floats
-from qlm.planner.exact.limits import ON_TIME_S
 from qlm.planner.exact.scenarios import Scenarios
+from qlm.planner.limits import ON_TIME_S
 from qlm.planner.problem import Instance, Kind, Objective, Plan, PlannedGroup, Problem
 
 

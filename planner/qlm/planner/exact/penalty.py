@@ -7,7 +7,8 @@ from numba import njit
 
 from qlm.planner.arrays import Bools, Floats
 from qlm.planner.exact.lanes import Lane
-from qlm.planner.exact.limits import ON_TIME_S, REQUEST_BLOCKS_MAX
+from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
+from qlm.planner.limits import ON_TIME_S
 
 SURE: Final = 8.3
 """So many standard deviations away, a probability is 0 or 1 to the spacing of numbers at 1."""

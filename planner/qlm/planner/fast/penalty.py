@@ -5,6 +5,8 @@ from typing import Final
 
 from numba import njit
 
+from qlm.planner.limits import ON_TIME_S
+
 CERTAIN_SD: Final = 6.5
 """So many standard deviations away, a normal probability is 0 or 1 to ten digits."""
 
@@ -34,7 +36,7 @@ def _below(z: float) -> float:
 def request_penalty(late_s: float, var: float, miss_weight_s: float) -> float:
     """Penalty of one request: E[max(0, X)] + miss_weight_s P(X > 0) for X ~ N(late_s, var)."""
     if var <= 0.0:
-        return late_s + miss_weight_s if late_s > 0.0 else 0.0
+        return late_s + miss_weight_s if late_s > ON_TIME_S else 0.0
     sd = math.sqrt(var)
     z = late_s / sd
     above = _below(z)
@@ -96,7 +98,7 @@ def group_penalty(
     most_var = var + drain_var + tail_var
     if last_s <= 0.0 and last_s * last_s >= CERTAIN_SD * CERTAIN_SD * most_var:
         return 0.0
-    if first_s >= 0.0 and first_s * first_s >= CERTAIN_SD * CERTAIN_SD * most_var and first_s > 0.0:
+    if first_s >= 0.0 and first_s * first_s >= CERTAIN_SD * CERTAIN_SD * most_var and first_s > ON_TIME_S:
         return requests * (0.5 * (first_s + last_s) + miss_weight_s)
     if requests <= EXACT_REQUESTS_MAX:
         return summed_penalty(requests, late_s, var, drain_s, drain_var, tail_var, miss_weight_s)
@@ -142,6 +144,6 @@ def _certain_penalty(requests: float, late_s: float, drain_s: float, miss_weight
     if drain_s <= 0.0:
         return requests * request_penalty(late_s, 0.0, miss_weight_s)
     step_s = drain_s / requests
-    on_time = min(requests, max(0.0, math.floor(-late_s / step_s * (1.0 + 1e-12))))
+    on_time = math.floor(min(requests, max(0.0, (ON_TIME_S - late_s) / step_s * (1.0 + 1e-12))))
     missed = requests - on_time
     return missed * (late_s + step_s * 0.5 * (on_time + 1.0 + requests) + miss_weight_s)

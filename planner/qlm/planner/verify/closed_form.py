@@ -8,7 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from qlm.planner.limits import ON_TIME_S
 from qlm.planner.verify.timeline import Served
+from qlm.rct_estimator.normal import Normal
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +44,8 @@ ON_TIME: Final = Lateness(0.0, 0.0)
 def lateness(mean_s: Floats, var: Floats) -> tuple[Floats, Floats]:
     """Give E[max(0, X)] and P(X > 0) of normal variables; certain ones where the variance is 0.
 
+    Certain ones up to `ON_TIME_S` are on time.
+
     With z = mean/sd: P = erfc(-z/sqrt 2)/2, to some 1e-16 z^2 of its value, and E = mean P + sd phi(z).
 
     Args:
@@ -50,7 +54,9 @@ def lateness(mean_s: Floats, var: Floats) -> tuple[Floats, Floats]:
     """
     sd = np.sqrt(var)
     certain = sd == 0
-    z = np.where(certain, np.where(mean_s > 0, math.inf, -math.inf), mean_s / np.where(certain, 1.0, sd))
+    z = np.where(
+        certain, np.where(mean_s > ON_TIME_S, math.inf, -math.inf), mean_s / np.where(certain, 1.0, sd)
+    )
     late = (z > SURELY_LATE).astype(np.float64)
     late_s = np.where(z > SURELY_LATE, mean_s, 0.0)
     open_ = np.flatnonzero((z >= SURELY_MET) & (z <= SURELY_LATE))
@@ -62,6 +68,11 @@ def lateness(mean_s: Floats, var: Floats) -> tuple[Floats, Floats]:
         density = np.exp(-0.5 * zs * zs) / math.sqrt(2 * math.pi)
         late_s[open_] = np.maximum(0.0, mean_s[open_] * upper + sd[open_] * density)
     return late_s, late
+
+
+def p_on_time(completion: Normal, deadline_s: float) -> float:
+    """Probability that something is completed by its deadline, by the same rule."""
+    return completion.at_most(deadline_s if completion.var else deadline_s + ON_TIME_S)
 
 
 def group_lateness(served: Sequence[Served], now_s: float) -> list[Lateness]:

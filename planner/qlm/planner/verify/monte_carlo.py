@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from qlm.planner.limits import SAMPLED_REQUESTS_MAX, SAMPLES_MAX
+from qlm.planner.limits import ON_TIME_S, SAMPLED_REQUESTS_MAX, SAMPLES_MAX
 from qlm.planner.plain_reader import count_at_most, number
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.placing import Places
@@ -143,6 +143,7 @@ def _late(over_s: Floats, drain: Floats, requests: int) -> tuple[Floats, Floats]
     for at in range(0, len(over_s), rows):
         block = slice(at, at + rows)
         x = over_s[block, None] + drain[block, None] * share
-        missed[block] = np.count_nonzero(x > 0, axis=1)
-        late_s[block] = np.maximum(x, 0.0).sum(axis=1)
+        late = x > ON_TIME_S
+        missed[block] = np.count_nonzero(late, axis=1)
+        late_s[block] = np.where(late, x, 0.0).sum(axis=1)
     return late_s, missed

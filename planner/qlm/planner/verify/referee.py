@@ -7,7 +7,7 @@ from typing import Final
 
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.problem import Objective, Plan, Problem
-from qlm.planner.verify.closed_form import Lateness, group_lateness
+from qlm.planner.verify.closed_form import Lateness, group_lateness, p_on_time
 from qlm.planner.verify.constraints import Violation, claim_violations, violations
 from qlm.planner.verify.placing import Places
 from qlm.planner.verify.timeline import Served, Swap, serve
@@ -171,7 +171,7 @@ def _row(places: Places, served: Served, sums: Lateness, objective: Objective) -
         penalty_s=penalty_s,
         late_requests=sums.late_requests,
         p_met=max(0.0, 1.0 - sums.late_requests / group.requests),
-        p_last_late=0.0 if deadline_s is None else 1.0 - completion.at_most(deadline_s),
+        p_last_late=0.0 if deadline_s is None else 1.0 - p_on_time(completion, deadline_s),
     )
 
 

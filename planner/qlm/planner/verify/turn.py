@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from qlm.domain.errors import InvalidValueError
+from qlm.planner.verify.closed_form import p_on_time
 from qlm.planner.verify.placing import Places
 from qlm.planner.verify.referee import GroupRow
 from qlm.rct_estimator.normal import Normal
@@ -44,5 +45,5 @@ def turn(places: Places, row: GroupRow, nth: int, deadline_s: float | None) -> T
     return Turn(
         starts=starts,
         answered=answered,
-        p_met=None if deadline_s is None else answered.at_most(deadline_s),
+        p_met=None if deadline_s is None else p_on_time(answered, deadline_s),
     )

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.planner.fast.penalty import group_penalty, request_penalty, summed_penalty
+from qlm.planner.limits import ON_TIME_S
 
 
 @given(
@@ -47,3 +48,8 @@ def test_one_request_is_the_mean_lateness_and_the_price_of_a_miss() -> None:
     assert request_penalty(0.0, 4.0, 600.0) == pytest.approx(2.0 / math.sqrt(2 * math.pi) + 300.0)
     assert request_penalty(3.0, 0.0, 600.0) == 603.0
     assert request_penalty(0.0, 0.0, 600.0) == 0.0, "on the stroke is on time"
+    assert request_penalty(0.9 * ON_TIME_S, 0.0, 600.0) == 0.0
+    for requests in (1.0, 20.0):
+        for late_s, missed in ((0.9, 0), (1.1, 1)):
+            cost = group_penalty(requests, late_s * ON_TIME_S - 10.0, 0.0, 10.0, 0.0, 0.0, 600.0)
+            assert cost == pytest.approx(600.0 * missed, abs=1e-4)

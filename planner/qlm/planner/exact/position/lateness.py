@@ -3,8 +3,8 @@
 import pyomo.environ as pyo
 from pyomo.core.expr.numvalue import NumericValue
 
-from qlm.planner.exact.limits import ON_TIME_S
 from qlm.planner.exact.position.sets import Sets
+from qlm.planner.limits import ON_TIME_S
 
 
 def add_lateness(model: pyo.ConcreteModel, sets: Sets) -> None:

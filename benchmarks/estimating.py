@@ -18,6 +18,7 @@ from qlm.controller.estimating.queues import estimates
 from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
 from qlm.controller.fleet import Fleet
 from qlm.controller.planning import make_problem
+from qlm.controller.signalling import admission_signal
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
@@ -25,6 +26,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
+from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost, Problem
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.store.length_tally import LengthTally
@@ -61,6 +63,8 @@ def main() -> int:
         show(f"{name}: nothing moved", partial(problem_of, view, fleet, state))
         show(f"{name}: all queues", partial(estimates, now))
         show(f"{name}: one forecast", partial(forecast, now, asked))
+        problem = make_problem(view, now, move_s=1.0)
+        show(f"{name}: for admission", partial(admission_signal, now, problem, plan_edf(problem)), rounds=20)
     return 0
 
 

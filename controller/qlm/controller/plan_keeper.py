@@ -10,7 +10,7 @@ import orjson
 from qlm.controller.estimating.moment import Moment
 from qlm.controller.protocol import Decision
 from qlm.controller.signalling import admission_signal
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import InvalidValueError, StoreUnavailableError
 from qlm.domain.ports.store import Store
 from qlm.planner.admission_signal import signal_to_plain
 from qlm.planner.kept_plan import KeptPlan, kept_plan_to_plain
@@ -54,7 +54,7 @@ class PlanKeeper:
             large = len(decision.problem.groups) > INLINE_GROUPS_MAX
             await self._store.keep_plan(await asyncio.to_thread(_written, kept) if large else _written(kept))
             self._fails = False
-        except (StoreUnavailableError, orjson.JSONEncodeError) as error:
+        except (StoreUnavailableError, InvalidValueError, orjson.JSONEncodeError) as error:
             self._known = None
             if not self._fails:
                 log.warning("the plan is not kept for `qlm plan show`; planning goes on: %s", error)

@@ -6,6 +6,7 @@ seeds), planning time is charged, and attainment is over all submitted requests.
 """
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -44,7 +45,7 @@ class Met:
         by_class: The same by SLO class.
         swaps: Of models, warm and cold.
         evictions: Of running requests.
-        plan_p99_ms: Time of a decision, on this machine.
+        lowest_p99_s: Time from arrival to the end of the answer, of the class with the laxest objective.
     """
 
     policy: str
@@ -54,7 +55,7 @@ class Met:
     by_class: dict[str, float]
     swaps: int
     evictions: int
-    plan_p99_ms: float
+    lowest_p99_s: float
 
 
 def met(scenario: Path, policy: str, load: float, factor: float, seed: int) -> Met:
@@ -62,6 +63,7 @@ def met(scenario: Path, policy: str, load: float, factor: float, seed: int) -> M
     drawn = draw_scenario(scenario, seed, load=factor)
     result = simulate(drawn.scenario, POLICIES[policy], seed, stopwatch_s=time.perf_counter)
     told = summary(result, drawn.streams)
+    lowest = max(drawn.scenario.slo_classes, key=lambda each: each.slo.target_ms or math.inf)
     return Met(
         policy=policy,
         load=load,
@@ -70,7 +72,7 @@ def met(scenario: Path, policy: str, load: float, factor: float, seed: int) -> M
         by_class=dict(told["attainment_by_class"]),
         swaps=told["swaps"],
         evictions=told["evictions"],
-        plan_p99_ms=told["plan_p99_ms"],
+        lowest_p99_s=told["latency_by_class"][lowest.name]["completion_p99_s"],
     )
 
 
@@ -108,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _table(found: Iterable[Met], policies: Sequence[str]) -> Table:
     """One row per load and policy; the gain is paired, over the best baseline of each load."""
     table = Table(
-        "load", "policy", "attainment", "gain over best", "by class", "swaps", "evictions", "P99 ms"
+        "load", "policy", "attainment", "gain over best", "by class", "swaps", "evictions", "P99 of lowest, s"
     )
     runs = list(found)
     for load in sorted({one.load for one in runs}):
@@ -131,7 +133,7 @@ def _table(found: Iterable[Met], policies: Sequence[str]) -> Table:
                 " ".join(f"{name} {share:.3f}" for name, share in classes.items()),
                 f"{statistics.fmean(one.swaps for one in ones):.1f}",
                 f"{statistics.fmean(one.evictions for one in ones):.0f}",
-                f"{max(one.plan_p99_ms for one in ones):.0f}",
+                f"{statistics.fmean(one.lowest_p99_s for one in ones):.0f}",
             )
     return table
 

@@ -62,7 +62,7 @@ def due_in_time(group: Group, view: ClassView, last_ns: int, now_ns: int, takes_
         return due(group, view, last_ns, now_ns)
     first_s, last_s = _arrivals_s(group, view, last_ns)
     hopeful_s = now_ns / 1e9 + lead_s(target_ms, takes_s) - target_ms / 1000
-    if hopeful_s >= last_s:
+    if hopeful_s > last_s:
         return Due(group.remaining, min((first_s + last_s) / 2 + target_ms / 1000, now_ns / 1e9))
     gone = max(0.0, hopeful_s - first_s) / (last_s - first_s) if last_s > first_s else 0.0
     requests = max(1, group.remaining - int(gone * group.remaining))

@@ -67,4 +67,7 @@ def test_some_requests_are_always_planned_for(
     requests, deadline_s = due_in_time(*group(CHAT, first_s, count), ago(last_s), NOW_NS, takes_s)
     assert 1 <= requests <= count
     assert deadline_s is not None
+    if deadline_s <= 1000:
+        assert requests == count, "all of it is late work, or nobody has waited that long"
+        return
     assert 1000 - first_s + 10 - 1e-6 <= deadline_s <= 1000 - last_s + 10 + 1e-6

@@ -10,7 +10,8 @@ from itertools import chain
 
 from qlm.agents.held import GENERATING, Held, Phase
 from qlm.agents.kv_ledger import KvLedger
-from qlm.domain.fleet import EngineCapacity
+from qlm.domain.fleet import EngineCapacity, StagedWork
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId, RequestId
 
 
@@ -88,6 +89,18 @@ class Hands:
         if not self._staged:
             return []
         return [held for key, staged in self._by_model.items() if key != model and staged for held in staged]
+
+    def staged_work(self) -> tuple[StagedWork, ...]:
+        """What waits for room, by class."""
+        counts: dict[RequestClass, list[int]] = {}
+        for held in self._staged.values():
+            of_class = counts.setdefault(held.request.cls, [0, 0, 0])
+            of_class[held.parked] += 1
+            of_class[2] += held.tokens if held.parked else 0
+        return tuple(
+            StagedWork(cls=cls, fresh=fresh, evicted=evicted, evicted_tokens=tokens)
+            for cls, (fresh, evicted, tokens) in sorted(counts.items(), key=lambda item: item[0].queue)
+        )
 
     def take(self, held: Held) -> None:
         """Take a request in hand, in the phase in which it is."""

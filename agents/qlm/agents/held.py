@@ -62,6 +62,7 @@ class Held:
         outcome: How it ends, with Then.END.
         why: The reason for `then`.
         started_ns: When the present generation was submitted.
+        resumed_at: Output tokens at that time.
         aborted_ns: When the engine was last asked to stop it.
         parked: It has been evicted and the store was told.
         order: Its number among all that this agent took in hand.
@@ -73,8 +74,8 @@ class Held:
 
     __slots__ = (
         "aborted_ns", "blocks", "call_id", "custody_ns", "delivery", "ending_sent", "epoch", "evictions",
-        "group", "id", "legs", "logged", "order", "outcome", "output", "parked", "phase", "request", "sent",
-        "spare_tokens", "started_ns", "then", "urgency", "why",
+        "group", "id", "legs", "logged", "order", "outcome", "output", "parked", "phase", "request",
+        "resumed_at", "sent", "spare_tokens", "started_ns", "then", "urgency", "why",
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +98,7 @@ class Held:
         self.outcome: Outcome | None = None
         self.why = ""
         self.started_ns = 0
+        self.resumed_at = 0
         self.aborted_ns = 0
         self.parked = False
         self.order = 0

@@ -174,6 +174,7 @@ class AgentProtocol:
             capacity=self.capacity,
             running=self.hands.kv.running,
             parked=self.hands.staged,
+            staged=self.hands.staged_work(),
             kv_used_tokens=self.hands.kv.tokens,
             work=ServedWork() if self.active is None else self.work.work(),
             draining=self.draining,
@@ -246,12 +247,13 @@ class AgentProtocol:
             return
         intended = held.phase
         self.hands.move(held, Phase.CLOSING)
+        self.work.stopped(held)
         if event.finish in ("stop", "length"):
             # An end that overtook our abort is an end: the answer is complete.
             self.pace = self.pace.seen(
                 tokens=len(held.output), elapsed_s=max(0.0, (now_ns - held.started_ns) / 1e9)
             )
-            self.work.ended += 1
+            self.work.completed(held)
             if not held.request.answered_by_first_token:
                 self.leads.seen(held, now_ns)
             asked = held.outcome if held.then is Then.END else None

@@ -109,7 +109,7 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     hands.move(held, Phase.RUNNING)
     call = held.next_call()
     agent.calls[call.call_id] = held
-    held.started_ns = now_ns
+    held.started_ns, held.resumed_at = now_ns, len(held.output)
     agent.candidates.started(held)
     agent.work.prompt_tokens += len(call.prompt_ids)
     if resumed and held.epoch is not None:

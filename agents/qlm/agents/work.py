@@ -1,5 +1,6 @@
 """What the awake engine has done since it came up, summed as it happens."""
 
+from qlm.agents.held import Held
 from qlm.domain.fleet import ServedWork
 
 
@@ -10,12 +11,20 @@ class WorkMeter:
         prompt_tokens: Prompt tokens of the generations submitted.
         output_tokens: Tokens generated.
         ended: Generations that came to their end by themselves.
+        withdrawn_tokens: Prompt tokens of those that were stopped before their first token.
+        repeated_tokens: Prompt tokens that were computed again.
+        token_steps: Sum of O (p + O / 2) over the requests that ended.
+        token_step_squares: Sum of the squares.
     """
 
     def __init__(self, now_ns: int = 0) -> None:
         self.prompt_tokens = 0
         self.output_tokens = 0
         self.ended = 0
+        self.withdrawn_tokens = 0
+        self.repeated_tokens = 0
+        self.token_steps = 0.0
+        self.token_step_squares = 0.0
         self._busy_ns = 0
         self._request_ns = 0
         self._running = 0
@@ -30,6 +39,22 @@ class WorkMeter:
             self._request_ns += elapsed_ns * self._running
         self._running, self._since_ns = running, now_ns
 
+    def stopped(self, held: Held) -> None:
+        """Count what the prompt of a generation was that runs no more, however it came to that."""
+        again = held.resumed_at
+        if len(held.output) == again:
+            self.withdrawn_tokens += held.request.prompt_tokens + again
+        elif again:
+            self.repeated_tokens += held.request.prompt_tokens + again
+
+    def completed(self, held: Held) -> None:
+        """Count a request whose generation came to its end by itself."""
+        output = len(held.output)
+        steps = output * (held.request.prompt_tokens + output / 2)
+        self.ended += 1
+        self.token_steps += steps
+        self.token_step_squares += steps * steps
+
     def work(self) -> ServedWork:
         """The sums up to the last observation."""
         return ServedWork(
@@ -38,4 +63,8 @@ class WorkMeter:
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             ended=self.ended,
+            withdrawn_tokens=self.withdrawn_tokens,
+            repeated_tokens=self.repeated_tokens,
+            token_steps=self.token_steps,
+            token_step_squares=self.token_step_squares,
         )

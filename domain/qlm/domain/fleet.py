@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.lease import Holder
 
@@ -90,6 +91,12 @@ class ServedWork:
         prompt_tokens: Prompt tokens (a resume's earlier output included) of the generations submitted.
         output_tokens: Tokens generated.
         ended: Generations that came to their end by themselves.
+        withdrawn_tokens: Those of the prompt tokens whose generation was stopped before its first token: an
+            engine that computes prompts in the order of their arrival had hardly begun with them.
+        repeated_tokens: Those that were computed before, and again after an eviction.
+        token_steps: Sum of O (p + O / 2) over the requests that ended, of prompt p and answer O: the tokens
+            that one held in the KV cache, integrated over its iterations.
+        token_step_squares: Sum of the squares of these.
     """
 
     busy_s: float = 0.0
@@ -97,6 +104,27 @@ class ServedWork:
     prompt_tokens: int = 0
     output_tokens: int = 0
     ended: int = 0
+    withdrawn_tokens: int = 0
+    repeated_tokens: int = 0
+    token_steps: float = 0.0
+    token_step_squares: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedWork:
+    """Requests of one class that an agent holds and that wait for room in its batch.
+
+    Attributes:
+        cls: The class.
+        fresh: Those that have not run here yet.
+        evicted: Those that ran and made room for others.
+        evicted_tokens: Prompt and earlier output of the evicted ones, which their engine computes again.
+    """
+
+    cls: RequestClass
+    fresh: int = 0
+    evicted: int = 0
+    evicted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +139,8 @@ class InstanceStatus:
         engines: State of the engine of each model.
         capacity: Of the awake engine; None while none is awake.
         running: Requests in its batch.
-        parked: Evicted requests it keeps.
+        parked: Requests it keeps that wait for room, evicted ones and others.
+        staged: The same by class; empty from agents that do not tell.
         kv_used_tokens: Tokens of KV cache its ledger counts as used.
         work: What the awake engine has done so far.
         draining: It takes no new work.
@@ -126,6 +155,7 @@ class InstanceStatus:
     capacity: EngineCapacity | None = None
     running: int = 0
     parked: int = 0
+    staged: tuple[StagedWork, ...] = ()
     kv_used_tokens: int = 0
     work: ServedWork = ServedWork()
     draining: bool = False

@@ -34,7 +34,8 @@ class ClassView:
         groups: Its groups that are not closed, by `seq`, each with its head's arrival.
         ungrouped_arrival_ns: Arrival of the oldest waiting request beyond all groups, if any.
         newest_arrival_ns: Arrival of the newest waiting request of all.
-        mean_prompt_tokens: Of the requests accepted so far.
+        accepted: Requests of it that came, ever.
+        mean_prompt_tokens: Of those.
         var_prompt_tokens: Variance of that length.
         mean_max_tokens: Of their output limits.
         var_max_tokens: Variance of those.
@@ -47,6 +48,7 @@ class ClassView:
     groups: tuple[Group, ...]
     ungrouped_arrival_ns: int | None = None
     newest_arrival_ns: int | None = None
+    accepted: int = 0
     mean_prompt_tokens: float = 0.0
     var_prompt_tokens: float = 0.0
     mean_max_tokens: float = 0.0

@@ -25,7 +25,8 @@ def served_work_s(
         Seconds, without any correction.
     """
     requests = max(1, started, work.ended)
-    prompt, output = work.prompt_tokens / requests, max(1.0, work.output_tokens / requests)
+    computed_tokens = max(0, work.prompt_tokens - work.withdrawn_tokens)
+    prompt, output = computed_tokens / requests, max(1.0, work.output_tokens / requests)
     held_ratio = 1.0
     if context_tokens is not None and prompt:
         held_ratio = max(0.0, context_tokens - output / 2) / prompt

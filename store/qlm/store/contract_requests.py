@@ -212,7 +212,7 @@ async def check_means_are_over_the_class(subject: Subject) -> None:
         )
     (view,) = (await store.view()).classes
     assert (view.cls, view.queued) == (CHAT, 1)
-    assert (view.mean_prompt_tokens, view.var_prompt_tokens) == (12.5, 1.25)
+    assert (view.accepted, view.mean_prompt_tokens, view.var_prompt_tokens) == (4, 12.5, 1.25)
     assert (view.mean_max_tokens, view.var_max_tokens) == (100.0, 0.0)
     assert view.finished == 2
 

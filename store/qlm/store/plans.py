@@ -155,6 +155,7 @@ def _class_view(row: ClassRow) -> ClassView:
         groups=groups,
         ungrouped_arrival_ns=ungrouped_arrival_ns,
         newest_arrival_ns=row.waiting.arrival_ns(queued - 1) if queued else None,
+        accepted=row.accepted,
         mean_prompt_tokens=mean_prompt_tokens,
         var_prompt_tokens=var_prompt_tokens,
         mean_max_tokens=mean_max_tokens,

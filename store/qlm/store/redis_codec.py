@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from qlm.domain.errors import StoreCorruptError
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, ServedWork
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, ServedWork, StagedWork
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder, Lease
@@ -117,9 +117,15 @@ def read_status(text: bytes) -> InstanceStatus:
         if plain["capacity"] is not None:
             plain["capacity"] = EngineCapacity(**plain["capacity"])
         plain["work"] = ServedWork(**plain["work"])
+        # Agents from before they told by class do not have it.
+        plain["staged"] = tuple(_read_staged(each) for each in plain.get("staged", ()))
         return InstanceStatus(**plain)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorruptError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error
+
+
+def _read_staged(plain: dict[str, Any]) -> StagedWork:
+    return StagedWork(**{**plain, "cls": RequestClass(**plain["cls"])})
 
 
 def read_counts(flat: Sequence[bytes]) -> dict[InstanceId, int]:
@@ -222,6 +228,7 @@ def read_class(reply: list[Any]) -> ClassView:
         groups=tuple(map(read_group, groups)),
         ungrouped_arrival_ns=_optional_time(ungrouped),
         newest_arrival_ns=_optional_time(newest),
+        accepted=accepted,
         mean_prompt_tokens=mean_prompt_tokens,
         var_prompt_tokens=var_prompt_tokens,
         mean_max_tokens=mean_max_tokens,

@@ -10,7 +10,7 @@ from qlm.agents.eviction import EVICTIONS_MAX, Candidates, Pace
 from qlm.agents.held import Held
 from qlm.agents.protocol import AgentSettings
 from qlm.domain.actions import Abort, Append, Pull, PulledMessage, SetTimer, Submit, SwapModel
-from qlm.domain.fleet import ServedWork
+from qlm.domain.fleet import ServedWork, StagedWork
 from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult
@@ -236,7 +236,15 @@ def test_an_instance_says_what_its_engine_has_done() -> None:
     bench.send(GenerationEnded(call_id=second.call.call_id, finish="lost"))
     bench.now_ns += 10 * S
     bench.send(Tick())
-    done = ServedWork(busy_s=5.0, request_s=7.0, prompt_tokens=8, output_tokens=3, ended=1)
+    done = ServedWork(
+        busy_s=5.0,
+        request_s=7.0,
+        prompt_tokens=8,
+        output_tokens=3,
+        ended=1,
+        token_steps=10.0,
+        token_step_squares=100.0,
+    )
     assert bench.agent.status().work == done
 
 
@@ -268,6 +276,43 @@ def test_a_resume_counts_the_output_so_far_as_prompt() -> None:
     bench = Bench()
     bench.start(a_request(max_tokens=8), output=(5, 6, 7))
     assert bench.agent.status().work.prompt_tokens == 7
+
+
+def evicted_after(*first: int) -> Bench:
+    """An agent that evicted its only request after these tokens, for a head that it has not pulled yet."""
+    bench, slow = full_with_a_head(AgentSettings())
+    if first:
+        bench.send(tokens(slow, *first))
+        bench.store_appends()
+    bench.later(20.0)
+    assert bench.take(Abort) == [Abort(call_ids=(slow.call.call_id,))]
+    bench.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
+    bench.store_appends()
+    return bench
+
+
+def test_an_instance_says_what_waits_for_room_by_class() -> None:
+    bench = evicted_after(7, 8)
+    status, held = bench.agent.status(), next(iter(bench.agent.held.values()))
+    staged = StagedWork(cls=held.request.cls, evicted=1, evicted_tokens=held.request.prompt_tokens + 2)
+    assert (status.staged, status.parked) == ((staged,), 1)
+    pull_all(bench, [a_request("u", deadline_ms=10_000, arrival_ns=bench.now_ns)])
+    assert bench.agent.status().staged == (staged,)
+
+
+def test_prompts_of_generations_without_a_token_are_withdrawn_and_those_computed_again_repeated() -> None:
+    untouched, begun = evicted_after().agent.status().work, evicted_after(7, 8)
+    assert (untouched.withdrawn_tokens, untouched.repeated_tokens) == (untouched.prompt_tokens, 0)
+    work = begun.agent.status().work
+    assert (work.withdrawn_tokens, work.repeated_tokens) == (0, 0)
+    begun.send(Pulled(group=GroupId("u"), asked=1, messages=()))
+    (again,) = begun.take(Submit)
+    begun.send(tokens(again, 9))
+    begun.send(GenerationEnded(call_id=again.call.call_id, finish="stop"))
+    prompt, work = len(again.call.prompt_ids) - 2, begun.agent.status().work
+    assert (work.withdrawn_tokens, work.repeated_tokens) == (0, prompt + 2)
+    assert (work.ended, work.token_steps) == (1, 3 * (prompt + 1.5))
+    assert work.token_step_squares == work.token_steps**2
 
 
 def held_requests(count: int, *, evictions: int = 0) -> dict[RequestId, Held]:

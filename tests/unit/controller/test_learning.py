@@ -14,6 +14,7 @@ from qlm.domain.fleet import InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.view import ClassView, ClusterView
+from qlm.rct_estimator.profile import Coefficients
 from qlm.rct_estimator.served_work import served_work_s
 from support.estimating import (
     BATCH,
@@ -196,6 +197,15 @@ def test_served_work_takes_what_the_profile_says() -> None:
     for started in (0, work.ended, 3 * work.ended):
         predicted_s = served_work_s(steady_profile(PLACES), work, started=started)
         assert predicted_s == pytest.approx(20.0, rel=0.03)
+
+
+def test_prompts_that_were_withdrawn_took_no_time() -> None:
+    work = working(20.0).work
+    given = replace(work, prompt_tokens=work.prompt_tokens + 9000, withdrawn_tokens=9000)
+    profile = replace(steady_profile(PLACES), prefill=Coefficients(alpha=0.0, beta=0.1, gamma=0.1, delta=1.0))
+    told = [served_work_s(profile, each, started=work.ended) for each in (work, given)]
+    assert told[1] == told[0]
+    assert served_work_s(profile, replace(given, withdrawn_tokens=0), started=work.ended) > told[0]
 
 
 def test_a_profile_takes_over_the_capacity_that_engines_report() -> None:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
@@ -145,13 +145,8 @@ def _difference(now: ServedWork, then: ServedWork) -> ServedWork | None:
     """What was done in between; None if the sums began anew."""
     if now.busy_s < then.busy_s or now.output_tokens < then.output_tokens or now.ended < then.ended:
         return None
-    return ServedWork(
-        busy_s=now.busy_s - then.busy_s,
-        request_s=max(0.0, now.request_s - then.request_s),
-        prompt_tokens=max(0, now.prompt_tokens - then.prompt_tokens),
-        output_tokens=now.output_tokens - then.output_tokens,
-        ended=now.ended - then.ended,
-    )
+    done = {each.name: getattr(now, each.name) - getattr(then, each.name) for each in fields(ServedWork)}
+    return ServedWork(**{name: max(0, value) for name, value in done.items()})
 
 
 def _context_tokens(*readings: InstanceStatus) -> float | None:

@@ -1,0 +1,31 @@
+"""What Redis keeps of a heartbeat, and what of it an earlier version wrote."""
+
+from dataclasses import asdict
+
+import orjson
+import pytest
+
+from qlm.domain.errors import StoreCorruptError
+from qlm.domain.fleet import InstanceStatus, StagedWork
+from qlm.store.contract_values import CHAT, A, status
+from qlm.store.redis_codec import read_status, status_argument
+
+
+def test_a_status_is_read_as_it_was_written() -> None:
+    told = status(A, running=4)
+    assert read_status(status_argument(told)) == told
+    assert told.staged == (StagedWork(cls=CHAT, fresh=2, evicted=1, evicted_tokens=70),)
+
+
+def test_a_status_of_an_agent_that_does_not_tell_by_class_is_read() -> None:
+    before = InstanceStatus(holder=A, accelerator="A10", models=(), parked=3)
+    plain = asdict(before)
+    del plain["staged"]
+    for name in ("withdrawn_tokens", "repeated_tokens", "token_steps", "token_step_squares"):
+        del plain["work"][name]
+    assert read_status(orjson.dumps(plain)) == before
+
+
+def test_a_status_that_nobody_wrote_is_refused() -> None:
+    with pytest.raises(StoreCorruptError, match="heartbeat"):
+        read_status(b'{"holder": {}}')

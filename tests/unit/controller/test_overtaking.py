@@ -7,9 +7,11 @@ import pytest
 
 from qlm.controller.estimating.arrivals import HORIZON_S, READ_EVERY_S, Arrivals, arrivals
 from qlm.controller.estimating.forecast import Asked, forecast
+from qlm.controller.estimating.instances import REPEATS_HORIZON_S, Repeats
 from qlm.controller.estimating.moment import Moment, moment
-from qlm.controller.estimating.overtaking import coming, offered, with_overtaking
+from qlm.controller.estimating.overtaking import EVICTIONS, coming, evictions, offered, with_overtaking
 from qlm.controller.estimating.state import NOTHING_LEARNED, learned
+from qlm.domain.fleet import ServedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.rct_estimator.correction import Correction
@@ -57,13 +59,13 @@ def longer(now: Moment, wait: Normal, cls: RequestClass, deadline_s: float) -> N
 
 def test_arrivals_are_counted_with_a_horizon() -> None:
     known = Arrivals(0, 100)
-    assert known.seen(500, round(READ_EVERY_S * 0.9 * S)) is known
+    assert known.seen(500, round(READ_EVERY_S * 0.9 * S), 500) is known
     assert known.rate_rps == 0
     for second in range(10, 1000, 10):
-        known = known.seen(100 + 3 * second, second * S)
+        known = known.seen(100 + 3 * second, second * S, 0)
     assert known.rate_rps == pytest.approx(3.0)
     for second in range(1000, 1000 + round(3 * HORIZON_S), 10):
-        known = known.seen(100 + 2970, second * S)
+        known = known.seen(100 + 2970, second * S, 0)
     assert known.rate_rps < 0.3
 
 
@@ -144,7 +146,7 @@ def test_counts_that_scatter_make_the_rate_doubtful() -> None:
     for reading in range(1, 400):
         totals += rng.poisson(20), 10 * rng.poisson(2)
         steady, bursty = (
-            each.seen(int(total), 10 * S * reading)
+            each.seen(int(total), 10 * S * reading, int(total))
             for each, total in zip((steady, bursty), totals, strict=True)
         )
     assert steady.rate_rps == pytest.approx(2.0, rel=0.2)
@@ -153,10 +155,20 @@ def test_counts_that_scatter_make_the_rate_doubtful() -> None:
     assert bursty.doubt > 2 * steady.doubt
 
 
+def test_ends_that_come_in_bunches_are_no_scatter_of_arrivals() -> None:
+    rng = np.random.default_rng(11)
+    known, total = Arrivals(0, 1), 1
+    for reading in range(1, 400):
+        total += int(rng.poisson(20))
+        known = known.seen(1 + total // 100 * 100, 10 * S * reading, total)
+    assert known.rate_rps == pytest.approx(2.0, rel=0.2)
+    assert known.dispersion == pytest.approx(1.0, abs=0.5)
+
+
 def test_the_time_before_anything_ended_is_no_sign_of_a_low_rate() -> None:
     known = Arrivals(0, 0)
     for second in range(10, 310, 10):
-        known = known.seen(max(0, 2 * (second - 200)), second * S)
+        known = known.seen(max(0, 2 * (second - 200)), second * S, 2 * second)
     assert known.rate_rps == pytest.approx(2.0, rel=0.05)
 
 
@@ -185,3 +197,21 @@ def test_a_forecast_looks_ahead() -> None:
     assert told[0] is not None
     assert told[1] is not None
     assert told[1].wait.mean == pytest.approx(2 * told[0].wait.mean, rel=0.1)
+
+
+def test_evictions_are_learned_from_prompts_that_were_computed_again() -> None:
+    assert evictions(Repeats(), 1.0, 500.0) == EVICTIONS
+    seen = evictions(Repeats(tokens=500.0 * 300, busy_s=500.0), 1.0, 500.0)
+    assert seen.mean == pytest.approx(0.6, rel=0.05), "300 evictions for 500 that overtook"
+    assert seen.var < EVICTIONS.var
+    none = evictions(Repeats(busy_s=500.0), 1.0, 500.0)
+    assert none.mean < 0.2 * EVICTIONS.mean
+
+
+def test_what_was_computed_again_long_ago_is_forgotten() -> None:
+    known = Repeats().after(ServedWork(busy_s=50.0, repeated_tokens=1000))
+    assert (known.tokens, known.busy_s) == (1000, 50.0)
+    for _ in range(20):
+        known = known.after(ServedWork(busy_s=100.0))
+    assert known.tokens < 2
+    assert known.busy_s == pytest.approx(REPEATS_HORIZON_S, rel=0.2)

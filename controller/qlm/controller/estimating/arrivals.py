@@ -1,7 +1,8 @@
 """How fast requests of each class come, so that what will follow or overtake those that wait can be told.
 
 Counted as they end: a burst that still waits is no rate, and a class that is served at once ends as fast
-as it arrives. One that is not is told too slow; then it is not the one that overtakes.
+as it arrives. One that is not is told too slow; then it is not the one that overtakes. How much their number
+scatters is seen as they are accepted: ends come in bunches, as evictions and free memory have it.
 """
 
 import math
@@ -35,7 +36,9 @@ class Arrivals:
         count: Those that ended since the first end was seen.
         exposure_s: Time in which they did.
         readings: How many times they were counted.
-        squares: Sum over these of the squared count over the length of the reading, per second.
+        accepted: Requests of the class that had come at `seen_ns`.
+        came: Those that came in the exposure.
+        squares: Sum over the readings of the squared number that came over the length, per second.
     """
 
     seen_ns: int
@@ -43,6 +46,8 @@ class Arrivals:
     count: float = 0.0
     exposure_s: float = 0.0
     readings: float = 0.0
+    accepted: int = 0
+    came: float = 0.0
     squares: float = 0.0
 
     @property
@@ -57,9 +62,9 @@ class Arrivals:
         With lengths t and counts n: sum of (n - rate t)^2 / t over the readings, over their number and the
         rate.
         """
-        if not self.count:
+        if not self.came:
             return 1.0
-        spread = max(0.0, self.squares / self.rate_rps - self.count)
+        spread = max(0.0, self.squares * self.exposure_s / self.came - self.came)
         return max(1.0, (spread + POISSON_STRENGTH) / (self.readings + POISSON_STRENGTH))
 
     @property
@@ -71,22 +76,25 @@ class Arrivals:
         aged = max(0.5, 1 - self.exposure_s / (2 * HORIZON_S))
         return math.sqrt(aged * self.dispersion / max(1.0, self.count))
 
-    def seen(self, total: int, now_ns: int) -> "Arrivals":
-        """Count again."""
+    def seen(self, total: int, now_ns: int, accepted: int) -> "Arrivals":
+        """Count again: those that have ended, and those that have come."""
         passed_s = (now_ns - self.seen_ns) / 1e9
         if passed_s < READ_EVERY_S:
             return self
         if not self.total:
             # How long nothing has ended says how long requests take, not how fast they come.
-            return Arrivals(now_ns, total)
+            return Arrivals(now_ns, total, accepted=accepted)
         keep, new = math.exp(-passed_s / HORIZON_S), max(0, total - self.total)
+        came = max(0, accepted - self.accepted)
         return Arrivals(
             seen_ns=now_ns,
             total=total,
             count=keep * self.count + new,
             exposure_s=keep * self.exposure_s + passed_s,
             readings=keep * self.readings + 1,
-            squares=keep * self.squares + new**2 / passed_s,
+            accepted=accepted,
+            came=keep * self.came + came,
+            squares=keep * self.squares + came**2 / passed_s,
         )
 
 
@@ -100,12 +108,17 @@ def arrivals(
     """
     after = {each.cls: _seen(each, now_ns, before.get(each.cls)) for each in view.classes}
     for cls, known in before.items():
-        if cls not in after and (silent := known.seen(known.total, now_ns)).count >= COUNT_MIN:
+        if (
+            cls not in after
+            and (silent := known.seen(known.total, now_ns, known.accepted)).count >= COUNT_MIN
+        ):
             after[cls] = silent
     same = len(after) == len(before) and all(before.get(cls) is known for cls, known in after.items())
     return before if same else after
 
 
 def _seen(view: ClassView, now_ns: int, known: Arrivals | None) -> Arrivals:
-    total = view.finished
-    return Arrivals(now_ns, total) if known is None else known.seen(total, now_ns)
+    ended, accepted = view.finished, view.accepted
+    if known is None:
+        return Arrivals(now_ns, ended, accepted=accepted)
+    return known.seen(ended, now_ns, accepted)

@@ -163,15 +163,10 @@ def _at(moment: Moment, asked: Asked, place: _Place) -> Forecast | None:
 
 def _busy(moment: Moment, instance: InstanceMoment, asked: Asked) -> Normal:
     """Until the first group of the queue can start, unless evicted requests let that of `asked` go first."""
-    if not instance.parked or instance.loaded is None:
+    if not (instance.parked or instance.staged) or instance.loaded is None:
         return instance.busy
-    mine = (asked.cls.priority, math.inf if asked.cls.due_ms is None else asked.cls.due_ms)
-
-    def may_follow(cls: RequestClass) -> bool:
-        return (cls.priority, math.inf if cls.due_ms is None else cls.due_ms) > mine
-
-    kind, parked = instance.status.accelerator, instance.parked
-    work = parked_work(parked, instance.loaded, kind, moment.state, may_follow=may_follow)
+    kind = instance.status.accelerator
+    work = parked_work(instance.staged, instance.parked, instance.loaded, kind, moment.state, asked=asked.cls)
     return instance.loading + work.scaled(instance.correction.factor)
 
 

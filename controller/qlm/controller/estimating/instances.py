@@ -1,5 +1,6 @@
 """What is known of each instance: how fast it really is, and since when it has been loading a model."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -26,6 +27,9 @@ OUTPUT_TOKENS_MIN: Final = 100
 
 HELD_KEEP: Final = 1 - 1 / 2000
 """What each answer leaves of the weight of earlier readings of the KV cache: about as lengths are counted."""
+
+REPEATS_HORIZON_S: Final = 300.0
+"""Prompts that were computed again so many busy seconds ago count 1/e of those now: as arrivals do."""
 
 Profiles = Mapping[tuple[ModelId, str], Profile]
 """By model and kind of accelerator."""
@@ -66,6 +70,24 @@ class HeldTokens:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """Prompts that were computed again after an eviction, older ones weigh less.
+
+    Attributes:
+        tokens: Of these prompts, earlier output included.
+        busy_s: Busy time in which they were computed.
+    """
+
+    tokens: float = 0.0
+    busy_s: float = 0.0
+
+    def after(self, work: ServedWork) -> "Repeats":
+        """Add what was done in an interval."""
+        keep = math.exp(-work.busy_s / REPEATS_HORIZON_S)
+        return Repeats(keep * self.tokens + work.repeated_tokens, keep * self.busy_s + work.busy_s)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class InstanceMemory:
     """What is remembered of an instance.
@@ -74,6 +96,7 @@ class InstanceMemory:
         since: What it said when the work that is being watched began.
         corrections: How much slower than its profile it serves each model.
         held: What running requests of each model held, as read once for each stretch of watched work.
+        repeats: Prompts of each model that it computed again, likewise.
         asleep: Models that were in host memory when it was last heard of.
         loading: The model it is bringing up, if any.
     """
@@ -81,6 +104,7 @@ class InstanceMemory:
     since: InstanceStatus
     corrections: Mapping[ModelId, Correction] = field(default_factory=dict)
     held: Mapping[ModelId, HeldTokens] = field(default_factory=dict)
+    repeats: Mapping[ModelId, Repeats] = field(default_factory=dict)
     asleep: frozenset[ModelId] = frozenset()
     loading: Loading | None = None
 
@@ -138,7 +162,8 @@ def _watched(status: InstanceStatus, profiles: Profiles, known: InstanceMemory) 
         correction = corrections.get(model, Correction()).observed(predicted_s, work.busy_s)
         corrections = {**corrections, model: correction}
     held = {**known.held, model: known.held.get(model, HeldTokens()).read(status, work.ended)}
-    return replace(known, since=status, corrections=corrections, held=held)
+    repeats = {**known.repeats, model: known.repeats.get(model, Repeats()).after(work)}
+    return replace(known, since=status, corrections=corrections, held=held, repeats=repeats)
 
 
 def _difference(now: ServedWork, then: ServedWork) -> ServedWork | None:

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qlm.controller.estimating.instances import InstanceMemory, Loading, pooled_corrections
-from qlm.controller.estimating.parked_work import parked_work
+from qlm.controller.estimating.instances import InstanceMemory, Loading, Repeats, pooled_corrections
+from qlm.controller.estimating.parked_work import parked_work, still_staged
 from qlm.controller.estimating.service_times import ClassEntry
 from qlm.controller.estimating.state import EstimatorState
 from qlm.controller.fleet import Fleet
-from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.fleet import EngineState, InstanceStatus, StagedWork
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.view import ClassView, ClusterView
@@ -28,10 +28,12 @@ class InstanceMoment:
         loaded: The model that is awake or on its way.
         warm: Models in host memory.
         loading: What is left of loading.
-        parked: Requests in its agent's hands that wait for a place.
+        parked: Requests in its agent's hands that wait for a place and of which nobody told the class.
+        staged: Likewise those of which the agent did.
         busy: Until anything can start: what is left of loading, then what the parked requests need.
         free: Places free in its batch beyond those; `inf` where nothing runs.
         correction: How much slower than its profile it is.
+        repeats: Prompts of the loaded model that it computed again lately.
         entry: The class that its places are counted in: that of the first group of the loaded model in
             its queue, or another of that model; None if there is none.
         queue: Groups with waiting requests on its virtual queue, first served first.
@@ -42,9 +44,11 @@ class InstanceMoment:
     warm: frozenset[ModelId]
     loading: Normal
     parked: float
+    staged: tuple[StagedWork, ...]
     busy: Normal
     free: float
     correction: Correction
+    repeats: Repeats
     entry: ClassEntry | None
     queue: tuple[Group, ...]
 
@@ -153,10 +157,13 @@ def _instance(
     free, busy = _free(status, entry), NOTHING
     if memory.loading:
         free, busy = math.inf, loading_left(memory.loading, fleet.kinds[kind], now_ns)
-    loading, parked = busy, 0.0
+    loading, parked, staged = busy, 0.0, tuple[StagedWork, ...]()
     if status.parked and loaded is not None and entry is not None:
         parked = max(0.0, status.parked - free)
-        busy += parked_work(parked, loaded, kind, state).scaled(correction.factor)
+        told = sum(each.fresh + each.evicted for each in status.staged)
+        staged = still_staged(status.staged, max(0, told - math.floor(parked)))
+        parked = max(0.0, parked - told)
+        busy += parked_work(staged, parked, loaded, kind, state).scaled(correction.factor)
         free = max(0.0, free - status.parked)
     return InstanceMoment(
         status=status,
@@ -164,9 +171,11 @@ def _instance(
         warm=frozenset(model for model, engine in status.engines if engine is EngineState.ASLEEP),
         loading=loading,
         parked=parked,
+        staged=staged,
         busy=busy,
         free=free,
         correction=correction,
+        repeats=memory.repeats.get(loaded, Repeats()) if loaded is not None else Repeats(),
         entry=entry,
         queue=queue,
     )

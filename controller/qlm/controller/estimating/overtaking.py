@@ -6,10 +6,11 @@ deadline t + T_c is before that of the one that waits. While they come, the queu
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from qlm.controller.estimating.instances import Repeats
 from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.domain.group import RequestClass
 from qlm.rct_estimator.normal import Normal
@@ -17,10 +18,10 @@ from qlm.rct_estimator.normal import Normal
 SHARE_MAX: Final = 0.95
 """Overtaking classes take at most this share of an instance: else a wait would have no end to forecast."""
 
-
 EVICTIONS: Final = Normal(0.1, 0.06**2)
 """How many requests of an overtaken class are evicted for each one that overtakes it, whose prompts are then
-computed again: 0 to 0.19 in simulations of five profiles at load 1.2, none to 0.05 at 0.9."""
+computed again, before an instance was watched: 0 to 0.19 in simulations of five profiles at load 1.2, none to
+0.05 at 0.9."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +64,9 @@ def with_overtaking(
         (its number with the class's dispersion, each request with the cost of its own length), and how
         far rho_c is off, which is common to all that come of a class. Shares include what evictions cost.
     """
-    again_s = _prompt_s(moment, instance, cls)
-    leads = {
-        _evicting(each, again_s): _lead_s(each.cls, cls, deadline_s) for each in coming(moment, instance)
-    }
-    urgent = sorted((each for each in leads if leads[each] > 0), key=lambda each: leads[each])
+    leads = {each: _lead_s(each.cls, cls, deadline_s) for each in coming(moment, instance)}
+    leads = _evicting({each: lead_s for each, lead_s in leads.items() if lead_s > 0}, moment, instance, cls)
+    urgent = sorted(leads, key=lambda each: leads[each])
     mean, share = _mean(wait.mean, [(leads[each], each.share) for each in urgent])
     if mean <= wait.mean:
         return wait
@@ -78,17 +77,39 @@ def with_overtaking(
     return Normal(mean, var / (1 - share) ** 2)
 
 
-def _evicting(coming: Coming, again_s: float) -> Coming:
-    """Add what those that overtake waste where each evicted request takes so long for its prompt again."""
-    each = EVICTIONS.scaled(again_s / coming.request_s)
-    share = coming.share * (1 + each.mean)
-    doubt = math.hypot(coming.doubt, math.sqrt(each.var) / (1 + each.mean))
-    return replace(coming, share=share, doubt=doubt)
-
-
-def _prompt_s(moment: Moment, instance: InstanceMoment, cls: RequestClass) -> float:
+def _evicting(
+    urgent: Mapping[Coming, float], moment: Moment, instance: InstanceMoment, cls: RequestClass
+) -> dict[Coming, float]:
+    """Add to what overtakes that each evicted request of the class has its prompt computed again."""
     entry = moment.state.times.entries.get((cls, instance.status.accelerator))
-    return entry.times.prompt_s * instance.correction.factor if entry else 0.0
+    if entry is None:
+        return dict(urgent)
+    again_s = entry.times.prompt_s * instance.correction.factor
+    rate_rps = sum(each.share / each.request_s for each in urgent)
+    evicted = evictions(instance.repeats, rate_rps, entry.on_kind.state.workload.prompt_tokens)
+    after = {}
+    for each, lead_s in urgent.items():
+        extra = evicted.scaled(again_s / each.request_s)
+        doubt = math.hypot(each.doubt, math.sqrt(extra.var) / (1 + extra.mean))
+        after[replace(each, share=each.share * (1 + extra.mean), doubt=doubt)] = lead_s
+    return after
+
+
+def evictions(repeats: Repeats, rate_rps: float, prompt_tokens: float) -> Normal:
+    """How many requests are evicted for each one that overtakes, as was seen lately.
+
+    A Poisson count whose mean has a gamma prior with the moments of `EVICTIONS`.
+
+    Args:
+        repeats: What the instance computed again.
+        rate_rps: Overtaking requests per second there.
+        prompt_tokens: Of one evicted request.
+    """
+    strength = EVICTIONS.mean / EVICTIONS.var
+    seen = repeats.tokens / max(1.0, prompt_tokens)
+    exposure = strength + rate_rps * repeats.busy_s
+    mean = (strength * EVICTIONS.mean + seen) / exposure
+    return Normal(mean, mean / exposure)
 
 
 def _mean(wait_s: float, urgent: Sequence[tuple[float, float]]) -> tuple[float, float]:

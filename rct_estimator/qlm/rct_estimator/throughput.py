@@ -27,9 +27,6 @@ KV_WATERMARK: Final = 0.01
 GROWTH_BLOCKS: Final = 1
 """Blocks that agents keep free per running request, so that decoding does not run into preemption at once."""
 
-_CV2_SHARE_MIN: Final = 0.25
-"""Share of the answers' own variation that is left at least where long answers have short prompts."""
-
 _PREFILL_SHARE_MAX: Final = 0.8
 """Beyond this share of iterations with a prefill a batch is as good as full: queues end with its places."""
 
@@ -99,18 +96,8 @@ class SteadyState:
 
     @property
     def work_cv2(self) -> float:
-        """Squared coefficient of variation of what the decodes of one request cost the full batch.
-
-        A share k (`kv_share`) of the cost goes with O (p + O / 2), the rest with O; to first order in the
-        relative deviations of O and of p, which have the covariance `held_ratio` - 1.
-        """
-        work = self.workload
-        answer = work.output.var / work.output.mean**2
-        prompt = self.kv_share * work.prompt_tokens * work.held_ratio / work.context_tokens
-        elastic = 1 + self.kv_share * work.age_tokens / work.context_tokens
-        both = 2 * elastic * prompt * (work.held_ratio - 1)
-        cv2 = elastic**2 * answer + prompt**2 * self.prompt_cv2 * (1 + answer) + both
-        return max(_CV2_SHARE_MIN * answer, cv2)
+        """Squared coefficient of variation of what the decodes of one request cost the full batch."""
+        return self.workload.cost_cv2(self.kv_share)
 
     @property
     def work_doubt(self) -> float:

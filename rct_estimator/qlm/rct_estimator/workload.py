@@ -11,6 +11,9 @@ from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.length_predictive import EDGES, TOKENS_MAX, LengthPredictive
 from qlm.rct_estimator.normal import Normal
 
+_CV2_SHARE_MIN: Final = 0.25
+"""Share of the answers' own variation that is left at least where long answers have short prompts."""
+
 _NO_PROMPT: Final = 1e-6
 """A mean prompt below this is none, tokens."""
 
@@ -27,6 +30,7 @@ class Workload:
         held_ratio: E[p O] / (E[p] E[O]) of prompts p and outputs O: how much longer the prompts are of
             requests that are met in the batch, where those with long answers are met more often.
         output_cube: E[O^3] of one answer, tokens cubed; None takes answers as log-normal.
+        scatter: Variance of O (p + O / 2) over what `cost_cv2` makes of the moments above.
     """
 
     prompt_tokens: float
@@ -35,13 +39,14 @@ class Workload:
     prompt_var: float = 0.0
     held_ratio: float = 1.0
     output_cube: float | None = None
+    scatter: float = 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.prompt_tokens) and self.prompt_tokens >= 0):
             raise InvalidValueError("prompt_tokens", self.prompt_tokens, "a number, 0 or more")
         if self.output.mean < 1:
             raise InvalidValueError("output.mean", self.output.mean, "at least 1")
-        for name in ("mean_doubt", "prompt_var", "held_ratio"):
+        for name in ("mean_doubt", "prompt_var", "held_ratio", "scatter"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InvalidValueError(name, getattr(self, name), "a number, 0 or more")
         if self.output_cube is not None and not (math.isfinite(self.output_cube) and self.output_cube > 0):
@@ -59,6 +64,20 @@ class Workload:
     def prompt_cv2(self) -> float:
         """Squared coefficient of variation of the prompts, 0 where there are none."""
         return self.prompt_var / self.prompt_tokens**2 if self.prompt_tokens > _NO_PROMPT else 0.0
+
+    def cost_cv2(self, kv_share: float) -> float:
+        """Squared coefficient of variation of what the decodes of one request cost.
+
+        A share k (`kv_share`) of the cost goes with O (p + O / 2), the rest with O; to first order in the
+        relative deviations of O and of p, which have the covariance `held_ratio` - 1. Where long answers
+        have short prompts the product varies less than two moments can say: `scatter`, for that share.
+        """
+        answer = self.output.var / self.output.mean**2
+        prompt = kv_share * self.prompt_tokens * self.held_ratio / self.context_tokens
+        elastic = 1 + kv_share * self.age_tokens / self.context_tokens
+        both = 2 * elastic * prompt * (self.held_ratio - 1)
+        cv2 = elastic**2 * answer + prompt**2 * self.prompt_cv2 * (1 + answer) + both
+        return max(_CV2_SHARE_MIN * answer, cv2 * (1 + kv_share * (self.scatter - 1)))
 
     @property
     def age_tokens(self) -> float:
@@ -168,4 +187,5 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
         prompt_var=max(0.0, prompt_square - prompt**2),
         held_ratio=held / (prompt * mean) if prompt > _NO_PROMPT else 1.0,
         output_cube=sum(share * w.cube for share, w in parts),
+        scatter=sum(share * w.scatter for share, w in parts),
     )

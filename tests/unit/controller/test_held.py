@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qlm.controller.estimating.held import ANSWERS_PRIOR, RATIO_BOUNDS, held_ratios
-from qlm.controller.estimating.instances import HeldTokens, InstanceMemory
+from qlm.controller.estimating.held import ANSWERS_PRIOR, RATIO_BOUNDS, SCATTER_BOUNDS, held_shapes
+from qlm.controller.estimating.instances import Costs, HeldTokens, InstanceMemory
 from qlm.controller.estimating.state import NOTHING_LEARNED, learned
+from qlm.domain.fleet import ServedWork
 from qlm.domain.ids import InstanceId
 from support.estimating import CHAT, KIND, NOW_NS, M, class_view, cluster, counted, instance, steady_fleet
 from support.places import draw
@@ -35,7 +36,7 @@ def reading(per_request: float, answers: float) -> HeldTokens:
 
 
 def ratio(*held: HeldTokens) -> float:
-    return held_ratios(VIEW, memory(*held), STATE.classes)[M, KIND]
+    return held_shapes(VIEW, memory(*held), STATE.classes)[M, KIND].ratio
 
 
 def test_what_is_held_as_expected_changes_nothing() -> None:
@@ -78,3 +79,45 @@ def test_the_steady_state_goes_with_what_is_held() -> None:
     known = {id: replace(each, held=held) for id, each in state.instances.items()}
     after = learned(replace(state, instances=known), VIEW, now_ns=NOW_NS, fleet=fleet)
     assert after.times.entries[CHAT, KIND].times.batch > 1.3 * state.times.entries[CHAT, KIND].times.batch
+
+
+def scatter(costs: np.ndarray[tuple[int], np.dtype[np.float64]], answers: float) -> float:
+    """What is learned from so many answers that cost as these do."""
+    share = answers / len(costs)
+    known = Costs(answers, share * float(costs.sum()), share * float((costs**2).sum()))
+    told = {
+        id: replace(each, costs={M: known}) for id, each in memory(reading(MEAN.context_tokens, 1)).items()
+    }
+    return held_shapes(VIEW, told, STATE.classes)[M, KIND].scatter
+
+
+def test_how_much_costs_scatter_is_learned_from_what_ended() -> None:
+    costs = np.random.default_rng(1).gamma(2.0, 1000.0, 5000)
+    half = 0.5 / MEAN.cost_cv2(1.0)
+    assert scatter(costs, 1e6) == pytest.approx(half, rel=0.05)
+    assert scatter(costs, ANSWERS_PRIOR) == pytest.approx((half + 1) / 2, rel=0.05)
+    assert scatter(np.ones(10), 1e9) == pytest.approx(SCATTER_BOUNDS[0])
+    assert ratio(reading(MEAN.context_tokens, 1000)) == pytest.approx(1.0)
+
+
+def test_costs_are_forgotten_with_answers() -> None:
+    known = Costs()
+    assert known.after(ServedWork(ended=7)) is known, "an agent that does not tell"
+    for cost in (2.0, *(1.0,) * 100):
+        work = ServedWork(ended=200, token_steps=200 * cost, token_step_squares=200 * cost**2)
+        known = known.after(work)
+    assert known.answers == pytest.approx(2000, rel=0.1)
+    assert known.token_steps / known.answers == pytest.approx(1.0, rel=0.01)
+
+
+def test_waits_vary_as_the_costs_do() -> None:
+    fleet = steady_fleet(64)
+    tight = {key: replace(each, kv_tokens=20_000) for key, each in fleet.profiles.items()}
+    fleet = replace(fleet, profiles=tight)
+    state = learned(NOTHING_LEARNED, VIEW, now_ns=NOW_NS, fleet=fleet)
+    costs = Costs(1e6, 1e9, 1e12 * (1 + 0.5 * MEAN.cost_cv2(1.0)))
+    held = {M: reading(MEAN.context_tokens, 1000)}
+    known = {id: replace(each, held=held, costs={M: costs}) for id, each in state.instances.items()}
+    after = learned(replace(state, instances=known), VIEW, now_ns=NOW_NS, fleet=fleet)
+    before_cv2, after_cv2 = (each.times.entries[CHAT, KIND].times.cv2 for each in (state, after))
+    assert after_cv2 == pytest.approx(0.5 * before_cv2, rel=0.01)

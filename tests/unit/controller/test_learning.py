@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qlm.controller.estimating.classes import class_posteriors
-from qlm.controller.estimating.instances import BUSY_MIN_S
+from qlm.controller.estimating.instances import BUSY_MAX_S, BUSY_MIN_S
 from qlm.controller.estimating.moment import moment
 from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
 from qlm.domain.fleet import InstanceStatus, ServedWork
@@ -157,6 +157,17 @@ def test_an_instance_is_found_to_be_as_slow_as_it_is(slower: float) -> None:
     correction = state.instances[InstanceId("gpu-0")].corrections[M]
     assert correction.factor == pytest.approx(slower, rel=0.06)
     assert correction.doubt < 0.05
+
+
+def test_what_is_well_known_is_compared_over_longer_times() -> None:
+    statuses = [working(10.0 * n) for n in range(61)]
+    state = after_work(*statuses)
+    known = state.instances[InstanceId("gpu-0")]
+    assert known.since in statuses[-3:], "the last comparison was not long ago"
+    assert learn(state, view_of(seen(100), instances=(working(known.since.work.busy_s + 11.0),))) is state
+    later = working(known.since.work.busy_s + BUSY_MAX_S)
+    after = learn(state, view_of(seen(100), instances=(later,))).instances[InstanceId("gpu-0")]
+    assert after.since is later
 
 
 def test_what_its_kind_has_in_common_is_assumed_of_an_instance_that_was_not_watched() -> None:

@@ -16,6 +16,10 @@ from qlm.rct_estimator.served_work import served_work_s
 BUSY_MIN_S: Final = 5.0
 """Work of fewer busy seconds is not compared with the profile: its batch and lengths say too little."""
 
+BUSY_MAX_S: Final = 30.0
+"""Work is watched for so many busy seconds at most. On simulated engines whose memory bounds the batch,
+single comparisons of 5 s are 5 to 7 % off, and each makes up for the one before: over 40 s it is 1.2 %."""
+
 BATCH_MIN: Final = 2.0
 """Work of a smaller mean batch is not compared: most of the time is then spent beside the engine."""
 
@@ -71,6 +75,32 @@ class HeldTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class Costs:
+    """What ended requests cost the KV cache, O (p + O / 2) each: sums, older ones weigh less.
+
+    Attributes:
+        answers: How many.
+        token_steps: Sum of these.
+        squares: Sum of their squares.
+    """
+
+    answers: float = 0.0
+    token_steps: float = 0.0
+    squares: float = 0.0
+
+    def after(self, work: ServedWork) -> "Costs":
+        """Add what ended in an interval; agents that do not tell what it cost say nothing."""
+        if not work.token_steps:
+            return self
+        keep = HELD_KEEP**work.ended
+        return Costs(
+            keep * self.answers + work.ended,
+            keep * self.token_steps + work.token_steps,
+            keep * self.squares + work.token_step_squares,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Repeats:
     """Prompts that were computed again after an eviction, older ones weigh less.
 
@@ -96,7 +126,8 @@ class InstanceMemory:
         since: What it said when the work that is being watched began.
         corrections: How much slower than its profile it serves each model.
         held: What running requests of each model held, as read once for each stretch of watched work.
-        repeats: Prompts of each model that it computed again, likewise.
+        costs: What ended requests of each model cost.
+        repeats: Prompts of each model that it computed again.
         asleep: Models that were in host memory when it was last heard of.
         loading: The model it is bringing up, if any.
     """
@@ -104,6 +135,7 @@ class InstanceMemory:
     since: InstanceStatus
     corrections: Mapping[ModelId, Correction] = field(default_factory=dict)
     held: Mapping[ModelId, HeldTokens] = field(default_factory=dict)
+    costs: Mapping[ModelId, Costs] = field(default_factory=dict)
     repeats: Mapping[ModelId, Repeats] = field(default_factory=dict)
     asleep: frozenset[ModelId] = frozenset()
     loading: Loading | None = None
@@ -148,10 +180,10 @@ def _watched(status: InstanceStatus, profiles: Profiles, known: InstanceMemory) 
     work = _difference(status.work, since.work)
     if since.holder != status.holder or since.active_model != model or model is None or work is None:
         return known if since is status else replace(known, since=status)
-    if work.busy_s < BUSY_MIN_S or work.ended < ENDED_MIN:
+    corrections = known.corrections
+    if work.busy_s < _busy_enough_s(corrections.get(model)) or work.ended < ENDED_MIN:
         return known
     profile = profiles.get((model, status.accelerator))
-    corrections = known.corrections
     if profile and work.request_s >= BATCH_MIN * work.busy_s and work.output_tokens >= OUTPUT_TOKENS_MIN:
         predicted_s = served_work_s(
             profile,
@@ -161,9 +193,23 @@ def _watched(status: InstanceStatus, profiles: Profiles, known: InstanceMemory) 
         )
         correction = corrections.get(model, Correction()).observed(predicted_s, work.busy_s)
         corrections = {**corrections, model: correction}
-    held = {**known.held, model: known.held.get(model, HeldTokens()).read(status, work.ended)}
-    repeats = {**known.repeats, model: known.repeats.get(model, Repeats()).after(work)}
-    return replace(known, since=status, corrections=corrections, held=held, repeats=repeats)
+    return replace(
+        known,
+        since=status,
+        corrections=corrections,
+        held={**known.held, model: known.held.get(model, HeldTokens()).read(status, work.ended)},
+        costs={**known.costs, model: known.costs.get(model, Costs()).after(work)},
+        repeats={**known.repeats, model: known.repeats.get(model, Repeats()).after(work)},
+    )
+
+
+def _busy_enough_s(known: Correction | None) -> float:
+    """How long work is watched: the longer the more is known.
+
+    What an interval tells too much of its work (prompts given and not computed yet), the next one tells too
+    little.
+    """
+    return min(BUSY_MAX_S, BUSY_MIN_S * PRIOR_LOG_SD / math.sqrt(known.log_var)) if known else BUSY_MIN_S
 
 
 def _difference(now: ServedWork, then: ServedWork) -> ServedWork | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from qlm.controller.estimating.classes import ClassPosterior
+from qlm.controller.estimating.held import INDEPENDENT, HeldShape
 from qlm.controller.fleet import Fleet
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
@@ -28,7 +29,7 @@ from qlm.rct_estimator.service_table import (
 from qlm.rct_estimator.throughput import steady_state
 
 HELD_MOVED: Final = 0.02
-"""Change of a `held_ratio` below which nothing is worked out anew."""
+"""Change of a `HeldShape` below which nothing is worked out anew."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +44,7 @@ class ClassEntry:
         response: From a place in the batch to the moment of the objective, seconds.
         first_token: To the first token.
         answer: To the end.
-        held_ratio: Of its model on the kind; see `Workload.held_ratio`.
+        shape: Of its model on the kind.
     """
 
     posterior: ClassPosterior
@@ -53,11 +54,12 @@ class ClassEntry:
     response: Normal
     first_token: Normal
     answer: Normal
-    held_ratio: float = 1.0
+    shape: HeldShape = INDEPENDENT
 
-    def stands(self, posterior: ClassPosterior, profile: Profile, held_ratio: float) -> bool:
+    def stands(self, posterior: ClassPosterior, profile: Profile, shape: HeldShape) -> bool:
         """Whether it still follows from these."""
-        moved = abs(held_ratio - self.held_ratio) > HELD_MOVED
+        moved = abs(shape.ratio - self.shape.ratio) > HELD_MOVED
+        moved |= abs(shape.scatter - self.shape.scatter) > HELD_MOVED
         return posterior is self.posterior and profile is self.profile and not moved
 
 
@@ -94,7 +96,7 @@ def service_times(
     fleet: Fleet,
     classes: Mapping[RequestClass, ClassPosterior],
     profiles: Mapping[tuple[ModelId, str], Profile],
-    held_ratios: Mapping[tuple[ModelId, str], float],
+    shapes: Mapping[tuple[ModelId, str], HeldShape],
     before: ServiceTimes,
 ) -> ServiceTimes:
     """Work out what has moved, and keep the rest; `before` itself if nothing has."""
@@ -105,9 +107,9 @@ def service_times(
             profile = profiles.get((cls.model, kind))
             if profile is None or cls.model not in fleet.kinds[kind].models:
                 continue
-            known, ratio = before.entries.get((cls, kind)), held_ratios.get((cls.model, kind), 1.0)
-            if known is None or not known.stands(posterior, profile, ratio):
-                known = class_entry(cls, posterior, profile, ratio)
+            known, shape = before.entries.get((cls, kind)), shapes.get((cls.model, kind), INDEPENDENT)
+            if known is None or not known.stands(posterior, profile, shape):
+                known = class_entry(cls, posterior, profile, shape)
             entries[cls, kind] = known
     if _same(entries, before.entries) and list(before.cls) == list(classes) and list(before.kind) == kinds:
         return before
@@ -115,16 +117,17 @@ def service_times(
 
 
 def class_entry(
-    cls: RequestClass, posterior: ClassPosterior, profile: Profile, held_ratio: float = 1.0
+    cls: RequestClass, posterior: ClassPosterior, profile: Profile, shape: HeldShape = INDEPENDENT
 ) -> ClassEntry:
     """Work out one class on one kind."""
-    state = steady_state(profile, replace(posterior.workload, held_ratio=held_ratio))
+    workload = replace(posterior.workload, held_ratio=shape.ratio, scatter=shape.scatter)
+    state = steady_state(profile, workload)
     on_kind = ClassOnKind(state=state, lengths=posterior.lengths, cap=posterior.cap)
     about_first = about_first_token(cls)
     times = class_times(on_kind, first_token=about_first)
     first, answer = (_normal(response_s(on_kind, first_token=each)) for each in (True, False))
     response = first if about_first else answer
-    return ClassEntry(posterior, profile, on_kind, times, response, first, answer, held_ratio)
+    return ClassEntry(posterior, profile, on_kind, times, response, first, answer, shape)
 
 
 def _normal(equally_likely_s: FloatArray) -> Normal:

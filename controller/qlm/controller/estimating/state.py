@@ -10,7 +10,7 @@ from typing import Final
 
 from qlm.controller.estimating.arrivals import Arrivals, arrivals
 from qlm.controller.estimating.classes import ClassPosterior, class_posteriors
-from qlm.controller.estimating.held import held_ratios
+from qlm.controller.estimating.held import held_shapes
 from qlm.controller.estimating.instances import InstanceMemory, Profiles, remembered
 from qlm.controller.estimating.service_times import NO_TIMES, ServiceTimes, service_times
 from qlm.controller.fleet import Fleet
@@ -57,8 +57,8 @@ def learned(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fle
     coming = arrivals(view, now_ns, state.arrivals)
     classes = class_posteriors(view, state.classes, coming)
     instances = remembered(view, now_ns, profiles, state.instances)
-    ratios = held_ratios(view, instances, classes)
-    times = service_times(view, fleet, classes, profiles, ratios, state.times)
+    shapes = held_shapes(view, instances, classes)
+    times = service_times(view, fleet, classes, profiles, shapes, state.times)
     after = EstimatorState(classes, instances, profiles, times, coming)
     same = all(getattr(after, f.name) is getattr(state, f.name) for f in fields(EstimatorState))
     return state if same else after

@@ -10,9 +10,10 @@ from itertools import chain
 
 from qlm.agents.held import GENERATING, Held, Phase
 from qlm.agents.kv_ledger import KvLedger
-from qlm.domain.fleet import EngineCapacity, StagedWork
+from qlm.domain.fleet import EngineCapacity, OpenAnswers, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId, RequestId
+from qlm.domain.length_histogram import length_bin
 
 
 class StagedRequests:
@@ -100,6 +101,20 @@ class Hands:
         return tuple(
             StagedWork(cls=cls, fresh=fresh, evicted=evicted, evicted_tokens=tokens)
             for cls, (fresh, evicted, tokens) in sorted(counts.items(), key=lambda item: item[0].queue)
+        )
+
+    def open_answers(self) -> tuple[OpenAnswers, ...]:
+        """How long the answers are that have begun and may go on, by class."""
+        begun: dict[RequestClass, dict[int, list[int]]] = {}
+        for held in chain(self.running.values(), self._staged.values()):
+            tokens = len(held.output)
+            if tokens:
+                of_bin = begun.setdefault(held.request.cls, {}).setdefault(length_bin(tokens), [0, 0])
+                of_bin[0] += 1
+                of_bin[1] += tokens
+        return tuple(
+            OpenAnswers(cls=cls, counts=tuple((at, n, tokens) for at, (n, tokens) in sorted(bins.items())))
+            for cls, bins in sorted(begun.items(), key=lambda item: item[0].queue)
         )
 
     def take(self, held: Held) -> None:

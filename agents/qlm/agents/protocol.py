@@ -175,6 +175,7 @@ class AgentProtocol:
             running=self.hands.kv.running,
             parked=self.hands.staged,
             staged=self.hands.staged_work(),
+            answers=self.hands.open_answers(),
             kv_used_tokens=self.hands.kv.tokens,
             work=ServedWork() if self.active is None else self.work.work(),
             draining=self.draining,

@@ -128,6 +128,19 @@ class StagedWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAnswers:
+    """Answers of one class that an agent holds and that have begun but not ended.
+
+    Attributes:
+        cls: The class.
+        counts: For each bin of lengths so far (`length_histogram`) with any: its number, answers, tokens.
+    """
+
+    cls: RequestClass
+    counts: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStatus:
     """What an agent says of its instance with each heartbeat.
 
@@ -141,6 +154,7 @@ class InstanceStatus:
         running: Requests in its batch.
         parked: Requests it keeps that wait for room, evicted ones and others.
         staged: The same by class; empty from agents that do not tell.
+        answers: How long the answers are that it is at; empty from agents that do not tell.
         kv_used_tokens: Tokens of KV cache its ledger counts as used.
         work: What the awake engine has done so far.
         draining: It takes no new work.
@@ -156,6 +170,7 @@ class InstanceStatus:
     running: int = 0
     parked: int = 0
     staged: tuple[StagedWork, ...] = ()
+    answers: tuple[OpenAnswers, ...] = ()
     kv_used_tokens: int = 0
     work: ServedWork = ServedWork()
     draining: bool = False

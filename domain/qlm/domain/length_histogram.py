@@ -1,7 +1,8 @@
 """How long answers were, counted in bins: what the stores keep of a class and the estimator learns from."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
@@ -54,6 +55,21 @@ class LengthHistogram:
     def tokens(self) -> int:
         """Their tokens together."""
         return sum(self.ended_tokens) + sum(self.cut_off_tokens)
+
+    def with_open(self, counts: Iterable[tuple[int, int, int]]) -> "LengthHistogram":
+        """Add answers that have not ended: that they were longer is all that is known, as of those cut off.
+
+        Short answers end first: where many run at once, those that have ended yet are too short (Kaplan and
+        Meier, Nonparametric estimation from incomplete observations, 1958).
+
+        Args:
+            counts: Bin, answers and their tokens so far.
+        """
+        cut_off, tokens = list(self.cut_off), list(self.cut_off_tokens)
+        for at, answers, so_far in counts:
+            cut_off[at] += answers
+            tokens[at] += so_far
+        return replace(self, cut_off=tuple(cut_off), cut_off_tokens=tuple(tokens))
 
 
 NO_LENGTHS: Final = LengthHistogram()

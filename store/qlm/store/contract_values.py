@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
-from qlm.domain.fleet import InstanceStatus, ServedWork, StagedWork
+from qlm.domain.fleet import InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder
@@ -75,6 +75,7 @@ def status(holder: Holder, *, active: ModelId | None = None, running: int = 0) -
         running=running,
         parked=3,
         staged=(StagedWork(cls=CHAT, fresh=2, evicted=1, evicted_tokens=70),),
+        answers=(OpenAnswers(cls=CHAT, counts=((3, 2, 8), (9, 1, 11))),),
         work=ServedWork(busy_s=1.5, ended=2, withdrawn_tokens=9, token_steps=12.5),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from qlm.domain.errors import StoreCorruptError
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, ServedWork, StagedWork
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder, Lease
@@ -117,8 +117,9 @@ def read_status(text: bytes) -> InstanceStatus:
         if plain["capacity"] is not None:
             plain["capacity"] = EngineCapacity(**plain["capacity"])
         plain["work"] = ServedWork(**plain["work"])
-        # Agents from before they told by class do not have it.
+        # Agents from before they told by class do not have these.
         plain["staged"] = tuple(_read_staged(each) for each in plain.get("staged", ()))
+        plain["answers"] = tuple(_read_open(each) for each in plain.get("answers", ()))
         return InstanceStatus(**plain)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorruptError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error
@@ -126,6 +127,11 @@ def read_status(text: bytes) -> InstanceStatus:
 
 def _read_staged(plain: dict[str, Any]) -> StagedWork:
     return StagedWork(**{**plain, "cls": RequestClass(**plain["cls"])})
+
+
+def _read_open(plain: dict[str, Any]) -> OpenAnswers:
+    counts = tuple((at, answers, tokens) for at, answers, tokens in plain["counts"])
+    return OpenAnswers(cls=RequestClass(**plain["cls"]), counts=counts)
 
 
 def read_counts(flat: Sequence[bytes]) -> dict[InstanceId, int]:

@@ -12,6 +12,7 @@ from qlm.agents.protocol import AgentSettings
 from qlm.domain.actions import Abort, Append, Pull, PulledMessage, SetTimer, Submit, SwapModel
 from qlm.domain.fleet import ServedWork, StagedWork
 from qlm.domain.ids import GroupId, RequestId
+from qlm.domain.length_histogram import length_bin
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult
 from qlm.domain.request import Request
@@ -298,6 +299,18 @@ def test_an_instance_says_what_waits_for_room_by_class() -> None:
     assert (status.staged, status.parked) == ((staged,), 1)
     pull_all(bench, [a_request("u", deadline_ms=10_000, arrival_ns=bench.now_ns)])
     assert bench.agent.status().staged == (staged,)
+
+
+def test_an_instance_says_how_long_the_answers_are_that_it_is_at() -> None:
+    bench = Bench(seqs_max=3)
+    first, second, _ = pull_all(bench, [a_request("a"), a_request("b"), a_request("c")])
+    bench.send(Progress(chunks=((first.call.call_id, (1, 2)), (second.call.call_id, (3, 4)))))
+    (told,) = bench.agent.status().answers
+    assert told.counts == ((length_bin(2), 2, 4),), "one of them has not begun"
+    bench.send(tokens(second, *range(30)))
+    bench.send(GenerationEnded(call_id=first.call.call_id, finish="stop"))
+    (told,) = bench.agent.status().answers
+    assert told.counts == ((length_bin(32), 1, 32),)
 
 
 def test_prompts_of_generations_without_a_token_are_withdrawn_and_those_computed_again_repeated() -> None:

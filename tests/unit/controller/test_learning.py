@@ -10,9 +10,10 @@ from qlm.controller.estimating.classes import class_posteriors
 from qlm.controller.estimating.instances import BUSY_MAX_S, BUSY_MIN_S
 from qlm.controller.estimating.moment import moment
 from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
-from qlm.domain.fleet import InstanceStatus, ServedWork
+from qlm.domain.fleet import InstanceStatus, OpenAnswers, ServedWork
 from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.length_histogram import length_bin
 from qlm.domain.view import ClassView, ClusterView
 from qlm.rct_estimator.profile import Coefficients
 from qlm.rct_estimator.served_work import served_work_s
@@ -121,6 +122,24 @@ def test_answers_of_its_own_outweigh_the_pool() -> None:
     own, others = counted(np.full(300, 100.0)), counted(np.full(3000, 10.0))
     known = class_posteriors(view_of(class_view(CHAT, own), class_view(BATCH, others)), {})
     assert known[CHAT].lengths.length(CAP).mean == pytest.approx(100, rel=0.03)
+
+
+def test_answers_that_run_on_count_as_longer_than_they_are_yet() -> None:
+    """Places that began empty 800 tokens ago: short answers have ended more often than they begin."""
+    answers = np.clip(draw(np.random.default_rng(8), 500 * 400), 1, CAP - 1).astype(int).reshape(500, 400)
+    ends = np.cumsum(answers, axis=1)
+    ended = answers[ends <= 800]
+    ages = 800 - np.where(ends <= 800, ends, 0).max(axis=1)
+    bins = np.array([length_bin(max(1, int(age))) for age in ages])
+    counts = [(int(at), int((bins == at).sum()), int(ages[bins == at].sum())) for at in np.unique(bins)]
+    told = OpenAnswers(cls=CHAT, counts=tuple(counts))
+    other = OpenAnswers(cls=BATCH, counts=((length_bin(500), 400, 200_000),))
+    instances = (replace(instance(running=500), answers=(told, other)), instance("gpu-1"))
+    view = class_view(CHAT, counted(ended))
+    known = class_posteriors(view_of(view, instances=instances), {})[CHAT].lengths.length(CAP).mean
+    alone = class_posteriors(view_of(view), {})[CHAT].lengths.length(CAP).mean
+    assert known == pytest.approx(float(answers.mean()), rel=0.05)
+    assert alone < 0.85 * float(answers.mean())
 
 
 def test_limits_that_differ_show_in_the_variance_of_answers_that_reach_them() -> None:

@@ -14,13 +14,14 @@ from qlm.store.redis_codec import read_status, status_argument
 def test_a_status_is_read_as_it_was_written() -> None:
     told = status(A, running=4)
     assert read_status(status_argument(told)) == told
+    assert told.answers[0].counts == ((3, 2, 8), (9, 1, 11))
     assert told.staged == (StagedWork(cls=CHAT, fresh=2, evicted=1, evicted_tokens=70),)
 
 
 def test_a_status_of_an_agent_that_does_not_tell_by_class_is_read() -> None:
     before = InstanceStatus(holder=A, accelerator="A10", models=(), parked=3)
     plain = asdict(before)
-    del plain["staged"]
+    del plain["staged"], plain["answers"]
     for name in ("withdrawn_tokens", "repeated_tokens", "token_steps", "token_step_squares"):
         del plain["work"][name]
     assert read_status(orjson.dumps(plain)) == before

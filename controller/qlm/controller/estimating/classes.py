@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from qlm.domain.group import RequestClass
@@ -91,11 +92,17 @@ def class_posteriors(
         pooled = pooled if pooled > own and pooled >= POOL_ANSWERS_MIN else 0
         known = before.get(each.cls)
         if known is None or not known.stands(each, own, pooled):
-            known = class_posterior(each, view if pooled else None, own, pooled)
+            known = class_posterior(_with_open(each, view), view if pooled else None, own, pooled)
         after[each.cls] = known
     after |= {cls: known for cls, known in before.items() if cls in kept and cls not in after}
     same = len(after) == len(before) and all(before.get(cls) is known for cls, known in after.items())
     return before if same else after
+
+
+def _with_open(cls: ClassView, view: ClusterView) -> ClassView:
+    """Count the answers that instances are at, too, as longer than they are so far."""
+    told = [each.counts for status in view.instances for each in status.answers if each.cls == cls.cls]
+    return replace(cls, lengths=cls.lengths.with_open(chain.from_iterable(told))) if told else cls
 
 
 def class_posterior(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from qlm.rct_estimator.cluster import estimate, reestimate
-from qlm.rct_estimator.cluster_arrays import Groups, Instances
+from qlm.rct_estimator.cluster_arrays import Groups, Instances, Overtakers
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.output_length import observe_all, typical_prior
 from qlm.rct_estimator.service_table import ClassOnKind, ServiceTable, SwapTimes, class_times, service_table
@@ -27,12 +27,13 @@ def main() -> int:
     rng = np.random.default_rng(0)
     table, instances, groups = make_table(rng), make_instances(rng), make_groups(rng)
     orders = [np.sort(part) for part in np.array_split(rng.permutation(GROUPS), INSTANCES)]
-    whole = estimate(table, instances, groups, orders)
+    others = make_overtakers(np.random.default_rng(1))
+    whole = estimate(table, instances, groups, orders, others)
     moved = [orders[0][::-1], *orders[1:]]
     print(f"{GROUPS} groups, {INSTANCES} instances, {CLASSES} classes; ms, of {ROUNDS} rounds")
     print("                          median     P95     max")
-    show("the whole view", lambda: estimate(table, instances, groups, orders))
-    show("one queue of it", lambda: reestimate(whole, table, instances, groups, moved, [0]))
+    show("the whole view", lambda: estimate(table, instances, groups, orders, others))
+    show("one queue of it", lambda: reestimate(whole, table, instances, groups, moved, [0], others))
     show("the table of the classes", lambda: make_table(np.random.default_rng(0)), rounds=5)
     return 0
 
@@ -86,6 +87,22 @@ def make_instances(rng: np.random.Generator) -> Instances:
         speed=np.exp(rng.normal(0, 0.1, INSTANCES)),
         doubt=np.full(INSTANCES, 0.05),
         load=np.zeros(INSTANCES),
+    )
+
+
+def make_overtakers(rng: np.random.Generator) -> Overtakers:
+    """All classes come everywhere, a fifth of them without a deadline."""
+    target_s = np.where(np.arange(CLASSES) % 5 == 0, np.inf, rng.uniform(1, 400, CLASSES))
+    each = np.ones((INSTANCES, CLASSES))
+    return Overtakers(
+        target_s=np.where(np.eye(CLASSES) > 0, np.inf, target_s),
+        share=0.5 / CLASSES * each,
+        rate_rps=5 / CLASSES * each,
+        noise_s=0.2 * each,
+        doubt_var=0.05**2 * each,
+        prompt_tokens=np.full(CLASSES, 500.0),
+        repeated=rng.uniform(0, 10_000, INSTANCES),
+        busy_s=np.full(INSTANCES, 300.0),
     )
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from qlm.rct_estimator.cluster_arrays import Groups, Instances, IntArray
+from qlm.rct_estimator.cluster_arrays import Groups, Instances, IntArray, Overtakers
 from qlm.rct_estimator.length_predictive import FloatArray
+from qlm.rct_estimator.overtaken import overtaken
 from qlm.rct_estimator.queue_rows import QueueRows, met_shares, walk_queues
 from qlm.rct_estimator.service_table import ServiceTable
 
@@ -38,7 +39,11 @@ class ClusterEstimate:
 
 
 def estimate(
-    table: ServiceTable, instances: Instances, groups: Groups, orders: Sequence[IntArray]
+    table: ServiceTable,
+    instances: Instances,
+    groups: Groups,
+    orders: Sequence[IntArray],
+    others: Overtakers | None = None,
 ) -> ClusterEstimate:
     """Estimate the whole cluster.
 
@@ -47,6 +52,7 @@ def estimate(
         instances: The fleet.
         groups: The groups.
         orders: Per instance its virtual queue: indices of groups, first served first.
+        others: Who is yet to come and will overtake; None for nobody.
 
     Raises:
         InvalidValueError: A group is on an instance that cannot serve its class.
@@ -60,7 +66,7 @@ def estimate(
         completion_var=np.zeros(size),
         met=np.where(np.isinf(groups.deadline_s), 1.0, 0.0),
     )
-    return _with_queues(nothing, table, instances, groups, orders, range(len(orders)))
+    return _with_queues(nothing, table, instances, groups, orders, range(len(orders)), others)
 
 
 def reestimate(
@@ -70,6 +76,7 @@ def reestimate(
     groups: Groups,
     orders: Sequence[IntArray],
     changed: Sequence[int],
+    others: Overtakers | None = None,
 ) -> ClusterEstimate:
     """Estimate again where something changed; the result is that of `estimate`.
 
@@ -81,6 +88,7 @@ def reestimate(
         orders: Likewise.
         changed: Instances whose queue, groups or state differ from then. A group that was moved changes
             the queue it left and the queue it is in.
+        others: As in `estimate`.
     """
     left = np.isin(before.instance, np.asarray(changed, dtype=np.int64))
     cleared = replace(
@@ -92,7 +100,7 @@ def reestimate(
         completion_var=np.where(left, 0.0, before.completion_var),
         met=np.where(left, np.where(np.isinf(groups.deadline_s), 1.0, 0.0), before.met),
     )
-    return _with_queues(cleared, table, instances, groups, orders, changed)
+    return _with_queues(cleared, table, instances, groups, orders, changed, others)
 
 
 def _with_queues(
@@ -102,6 +110,7 @@ def _with_queues(
     groups: Groups,
     orders: Sequence[IntArray],
     chosen: Sequence[int],
+    others: Overtakers | None,
 ) -> ClusterEstimate:
     """Fill in the groups of the chosen queues."""
     sizes = [len(orders[i]) for i in chosen]
@@ -110,6 +119,8 @@ def _with_queues(
     flat = np.concatenate([orders[i] for i in chosen if len(orders[i])])
     rows = QueueRows.of(table, instances, groups, flat, np.repeat(np.asarray(chosen, dtype=np.int64), sizes))
     walk = walk_queues(rows)
+    if others is not None:
+        walk = overtaken(rows, walk, others)
     filled = {f.name: getattr(base, f.name).copy() for f in fields(ClusterEstimate)}
     tail_s, tail_var = rows.tail()
     filled["instance"][flat] = rows.instance

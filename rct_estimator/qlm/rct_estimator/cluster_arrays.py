@@ -53,3 +53,29 @@ class Groups:
     requests: FloatArray
     deadline_s: FloatArray
     spread_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Overtakers:
+    """Requests that are yet to arrive, by class, and whom they go before.
+
+    Attributes:
+        target_s: With the deadline d of a request of the first axis's class, those of the second that arrive
+            within d - target_s go before it: never for `inf`, always for `-inf`. Shape (classes, coming).
+        share: Of each instance's full batch that they take, shape (instances, coming).
+        rate_rps: How many come a second, likewise.
+        noise_s: Variance of the work that comes in a time, over its mean, likewise.
+        doubt_var: Variance of the share, relative to its square, likewise.
+        prompt_tokens: Mean prompt of each class, shape (classes,).
+        repeated: Tokens of prompts that each instance computed again after evictions, shape (instances,).
+        busy_s: Busy time in which it did, likewise.
+    """
+
+    target_s: FloatArray
+    share: FloatArray
+    rate_rps: FloatArray
+    noise_s: FloatArray
+    doubt_var: FloatArray
+    prompt_tokens: FloatArray
+    repeated: FloatArray
+    busy_s: FloatArray

@@ -1,5 +1,6 @@
 """Arrivals of more urgent classes: counted, and what they do to a wait."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,15 @@ from qlm.controller.estimating.arrivals import HORIZON_S, READ_EVERY_S, Arrivals
 from qlm.controller.estimating.forecast import Asked, forecast
 from qlm.controller.estimating.instances import REPEATS_HORIZON_S, Repeats
 from qlm.controller.estimating.moment import Moment, moment
-from qlm.controller.estimating.overtaking import EVICTIONS, coming, evictions, offered, with_overtaking
+from qlm.controller.estimating.overtaking import coming, overtakers, with_overtaking
+from qlm.controller.estimating.queues import estimates
 from qlm.controller.estimating.state import NOTHING_LEARNED, learned
 from qlm.domain.fleet import ServedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.overtaken import EVICTIONS, Overtaking
 from support.estimating import (
     BATCH,
     CHAT,
@@ -50,7 +53,7 @@ def having(rates: dict[RequestClass, float], cls: RequestClass = BATCH) -> Momen
 
 def rate_of(share: float) -> float:
     """Arrivals per second that take such a share of the instance."""
-    return share / offered(having({CHAT: 1.0 / 1000}), having({}).instances[ONLY]) / 1000
+    return share / float(overtakers(having({CHAT: 1.0 / 1000})).share.sum()) / 1000
 
 
 def longer(now: Moment, wait: Normal, cls: RequestClass, deadline_s: float) -> Normal:
@@ -199,13 +202,45 @@ def test_a_forecast_looks_ahead() -> None:
     assert told[1].wait.mean == pytest.approx(2 * told[0].wait.mean, rel=0.1)
 
 
+def wait_after(repeats: Repeats) -> Normal:
+    """Of one that is overtaken by another each second, whose prompt costs as much as all of the other."""
+    one = np.ones((1, 1))
+    overtaking = Overtaking(
+        lead_s=np.inf * one, share=0.4 * one, rate_rps=one, noise_s=0.0 * one, doubt_var=0.0 * one
+    )
+    each = [np.array([x]) for x in (0.4, 500.0, repeats.tokens, repeats.busy_s)]
+    mean_s, var = overtaking.evicting(*each).lengthened(np.array([60.0]), np.array([0.0]))
+    return Normal(float(mean_s[0]), float(var[0]))
+
+
 def test_evictions_are_learned_from_prompts_that_were_computed_again() -> None:
-    assert evictions(Repeats(), 1.0, 500.0) == EVICTIONS
-    seen = evictions(Repeats(tokens=500.0 * 300, busy_s=500.0), 1.0, 500.0)
-    assert seen.mean == pytest.approx(0.6, rel=0.05), "300 evictions for 500 that overtook"
-    assert seen.var < EVICTIONS.var
-    none = evictions(Repeats(busy_s=500.0), 1.0, 500.0)
-    assert none.mean < 0.2 * EVICTIONS.mean
+    assumed = wait_after(Repeats())
+    assert assumed.mean == pytest.approx(60 / (1 - 0.4 * (1 + EVICTIONS.mean)))
+    doubt_s = 0.4 * math.sqrt(EVICTIONS.var) * assumed.mean
+    assert assumed.var == pytest.approx((doubt_s * assumed.mean / 60) ** 2)
+    seen = wait_after(Repeats(tokens=500.0 * 300, busy_s=500.0))
+    assert seen.mean == pytest.approx(60 / (1 - 0.4 * 1.6), rel=0.06), "300 evictions for 500 that overtook"
+    none = wait_after(Repeats(busy_s=500.0))
+    assert none.mean == pytest.approx(60 / 0.6, rel=0.02)
+    assert none.var < 0.2 * assumed.var
+
+
+def test_groups_wait_as_long_as_their_requests() -> None:
+    """Classes of all kinds of urgency: queues as arrays say what is said of one request."""
+    late = RequestClass(CHAT.model, "deadline-64s", target_ms=50_000.0)
+    rates = {CHAT: rate_of(0.2), URGENT: rate_of(0.1), late: rate_of(0.3), BATCH: rate_of(0.1)}
+    for cls in (*rates, RequestClass(CHAT.model, "batch", priority=1)):
+        now = having(rates, cls)
+        still = estimates(replace(now, state=replace(now.state, arrivals={})))
+        (group,) = still.groups
+        before, after = still.of(group), estimates(now).of(group)
+        assert before is not None
+        assert after is not None
+        deadline_s = np.inf if cls.target_ms is None else cls.target_ms / 1000
+        for then, told in ((before.first_s, after.first_s), (before.last_s, after.last_s)):
+            assert told == pytest.approx(longer(now, Normal(then), cls, deadline_s).mean)
+        assert (after.completion.var > before.completion.var) == (after.last_s > before.last_s)
+        assert after.met <= before.met + 1e-9
 
 
 def test_what_was_computed_again_long_ago_is_forgotten() -> None:

@@ -1,27 +1,19 @@
 """Who will yet overtake a waiting request: arrivals of classes that are more urgent, as long as it waits.
 
-Taken from the order by deadlines that planners start from: an arrival of class c at time t goes first if its
-deadline t + T_c is before that of the one that waits. While they come, the queue before it drains by
-1 - rho only, rho being the share of the instance that they take.
+Taken from the order by deadlines that planners start from; what follows is in `rct_estimator.overtaken`.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-from qlm.controller.estimating.instances import Repeats
+import numpy as np
+
 from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.domain.group import RequestClass
+from qlm.rct_estimator.cluster_arrays import Overtakers
 from qlm.rct_estimator.normal import Normal
-
-SHARE_MAX: Final = 0.95
-"""Overtaking classes take at most this share of an instance: else a wait would have no end to forecast."""
-
-EVICTIONS: Final = Normal(0.1, 0.06**2)
-"""How many requests of an overtaken class are evicted for each one that overtakes it, whose prompts are then
-computed again, before an instance was watched: 0 to 0.19 in simulations of five profiles at load 1.2, none to
-0.05 at 0.9."""
+from qlm.rct_estimator.overtaken import Overtaking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,77 +50,28 @@ def with_overtaking(
         deadline_s: Its deadline from now; `inf` for none.
 
     Returns:
-        Mean: the least fixed point of W' = W + sum of rho_c min(W', lead_c), a busy period where all
-        leads are longer. Variance: with rho that of the classes that overtake to the end, everything that
-        makes W' longer lets more of them come, by 1 / (1 - rho): what W varies by, the work that comes
-        (its number with the class's dispersion, each request with the cost of its own length), and how
-        far rho_c is off, which is common to all that come of a class. Shares include what evictions cost.
+        See `Overtaking.lengthened`; shares include what evictions cost.
     """
-    leads = {each: _lead_s(each.cls, cls, deadline_s) for each in coming(moment, instance)}
-    leads = _evicting({each: lead_s for each, lead_s in leads.items() if lead_s > 0}, moment, instance, cls)
-    urgent = sorted(leads, key=lambda each: leads[each])
-    mean, share = _mean(wait.mean, [(leads[each], each.share) for each in urgent])
-    if mean <= wait.mean:
-        return wait
-    var = wait.var
-    for each in urgent:
-        added_s = each.share * min(mean, leads[each])
-        var += added_s * each.request_s * (each.dispersion + each.work_cv2) + (each.doubt * added_s) ** 2
-    return Normal(mean, var / (1 - share) ** 2)
-
-
-def _evicting(
-    urgent: Mapping[Coming, float], moment: Moment, instance: InstanceMoment, cls: RequestClass
-) -> dict[Coming, float]:
-    """Add to what overtakes that each evicted request of the class has its prompt computed again."""
     entry = moment.state.times.entries.get((cls, instance.status.accelerator))
-    if entry is None:
-        return dict(urgent)
-    again_s = entry.times.prompt_s * instance.correction.factor
-    rate_rps = sum(each.share / each.request_s for each in urgent)
-    evicted = evictions(instance.repeats, rate_rps, entry.on_kind.state.workload.prompt_tokens)
-    after = {}
-    for each, lead_s in urgent.items():
-        extra = evicted.scaled(again_s / each.request_s)
-        doubt = math.hypot(each.doubt, math.sqrt(extra.var) / (1 + extra.mean))
-        after[replace(each, share=each.share * (1 + extra.mean), doubt=doubt)] = lead_s
-    return after
-
-
-def evictions(repeats: Repeats, rate_rps: float, prompt_tokens: float) -> Normal:
-    """How many requests are evicted for each one that overtakes, as was seen lately.
-
-    A Poisson count whose mean has a gamma prior with the moments of `EVICTIONS`.
-
-    Args:
-        repeats: What the instance computed again.
-        rate_rps: Overtaking requests per second there.
-        prompt_tokens: Of one evicted request.
-    """
-    strength = EVICTIONS.mean / EVICTIONS.var
-    seen = repeats.tokens / max(1.0, prompt_tokens)
-    exposure = strength + rate_rps * repeats.busy_s
-    mean = (strength * EVICTIONS.mean + seen) / exposure
-    return Normal(mean, mean / exposure)
-
-
-def _mean(wait_s: float, urgent: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Find the fixed point for (lead, share) by rising lead; return the share of those before it, too."""
-    base_s, mean_s, share = wait_s, wait_s, 0.0
-    # Classes with the shortest lead stop overtaking first: what they have added then is a constant.
-    for rank, (lead_s, own) in enumerate(urgent):
-        share = min(SHARE_MAX, sum(rho for _, rho in urgent[rank:]))
-        mean_s = base_s / (1 - share)
-        if mean_s <= lead_s:
-            return mean_s, share
-        base_s += own * lead_s
-        mean_s = base_s
-    return mean_s, 0.0
-
-
-def offered(moment: Moment, instance: InstanceMoment) -> float:
-    """Share of an instance's full batch that arrivals will keep busy, in [0, 1]."""
-    return min(1.0, sum(each.share for each in coming(moment, instance)))
+    leads = [(_lead_s(each.cls, cls, deadline_s), each) for each in coming(moment, instance)]
+    urgent = sorted(((lead_s, each) for lead_s, each in leads if lead_s > 0), key=lambda pair: pair[0])
+    if entry is None or not urgent:
+        return wait
+    columns = [
+        (lead_s, e.share, e.share / e.request_s, e.request_s * (e.dispersion + e.work_cv2), e.doubt**2)
+        for lead_s, e in urgent
+    ]
+    lead_s, share, rate_rps, noise_s, doubt_var = np.array(columns).T[:, None, :]
+    overtaking = Overtaking(
+        lead_s=lead_s, share=share, rate_rps=rate_rps, noise_s=noise_s, doubt_var=doubt_var
+    ).evicting(
+        np.array([entry.times.prompt_s * instance.correction.factor]),
+        np.array([entry.on_kind.state.workload.prompt_tokens]),
+        np.array([instance.repeats.tokens]),
+        np.array([instance.repeats.busy_s]),
+    )
+    mean_s, var = overtaking.lengthened(np.array([wait.mean]), np.array([wait.var]))
+    return Normal(float(mean_s[0]), float(var[0]))
 
 
 def coming(moment: Moment, instance: InstanceMoment) -> Iterator[Coming]:
@@ -152,8 +95,45 @@ def coming(moment: Moment, instance: InstanceMoment) -> Iterator[Coming]:
 
 def _lead_s(other: RequestClass, cls: RequestClass, deadline_s: float) -> float:
     """How long arrivals of another class will still go before it."""
+    target_s = _target_s(other, cls)
+    return 0.0 if target_s == math.inf else deadline_s - target_s
+
+
+def _target_s(other: RequestClass, cls: RequestClass) -> float:
+    """How much before its deadline arrivals of another class go before it no longer: see `Overtakers`."""
     if other.priority != cls.priority:
-        return math.inf if other.priority < cls.priority else 0.0
-    if other.due_ms is None or other == cls:
-        return 0.0
-    return deadline_s - other.due_ms / 1000
+        return -math.inf if other.priority < cls.priority else math.inf
+    if other.target_ms is None or other == cls:
+        return math.inf
+    return other.target_ms / 1000
+
+
+def overtakers(moment: Moment) -> Overtakers:
+    """What will arrive at all instances, and whom it goes before, as arrays."""
+    times, instances = moment.state.times, list(moment.instances.values())
+    found = [(cls, each) for cls, each in moment.state.arrivals.items() if each.count and cls in times.cls]
+    kinds = np.array([times.kind[i.status.accelerator] for i in instances], dtype=np.int64)
+    at = np.array([times.cls[cls] for cls, _ in found], dtype=np.int64)[None, :], kinds[:, None]
+    factor = np.array([[i.correction.factor] for i in instances])
+    served = [[cls.model in i.status.models for cls, _ in found] for i in instances]
+    request_s = times.table.request_s[at] * factor
+    possible = np.isfinite(request_s) & np.array(served, dtype=np.bool_).reshape(request_s.shape)
+    request_s = np.where(possible, request_s, 0.0)
+    each_rps = np.array([each.rate_rps / max(1, moment.serving[cls.model]) for cls, each in found])
+    rate_rps = np.where(possible, each_rps, 0.0)
+    common_var = np.array([[i.correction.doubt**2] for i in instances])
+    prompts = {cls: e.on_kind.state.workload.prompt_tokens for (cls, _), e in times.entries.items()}
+    return Overtakers(
+        target_s=np.array([[_target_s(other, cls) for other, _ in found] for cls in times.cls]).reshape(
+            len(times.cls), len(found)
+        ),
+        share=rate_rps * request_s,
+        rate_rps=rate_rps,
+        noise_s=request_s * (np.array([each.dispersion for _, each in found]) + times.table.cv2[at]),
+        doubt_var=common_var
+        + np.array([each.doubt**2 for _, each in found])
+        + times.table.mean_doubt[at] ** 2,
+        prompt_tokens=np.array([prompts.get(cls, 0.0) for cls in times.cls]),
+        repeated=np.array([i.repeats.tokens for i in instances]),
+        busy_s=np.array([i.repeats.busy_s for i in instances]),
+    )

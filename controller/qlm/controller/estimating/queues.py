@@ -7,12 +7,12 @@ from typing import Final
 import numpy as np
 
 from qlm.controller.estimating.moment import InstanceMoment, Moment
-from qlm.controller.estimating.overtaking import offered
+from qlm.controller.estimating.overtaking import overtakers
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.view import ClassView
 from qlm.rct_estimator.cluster import ClusterEstimate, estimate
-from qlm.rct_estimator.cluster_arrays import Groups, Instances
+from qlm.rct_estimator.cluster_arrays import Groups, Instances, Overtakers
 from qlm.rct_estimator.normal import Normal
 
 _NO_DEADLINE_S: Final = float("inf")
@@ -90,11 +90,12 @@ def estimates(moment: Moment) -> Estimates:
         )
         for each in moment.instances.values()
     ]
-    cluster = estimate(times.table, _arrays(moment), groups, orders)
+    others = overtakers(moment)
+    cluster = estimate(times.table, _arrays(moment, others), groups, orders, others)
     return Estimates(instances=tuple(moment.instances), groups=index, cluster=cluster)
 
 
-def _arrays(moment: Moment) -> Instances:
+def _arrays(moment: Moment, others: Overtakers) -> Instances:
     times, each = moment.state.times, list(moment.instances.values())
     busy = [_until_first(i) for i in each]
     warm = np.zeros((len(each), len(times.model)), dtype=np.bool_)
@@ -109,7 +110,7 @@ def _arrays(moment: Moment) -> Instances:
         free=np.array([i.free for i in each]),
         speed=np.array([i.correction.factor for i in each]),
         doubt=np.array([i.correction.doubt for i in each]),
-        load=np.array([offered(moment, i) for i in each]),
+        load=np.minimum(1.0, others.share.sum(axis=1)),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qlm.controller.estimating.classes import class_posteriors
+from qlm.controller.estimating.classes import RESIDENCE_MIN_S, class_posteriors
 from qlm.controller.estimating.instances import BUSY_MAX_S, BUSY_MIN_S
 from qlm.controller.estimating.moment import moment
 from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
@@ -134,12 +134,16 @@ def test_answers_that_run_on_count_as_longer_than_they_are_yet() -> None:
     counts = [(int(at), int((bins == at).sum()), int(ages[bins == at].sum())) for at in np.unique(bins)]
     told = OpenAnswers(cls=CHAT, counts=tuple(counts))
     other = OpenAnswers(cls=BATCH, counts=((length_bin(500), 400, 200_000),))
-    instances = (replace(instance(running=500), answers=(told, other)), instance("gpu-1"))
+    slow, fast = (ServedWork(request_s=1.1 * s, ended=1) for s in (RESIDENCE_MIN_S, RESIDENCE_MIN_S / 2))
+    at_work = replace(instance(running=500), answers=(told, other), work=slow)
+    instances = (at_work, instance("gpu-1"))
     view = class_view(CHAT, counted(ended))
     known = class_posteriors(view_of(view, instances=instances), {})[CHAT].lengths.length(CAP).mean
     alone = class_posteriors(view_of(view), {})[CHAT].lengths.length(CAP).mean
     assert known == pytest.approx(float(answers.mean()), rel=0.05)
     assert alone < 0.85 * float(answers.mean())
+    stale = class_posteriors(view_of(view, instances=(replace(at_work, work=fast),)), {})[CHAT]
+    assert stale.lengths.length(CAP).mean == alone, "many of them have ended since"
 
 
 def test_limits_that_differ_show_in_the_variance_of_answers_that_reach_them() -> None:

@@ -65,7 +65,7 @@ class Overtaking:
             repeated: Tokens of prompts that were computed again in a time, likewise.
             busy_s: That time, likewise.
         """
-        rate_rps = np.where(self.lead_s > 0, self.rate_rps, 0.0)
+        rate_rps = self.rate_rps * (self.lead_s > 0)
         strength = EVICTIONS.mean / EVICTIONS.var
         seen = repeated / np.maximum(1.0, prompt_tokens)
         exposure = strength + rate_rps.sum(axis=1) * busy_s
@@ -84,7 +84,7 @@ class Overtaking:
         rho_c is off, which is common to all that come of a class.
         """
         lead_s = np.clip(self.lead_s, 0.0, _FOR_EVER_S)
-        share = np.where(lead_s > 0, self.share, 0.0)
+        share = self.share * (lead_s > 0)
         mean_s, to_the_end = _fixed_point(wait_s, lead_s, share)
         added_s = share * np.minimum(mean_s[:, None], lead_s)
         own = added_s * (self.noise_s + self.doubt_var * added_s)
@@ -97,7 +97,7 @@ def _fixed_point(wait_s: FloatArray, lead_s: FloatArray, share: FloatArray) -> t
     """Solve for W', and say what share overtakes to the end. Those with the shortest lead stop first."""
     if not share.size:
         return wait_s, np.zeros(len(wait_s))
-    stopped_s = share * np.where(lead_s < _FOR_EVER_S, lead_s, 0.0)
+    stopped_s = share * lead_s * (lead_s < _FOR_EVER_S)
     stopping_s = np.cumsum(stopped_s, axis=1)
     left = share - np.cumsum(share, axis=1) + share.sum(axis=1)[:, None]
     left = np.minimum(SHARE_MAX, left)

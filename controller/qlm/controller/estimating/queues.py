@@ -67,7 +67,7 @@ class Estimates:
 
 
 def estimates(moment: Moment) -> Estimates:
-    """Estimate the whole cluster; 3 ms for 1600 groups on 100 instances.
+    """Estimate the whole cluster; 9 ms for 1600 groups on 100 instances, 40 classes yet to come.
 
     Groups without waiting requests are left out, and so are those of classes that the instance they are
     queued at cannot serve: planning will move them.

@@ -107,7 +107,7 @@ class Held:
         self.id: RequestId = request.id
         # As groups count it: with their own laxer deadlines, all would come after their class's next group.
         cls, arrival_ns = request.cls, request.arrival_ns
-        deadline_ns = None if cls.target_ms is None else arrival_ns + round(cls.target_ms * 1_000_000)
+        deadline_ns = None if cls.due_ms is None else arrival_ns + round(cls.due_ms * 1_000_000)
         self.urgency = urgency(cls.priority, deadline_ns, arrival_ns)
 
     @property

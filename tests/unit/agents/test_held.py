@@ -40,3 +40,16 @@ def test_without_an_objective_it_goes_last() -> None:
     request = a_request(arrival_ns=0)
     batch = Held(request=request, delivery=delivery_of(request), custody_ns=0, group=None)
     assert held(arrival_s=100, deadline_s=1800).urgency < batch.urgency
+
+
+def test_of_a_late_class_it_goes_after_all_with_a_deadline_and_like_batch() -> None:
+    missed = held(arrival_s=100, deadline_s=60)
+    missed = Held(
+        request=replace(missed.request, cls=missed.request.cls.missed()),
+        delivery=missed.delivery,
+        custody_ns=0,
+        group=None,
+    )
+    assert held(arrival_s=100, deadline_s=1800).urgency < missed.urgency
+    assert missed.urgency[1] == float("inf")
+    assert waiting(missed, 100)[1] == float("inf")

@@ -103,9 +103,9 @@ def _target_s(other: RequestClass, cls: RequestClass) -> float:
     """How much before its deadline arrivals of another class go before it no longer: see `Overtakers`."""
     if other.priority != cls.priority:
         return -math.inf if other.priority < cls.priority else math.inf
-    if other.target_ms is None or other == cls:
+    if other.due_ms is None or other == cls:
         return math.inf
-    return other.target_ms / 1000
+    return other.due_ms / 1000
 
 
 def overtakers(moment: Moment) -> Overtakers:

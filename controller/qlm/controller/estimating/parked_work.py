@@ -105,4 +105,4 @@ def _untold_work(
 
 
 def _urgency(cls: RequestClass) -> tuple[int, float]:
-    return cls.priority, float("inf") if cls.target_ms is None else cls.target_ms
+    return cls.priority, float("inf") if cls.due_ms is None else cls.due_ms

@@ -127,4 +127,5 @@ class QueueHead:
         return (*first, *groups)
 
     def _possible(self, group: Group) -> bool:
-        return self.left(group) > 0 and group.cls.model in self._models
+        left = group.count - group.pulled - self._taken.get(group.id, 0)
+        return left > 0 and group.cls.model in self._models

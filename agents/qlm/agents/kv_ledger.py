@@ -16,24 +16,28 @@ WATERMARK: Final = 0.01
 class KvLedger:
     """Sums over the generating requests, kept up as they start, grow and end: asking costs nothing.
 
+    Whoever brings tokens counts them here, and in the request's `blocks` and `spare_tokens`, since they come
+    far more often than anything else.
+
     Attributes:
         running: Requests in the engine's batch.
         tokens: Prompt plus generated tokens of them all.
         blocks: KV blocks of them all, without reserves.
+        block_tokens: Tokens in a block.
     """
 
     def __init__(self) -> None:
         self.running = 0
         self.tokens = 0
         self.blocks = 0
-        self._block_tokens = 1
+        self.block_tokens = 1
         self._seqs_max = 0
         self._blocks_max = 0
         self._usable_blocks = 0
 
     def resize(self, capacity: EngineCapacity, generating: Iterable[Held]) -> None:
         """Take the capacity of another engine and count again what is in it."""
-        self._block_tokens = capacity.block_tokens
+        self.block_tokens = capacity.block_tokens
         self._seqs_max = capacity.seqs_max
         self._blocks_max = capacity.kv_blocks
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
@@ -45,7 +49,7 @@ class KvLedger:
         """Count a request that starts to generate."""
         tokens = held.tokens
         held.blocks = self.blocks_of(tokens)
-        held.spare_tokens = held.blocks * self._block_tokens - tokens
+        held.spare_tokens = held.blocks * self.block_tokens - tokens
         self.running += 1
         self.tokens += tokens
         self.blocks += held.blocks
@@ -57,20 +61,9 @@ class KvLedger:
         self.blocks -= held.blocks
         held.blocks = 0
 
-    def take_blocks(self, held: Held) -> None:
-        """Count the blocks that a request has taken, since its new tokens left it less than no spare ones.
-
-        Tokens are counted by whoever brings them, since they come far more often: in `tokens`, and in the
-        request's `spare_tokens`.
-        """
-        blocks = -(held.spare_tokens // self._block_tokens)
-        held.spare_tokens += blocks * self._block_tokens
-        held.blocks += blocks
-        self.blocks += blocks
-
     def blocks_of(self, tokens: int) -> int:
         """KV blocks that `tokens` tokens of one request take."""
-        return -(-tokens // self._block_tokens)
+        return -(-tokens // self.block_tokens)
 
     @property
     def places(self) -> int:

@@ -183,7 +183,7 @@ def _entry(held: Held) -> LogEntry:
         id=held.id,
         epoch=held.epoch,
         offset=held.sent,
-        token_ids=tuple(held.output[held.sent :]),
+        token_ids=tuple(held.output[held.sent :] if held.sent else held.output),
         outcome=held.outcome if ending else None,
         detail=held.why if ending else "",
     )

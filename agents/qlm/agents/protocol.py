@@ -217,7 +217,8 @@ class AgentProtocol:
     def _progress(self, event: Progress) -> None:
         """Take tokens in. Nothing happens more often: what most chunks need is done in the loop itself."""
         calls, kv, unwritten = self.calls, self.hands.kv, self.unwritten
-        came = 0
+        block_tokens = kv.block_tokens
+        came = blocks = 0
         for call_id, token_ids in event.chunks:
             held = calls.get(call_id)
             if held is None:
@@ -230,10 +231,15 @@ class AgentProtocol:
             output += token_ids
             tokens = len(token_ids)
             came += tokens
-            held.spare_tokens -= tokens
-            if held.spare_tokens < 0:
-                kv.take_blocks(held)
+            spare_tokens = held.spare_tokens - tokens
+            if spare_tokens < 0:
+                taken = -(spare_tokens // block_tokens)
+                spare_tokens += taken * block_tokens
+                held.blocks += taken
+                blocks += taken
+            held.spare_tokens = spare_tokens
         kv.tokens += came
+        kv.blocks += blocks
         self.work.output_tokens += came
 
     def _answered(self, now_ns: int) -> None:

@@ -1,6 +1,6 @@
 """What an operation on the shared state causes beside its answer: announcements, and changes to keep."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
@@ -35,7 +35,7 @@ class Logged(NamedTuple):
     at_ns: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Effects:
     """Announcements and durable changes of one operation, each list in order.
 
@@ -48,12 +48,27 @@ class Effects:
         dropped: Ended requests that are no longer kept.
     """
 
-    outputs: list[tuple[GatewayId, OutputSlice]] = field(default_factory=list)
-    notices: list[tuple[InstanceId, InstanceNotice]] = field(default_factory=list)
-    wakeups: list[str] = field(default_factory=list)
-    logged: list[Logged] = field(default_factory=list)
-    ended: list[RequestId] = field(default_factory=list)
-    dropped: list[RequestId] = field(default_factory=list)
+    outputs: list[tuple[GatewayId, OutputSlice]]
+    notices: list[tuple[InstanceId, InstanceNotice]]
+    wakeups: list[str]
+    logged: list[Logged]
+    ended: list[RequestId]
+    dropped: list[RequestId]
+
+    def __init__(
+        self,
+        *,
+        outputs: list[tuple[GatewayId, OutputSlice]] | None = None,
+        notices: list[tuple[InstanceId, InstanceNotice]] | None = None,
+        wakeups: list[str] | None = None,
+    ) -> None:
+        """Written out, since every step of the store makes one: half as long as by a dataclass."""
+        self.outputs = [] if outputs is None else outputs
+        self.notices = [] if notices is None else notices
+        self.wakeups = [] if wakeups is None else wakeups
+        self.logged = []
+        self.ended = []
+        self.dropped = []
 
     @property
     def durable(self) -> bool:

@@ -9,7 +9,7 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine.decode_set import DecodeSet
-from qlm.simulator.engine.generation import OpenGeneration
+from qlm.simulator.engine.generation import SCRIPTED_ID, OpenGeneration
 from qlm.simulator.engine.host_cache import HostCache
 from qlm.simulator.engine.kv_cache import KvCache
 from qlm.simulator.engine.model import Chunk, Emission, EngineCounters, StepResult
@@ -186,7 +186,13 @@ class BatchingEngine:
             generated = sequence.generated if end == NOT_DECODING else text.output_tokens - end + iteration
             if generated > reported:
                 sequence.reported = generated
-                told.append((sequence.call_id, text.token_ids(reported, generated)))
+                # Of a scripted answer, nothing but its end differs, and that is not told of here.
+                token_ids = (
+                    (SCRIPTED_ID,) * (generated - reported)
+                    if text.ids is None
+                    else text.token_ids(reported, generated)
+                )
+                told.append((sequence.call_id, token_ids))
         batch.owing.clear()
         return told
 

@@ -1,6 +1,7 @@
 """Operations on leases: who runs a request."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from qlm.domain.ids import GroupId, RequestId, TokenIds
@@ -11,6 +12,8 @@ from qlm.domain.request import Request, RequestCard, RequestState
 from qlm.store.effects import WAKE_RETURNED, Effects
 from qlm.store.requests import RequestOps
 from qlm.store.tables import RequestRow
+
+_HOLDER: Final[Callable[[RequestRow], Holder | None]] = attrgetter("holder")
 
 HOLDER_LOST: Final = "its instance was lost"
 """Why a request returned that nobody released."""
@@ -129,7 +132,8 @@ class LeaseOps(RequestOps):
         """Release the leases of holders that no longer live, oldest request first; return the ids."""
         effects = Effects()
         # All rows of a holder share one object: thousands of rows, but few holders to look up.
-        holders = {id(row.holder): row.holder for row in self._held.values()}
+        each = list(map(_HOLDER, self._held.values()))
+        holders = dict(zip(map(id, each), each, strict=True))
         gone = {key for key, holder in holders.items() if holder and not self._alive(holder, now_ns)}
         dead = [row for row in self._held.values() if id(row.holder) in gone] if gone else []
         dead.sort(key=lambda row: row.key)

@@ -121,7 +121,7 @@ class KvBlocks:
 
     def release_private(self, blocks: Sequence[int]) -> None:
         """Free private blocks."""
-        self._queue.extend(reversed(blocks))
+        self._queue += blocks[::-1]
         self.enqueued += len(blocks)
         self.free += len(blocks)
 

@@ -75,7 +75,10 @@ class Clients:
         self._outcomes = outcomes
         # Of an array, single numbers are read and written twice as fast through a view.
         self._first_token_ns = outcomes.first_token_ns.data
+        self._ended_ns = outcomes.ended_ns.data
         self._tokens = outcomes.tokens.data
+        self._instance = outcomes.instance.data
+        self._met = outcomes.met.data
         self._watcher = watcher
         self._cards: dict[int, RequestCard] = {}
         self._limits = GatewayLimits(queue_depth_max=scenario.queue_depth_max)
@@ -157,7 +160,7 @@ class Clients:
 
     def _ended(self, number: int, outcome: Outcome, tokens: int, at_ns: int) -> None:
         first_ns, outcomes = self._first_token_ns[number], self._outcomes
-        outcomes.ended_ns[number] = at_ns - EPOCH_NS
+        self._ended_ns[number] = at_ns - EPOCH_NS
         outcomes.outcome[number] = outcome.value
         judged = attained(
             self._cards.pop(number),
@@ -165,7 +168,7 @@ class Clients:
             ended_ns=at_ns,
             tokens=tokens,
         )
-        outcomes.met[number] = outcome.ok and judged is not False
+        self._met[number] = outcome.ok and judged is not False
         self._over()
 
     def _over(self) -> None:
@@ -175,7 +178,7 @@ class Clients:
 
     def submitted_to(self, id: RequestId, instance: int) -> None:
         """Note which instance runs a request."""
-        self._outcomes.instance[request_number(id)] = instance
+        self._instance[request_number(id)] = instance
         self._watcher.submitted(id, instance)
 
     def evicted(self, id: RequestId) -> None:

@@ -3,7 +3,7 @@
 Everything is compared side by side in one run on one machine: open loop, Poisson arrivals (the same for
 both arms), 16 tokens in and 16 out, not streamed, an engine that takes a fixed 50 ms.
 
-`attainment`, `fidelity`, `planner` or `waiting` as the first word runs that benchmark instead
+`attainment`, `fidelity`, `planner`, `simulation` or `waiting` as the first word runs that benchmark instead
 (each has --help).
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import attainment, fidelity, planner, setups, waiting
+from benchmarks import attainment, fidelity, planner, setups, simulation, waiting
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
 
 BODY: dict[str, Any] = {
@@ -31,6 +31,7 @@ OTHERS = {
     "attainment": attainment.main,
     "fidelity": fidelity.main,
     "planner": planner.main,
+    "simulation": simulation.main,
     "waiting": waiting.main,
 }
 

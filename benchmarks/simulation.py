@@ -2,8 +2,9 @@
 
 `azure-8` is eight saturated instances with the lengths of Azure conversations (at least 5 000 requests per
 second are wanted), `fleet-100` a hundred instances and 400 000 requests (under 3 minutes and 4 GB are). Both
-are served first come, first served, each in a process of its own. What counts is the time of the processor:
-the wall shows what else the machine was doing.
+are served first come, first served, each in a process of its own: as the interpreter runs the sources, and as
+`benchmarks.compiled` does. What counts is the time of the processor: the wall shows what else the machine was
+doing.
 
 The profiler more than doubles the time, most where functions are short: its shares are a guide, of a
 shorter cut of the same scenario.
@@ -32,6 +33,7 @@ from qlm.simulator.seeds import Seeds
 from qlm.simulator.simulation import simulate
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
+COMPILED: Final = ("-m", "benchmarks.compiled")
 TRACES: Final = "QLM_TRACES"
 NEEDS_TRACES: Final = (
     f"azure-8: left out; it needs AzureLLMInferenceTrace_conv.csv of github.com/Azure/AzurePublicDataset "
@@ -67,19 +69,19 @@ class Speed:
     processor_s: float
     peak_bytes: int
 
-    def show(self, what: str) -> None:
-        """Print it."""
-        a_request = self.events / self.requests
-        print(
-            f"{what}: {self.requests:,} requests\n"
-            f"  {self.requests / self.processor_s:12,.0f} requests/s of the processor\n"
-            f"  {self.requests / self.wall_s:12,.0f} requests/s of the wall\n"
-            f"  {self.processor_s:12.1f} s of the processor, {self.wall_s:.1f} s of the wall\n"
-            f"  {self.events / self.processor_s:12,.0f} events/s, {a_request:.2f} a request\n"
-            f"  {self.simulated_s / self.processor_s:12.1f} simulated s per s\n"
-            f"  {self.deciding_s:12.1f} s of the wall for {self.decisions:,} decisions of the controller\n"
-            f"  {self.peak_bytes / 1e9:12.2f} GB at most"
-        )
+    def rows(self) -> dict[str, str]:
+        """What to print: figures by what they are."""
+        return {
+            "requests/s of the processor": f"{self.requests / self.processor_s:,.0f}",
+            "requests/s of the wall": f"{self.requests / self.wall_s:,.0f}",
+            "s of the processor": f"{self.processor_s:.1f}",
+            "s of the wall": f"{self.wall_s:.1f}",
+            "events/s of the processor": f"{self.events / self.processor_s:,.0f}",
+            "events per request": f"{self.events / self.requests:.2f}",
+            "simulated s per s of the processor": f"{self.simulated_s / self.processor_s:.1f}",
+            f"s of the wall for {self.decisions:,} decisions of the controller": f"{self.deciding_s:.1f}",
+            "GB at most": f"{self.peak_bytes / 1e9:.2f}",
+        }
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -94,7 +96,7 @@ def main(arguments: list[str] | None = None) -> int:
         if name == "azure-8" and TRACES not in os.environ:
             print(NEEDS_TRACES)
             continue
-        Speed(**_apart("--measure", name)).show(name)
+        _show(name, Speed(**_apart("--measure", name)), _compiled(name))
         shares = _apart("--profile", name)
         print(f"  where the time goes, first {PROFILED_REQUESTS:,} requests under the profiler:")
         for part, share in sorted(shares.items(), key=lambda item: -item[1]):
@@ -111,9 +113,27 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _apart(flag: str, name: str) -> dict[str, Any]:
+def _show(name: str, plain: Speed, compiled: Speed | None) -> None:
+    """Print the figures of a scenario, side by side."""
+    print(f"{name}: {plain.requests:,} requests\n  {'interpreted':>12}{'compiled':>12}")
+    columns = [each.rows() for each in (plain, compiled) if each is not None]
+    for what, figure in columns[0].items():
+        figures = [figure, *(column.get(what, "") for column in columns[1:])]
+        print("  " + "".join(f"{each:>12}" for each in (*figures, "not built")[:2]) + f" {what}")
+
+
+def _compiled(name: str) -> Speed | None:
+    """Measure what mypyc compiles; None, with a word on why, where it cannot."""
+    try:
+        return Speed(**_apart("--measure", name, *COMPILED))
+    except subprocess.CalledProcessError:
+        print(f"{name}: not compiled; the lines above say why")
+        return None
+
+
+def _apart(flag: str, name: str, *launcher: str) -> dict[str, Any]:
     """Have a fresh process measure: no memory and no cache is left from another run."""
-    command = [sys.executable, "-m", "benchmarks.simulation", flag, name]
+    command = [sys.executable, *launcher, "-m", "benchmarks.simulation", flag, name]
     answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return answer
 

@@ -1,0 +1,51 @@
+"""What is compiled is found again for the very same sources only."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import compiled
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for part in compiled.PARTS:
+        (tmp_path / part / "qlm" / part).mkdir(parents=True)
+        (tmp_path / part / "qlm" / part / "__init__.py").write_text('"""A part."""\n')
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_equal_sources_are_compiled_once(tree: Path) -> None:
+    before = compiled.key()
+    (tree / "store" / "qlm" / "store" / "__pycache__").mkdir()
+    (tree / "store" / "qlm" / "store" / "__pycache__" / "__init__.pyc").write_bytes(b"cached")
+    assert compiled.key() == before
+
+
+@pytest.mark.parametrize("part", compiled.PARTS)
+def test_any_edit_is_compiled_anew(tree: Path, part: str) -> None:
+    before = compiled.key()
+    (tree / part / "qlm" / part / "__init__.py").write_text('"""A part!"""\n')
+    edited = compiled.key()
+    (tree / part / "qlm" / part / "new.py").write_text("")
+    assert len({before, edited, compiled.key()}) == 3
+
+
+def test_what_is_compiled_is_there() -> None:
+    missing = [path for path in compiled.hot_modules() if not (compiled.ROOT / path[0] / path[1]).is_file()]
+    assert not missing
+
+
+def test_values_are_written_out_as_the_dataclasses_they_are() -> None:
+    written = compiled.with_values_written_out(
+        "from qlm.domain.values import value\n\n@value\nclass A:\n    n: int\n\n"
+        "@value(kw_only=False, order=True)\nclass B:\n    n: int\n"
+    )
+    names: dict[str, type] = {}
+    exec(written, {"__name__": "written"}, names)
+    one, other = names["B"](1), names["B"](2)
+    assert one < other and hash(one) == hash(names["B"](1))
+    assert repr(names["A"](n=3)) == "A(n=3)" and not hasattr(names["A"](n=3), "__dict__")
+    with pytest.raises(TypeError):
+        names["A"](3)

@@ -15,7 +15,7 @@ from benchmarks.planner_problems import live
 from benchmarks.planner_timing import timed
 from qlm.planner.arrays import problem_arrays
 from qlm.planner.fast.construct import insert_all
-from qlm.planner.fast.data import make_data
+from qlm.planner.fast.data import make_data, only
 from qlm.planner.fast.queues import true_cost
 from qlm.planner.fast.search import anneal
 from qlm.planner.fast.solve import Effort, solve_fast
@@ -72,20 +72,16 @@ def slow_plan(problem: Problem, seed: int, moves: int) -> Plan:
     room = Room(arrays, data)
     dated = arrays.placeable & np.isfinite(arrays.deadline_s)
     wanted = np.flatnonzero(dated)
-    peers = data.peers[dated[data.peers]]
-    counts = np.bincount(arrays.model[peers], minlength=len(arrays.models))
-    of_dated = data._replace(
-        peers=peers, peers_from=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    )
+    of_dated = only(data, dated)
     queues = inserted(arrays, of_dated, room, wanted)
     assert queues is not None
     random = np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1
     hot_s = HOT * sum(true_cost(of_dated, queues)) / max(1, len(wanted))
     for step in range(STEPS if len(wanted) else 0):
         from_s, to_s = (hot_s * COOLED ** (at / STEPS) for at in (step, step + 1))
-        anneal(of_dated, queues, room.scratch, random, moves // STEPS, from_s, to_s)
+        anneal(of_dated, queues, room.drafts, random, moves // STEPS, from_s, to_s)
     rest = urgency_order(arrays, np.flatnonzero(arrays.placeable & ~dated))
-    assert insert_all(data, queues, room.scratch[0], rest)
+    assert insert_all(data, queues, room.drafts, rest)
     if arrays.placeable.any():
-        anneal(data, queues, room.scratch, random, moves // STEPS, 0.0, 0.0)
+        anneal(data, queues, room.drafts, random, moves // STEPS, 0.0, 0.0)
     return arrays.plan(as_lists(queues), method="slow annealing")

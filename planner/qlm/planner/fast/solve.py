@@ -14,7 +14,7 @@ import numpy as np
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.arrays import NONE, Bools, ProblemArrays, problem_arrays
 from qlm.planner.fast.construct import append_all, insert_all
-from qlm.planner.fast.data import HASTE, MISS_WEIGHT, MODEL, REQUESTS, Data, Queues, make_data
+from qlm.planner.fast.data import HASTE, MISS_WEIGHT, REQUESTS, Data, Queues, make_data, only
 from qlm.planner.fast.queues import true_cost
 from qlm.planner.fast.search import anneal
 from qlm.planner.fast.starts import Room, appended, as_lists, copied, inserted, present, urgency_order
@@ -207,7 +207,7 @@ class _Solver:
         urgent = self.groups & ~self.lazy
         if not urgent.any():
             urgent = self.groups
-        data = _only(self.data, urgent)
+        data = only(self.data, urgent)
         wanted = np.flatnonzero(urgent)
         makes = (inserted, appended) if self._quick(len(wanted)) else (appended,)
         starts = [make(self.arrays, data, self.room, wanted) for make in makes]
@@ -221,13 +221,13 @@ class _Solver:
         queues = self._search(data, queues, moves, 1.0)
         rest = urgency_order(self.arrays, np.flatnonzero(self.groups & ~urgent))
         if len(rest) * len(self.data.fleet) <= LAZY_PAIRS_MAX and self._quick(count):
-            placed = insert_all(self.data, queues, self.room.scratch[0], rest)
+            placed = insert_all(self.data, queues, self.room.drafts, rest)
         else:
-            placed = append_all(self.data, queues, rest)
+            placed = append_all(self.data, queues, self.room.drafts, rest)
         if not placed:
             raise self._full(count)
         polish = max(self.clock.moved // 20, min(self.clock.moved // 4, POLISH_MOVES))
-        anneal(self.data, queues, self.room.scratch, self.random, polish, 0.0, 0.0)
+        anneal(self.data, queues, self.room.drafts, self.random, polish, 0.0, 0.0)
         return queues
 
     def _full(self, count: int) -> InvalidValueError:
@@ -286,7 +286,7 @@ class _Solver:
         size = max(ROUND_MOVES, MOVES_PER_GROUP * len(data.peers))
         left_s = self.clock.left_s()
         if left_s < float("inf") and moves > CHUNK_MOVES:
-            anneal(data, queues, self.room.scratch, self.random, CHUNK_MOVES, hot_s, hot_s)
+            anneal(data, queues, self.room.drafts, self.random, CHUNK_MOVES, hot_s, hot_s)
             took_s = left_s - self.clock.left_s()
             moves = min(moves, int(self.clock.left_s() / max(took_s, 1e-6) * CHUNK_MOVES))
         rounds = max(1, round(moves / size))
@@ -305,7 +305,7 @@ class _Solver:
             part = max(done / moves, 1.0 - left_s / whole_s if whole_s < float("inf") else 0.0)
             pace = (done + size) / moves - done / moves
             from_s, to_s = (hot_s * cooled**share for share in (part, min(1.0, part + pace)))
-            anneal(data, queues, self.room.scratch, self.random, size, from_s, to_s)
+            anneal(data, queues, self.room.drafts, self.random, size, from_s, to_s)
             done += size
             self.clock.moved += size
             left_s = self.clock.left_s()
@@ -319,10 +319,3 @@ def _without_penalty(arrays: ProblemArrays) -> Bools:
     lowest = arrays.priority[~free].max()
     lazy: Bools = free & (arrays.priority >= lowest)
     return lazy
-
-
-def _only(data: Data, groups: Bools) -> Data:
-    """Leave the other groups out of the search."""
-    peers = data.peers[groups[data.peers]]
-    counts = np.bincount(data.who[peers, MODEL], minlength=len(data.able_count))
-    return data._replace(peers=peers, peers_from=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))

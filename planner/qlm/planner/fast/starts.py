@@ -8,11 +8,27 @@ import numpy as np
 
 from qlm.planner.arrays import NONE, Bools, Ints, ProblemArrays
 from qlm.planner.fast.construct import append_all, insert_all
-from qlm.planner.fast.data import CANNOT_RUN, CHAIN, DRAIN, HOME, KIND, RANK, Data, Queues, empty_queues
+from qlm.planner.fast.data import (
+    BEGIN,
+    CANNOT_RUN,
+    CHAIN,
+    DRAIN,
+    END,
+    HOME,
+    INSTANCE,
+    KIND,
+    RANK,
+    SAME,
+    Data,
+    Drafts,
+    Queues,
+    empty_drafts,
+    empty_queues,
+)
 from qlm.planner.fast.queues import set_queue
 
 PLACES_MAX: Final = 4_000_000
-"""Places of all queues together (160 MB), as long as no queue must be longer."""
+"""Places of all queues together (190 MB), as long as no queue must be longer."""
 
 
 class Room:
@@ -20,7 +36,7 @@ class Room:
 
     Attributes:
         capacity: Groups per queue.
-        scratch: For two queues.
+        drafts: Of two queues.
     """
 
     def __init__(self, arrays: ProblemArrays, data: Data) -> None:
@@ -28,7 +44,7 @@ class Room:
         present = np.bincount(arrays.home[arrays.home != NONE], minlength=1).max(initial=0)
         fair = 8 * _fair(data)
         self.capacity = int(max(1, min(groups, max(PLACES_MAX // instances, present, fair))))
-        self.scratch = np.zeros((2, self.capacity + 1), dtype=np.int64)
+        self.drafts = empty_drafts(self.capacity)
         self._data = data
 
     def queues(self) -> Queues:
@@ -55,14 +71,14 @@ def urgency_order(arrays: ProblemArrays, groups: Ints) -> Ints:
 def inserted(arrays: ProblemArrays, data: Data, room: Room, groups: Ints) -> Queues | None:
     """Insert groups in the order of urgency where each costs least."""
     queues = room.queues()
-    done = insert_all(data, queues, room.scratch[0], urgency_order(arrays, groups))
+    done = insert_all(data, queues, room.drafts, urgency_order(arrays, groups))
     return queues if done else None
 
 
 def appended(arrays: ProblemArrays, data: Data, room: Room, groups: Ints) -> Queues | None:
     """Append groups in the order of urgency where each ends first: what EDF does."""
     queues = room.queues()
-    return queues if append_all(data, queues, urgency_order(arrays, groups)) else None
+    return queues if append_all(data, queues, room.drafts, urgency_order(arrays, groups)) else None
 
 
 def present(arrays: ProblemArrays, data: Data, room: Room, groups: Bools) -> Queues | None:
@@ -82,9 +98,9 @@ def present(arrays: ProblemArrays, data: Data, room: Room, groups: Bools) -> Que
     for instance in range(len(arrays.instances)):
         here = np.flatnonzero(stays & (arrays.home == instance))
         order = _chained(data, here[np.lexsort((arrays.place[here], arrays.priority[here]))])
-        _fill(data, queues, instance, order)
+        _fill(data, queues, room.drafts, instance, order)
     rest = urgency_order(arrays, np.flatnonzero(groups & ~stays))
-    return queues if insert_all(data, queues, room.scratch[0], rest) else None
+    return queues if insert_all(data, queues, room.drafts, rest) else None
 
 
 def _chained(data: Data, order: Ints) -> Ints:
@@ -104,34 +120,25 @@ def _runs_at_home(data: Data) -> Bools:
     return runs
 
 
-def _fill(data: Data, queues: Queues, instance: int, order: Ints) -> None:
-    set_queue(
-        data.work,
-        data.who,
-        data.fleet,
-        data.swaps,
-        data.prices,
-        queues.queue,
-        queues.length,
-        queues.state,
-        queues.warm,
-        queues.spot,
-        instance,
-        order,
-        0,
-        len(order),
-    )
+def _fill(data: Data, queues: Queues, drafts: Drafts, instance: int, order: Ints) -> None:
+    drafts.groups[0, : len(order)] = order
+    drafts.span[0, [INSTANCE, BEGIN, SAME, END]] = instance, 0, len(order), len(order)
+    set_queue(data, queues, drafts)
 
 
 def copied(queues: Queues) -> Queues:
-    """Return a copy."""
-    return Queues(
-        queue=queues.queue.copy(),
+    """Return a copy; places that are not in use are left empty."""
+    used = int(queues.length.max(initial=0)) + 1
+    copy = Queues(
+        queue=np.zeros_like(queues.queue),
         length=queues.length.copy(),
-        state=queues.state.copy(),
-        warm=queues.warm.copy(),
+        state=np.zeros_like(queues.state),
+        warm=np.zeros_like(queues.warm),
         spot=queues.spot.copy(),
     )
+    for old, new in ((queues.queue, copy.queue), (queues.state, copy.state), (queues.warm, copy.warm)):
+        new[:, :used] = old[:, :used]
+    return copy
 
 
 def as_lists(queues: Queues) -> Sequence[Sequence[int]]:

@@ -5,7 +5,7 @@ plan afterwards. The search starts from the best of the present plan with what i
 deadline order, and list scheduling, and ends no worse. It is deterministic for a number of moves.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +24,7 @@ MOVES_PER_GROUP: Final = 600
 """Moves of a search from scratch that has no limits, per group."""
 
 MOVES_MIN: Final = 160_000
-"""What small problems get (80 ms)."""
+"""What small problems get (50 ms)."""
 
 MOVES_MAX: Final = 2_000_000
 """What large ones get without limits."""
@@ -33,26 +33,29 @@ REPLAN_MOVES_PER_GROUP: Final = 40
 """Moves of a re-plan that has no limits, per group."""
 
 ROUND_MOVES: Final = 10_000
-"""A problem is annealed again and again, with so many moves or `MOVES_PER_GROUP` of its groups each."""
+"""A problem is annealed again and again, with about so many moves, or `MOVES_PER_GROUP`, or ..."""
+
+ROUND_MOVES_PER_PAIR: Final = 3
+"""... so many per pair of groups each: one slow annealing of a large problem is better than several."""
 
 CHUNK_MOVES: Final = 10_000
-"""Moves between two looks at the clock (6 ms)."""
+"""Moves between two looks at the clock (3 ms)."""
 
-MOVE_S: Final = 0.6e-6
+MOVE_S: Final = 0.35e-6
 """What a move takes, about (AMD EPYC, 1 600 groups on 100 instances)."""
 
 COOLED: Final = 1e-3
 """Last temperature over the first, which is the mean cost of a group."""
 
-ONE_ROUND_HEAT: Final = 0.45
+ONE_ROUND_HEAT: Final = 0.7
 """First temperature over that, if there is time or there are moves for one round only."""
 
-ONE_ROUND_COOLED: Final = 1.5e-2
+ONE_ROUND_COOLED: Final = 7e-3
 """Likewise, the last over the first."""
 
 INSERT_WORK_MAX: Final = 6e7
 """Groups cubed over instances: with more, groups are appended where they end first, not inserted at the best
-of all places, which takes 0.2 s for 1 600 groups on 100 instances and 2.5 s for 1 000 on one."""
+of all places, which takes 0.05 s for 1 600 groups on 100 instances and 1 s for 1 000 on one."""
 
 LAZY_PAIRS_MAX: Final = 50_000
 """With more pairs of a group without a deadline and an instance, such groups go where they end first: to try
@@ -75,6 +78,9 @@ HASTEN_S: Final = 0.5
 
 POLISH_MOVES: Final = 20_000
 """Moves at the end, when all groups are there, of a plan from scratch: so many, or a 20th of all."""
+
+POLISH_SHARE: Final = 0.6
+"""How much of `FINISH_S` this may take."""
 
 NEW_SHARE_MAX: Final = 0.2
 """With a larger share of groups that are in no queue yet, the plan is made from scratch."""
@@ -227,7 +233,8 @@ class _Solver:
         if not placed:
             raise self._full(count)
         polish = max(self.clock.moved // 20, min(self.clock.moved // 4, POLISH_MOVES))
-        anneal(self.data, queues, self.room.drafts, self.random, polish, 0.0, 0.0)
+        left_s = self.clock.left_s() + POLISH_SHARE * self.clock.finish_s
+        self._anneal(self.data, queues, polish, left_s, 0.0, 1.0)
         return queues
 
     def _full(self, count: int) -> InvalidValueError:
@@ -253,12 +260,13 @@ class _Solver:
         """Anneal round after round; return the best end of a round, or the start."""
         best, best_cost = copied(queues), sum(true_cost(data, queues))
         mean_s = best_cost / max(1, len(data.peers))
-        rounds = list(self._rounds(data, queues, moves, heat * mean_s))
-        for number, budget in enumerate(rounds):
-            if self.clock.left_s() <= 0:
+        rounds = self._rounds(data, queues, moves, heat * mean_s)
+        for number in range(rounds):
+            left_s = self.clock.left_s()
+            if left_s <= 0 or moves <= 0:
                 break
-            hot_s, cooled = self._heat(data, heat, mean_s, number, len(rounds))
-            self._anneal(data, queues, budget, hot_s, cooled)
+            hot_s, cooled = self._heat(data, heat, mean_s, number, rounds)
+            self._anneal(data, queues, moves // rounds, left_s / (rounds - number), hot_s, cooled)
             cost = sum(true_cost(data, queues))
             if cost < best_cost:
                 best, best_cost = copied(queues), cost
@@ -281,34 +289,31 @@ class _Solver:
         missed_s = float(data.prices[MISS_WEIGHT] * data.work[0, data.peers, REQUESTS].mean())
         return (max(mean_s, missed_s) if number % 4 == 0 else mean_s), COOLED
 
-    def _rounds(self, data: Data, queues: Queues, moves: int, hot_s: float) -> Iterator[int]:
-        """Split the moves, or those that the time allows, into rounds of about the usual size."""
-        size = max(ROUND_MOVES, MOVES_PER_GROUP * len(data.peers))
+    def _rounds(self, data: Data, queues: Queues, moves: int, hot_s: float) -> int:
+        """Into how many rounds of about the usual size to split the moves, or those that the time allows."""
+        groups = len(data.peers)
+        size = max(ROUND_MOVES, MOVES_PER_GROUP * groups, ROUND_MOVES_PER_PAIR * groups**2)
         left_s = self.clock.left_s()
         if left_s < float("inf") and moves > CHUNK_MOVES:
             anneal(data, queues, self.room.drafts, self.random, CHUNK_MOVES, hot_s, hot_s)
             took_s = left_s - self.clock.left_s()
             moves = min(moves, int(self.clock.left_s() / max(took_s, 1e-6) * CHUNK_MOVES))
-        rounds = max(1, round(moves / size))
-        if rounds == 1 and left_s < float("inf"):
-            moves *= 4  # colder moves are quicker; the temperature keeps to the time
-        for _ in range(rounds):
-            if moves > 0:
-                yield moves // rounds
+        return max(1, round(moves / size))
 
-    def _anneal(self, data: Data, queues: Queues, moves: int, hot_s: float, cooled: float) -> None:
-        """Make the moves of a round, cooling down in time if the time limit comes first."""
-        done, left_s = 0, self.clock.left_s()
-        whole_s = left_s
-        while done < moves and left_s > 0:
+    def _anneal(
+        self, data: Data, queues: Queues, moves: int, whole_s: float, hot_s: float, cooled: float
+    ) -> None:
+        """Make the moves of a round, cooling down in time if its time is over first."""
+        limited = whole_s < float("inf")
+        done, until_s = 0, self.clock.left_s() - whole_s if limited else 0.0
+        while done < moves and (left_s := self.clock.left_s() - until_s) > 0:
             size = min(CHUNK_MOVES, moves - done)
-            part = max(done / moves, 1.0 - left_s / whole_s if whole_s < float("inf") else 0.0)
+            part = max(done / moves, 1.0 - left_s / whole_s if limited else 0.0)
             pace = (done + size) / moves - done / moves
             from_s, to_s = (hot_s * cooled**share for share in (part, min(1.0, part + pace)))
             anneal(data, queues, self.room.drafts, self.random, size, from_s, to_s)
             done += size
             self.clock.moved += size
-            left_s = self.clock.left_s()
 
 
 def _without_penalty(arrays: ProblemArrays) -> Bools:

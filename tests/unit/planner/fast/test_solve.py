@@ -89,6 +89,19 @@ def test_a_time_limit_ends_the_search() -> None:
     assert next(ticks) < 200, "looked at the clock until time was up, not longer"
 
 
+def test_a_time_limit_is_used_up_though_moves_become_quicker() -> None:
+    looks = 0
+
+    def stopwatch_s() -> float:
+        nonlocal looks
+        looks += 1
+        return min(looks, 8) + 0.1 * max(0, looks - 8)
+
+    problem = live(5, groups=160, instances=10)
+    solve_fast(problem, effort=Effort(time_limit_s=40.0, stopwatch_s=stopwatch_s))
+    assert 38.0 < stopwatch_s() < 43.0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_in_order_the_oldest_of_a_class_goes_first(seed: int) -> None:
     problem = live(seed, groups=80, instances=4)

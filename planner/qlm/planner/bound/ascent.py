@@ -4,6 +4,7 @@ import numpy as np
 from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
+from qlm.planner.borrowed import borrowed
 from qlm.planner.bound.charge import Charges
 from qlm.planner.bound.dual import NEVER, best_start, model_prices
 from qlm.planner.bound.isotonic import never_rising
@@ -40,6 +41,8 @@ def ascend(
         Average prices of the second half of the passes, made never rising, (K, J); and which share of the
         surcharge each model pays, (K, M, J).
     """
+    c, edges, capacity, held = borrowed((c, edges, capacity, held))
+    surcharge, table, order, base = borrowed((surcharge, table, order, base))
     kinds, models, steps = surcharge.shape
     base, total = base.copy(), np.zeros((kinds, steps))
     part = np.ones((kinds, models, steps))

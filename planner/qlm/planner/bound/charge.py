@@ -87,7 +87,7 @@ def normal_terms(x: float, sd: float) -> tuple[float, float, float]:
     return miss, x * miss + density, 0.5 * ((x * x + sd * sd) * miss + x * density)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def least_terms(x: float, low: float, high: float) -> tuple[float, float, float, float]:
     """Least of the same where sd is from `low` to `high`: P, its integral, E, and the integral of E.
 
@@ -100,7 +100,7 @@ def least_terms(x: float, low: float, high: float) -> tuple[float, float, float,
     return miss, (low - high) * _DENSITY + integral, late_s, late_integral
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def most_var(c: Charges, k: int, g: int, start_s: float, until_s: float, late_s: float) -> float:
     """Variance to reckon with for group g, late by up to `late_s` on type k if it starts at `start_s`.
 
@@ -125,7 +125,7 @@ def most_var(c: Charges, k: int, g: int, start_s: float, until_s: float, late_s:
     return float(var)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def charge(c: Charges, k: int, g: int, start_s: float, until_s: float) -> float:
     """Least penalty of group g on type k with a mean start from `start_s` to `until_s`, its move included.
 

@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from qlm.planner.arrays import Floats
+from qlm.planner.borrowed import borrowed
 from qlm.planner.bound.charge import Charges, charge
 
 NEVER: Final = np.inf
@@ -27,6 +28,7 @@ def charge_table(c: Charges, edges: Floats) -> Floats:
 
     Shape (K, G, J + 1).
     """
+    c, edges = borrowed((c, edges))
     kinds, groups = c.runs.shape
     steps = len(edges) - 1
     table = np.full((kinds, groups, steps + 1), NEVER)
@@ -105,7 +107,7 @@ def step_of(edges: Floats, at_s: float) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def price_until(edges: Floats, prices: Floats, until: Floats, at_s: float) -> float:
     """Price of an instance from now until some moment; one type's row of each."""
     j = step_of(edges, at_s)
@@ -114,7 +116,7 @@ def price_until(edges: Floats, prices: Floats, until: Floats, at_s: float) -> fl
     return float(until[j] + prices[j] * (at_s - edges[j]))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def best_start(
     c: Charges, k: int, g: int, edges: Floats, prices: Floats, until: Floats, row: Floats
 ) -> tuple[float, float]:
@@ -139,6 +141,7 @@ def best_start(
 @njit(cache=True, nogil=True)
 def tabulated_value(c: Charges, edges: Floats, prices: Floats, table: Floats) -> float:
     """Least charges and prices of all groups over the tabulated starts: an estimate of `proven_value`."""
+    c, edges, prices, table = borrowed((c, edges, prices, table))
     until = totals(prices, edges)
     kinds, groups = c.runs.shape
     value = 0.0
@@ -152,7 +155,7 @@ def tabulated_value(c: Charges, edges: Floats, prices: Floats, table: Floats) ->
     return value
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, inline="always")
 def least_cost(
     c: Charges,
     k: int,
@@ -215,6 +218,7 @@ def proven_value(c: Charges, edges: Floats, prices: Floats, table: Floats, toler
         table: Of `charge_table`.
         tolerance: Per group, how much too low it may be.
     """
+    c, edges, prices, table = borrowed((c, edges, prices, table))
     until = totals(prices, edges)
     kinds, groups = c.runs.shape
     value = 0.0

@@ -3,7 +3,7 @@
 from numba import njit
 
 from qlm.planner.arrays import Ints
-from qlm.planner.fast.borrowed import borrowed
+from qlm.planner.borrowed import borrowed
 from qlm.planner.fast.data import (
     BEGIN,
     CANNOT_RUN,

@@ -12,7 +12,7 @@ from typing import Final
 from numba import njit
 
 from qlm.planner.arrays import Ints
-from qlm.planner.fast.borrowed import borrowed
+from qlm.planner.borrowed import borrowed
 from qlm.planner.fast.data import (
     BEGIN,
     COST,
@@ -32,7 +32,7 @@ RUN_MAX: Final = 12
 """Groups that one move takes along at most."""
 
 NEAR: Final = 20
-"""Go beside a group of the same model that is among so many with the next earlier or later deadlines."""
+"""Go beside one of so many groups of the same model with earlier deadlines, or as many with later ones."""
 
 # Shares of moves, in percent; found on the live problem of the benchmarks, where they matter little.
 _COSTLY: Final = 50
@@ -90,12 +90,9 @@ def _target(data: Data, queues: Queues, random: Ints, group: int) -> tuple[int, 
     """Choose an instance and a place for groups of a model: beside one of its groups, or anywhere."""
     model = data.who[group, MODEL]
     if _below(random, 100) < _PEER:
-        first, last = data.peers_from[model], data.peers_from[model + 1] - 1
-        near = data.who[group, PEER] + _below(random, 2 * NEAR + 1) - NEAR
-        if near < first:
-            near = min(last, 2 * first - near)
-        elif near > last:
-            near = max(first, 2 * last - near)
+        first, behind = data.peers_from[model], data.peers_from[model + 1]
+        span = min(2 * NEAR + 1, behind - first)
+        near = max(first, min(data.who[group, PEER] - NEAR, behind - span)) + _below(random, span)
         other = data.peers[near]
         return queues.spot[other, 0], queues.spot[other, 1] + _below(random, 2)
     instance = data.able[model, _below(random, data.able_count[model])]

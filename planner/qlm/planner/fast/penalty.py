@@ -203,7 +203,8 @@ def special_penalty(
     """Penalty of a group that is small, as good as certain, ends at once, or has a very uncertain drain.
 
     The last is the mean over three drains, by Gauss-Hermite quadrature: for a known drain, the standard
-    deviation is the same for all requests.
+    deviation is the same for all requests. A group that is on time but for rare drains, which three do not
+    show, is cut into parts instead.
     """
     if requests <= EXACT_REQUESTS_MAX:
         return summed_penalty(requests, late_s, var, drain_s, drain_var, tail_var, miss_weight_s)
@@ -213,7 +214,7 @@ def special_penalty(
     if drain_s <= TOGETHER * math.sqrt(fixed_var):
         middle_s = late_s + 0.5 * drain_s * (1.0 + 1.0 / requests)
         return requests * request_penalty(middle_s, fixed_var + 0.34 * drain_var, miss_weight_s)
-    if drain_var > WILD * drain_s * math.sqrt(fixed_var):
+    if late_s + drain_s <= 0.0 or drain_var > WILD * drain_s * math.sqrt(fixed_var):
         return _parted_penalty(requests, late_s, fixed_var, drain_s, drain_var, miss_weight_s)
     sd, spread_s = math.sqrt(fixed_var), math.sqrt(3.0 * drain_var)
     cost = 0.0

@@ -58,6 +58,14 @@ def test_a_later_start_never_costs_less(late_s: float, more_s: float, sd_s: floa
     assert cost(late_s + more_s) >= cost(late_s) - 1e-6
 
 
+@given(spare_sd=st.floats(2.0, 4.5), spread=st.floats(0.02, 0.3), sd_s=st.floats(0.05, 3.0))
+def test_rare_lateness_is_not_overlooked(spare_sd: float, spread: float, sd_s: float) -> None:
+    drain_s = 10.0
+    spare_s = spare_sd * math.hypot(sd_s, spread * drain_s)
+    group = (100.0, -drain_s - spare_s, sd_s**2, drain_s, (spread * drain_s) ** 2, 0.0, 600.0)
+    assert in_constant_time(group) == pytest.approx(summed_penalty(*group), rel=0.6, abs=0.01)
+
+
 def test_one_request_is_the_mean_lateness_and_the_price_of_a_miss() -> None:
     assert request_penalty(0.0, 4.0, 600.0) == pytest.approx(2.0 / math.sqrt(2 * math.pi) + 300.0)
     assert request_penalty(3.0, 0.0, 600.0) == 603.0

@@ -1,7 +1,7 @@
 """How time and quality change with the size of the problem: `python -m benchmarks.planner --part growth`.
 
 `planner_problems.live` from 10 groups on 2 instances to 1 600 on 100, load 1.2. The search has 600 moves per
-group with a deadline, at least 100 000, as the solver gives itself without limits; then ten times as many.
+group with a deadline, at least 160 000, as the solver gives itself without limits; then ten times as many.
 """
 
 from dataclasses import asdict, dataclass

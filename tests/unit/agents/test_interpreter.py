@@ -95,7 +95,8 @@ async def test_a_return_is_repeated_until_store_and_broker_have_it(tmp_path: Pat
         await until(lambda: (it.store_faults.raised + it.broker_faults.raised)[method] >= 2)
         it.store_faults.heal()
         it.broker_faults.heal()
-        await until(lambda: M in it.protocol.failed_until_ns)
+        # On a busy machine its pause may be over by now.
+        await until(lambda: M in it.protocol.failed_until_ns or it.engines[M].starts == 2)
         it.protocol.failed_until_ns.clear()
         await it.all_end_exactly_once()
         record = await it.store.record(it.requests[0].id)

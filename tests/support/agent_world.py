@@ -109,7 +109,6 @@ class World(EngineRoom):
                 assert at_ns > self.now_ns, "a timer in the past spins"
             case Ack() | Return() | Demote() | HandOver() | Renew() | NoteParked() | NoteResumed():
                 if isinstance(action, Return):
-                    assert action.home == self.requests[action.id].cls.queue
                     self._check_return(action)
                 if isinstance(action, Demote):
                     assert action.request == replace(self.requests[action.request.id], cls=action.request.cls)
@@ -121,7 +120,11 @@ class World(EngineRoom):
                 raise AssertionError(f"unexpected {action!r}")
 
     def _check_return(self, action: Return) -> None:
-        """A lease is given back only when every token that was told is in the log."""
+        """A message goes home, and a lease is given back only when every token that was told is in the log."""
+        cls = self.requests[action.id].cls
+        assert isinstance(action.delivery.tag, int)
+        message = self.out.get(action.delivery.tag)
+        assert action.home in ([cls.queue, cls.missed().queue] if message is None else [message.cls.queue])
         record = self.core.record(action.id)
         if record is not None and record.lease is not None and record.lease.epoch == action.epoch:
             assert record.output_tokens >= self.told.get(action.id, 0), "tokens were thrown away"

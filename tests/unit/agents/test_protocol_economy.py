@@ -285,7 +285,7 @@ def evicted_after(*first: int) -> Bench:
     if first:
         bench.send(tokens(slow, *first))
         bench.store_appends()
-    bench.later(20.0)
+    bench.later(8.0)
     assert bench.take(Abort) == [Abort(call_ids=(slow.call.call_id,))]
     bench.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
     bench.store_appends()

@@ -117,10 +117,10 @@ def test_lower_priority_goes_first_and_makes_a_class_of_its_own() -> None:
 
 
 def test_requests_of_one_bucket_share_a_class_with_the_bucket_as_target() -> None:
-    first = request_class(ModelId("m"), DeadlineSlo(deadline_ms=17_000), 0)
+    first = request_class(ModelId("m"), DeadlineSlo(deadline_ms=21_000), 0)
     second = request_class(ModelId("m"), DeadlineSlo(deadline_ms=24_000), 0)
     assert first == second
-    assert first.target_ms == pytest.approx(16_000)
+    assert first.target_ms == pytest.approx(20_000)
     assert request_class(ModelId("m"), TokenSlo(ttft_ms=450), 0).target_ms == pytest.approx(400)
 
 

@@ -117,8 +117,11 @@ def must_make_room(
         return False
     if agent.head.until_ns is not None:
         _look_again(agent, agent.head.until_ns, now_ns)
-    if not agent.candidates.any_laxer(head):
-        return False
+    return agent.candidates.any_laxer(head) and cannot_wait(agent, deadline_ns, now_ns)
+
+
+def cannot_wait(agent: "AgentProtocol", deadline_ns: int, now_ns: int) -> bool:
+    """Whether a deadline would be missed if a place were to come free by itself; if not yet, look again."""
     at_ns = agent.candidates.make_room_at_ns(deadline_ns, agent.pace, now_ns)
     if at_ns > now_ns:
         _look_again(agent, at_ns, now_ns)
@@ -127,6 +130,24 @@ def must_make_room(
 
 def _look_again(agent: "AgentProtocol", at_ns: int, now_ns: int) -> None:
     agent.alarm.want(max(at_ns, now_ns + RECHECK_NS))
+
+
+def for_a_swap(running: Iterable[Held], *, head: tuple[int, float, int], now_ns: int) -> list[Held]:
+    """Choose the requests to evict before a model swap for a head of urgency `head`.
+
+    All of them must be gone before anybody is served, so that the instance would stand as good as idle while
+    the last ones run out. Those go, too, that have had the first token their objective is about.
+    """
+    late = head[1] <= now_ns
+    return [
+        held
+        for held in running
+        if _able(held) and (_answered(held) or (_lax(held) > head[:2] and not (late and _timed(held))))
+    ]
+
+
+def _answered(held: Held) -> bool:
+    return bool(held.output) and held.request.answered_by_first_token
 
 
 def victims(running: Iterable[Held], *, head: tuple[int, float, int], count: int, now_ns: int) -> list[Held]:

@@ -5,7 +5,7 @@ Works on the state of `agents.protocol.AgentProtocol`.
 
 from typing import TYPE_CHECKING
 
-from qlm.agents.eviction import must_make_room, victims
+from qlm.agents.eviction import cannot_wait, for_a_swap
 from qlm.agents.held import Then
 from qlm.agents.stopping import give_all_back, stop
 from qlm.domain.actions import Action, SwapModel
@@ -45,12 +45,17 @@ def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action
 
 
 def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
-    """Evict what is less urgent than the head once running out would make the head late."""
-    if not must_make_room(agent, agent.head.urgency, head.deadline_ns, now_ns):
+    """Evict what need not go first once running out would make the head late."""
+    deadline_ns = head.deadline_ns
+    if (
+        not agent.hands.running
+        or deadline_ns is None
+        or not agent.settings.evicts
+        or not cannot_wait(agent, deadline_ns, now_ns)
+    ):
         return []
     actions: list[Action] = []
-    running = agent.hands.running
-    for victim in victims(running.values(), head=agent.head.urgency, count=len(running), now_ns=now_ns):
+    for victim in for_a_swap(agent.hands.running.values(), head=agent.head.urgency, now_ns=now_ns):
         why = f"evicted: {head.id} needs {head.cls.model}"
         actions += stop(agent, victim, Then.RETURN, why, now_ns)
     if actions:

@@ -109,8 +109,6 @@ def _take(agent: "AgentProtocol", message: PulledMessage, group: GroupId | None,
     agent.hands.take(held)
     if (drop_at_ns := request.drop_at_ns) is not None:
         agent.drops.add(drop_at_ns, held)
-    elif agent.settings.demotes and request.deadline_ns is not None and not request.cls.late:
-        agent.misses.add(request.deadline_ns, held)
     return [TakeLease(card=request, group=group)]
 
 

@@ -8,9 +8,10 @@ which plans may serve when nothing else would be late for it.
 Works on the state of `agents.protocol.AgentProtocol`.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from qlm.agents.held import Held, Phase, Then
+from qlm.agents.held import Held, Then
 from qlm.agents.stopping import stop
 from qlm.domain.actions import Action
 from qlm.domain.group import Group, RequestClass, lead_s
@@ -18,23 +19,30 @@ from qlm.domain.group import Group, RequestClass, lead_s
 if TYPE_CHECKING:
     from qlm.agents.protocol import AgentProtocol
 
-_WEIGHT: Final = 0.05
-"""Weight of the newest observation: some twenty requests ago counts a third of now."""
+_WEIGHT_MIN: Final = 0.05
+"""Weight of the newest observation at least: some twenty requests ago counts a third of now."""
+
+_DOUBT: Final = 3
+"""Before anything was seen, starting takes no time, with the weight of so many observations."""
 
 
 class Leads:
-    """Seconds from the start to what an objective is about, on average, by class; 0 until one was seen."""
+    """Seconds from the start to what an objective is about, on average, by class."""
 
     def __init__(self) -> None:
         self._mean_s: dict[RequestClass, float] = {}
+        self._count: dict[RequestClass, int] = {}
 
     def seen(self, held: Held, now_ns: int) -> None:
         """Take note of a request that has just come to what its objective is about, in its first leg."""
-        cls = held.request.cls
-        if held.legs == 1 and cls.due_ms is not None:
-            took_s = max(0.0, (now_ns - held.started_ns) / 1e9)
-            before_s = self._mean_s.get(cls, took_s)
-            self._mean_s[cls] = before_s + _WEIGHT * (took_s - before_s)
+        if held.legs != 1:
+            return
+        # Late ones tell as much, and more: a class all of which is demoted would never learn otherwise.
+        cls = replace(held.request.cls, late=False)
+        took_s = max(0.0, (now_ns - held.started_ns) / 1e9)
+        count = self._count[cls] = self._count.get(cls, 0) + 1
+        before_s = self._mean_s.get(cls, 0.0)
+        self._mean_s[cls] = before_s + max(_WEIGHT_MIN, 1 / (count + _DOUBT)) * (took_s - before_s)
 
     def lead_ns(self, cls: RequestClass) -> int:
         """How long before its moment a request must start to be worth starting in time."""
@@ -43,31 +51,22 @@ class Leads:
 
 
 def too_late(agent: "AgentProtocol", held: Held, now_ns: int) -> bool:
-    """Whether a request that has not started would be late if it started now, and somebody else waits."""
+    """Whether a request that waits for room would be late if it started now, and somebody else waits.
+
+    One that has begun is not given up before its moment: less is left to do than for others of its class.
+    """
     deadline_ns, cls = held.request.deadline_ns, held.request.cls
-    if not agent.settings.demotes or deadline_ns is None or cls.late or held.output or held.parked:
+    answered = held.output and held.request.answered_by_first_token
+    if not agent.settings.demotes or deadline_ns is None or cls.late or answered:
         return False
-    if now_ns + agent.leads.lead_ns(cls) <= deadline_ns:
+    if now_ns + (0 if held.output else agent.leads.lead_ns(cls)) <= deadline_ns:
         return False
-    return agent.hands.fresh > 1 or agent.head.group(now_ns) is not None
+    return len(agent.hands.leasing) > 0 or agent.hands.staged > 1 or agent.head.group(now_ns) is not None
 
 
 def demote(agent: "AgentProtocol", held: Held, now_ns: int) -> list[Action]:
     """Let a staged request wait in its late class."""
     return stop(agent, held, Then.DEMOTE, "it cannot be in time any more, others can", now_ns)
-
-
-def demote_missed(agent: "AgentProtocol", now_ns: int) -> list[Action]:
-    """Demote what has missed its objective while it was evicted: it would go before all others else."""
-    actions: list[Action] = []
-    for held in agent.misses.pop(now_ns):
-        answered = held.output and held.request.answered_by_first_token
-        if held.phase is Phase.STAGED and not answered:
-            actions += demote(agent, held, now_ns)
-    at_ns = agent.misses.next_ns()
-    if at_ns is not None:
-        agent.alarm.want(at_ns)
-    return actions
 
 
 def must_sift(agent: "AgentProtocol", head: Group, now_ns: int) -> bool:

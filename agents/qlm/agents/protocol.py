@@ -115,7 +115,6 @@ class AgentProtocol:
         self.renew_after_ns = 0
         self.drops: Final = DueTimes(self._may_still_drop)
         self.leads: Final = Leads()
-        self.misses: Final = DueTimes(self._may_still_drop)
         self.first_tokens: list[Held] = []
         self.late_aborts: Final = DueTimes(self._still_aborting)
         self.alarm: Final = Alarm()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qlm.agents.eviction import must_make_room, victims
 from qlm.agents.held import Held, Phase, Then
-from qlm.agents.lateness import demote, demote_missed, must_sift, too_late
+from qlm.agents.lateness import demote, must_sift, too_late
 from qlm.agents.stopping import abort_again, expire, stop
 from qlm.agents.swapping import bring_up, toward_swap
 from qlm.domain.actions import Action, NoteResumed, ProbeEngine, Pull, Submit
@@ -46,8 +46,6 @@ def _what_is_due(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     actions: list[Action] = []
     if agent.drops.pending:
         actions += expire(agent, now_ns)
-    if agent.misses.pending:
-        actions += demote_missed(agent, now_ns)
     if agent.late_aborts.pending:
         actions += abort_again(agent, now_ns)
     return actions

@@ -38,7 +38,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
 from qlm.gateway.app import create_app
 from qlm.gateway.server import create_server
-from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.profile import Profile
 
 log = logging.getLogger("qlm.cli")
@@ -117,7 +117,7 @@ async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemCloc
             clock=clock,
             fleet=known,
             settings=ControllerSettings(demotes=True),
-            planner=generator if config.planner == "qlm" else plan_edf,
+            planner=generator if config.planner == "qlm" else plan_edf_late_last,
             new_group_id=group_ids(),
         )
         if config.planner == "qlm":

@@ -62,21 +62,52 @@ def test_a_request_of_a_late_class_is_served_when_its_turn_comes() -> None:
     assert [submit.id for submit in pull(bench, late, left=5)] == ["late"]
 
 
-def test_what_an_answer_takes_counts_but_a_tenth_of_the_target_may_be_waited() -> None:
-    """Answers of 30 s with a target of 20 s: after 1 s there is some hope, after 3 s none."""
-    bench = Bench(seqs_max=4)
-    first = a_request("first", deadline_ms=20_000, arrival_ns=bench.now_ns)
-    first = replace(first, cls=request_class(first.model, first.slo, 0))
-    (submit,) = pull(bench, first)
-    bench.later(30)
-    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+def answered(bench: Bench, like: Request, count: int, took_s: float) -> None:
+    """Let so many requests of a class run at once, and end."""
+    asked = [
+        replace(like, id=RequestId(f"a{bench.now_ns}-{n}"), arrival_ns=bench.now_ns) for n in range(count)
+    ]
+    submits = pull(bench, *asked)
+    assert len(submits) == count
+    bench.later(took_s)
+    for submit in submits:
+        bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
     bench.store_appends()
 
-    def later(name: str, waited_s: float) -> Request:
-        return replace(first, id=RequestId(name), arrival_ns=bench.now_ns - round(waited_s * S))
 
-    started = pull(bench, later("three", 3), later("one", 1), left=5)
-    assert [submit.id for submit in started] == ["one"]
+def waited(bench: Bench, like: Request, seconds: float) -> Request:
+    return replace(like, id=RequestId(f"w{seconds:g}"), arrival_ns=bench.now_ns - round(seconds * S))
+
+
+def report(bench: Bench) -> Request:
+    """A request whose whole answer is due in 20 s."""
+    made = a_request("report", deadline_ms=20_000, arrival_ns=bench.now_ns)
+    return replace(made, cls=request_class(made.model, made.slo, 0))
+
+
+def test_what_answers_take_counts_but_a_tenth_of_the_target_may_be_waited() -> None:
+    """Answers of 30 s with a target of 20 s: after 1 s there is some hope, after 3 s none."""
+    bench = Bench(seqs_max=16)
+    answered(bench, report(bench), 8, took_s=30)
+    like = report(bench)
+    started = pull(bench, waited(bench, like, 3), waited(bench, like, 1), left=5)
+    assert [submit.id for submit in started] == ["w1"]
+
+
+def test_one_slow_answer_proves_little() -> None:
+    bench = Bench(seqs_max=16)
+    answered(bench, report(bench), 1, took_s=30)
+    started = pull(bench, waited(bench, report(bench), 10), left=5)
+    assert [submit.id for submit in started] == ["w10"]
+
+
+def test_late_requests_that_are_soon_answered_give_their_class_hope_again() -> None:
+    bench = Bench(seqs_max=16)
+    answered(bench, report(bench), 8, took_s=30)
+    late = report(bench)
+    answered(bench, replace(late, cls=late.cls.missed()), 16, took_s=1)
+    started = pull(bench, waited(bench, late, 3), left=5)
+    assert [submit.id for submit in started] == ["w3"]
 
 
 def test_late_requests_are_put_aside_even_when_no_place_is_free() -> None:

@@ -5,6 +5,7 @@ included, and there behind the last group of its model if that makes no later gr
 else at the end.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from qlm.planner.baselines.lane import Lane, is_late
@@ -27,6 +28,21 @@ def plan_edf(problem: Problem) -> Plan:
         A plan with each placeable group on exactly one queue; deterministic, whatever the input order.
     """
     return list_schedule(problem, sorted(problem.groups, key=urgency), beside_its_model, method="edf")
+
+
+def plan_edf_late_last(problem: Problem) -> Plan:
+    """Order as `plan_edf` does, but what is late already behind all that can be in time, like batch work.
+
+    Args:
+        problem: What waits, and the fleet.
+    """
+    groups = tuple(
+        replace(group, deadline_s=None)
+        if group.deadline_s is not None and group.deadline_s <= problem.now_s
+        else group
+        for group in problem.groups
+    )
+    return plan_edf(replace(problem, groups=groups))
 
 
 def beside_its_model(lane: Lane, group: PlannedGroup, now_s: float) -> int:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines import edf
-from qlm.planner.baselines.edf import plan_edf
+from qlm.planner.baselines.edf import plan_edf, plan_edf_late_last
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 
@@ -133,3 +133,12 @@ def test_every_group_is_placed_once_where_it_runs_whatever_the_input_order(
             assert {models[g] for g in queue} <= {A}
     rng.shuffle(groups)
     assert plan_edf(problem(*groups, fast=fast, small=small)) == plan
+
+
+def test_late_work_goes_last_where_agents_put_it_aside() -> None:
+    """It is what is left when all that can be in time has gone."""
+    waiting = problem(group("late", A, -29.0), group("fresh", A, 9.0), group("batch", A, None))
+    (queue,) = plan_edf(waiting).queues.values()
+    assert queue[0] == "late"
+    (queue,) = plan_edf_late_last(waiting).queues.values()
+    assert queue[0] == "fresh" and set(queue) == {"late", "fresh", "batch"}

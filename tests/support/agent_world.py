@@ -120,7 +120,7 @@ class World(EngineRoom):
                 raise AssertionError(f"unexpected {action!r}")
 
     def _check_return(self, action: Return) -> None:
-        """A message goes home, and a lease is given back only when every token that was told is in the log."""
+        """A message goes home, and a lease is given up only when every token that was told is logged."""
         cls = self.requests[action.id].cls
         assert isinstance(action.delivery.tag, int)
         message = self.out.get(action.delivery.tag)

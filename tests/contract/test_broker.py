@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from qlm.broker.contract import CHECKS, ORDER_CHECKS, Check
+from qlm.broker.contract import CHECKS, ORDER_CHECKS
+from qlm.broker.contract_storage import Check
 from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile

@@ -6,40 +6,18 @@ AssertionError where a broker does otherwise. Run `CHECKS` and `ORDER_CHECKS` on
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
-from qlm.domain.errors import DeliveryLostError
-from qlm.domain.ids import QueueName
-from qlm.domain.ports.broker import Broker, Delivery
-
-PATIENCE_S: Final = 10.0
-"""How long a check waits for what the port promises without saying when."""
-
-
-class Storage(Protocol):
-    """One durable place for messages, and the processes that use it."""
-
-    def queue(self, label: str = "q") -> QueueName:
-        """Return the name of a queue that nobody has used."""
-        ...
-
-    async def open(self) -> Broker:
-        """Return a broker client as a further process (or another part of the same one) would have it."""
-        ...
-
-    async def crash(self, broker: Broker) -> None:
-        """Let the process that has this client die without a word; others may die with it."""
-        ...
-
-
-Check = Callable[[Storage], Awaitable[None]]
+from qlm.broker import contract_looks
+from qlm.broker.contract_storage import Check, Storage, bodies_of, collect, publish, refused, until_depth
+from qlm.domain.ports.broker import Broker
 
 
 async def messages_come_in_the_order_published(storage: Storage) -> None:
     """First in, first out; what is acknowledged is gone."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 20)
+    await publish(broker, queue, 20)
     for n in range(20):
         (delivery,) = await broker.get(queue)
         assert (delivery.body, delivery.queue, delivery.redelivered) == (b"%d" % n, queue, False), delivery
@@ -58,21 +36,21 @@ async def an_unknown_queue_is_empty(storage: Storage) -> None:
 async def get_takes_at_most_its_limit(storage: Storage) -> None:
     """`limit` bounds what a call takes; fewer come if the queue holds fewer."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 5)
-    assert _bodies(await broker.get(queue, 3)) == [b"0", b"1", b"2"]
-    assert _bodies(await broker.get(queue, 3)) == [b"3", b"4"]
+    await publish(broker, queue, 5)
+    assert bodies_of(await broker.get(queue, 3)) == [b"0", b"1", b"2"]
+    assert bodies_of(await broker.get(queue, 3)) == [b"3", b"4"]
 
 
 async def depth_counts_only_what_is_ready(storage: Storage) -> None:
     """What is handed out is not counted, what is returned is."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 3)
-    await _until_depth(broker, queue, 3)
+    await publish(broker, queue, 3)
+    await until_depth(broker, queue, 3)
     first, second = await broker.get(queue, 2)
-    await _until_depth(broker, queue, 1)
+    await until_depth(broker, queue, 1)
     await broker.ack(first)
     await broker.requeue(second)
-    await _until_depth(broker, queue, 2)
+    await until_depth(broker, queue, 2)
 
 
 async def queues_do_not_mix(storage: Storage) -> None:
@@ -81,15 +59,15 @@ async def queues_do_not_mix(storage: Storage) -> None:
     for n in range(4):
         await broker.publish(one, b"one %d" % n)
         await broker.publish(two, b"two %d" % n)
-    assert _bodies(await broker.get(two, 9)) == [b"two 0", b"two 1", b"two 2", b"two 3"]
-    await _until_depth(broker, one, 4)
-    await _until_depth(broker, two, 0)
+    assert bodies_of(await broker.get(two, 9)) == [b"two 0", b"two 1", b"two 2", b"two 3"]
+    await until_depth(broker, one, 4)
+    await until_depth(broker, two, 0)
 
 
 async def a_requeued_message_comes_back_marked(storage: Storage) -> None:
     """A returned message is handed out again, marked redelivered, by whoever asks."""
     broker, other, queue = await storage.open(), await storage.open(), storage.queue()
-    await _publish(broker, queue, 1)
+    await publish(broker, queue, 1)
     (delivery,) = await broker.get(queue)
     assert not delivery.redelivered
     await broker.requeue(delivery)
@@ -100,31 +78,31 @@ async def a_requeued_message_comes_back_marked(storage: Storage) -> None:
 async def a_returned_message_finds_its_place(storage: Storage) -> None:
     """On one node a returned message goes before those published after it."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 6)
+    await publish(broker, queue, 6)
     taken = await broker.get(queue, 3)
     await broker.requeue(taken[1])
-    assert _bodies(await broker.get(queue, 2)) == [b"1", b"3"]
+    assert bodies_of(await broker.get(queue, 2)) == [b"1", b"3"]
     await broker.close()
     other = await storage.open()
-    await _until_depth(other, queue, 6)
-    assert _bodies(await other.get(queue, 4)) == [b"0", b"1", b"2", b"3"]
+    await until_depth(other, queue, 6)
+    assert bodies_of(await other.get(queue, 4)) == [b"0", b"1", b"2", b"3"]
     await storage.crash(other)
     last = await storage.open()
-    await _until_depth(last, queue, 6)
-    assert _bodies(await last.get(queue, 9)) == [b"%d" % n for n in range(6)]
+    await until_depth(last, queue, 6)
+    assert bodies_of(await last.get(queue, 9)) == [b"%d" % n for n in range(6)]
 
 
 async def a_delivery_can_be_settled_once(storage: Storage) -> None:
     """Acknowledging or returning what is not held any more is refused and harms no other delivery."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 3)
+    await publish(broker, queue, 3)
     acked, requeued, held = await broker.get(queue, 3)
     await broker.ack(acked)
     await broker.requeue(requeued)
     (again,) = await broker.get(queue)
     for lost in (acked, requeued):
-        await _refused(broker.ack, lost)
-        await _refused(broker.requeue, lost)
+        await refused(broker.ack, lost)
+        await refused(broker.requeue, lost)
     await broker.ack(again)
     await broker.ack(held)
     assert not await broker.get(queue)
@@ -133,9 +111,9 @@ async def a_delivery_can_be_settled_once(storage: Storage) -> None:
 async def a_delivery_belongs_to_its_receiver(storage: Storage) -> None:
     """One client cannot settle what another holds."""
     broker, other, queue = await storage.open(), await storage.open(), storage.queue()
-    await _publish(broker, queue, 1)
+    await publish(broker, queue, 1)
     (delivery,) = await broker.get(queue)
-    await _refused(other.ack, delivery)
+    await refused(other.ack, delivery)
     await broker.ack(delivery)
 
 
@@ -145,13 +123,13 @@ async def bodies_are_kept_byte_by_byte(storage: Storage) -> None:
     bodies = [b"", b"\x00\xff\n", "grüße, 你好 🙂".encode(), bytes(range(256)) * 4096, b"end"]
     for body in bodies:
         await broker.publish(queue, body)
-    assert _bodies(await broker.get(queue, len(bodies))) == bodies
+    assert bodies_of(await broker.get(queue, len(bodies))) == bodies
 
 
 async def two_getters_share_without_overlap(storage: Storage) -> None:
     """Concurrent gets of several clients hand out each message once."""
     queue, clients = storage.queue(), [await storage.open(), await storage.open()]
-    await _publish(clients[0], queue, 60)
+    await publish(clients[0], queue, 60)
 
     async def drain(broker: Broker) -> list[bytes]:
         got: list[bytes] = []
@@ -174,7 +152,7 @@ async def concurrent_publishers_lose_nothing(storage: Storage) -> None:
             await broker.publish(queue, b"%d %d" % (name, n))
 
     await asyncio.gather(*(publisher(name) for name in range(50)))
-    bodies = _bodies(await broker.get(queue, 1000))
+    bodies = bodies_of(await broker.get(queue, 1000))
     assert len(bodies) == len(set(bodies)) == 500
     for name in range(50):
         mine = [body for body in bodies if body.startswith(b"%d " % name)]
@@ -184,7 +162,7 @@ async def concurrent_publishers_lose_nothing(storage: Storage) -> None:
 async def a_cancelled_get_loses_nothing(storage: Storage) -> None:
     """A get whose caller goes away hands its messages to the next caller."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 8)
+    await publish(broker, queue, 8)
     for turns in range(8):
         task = asyncio.ensure_future(broker.get(queue, 2))
         for _ in range(turns):
@@ -194,29 +172,29 @@ async def a_cancelled_get_loses_nothing(storage: Storage) -> None:
             if not isinstance(delivery, BaseException):  # it was done before the cancel
                 for each in delivery:
                     await broker.requeue(each)
-    assert sorted(_bodies(await _collect(broker, queue, 8))) == [b"%d" % n for n in range(8)]
+    assert sorted(bodies_of(await collect(broker, queue, 8))) == [b"%d" % n for n in range(8)]
 
 
 async def close_returns_what_is_handed_out(storage: Storage) -> None:
     """After a close, others get what the client held, marked redelivered, and not what it acknowledged."""
     broker, other, queue = await storage.open(), await storage.open(), storage.queue()
-    await _publish(broker, queue, 3)
+    await publish(broker, queue, 3)
     first, _ = await broker.get(queue, 2)
     await broker.ack(first)
     await broker.close()
     await broker.close()
-    left = {delivery.body: delivery.redelivered for delivery in await _collect(other, queue, 2)}
+    left = {delivery.body: delivery.redelivered for delivery in await collect(other, queue, 2)}
     assert left == {b"1": True, b"2": False}
 
 
 async def a_crash_loses_no_message(storage: Storage) -> None:
     """What was published is there after the publisher died; what it held is marked redelivered."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 10)
+    await publish(broker, queue, 10)
     assert len(await broker.get(queue, 3)) == 3
     await storage.crash(broker)
     other = await storage.open()
-    redelivered = {delivery.body: delivery.redelivered for delivery in await _collect(other, queue, 10)}
+    redelivered = {delivery.body: delivery.redelivered for delivery in await collect(other, queue, 10)}
     assert sorted(redelivered) == [b"%d" % n for n in range(10)]
     assert all(redelivered[body] for body in (b"0", b"1", b"2"))
 
@@ -224,12 +202,12 @@ async def a_crash_loses_no_message(storage: Storage) -> None:
 async def a_crash_ends_the_right_to_acknowledge(storage: Storage) -> None:
     """A delivery of a client that died cannot be settled by its successor, though that holds the message."""
     broker, queue = await storage.open(), storage.queue()
-    await _publish(broker, queue, 1)
+    await publish(broker, queue, 1)
     (delivery,) = await broker.get(queue)
     await storage.crash(broker)
     other = await storage.open()
-    (again,) = await _collect(other, queue, 1)
-    await _refused(other.ack, delivery)
+    (again,) = await collect(other, queue, 1)
+    await refused(other.ack, delivery)
     await other.ack(again)
 
 
@@ -266,48 +244,9 @@ CHECKS: Final[Sequence[Check]] = (
     a_crash_loses_no_message,
     a_crash_ends_the_right_to_acknowledge,
     queues_lists_every_name_ever_published_to,
+    *contract_looks.CHECKS,
 )
 """What holds on every broker."""
 
-ORDER_CHECKS: Final[Sequence[Check]] = (a_returned_message_finds_its_place,)
+ORDER_CHECKS: Final[Sequence[Check]] = (a_returned_message_finds_its_place, *contract_looks.ORDER_CHECKS)
 """What holds besides on one node, but not on replicated (quorum) queues."""
-
-
-async def _publish(broker: Broker, queue: QueueName, count: int) -> None:
-    for n in range(count):
-        await broker.publish(queue, b"%d" % n)
-
-
-def _bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
-    return [delivery.body for delivery in deliveries]
-
-
-async def _refused(settle: Callable[[Delivery], Awaitable[None]], delivery: Delivery) -> None:
-    try:
-        await settle(delivery)
-    except DeliveryLostError:
-        return
-    raise AssertionError(f"{delivery} was settled, though it is not held any more")
-
-
-async def _collect(broker: Broker, queue: QueueName, count: int) -> Sequence[Delivery]:
-    """Take messages until there are `count`: what others held comes back some time soon."""
-    loop = asyncio.get_running_loop()
-    give_up_s = loop.time() + PATIENCE_S
-    taken = list(await broker.get(queue, count + 1))
-    while len(taken) < count:
-        assert loop.time() < give_up_s, f"{queue} gave {_bodies(taken)}; expected {count} messages"
-        await asyncio.sleep(0.01)
-        taken += await broker.get(queue, count + 1)
-    return taken
-
-
-async def _until_depth(broker: Broker, queue: QueueName, depth: int) -> None:
-    """Wait until a depth is as expected: a return takes time, and a replicated queue counts late."""
-    found = await broker.depth(queue)
-    loop = asyncio.get_running_loop()
-    give_up_s = loop.time() + PATIENCE_S
-    while found != depth:
-        assert loop.time() < give_up_s, f"{queue} has {found} ready messages; expected {depth}"
-        await asyncio.sleep(0.01)
-        found = await broker.depth(queue)

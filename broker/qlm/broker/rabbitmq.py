@@ -2,9 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pika
@@ -19,6 +20,8 @@ from qlm.broker.topology import QueueKind
 from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Delivery
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,27 @@ class RabbitBroker:
             BrokerUnavailableError: The broker cannot be reached.
         """
         return await self._bridge.call(partial(self._getter.get, queue, limit), undo=self._getter.give_back)
+
+    async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
+        """Return what `look` says of the bodies of up to `limit` messages from the front, which stay.
+
+        They are taken and returned, which marks them redelivered; a process that dies meanwhile returns them
+        by that. A quorum queue with a delivery limit counts each look as a return.
+
+        Raises:
+            BrokerUnavailableError: The broker cannot be reached, or others looked for too long.
+        """
+        return await self._bridge.call(partial(self._getter.peek, queue, look, limit))
+
+    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
+        """Take those of the first `limit` messages whose body is `wanted`; the others stay, as by `peek`.
+
+        Raises:
+            BrokerUnavailableError: The broker cannot be reached, or others looked for too long.
+        """
+        return await self._bridge.call(
+            partial(self._getter.pick, queue, wanted, limit), undo=self._getter.give_back
+        )
 
     async def ack(self, delivery: Delivery) -> None:
         """Delete a message handed out here. Sent, but not confirmed: a crash may bring the message back.

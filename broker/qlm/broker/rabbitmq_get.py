@@ -4,15 +4,18 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from qlm.broker.amqp import NOT_FOUND, RESOURCE_LOCKED, Channel, Connection, LinkBrokenError
 from qlm.broker.rabbitmq_link import Backoff, Link
-from qlm.broker.topology import REGISTRY, REGISTRY_LOCK, QueueKind
+from qlm.broker.topology import REGISTRY, QueueKind, lock_of
 from qlm.domain.errors import DeliveryLostError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Delivery
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +57,7 @@ class Getter:
             kind: How queues are declared.
             channels: Gets on their way at once.
             timeout_s: How long a call waits for a connection that is away.
-            rng: Chance for the pauses while another process reads the registry.
+            rng: Chance for the pauses while another process looks at all of a queue.
         """
         self._link = link
         self._kind = kind
@@ -66,7 +69,7 @@ class Getter:
         self._channels: set[_GetChannel] = set()
         self._control: Channel | None = None
         self._control_turn = asyncio.Lock()
-        self._registry_turn = asyncio.Lock()
+        self._look_turn = asyncio.Lock()
         self._declared: set[QueueName] = set()
 
     async def up(self, connection: Connection) -> None:
@@ -135,15 +138,41 @@ class Getter:
 
         async def read(connection: Connection) -> Sequence[QueueName]:
             await self._declare(connection, REGISTRY)
-            async with self._registry_lock(connection):
+            async with self._alone(connection, REGISTRY):
                 channel = await connection.channel()
                 try:
                     return sorted(await _read_names(channel))
                 finally:
                     await channel.close()  # puts the names back
 
-        async with self._registry_turn:
+        async with self._look_turn:
             return await self._link.over(read, self._timeout_s)
+
+    async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
+        """Say of each message from the front what `look` says of its body."""
+        said, _ = await self._sift(queue, look, lambda _: False, limit)
+        return said
+
+    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
+        """Take the wanted ones of the first messages."""
+        _, kept = await self._sift(queue, wanted, bool, limit)
+        return kept
+
+    async def _sift(
+        self, queue: QueueName, look: Callable[[bytes], R], keep: Callable[[R], bool], limit: int
+    ) -> tuple[Sequence[R], Sequence[Delivery]]:
+        async def take(connection: Connection) -> tuple[Sequence[R], Sequence[Delivery]]:
+            await self._declare(connection, queue)
+            async with self._alone(connection, queue):
+                source = await self._get_channel(connection)
+                try:
+                    return await _sift(source, queue, look, keep, limit)
+                finally:
+                    if source.channel.broken is None:
+                        self._idle.append(source)
+
+        async with self._look_turn:
+            return await self._link.over(take, self._timeout_s)
 
     async def _get_channel(self, connection: Connection) -> _GetChannel:
         while self._idle:
@@ -181,14 +210,15 @@ class Getter:
             self._declared.add(queue)
 
     @contextlib.asynccontextmanager
-    async def _registry_lock(self, connection: Connection) -> AsyncIterator[None]:
-        """Be the only reader of the registry in the cluster; the lock ends with our connection."""
+    async def _alone(self, connection: Connection, queue: QueueName) -> AsyncIterator[None]:
+        """Be the only one in the cluster who looks at all of a queue; the lock ends with our connection."""
+        lock = lock_of(queue)
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._timeout_s
         for pause_s in Backoff(first_s=0.01, max_s=0.2).pauses_s(self._rng):
             channel = await connection.channel()
             try:
-                await channel.declare(REGISTRY_LOCK, {}, durable=False, exclusive=True)
+                await channel.declare(lock, {}, durable=False, exclusive=True)
                 break
             except LinkBrokenError as error:
                 if error.code != RESOURCE_LOCKED or loop.time() > give_up_s:
@@ -198,7 +228,7 @@ class Getter:
             yield
         finally:
             with contextlib.suppress(LinkBrokenError):
-                await channel.delete(REGISTRY_LOCK)
+                await channel.delete(lock)
                 await channel.close()
 
 
@@ -208,6 +238,40 @@ async def _take(source: _GetChannel, queue: QueueName, limit: int) -> Sequence[D
         source.held.add(got.tag)
         taken.append(Delivery(queue, RabbitTag(source, got.tag), got.body, got.redelivered))
     return taken
+
+
+async def _sift(
+    source: _GetChannel,
+    queue: QueueName,
+    look: Callable[[bytes], R],
+    keep: Callable[[R], bool],
+    limit: int,
+) -> tuple[Sequence[R], Sequence[Delivery]]:
+    """Look at messages, and return all but those to keep in the order in which they were.
+
+    All are held before the first is returned, since it comes back to the front, or (on a replicated queue)
+    to the back.
+    """
+    tags: list[int] = []
+    said: list[R] = []
+    kept: dict[int, Delivery] = {}
+    try:
+        while len(said) < limit and (got := await source.channel.get(queue)):
+            tags.append(got.tag)
+            said.append(look(got.body))
+            if keep(said[-1]):
+                kept[got.tag] = Delivery(queue, RabbitTag(source, got.tag), got.body, got.redelivered)
+    except BaseException:
+        kept.clear()
+        raise
+    finally:
+        with contextlib.suppress(LinkBrokenError):
+            for tag in tags:
+                if tag not in kept:
+                    source.channel.requeue(tag)
+    source.held.update(kept)
+    await source.channel.depth(queue)  # once this is answered, they are back
+    return said, list(kept.values())
 
 
 async def _read_names(channel: Channel) -> set[QueueName]:

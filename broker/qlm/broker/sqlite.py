@@ -4,9 +4,10 @@ import contextlib
 import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from qlm.broker import sqlite_messages as messages
 from qlm.broker.sqlite_file import SqliteFile
@@ -14,6 +15,8 @@ from qlm.broker.sqlite_messages import Message
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreCorruptError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Delivery
+
+R = TypeVar("R")
 
 
 class SqliteQueues:
@@ -79,6 +82,18 @@ class SqliteQueues:
         """Take the oldest ready messages of a queue out of it; returns their ids."""
         ready = self._ready.get(queue, [])
         return [heapq.heappop(ready) for _ in range(min(limit, len(ready)))]
+
+    def front(self, queue: QueueName, limit: int) -> list[int]:
+        """Ids of the oldest ready messages of a queue, which stay there."""
+        return heapq.nsmallest(limit, self._ready.get(queue, ()))
+
+    def withdraw(self, queue: QueueName, ids: Collection[int]) -> list[int]:
+        """Take these messages out of a queue, as far as they are ready; returns their ids, oldest first."""
+        ready = self._ready.get(queue, [])
+        taken = sorted(id for id in ready if id in ids)
+        ready[:] = [id for id in ready if id not in ids]
+        heapq.heapify(ready)
+        return taken
 
     def put_back(self, queue: QueueName, ids: Iterable[int], *, seen: bool) -> None:
         """Make messages ready again in their old places; `seen` marks them redelivered from now on."""
@@ -154,7 +169,36 @@ class SqliteBroker:
             BrokerUnavailableError: The file is closed or cannot be read.
         """
         self._check_open()
-        ids = self._queues.take(queue, limit)
+        return await self._hand_out(queue, self._queues.take(queue, limit))
+
+    async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
+        """Return what `look` says of the bodies of up to `limit` messages from the front, which stay.
+
+        Nothing is handed out. `look` is called in the reader's thread; what it raises is raised here.
+
+        Raises:
+            BrokerUnavailableError: The file is closed or cannot be read.
+        """
+        return [said for _, said in await self._look(queue, look, limit)]
+
+    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
+        """Take those of the first `limit` messages whose body is `wanted`; the others stay.
+
+        Raises:
+            BrokerUnavailableError: The file is closed or cannot be read.
+        """
+        chosen = {id for id, is_wanted in await self._look(queue, wanted, limit) if is_wanted}
+        self._check_open()
+        return await self._hand_out(queue, self._queues.withdraw(queue, chosen))
+
+    async def _look(
+        self, queue: QueueName, look: Callable[[bytes], R], limit: int
+    ) -> Sequence[tuple[int, R]]:
+        self._check_open()
+        ids = self._queues.front(queue, limit)
+        return await self._queues.file.read(partial(messages.look_at_bodies, ids=ids, look=look))
+
+    async def _hand_out(self, queue: QueueName, ids: Sequence[int]) -> Sequence[Delivery]:
         if not ids:
             return ()
         tags = [SqliteTag(id) for id in ids]

@@ -1,11 +1,14 @@
 """How messages lie in the SQLite file: the statements, and nothing about who holds what."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from qlm.broker.sqlite_rows import insert_rows, json_array
 from qlm.domain.ids import QueueName
+
+R = TypeVar("R")
 
 Facts = tuple[tuple[str, int], ...]
 """Names and values of what the file notes about itself."""
@@ -57,6 +60,18 @@ def read_bodies(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int,
         "SELECT id, body FROM message WHERE id IN (SELECT value FROM json_each(?))", (json_array(ids),)
     )
     return dict(rows.fetchall())
+
+
+def look_at_bodies(
+    connection: sqlite3.Connection, ids: Sequence[int], look: Callable[[bytes], R]
+) -> list[tuple[int, R]]:
+    """Return what `look` says of each of these messages that is still there; one body at a time is read."""
+    said = []
+    for id in ids:
+        row = connection.execute("SELECT body FROM message WHERE id = ?", (id,)).fetchone()
+        if row is not None:
+            said.append((id, look(row[0])))
+    return said
 
 
 def insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:

@@ -21,9 +21,7 @@ INGRESS: Final = QueueName("qlm.ingress")
 REGISTRY: Final = QueueName("qlm.registry")
 """Names of all queues ever published to, one message each; AMQP itself cannot list queues."""
 
-REGISTRY_LOCK: Final = QueueName("qlm.registry.lock")
-"""Exclusive queue that a reader of the registry holds: a second reader would see part of it only."""
-
+_LOCK_SUFFIX: Final = ".lock"
 _HOLD_PREFIX: Final = "qlm.hold."
 _ESCAPED: Final = re.compile(r"(?:~[0-9a-f]{2})+")
 
@@ -40,6 +38,18 @@ def hold_queue(instance: InstanceId) -> QueueName:
             "instance", instance, f"a name whose queue has at most {QUEUE_NAME_BYTES_MAX} bytes"
         )
     return QueueName(name)
+
+
+def lock_of(queue: QueueName) -> QueueName:
+    """Name the exclusive queue held by whoever looks at all of a queue: a second would see a part of it only.
+
+    Raises:
+        InvalidValueError: The queue's name leaves no room for it.
+    """
+    if len(queue.encode()) > QUEUE_NAME_BYTES_MAX - len(_LOCK_SUFFIX):
+        longest = QUEUE_NAME_BYTES_MAX - len(_LOCK_SUFFIX)
+        raise InvalidValueError("queue", queue, f"a name of at most {longest} bytes, to look at its messages")
+    return QueueName(queue + _LOCK_SUFFIX)
 
 
 def hold_instance(queue: QueueName) -> InstanceId | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.broker.topology import DEAD, INGRESS, QueueKind, QueueType, hold_instance, hold_queue
+from qlm.broker.topology import DEAD, INGRESS, QueueKind, QueueType, hold_instance, hold_queue, lock_of
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import InstanceId, QueueName
 
@@ -32,6 +32,13 @@ def test_other_queues_hold_nothing_for_an_instance(queue: QueueName) -> None:
 def test_an_instance_name_that_makes_no_queue_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidValueError, match="instance"):
         hold_queue(InstanceId(name))
+
+
+def test_a_lock_is_named_after_its_queue_and_needs_room_for_that() -> None:
+    assert lock_of(DEAD) == "qlm.dead.lock"
+    assert len(lock_of(QueueName("q" * 250))) == 255
+    with pytest.raises(InvalidValueError, match="at most 250 bytes"):
+        lock_of(QueueName("q" * 251))
 
 
 def test_queue_arguments_follow_the_kind() -> None:

@@ -1,10 +1,12 @@
 """The port to the global queue."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from qlm.domain.ids import QueueName
 from qlm.domain.values import value
+
+R = TypeVar("R")
 
 
 @value(kw_only=False)
@@ -45,6 +47,31 @@ class Broker(Protocol):
 
     async def get(self, queue: QueueName, limit: int = 1) -> Sequence[Delivery]:
         """Take up to `limit` messages from the front; fewer, or none, if the queue holds fewer.
+
+        Raises:
+            BrokerUnavailableError: The broker cannot be reached.
+        """
+        ...
+
+    async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
+        """Return what `look` says of the bodies of up to `limit` messages from the front, in order.
+
+        The messages stay: they are there, in their places, even if the process that looks dies. Meanwhile
+        `get` and `depth` may not find them, and afterwards they may be marked redelivered; `peek` and
+        `pick` of any process wait for each other.
+
+        Args:
+            queue: Where to look.
+            look: Called once per message, outside of the caller's thread; what it raises is raised here.
+            limit: Messages looked at.
+
+        Raises:
+            BrokerUnavailableError: The broker cannot be reached.
+        """
+        ...
+
+    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
+        """Take those of the first `limit` messages whose body is `wanted`; the others stay, as by `peek`.
 
         Raises:
             BrokerUnavailableError: The broker cannot be reached.

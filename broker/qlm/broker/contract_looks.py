@@ -1,0 +1,157 @@
+"""Checks of looking at a queue without taking from it (`peek`), and of taking from its midst (`pick`)."""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from qlm.broker.contract_storage import (
+    PATIENCE_S,
+    Check,
+    Storage,
+    bodies_of,
+    body_of,
+    collect,
+    publish,
+    refused,
+    until_depth,
+)
+
+
+async def peeking_shows_all_and_takes_nothing(storage: Storage) -> None:
+    """A look shows up to its limit, again and again; an unknown queue shows nothing."""
+    broker, other, queue = await storage.open(), await storage.open(), storage.queue()
+    await publish(broker, queue, 5)
+    for client in (broker, other, broker):
+        assert sorted(await client.peek(queue, body_of, 9)) == [b"%d" % n for n in range(5)]
+        assert len(await client.peek(queue, len, 3)) == 3
+        await until_depth(other, queue, 5)
+    assert not await broker.peek(storage.queue("never"), body_of, 5)
+    assert sorted(bodies_of(await other.get(queue, 9))) == [b"%d" % n for n in range(5)]
+    assert not await broker.peek(queue, body_of, 9), "what others hold is not shown"
+
+
+async def picking_takes_what_is_wanted(storage: Storage) -> None:
+    """Picked messages are held like others; the rest can be had by everybody at once."""
+    broker, other, queue = await storage.open(), await storage.open(), storage.queue()
+    await publish(broker, queue, 6)
+    assert not await broker.pick(queue, lambda body: body == b"9", 9)
+    odd = {each.body: each for each in await broker.pick(queue, lambda body: int(body) % 2 == 1, 9)}
+    assert sorted(odd) == [b"1", b"3", b"5"]
+    even = await other.get(queue, 9)
+    assert sorted(bodies_of(even)) == [b"0", b"2", b"4"]
+    await refused(other.ack, odd[b"1"])
+    await broker.ack(odd[b"1"])
+    await broker.requeue(odd[b"3"])
+    await broker.requeue(odd[b"5"])
+    for delivery in even:
+        await other.ack(delivery)
+    (third,) = await other.pick(queue, lambda body: body == b"3", 9)
+    await other.ack(third)
+    assert bodies_of(await collect(other, queue, 1)) == [b"5"]
+
+
+async def lookers_do_not_hide_messages_from_each_other(storage: Storage) -> None:
+    """Looks and picks of several clients at once each find all that is there."""
+    clients, queue = [await storage.open(), await storage.open()], storage.queue()
+    await publish(clients[0], queue, 12)
+    looks = (client.peek(queue, body_of, 99) for client in clients * 3)
+    picks = (client.pick(queue, lambda body: body == b"none", 99) for client in clients)
+    *seen, none, none_either = await asyncio.gather(*looks, *picks)
+    assert not none
+    assert not none_either
+    for each in seen:
+        assert sorted(map(str, each)) == sorted(str(b"%d" % n) for n in range(12))
+
+
+async def a_look_that_fails_loses_nothing(storage: Storage) -> None:
+    """What `look` or `wanted` raises comes to the caller, and every message stays."""
+    broker, queue = await storage.open(), storage.queue()
+    for n in (1, 2, 3, 0, 4):
+        await broker.publish(queue, b"%d" % n)
+    for _ in range(2):
+        try:
+            await broker.pick(queue, lambda body: 1 // int(body) == 1, 9)
+        except ZeroDivisionError:
+            continue
+        raise AssertionError("the error of `wanted` was not raised")
+    assert sorted(bodies_of(await collect(broker, queue, 5))) == [b"%d" % n for n in range(5)]
+
+
+async def a_cancelled_pick_loses_nothing(storage: Storage) -> None:
+    """A pick whose caller goes away hands its messages to the next caller."""
+    broker, queue = await storage.open(), storage.queue()
+    await publish(broker, queue, 4)
+    for turns in range(8):
+        task = asyncio.ensure_future(broker.pick(queue, lambda _: True, 2))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        (picked,) = await asyncio.gather(task, return_exceptions=True)
+        if not isinstance(picked, BaseException):  # it was done before the cancel
+            for each in picked:
+                await broker.requeue(each)
+    assert sorted(bodies_of(await collect(broker, queue, 4))) == [b"%d" % n for n in range(4)]
+
+
+async def a_crash_during_a_look_loses_nothing(storage: Storage) -> None:
+    """All messages are there after the process that was looking at them died."""
+    assert sorted(await _after_a_crash_during_a_look(storage)) == [b"%d" % n for n in range(6)]
+
+
+async def looks_leave_the_order(storage: Storage) -> None:
+    """On one node everything is where it was, after looks, picks, returns, and a crash during a look."""
+    broker, queue = await storage.open(), storage.queue()
+    await publish(broker, queue, 6)
+    assert await broker.peek(queue, body_of, 4) == [b"0", b"1", b"2", b"3"]
+    picked = await broker.pick(queue, lambda body: body in (b"2", b"4"), 9)
+    assert bodies_of(picked) == [b"2", b"4"]
+    assert await broker.peek(queue, body_of, 9) == [b"0", b"1", b"3", b"5"]
+    await broker.requeue(picked[1])
+    await broker.ack(picked[0])
+    assert bodies_of(await broker.get(queue, 9)) == [b"0", b"1", b"3", b"4", b"5"]
+    assert await _after_a_crash_during_a_look(storage) == [b"%d" % n for n in range(6)]
+
+
+async def _after_a_crash_during_a_look(storage: Storage) -> list[bytes]:
+    """Let a client die while it looks at the fourth of six messages; returns what is there afterwards."""
+    broker, queue = await storage.open(), storage.queue()
+    await publish(broker, queue, 6)
+    looks, go = itertools.count(1), threading.Event()
+    reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    tell = partial(asyncio.get_running_loop().call_soon_threadsafe, reached.set_result, None)
+
+    def look(body: bytes) -> None:
+        if next(looks) == 4:
+            tell()
+            assert go.wait(PATIENCE_S)
+
+    looking = asyncio.ensure_future(broker.peek(queue, look, 9))
+    try:
+        await asyncio.wait_for(reached, PATIENCE_S)
+        crash = asyncio.ensure_future(storage.crash(broker))
+        await asyncio.wait({crash}, timeout=0.2)  # one that ends by joining the looker's thread needs `go`
+    finally:
+        go.set()
+    await crash
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    other = await storage.open()
+    await until_depth(other, queue, 6)
+    return bodies_of(await other.get(queue, 9))
+
+
+CHECKS: Final[Sequence[Check]] = (
+    peeking_shows_all_and_takes_nothing,
+    picking_takes_what_is_wanted,
+    lookers_do_not_hide_messages_from_each_other,
+    a_look_that_fails_loses_nothing,
+    a_cancelled_pick_loses_nothing,
+    a_crash_during_a_look_loses_nothing,
+)
+"""What holds on every broker."""
+
+ORDER_CHECKS: Final[Sequence[Check]] = (looks_leave_the_order,)
+"""What holds besides on one node."""

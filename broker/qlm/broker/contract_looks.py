@@ -37,8 +37,10 @@ async def picking_takes_what_is_wanted(storage: Storage) -> None:
     """Picked messages are held like others; the rest can be had by everybody at once."""
     broker, other, queue = await storage.open(), await storage.open(), storage.queue()
     await publish(broker, queue, 6)
-    assert not await broker.pick(queue, lambda body: body == b"9", 9)
-    odd = {each.body: each for each in await broker.pick(queue, lambda body: int(body) % 2 == 1, 9)}
+    assert not await broker.pick(queue, lambda body: body == b"9", 9, looks_max=99)
+    odd = {
+        each.body: each for each in await broker.pick(queue, lambda body: int(body) % 2 == 1, 9, looks_max=99)
+    }
     assert sorted(odd) == [b"1", b"3", b"5"]
     even = await other.get(queue, 9)
     assert sorted(bodies_of(even)) == [b"0", b"2", b"4"]
@@ -48,7 +50,8 @@ async def picking_takes_what_is_wanted(storage: Storage) -> None:
     await broker.requeue(odd[b"5"])
     for delivery in even:
         await other.ack(delivery)
-    (third,) = await other.pick(queue, lambda body: body == b"3", 9)
+    assert not await other.pick(queue, lambda body: body == b"5", 9, looks_max=0)
+    (third,) = await other.pick(queue, lambda body: body == b"3", 9, looks_max=99)
     await other.ack(third)
     assert bodies_of(await collect(other, queue, 1)) == [b"5"]
 
@@ -58,7 +61,7 @@ async def lookers_do_not_hide_messages_from_each_other(storage: Storage) -> None
     clients, queue = [await storage.open(), await storage.open()], storage.queue()
     await publish(clients[0], queue, 12)
     looks = (client.peek(queue, body_of, 99) for client in clients * 3)
-    picks = (client.pick(queue, lambda body: body == b"none", 99) for client in clients)
+    picks = (client.pick(queue, lambda body: body == b"none", 99, looks_max=99) for client in clients)
     *seen, none, none_either = await asyncio.gather(*looks, *picks)
     assert not none
     assert not none_either
@@ -73,7 +76,7 @@ async def a_look_that_fails_loses_nothing(storage: Storage) -> None:
         await broker.publish(queue, b"%d" % n)
     for _ in range(2):
         try:
-            await broker.pick(queue, lambda body: 1 // int(body) == 1, 9)
+            await broker.pick(queue, lambda body: 1 // int(body) == 1, 9, looks_max=99)
         except ZeroDivisionError:
             continue
         raise AssertionError("the error of `wanted` was not raised")
@@ -85,7 +88,7 @@ async def a_cancelled_pick_loses_nothing(storage: Storage) -> None:
     broker, queue = await storage.open(), storage.queue()
     await publish(broker, queue, 4)
     for turns in range(8):
-        task = asyncio.ensure_future(broker.pick(queue, lambda _: True, 2))
+        task = asyncio.ensure_future(broker.pick(queue, lambda _: True, 2, looks_max=99))
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -106,12 +109,16 @@ async def looks_leave_the_order(storage: Storage) -> None:
     broker, queue = await storage.open(), storage.queue()
     await publish(broker, queue, 6)
     assert await broker.peek(queue, body_of, 4) == [b"0", b"1", b"2", b"3"]
-    picked = await broker.pick(queue, lambda body: body in (b"2", b"4"), 9)
+    picked = await broker.pick(queue, lambda body: body in (b"2", b"4"), 9, looks_max=99)
     assert bodies_of(picked) == [b"2", b"4"]
     assert await broker.peek(queue, body_of, 9) == [b"0", b"1", b"3", b"5"]
     await broker.requeue(picked[1])
     await broker.ack(picked[0])
     assert bodies_of(await broker.get(queue, 9)) == [b"0", b"1", b"3", b"4", b"5"]
+    await publish(other := await storage.open(), queue, 3)
+    (first,) = await other.pick(queue, lambda _: True, 1, looks_max=3)
+    (last,) = await other.pick(queue, lambda body: body == b"2", 9, looks_max=2)
+    assert (first.body, last.body) == (b"0", b"2")
     assert await _after_a_crash_during_a_look(storage) == [b"%d" % n for n in range(6)]
 
 

@@ -165,15 +165,16 @@ class RabbitBroker:
         """
         return await self._bridge.call(partial(self._getter.peek, queue, look, limit))
 
-    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
-        """Take those of the first `limit` messages whose body is `wanted`; the others stay, as by `peek`.
+    async def pick(
+        self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, *, looks_max: int
+    ) -> Sequence[Delivery]:
+        """Take up to `limit` of the first `looks_max` messages whose body is `wanted`; the others stay.
 
         Raises:
             BrokerUnavailableError: The broker cannot be reached, or others looked for too long.
         """
-        return await self._bridge.call(
-            partial(self._getter.pick, queue, wanted, limit), undo=self._getter.give_back
-        )
+        work = partial(self._getter.pick, queue, wanted, limit, looks_max)
+        return await self._bridge.call(work, undo=self._getter.give_back)
 
     async def ack(self, delivery: Delivery) -> None:
         """Delete a message handed out here. Sent, but not confirmed: a crash may bring the message back.

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from qlm.broker.amqp import NOT_FOUND, RESOURCE_LOCKED, Channel, Connection, LinkBrokenError
 from qlm.broker.rabbitmq_link import Backoff, Link
@@ -38,6 +38,27 @@ class RabbitTag:
 
     source: _GetChannel
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve(Generic[R]):
+    """How messages are looked at, and which of them are kept.
+
+    Attributes:
+        look: Says something of a body.
+        looks_max: Messages looked at.
+        keep: Whether a message of which `look` said that is kept.
+        keep_max: Messages kept.
+    """
+
+    look: Callable[[bytes], R]
+    looks_max: int
+    keep: Callable[[R], bool] = lambda _: False
+    keep_max: int = 1
+
+    def goes_on(self, looks: int, kept: int) -> bool:
+        """Whether, after so many, there is to be another look."""
+        return looks < self.looks_max and kept < self.keep_max
 
 
 class Getter:
@@ -150,23 +171,23 @@ class Getter:
 
     async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
         """Say of each message from the front what `look` says of its body."""
-        said, _ = await self._sift(queue, look, lambda _: False, limit)
+        said, _ = await self._sift(queue, Sieve(look, looks_max=limit))
         return said
 
-    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
-        """Take the wanted ones of the first messages."""
-        _, kept = await self._sift(queue, wanted, bool, limit)
+    async def pick(
+        self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, looks_max: int
+    ) -> Sequence[Delivery]:
+        """Take wanted ones of the first messages."""
+        _, kept = await self._sift(queue, Sieve(wanted, looks_max=looks_max, keep=bool, keep_max=limit))
         return kept
 
-    async def _sift(
-        self, queue: QueueName, look: Callable[[bytes], R], keep: Callable[[R], bool], limit: int
-    ) -> tuple[Sequence[R], Sequence[Delivery]]:
+    async def _sift(self, queue: QueueName, sieve: Sieve[R]) -> tuple[Sequence[R], Sequence[Delivery]]:
         async def take(connection: Connection) -> tuple[Sequence[R], Sequence[Delivery]]:
             await self._declare(connection, queue)
             async with self._alone(connection, queue):
                 source = await self._get_channel(connection)
                 try:
-                    return await _sift(source, queue, look, keep, limit)
+                    return await _sift(source, queue, sieve)
                 finally:
                     if source.channel.broken is None:
                         self._idle.append(source)
@@ -241,11 +262,7 @@ async def _take(source: _GetChannel, queue: QueueName, limit: int) -> Sequence[D
 
 
 async def _sift(
-    source: _GetChannel,
-    queue: QueueName,
-    look: Callable[[bytes], R],
-    keep: Callable[[R], bool],
-    limit: int,
+    source: _GetChannel, queue: QueueName, sieve: Sieve[R]
 ) -> tuple[Sequence[R], Sequence[Delivery]]:
     """Look at messages, and return all but those to keep in the order in which they were.
 
@@ -256,10 +273,10 @@ async def _sift(
     said: list[R] = []
     kept: dict[int, Delivery] = {}
     try:
-        while len(said) < limit and (got := await source.channel.get(queue)):
+        while sieve.goes_on(len(said), len(kept)) and (got := await source.channel.get(queue)):
             tags.append(got.tag)
-            said.append(look(got.body))
-            if keep(said[-1]):
+            said.append(sieve.look(got.body))
+            if sieve.keep(said[-1]):
                 kept[got.tag] = Delivery(queue, RabbitTag(source, got.tag), got.body, got.redelivered)
     except BaseException:
         kept.clear()

@@ -87,11 +87,12 @@ class SqliteQueues:
         """Ids of the oldest ready messages of a queue, which stay there."""
         return heapq.nsmallest(limit, self._ready.get(queue, ()))
 
-    def withdraw(self, queue: QueueName, ids: Collection[int]) -> list[int]:
-        """Take these messages out of a queue, as far as they are ready; returns their ids, oldest first."""
+    def withdraw(self, queue: QueueName, ids: Collection[int], limit: int) -> list[int]:
+        """Take the oldest of these messages out of a queue, as far as they are ready; returns their ids."""
         ready = self._ready.get(queue, [])
-        taken = sorted(id for id in ready if id in ids)
-        ready[:] = [id for id in ready if id not in ids]
+        taken = heapq.nsmallest(limit, (id for id in ready if id in ids))
+        gone = set(taken)
+        ready[:] = [id for id in ready if id not in gone]
         heapq.heapify(ready)
         return taken
 
@@ -181,15 +182,18 @@ class SqliteBroker:
         """
         return [said for _, said in await self._look(queue, look, limit)]
 
-    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
-        """Take those of the first `limit` messages whose body is `wanted`; the others stay.
+    async def pick(
+        self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, *, looks_max: int
+    ) -> Sequence[Delivery]:
+        """Take up to `limit` of the first `looks_max` messages whose body is `wanted`; the others stay.
 
         Raises:
             BrokerUnavailableError: The file is closed or cannot be read.
         """
-        chosen = {id for id, is_wanted in await self._look(queue, wanted, limit) if is_wanted}
+        found = await self._look(queue, wanted, looks_max)
         self._check_open()
-        return await self._hand_out(queue, self._queues.withdraw(queue, chosen))
+        chosen = {id for id, is_wanted in found if is_wanted}
+        return await self._hand_out(queue, self._queues.withdraw(queue, chosen, limit))
 
     async def _look(
         self, queue: QueueName, look: Callable[[bytes], R], limit: int

@@ -70,8 +70,16 @@ class Broker(Protocol):
         """
         ...
 
-    async def pick(self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int) -> Sequence[Delivery]:
-        """Take those of the first `limit` messages whose body is `wanted`; the others stay, as by `peek`.
+    async def pick(
+        self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, *, looks_max: int
+    ) -> Sequence[Delivery]:
+        """Take up to `limit` messages whose body is `wanted`; the others stay, as by `peek`.
+
+        Args:
+            queue: Where to take them from.
+            wanted: Called as `look` is by `peek`.
+            limit: Messages taken.
+            looks_max: Messages looked at, from the front.
 
         Raises:
             BrokerUnavailableError: The broker cannot be reached.

@@ -1,4 +1,4 @@
-"""/admin/v1: the cluster as operators see it. Read-only, but for drain."""
+"""/admin/v1: the cluster as operators see it. Read-only, but for drain; dead letters are in `admin_dead`."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -62,7 +62,7 @@ async def list_requests(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /admin/v1/requests?state=&model=&limit=, newest first."""
     query = request.query_params
     where = RequestFilter(
-        state=_state(query.get("state")), model=query.get("model"), limit=_limit(query.get("limit"))
+        state=_state(query.get("state")), model=query.get("model"), limit=list_limit(query.get("limit"))
     )
     records = await gateway.store.records(where)
     return json_answer({"requests": [_request(gateway, record) for record in records]})
@@ -107,6 +107,19 @@ async def drain_instance(gateway: Gateway, request: HttpRequest) -> Response:
             status=404, message=f"no live instance {cut(id)}", param="id", code="instance_not_found"
         )
     return json_answer({"instance": id, "status": "draining"}, 202)
+
+
+def list_limit(text: str | None, limit_max: int = _LIST_MAX) -> int:
+    """Read the query parameter `limit`.
+
+    Raises:
+        ApiError: It is not a number from 1 to `limit_max`.
+    """
+    if text is None:
+        return _LIST_DEFAULT
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 1 <= int(text) <= limit_max):
+        raise invalid("limit", f"limit is {shown(text)}; expected a number from 1 to {limit_max}")
+    return int(text)
 
 
 def _request(gateway: Gateway, record: RequestRecord) -> dict[str, Any]:
@@ -182,14 +195,6 @@ def _state(text: str | None) -> RequestState | None:
         raise invalid(
             "state", f"state is {shown(text)}; expected one of {', '.join(RequestState)}"
         ) from error
-
-
-def _limit(text: str | None) -> int:
-    if text is None:
-        return _LIST_DEFAULT
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and 1 <= int(text) <= _LIST_MAX):
-        raise invalid("limit", f"limit is {shown(text)}; expected a number from 1 to {_LIST_MAX}")
-    return int(text)
 
 
 def _seconds(ns: int | None) -> float | None:

@@ -19,7 +19,7 @@ from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
-from qlm.gateway import admin, http, http_requests, http_service
+from qlm.gateway import admin, admin_dead, http, http_requests, http_service
 from qlm.gateway.answers import error_answer
 from qlm.gateway.errors import ApiError, from_qlm
 from qlm.gateway.gateway import Gateway, create_gateway
@@ -46,6 +46,11 @@ _ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
     ("GET", "/admin/v1/forecast", admin.get_forecast),
     ("GET", "/admin/v1/instances", admin.list_instances),
     ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
+    ("GET", "/admin/v1/dead", admin_dead.list_dead),
+    ("DELETE", "/admin/v1/dead", admin_dead.delete_all_dead),
+    ("POST", "/admin/v1/dead/retry", admin_dead.retry_all_dead),
+    ("POST", "/admin/v1/dead/{id}/retry", admin_dead.retry_dead),
+    ("DELETE", "/admin/v1/dead/{id}", admin_dead.delete_dead),
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from qlm.broker.topology import DEAD
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import QueueName
 from qlm.gateway.answers import json_answer
@@ -52,7 +53,17 @@ async def readyz(gateway: Gateway, request: HttpRequest) -> Response:
 
 async def metrics(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /metrics."""
+    gateway.metrics.dead_letters(await _dead_letters(gateway))
     return Response(gateway.metrics.render(), media_type=CONTENT_TYPE)
+
+
+async def _dead_letters(gateway: Gateway) -> int | None:
+    """Count dead letters; None if the queue does not answer."""
+    try:
+        async with asyncio.timeout(gateway.limits.probe_timeout_s):
+            return await gateway.broker.depth(DEAD)
+    except (TimeoutError, QlmError):
+        return None
 
 
 async def _probe(gateway: Gateway, call: Coroutine[Any, Any, object]) -> str:

@@ -1,5 +1,6 @@
 """The gateway's metrics, in a registry of its own. Label values are bounded: models are configured ones."""
 
+import math
 from functools import partial
 from typing import Final
 
@@ -35,6 +36,7 @@ class GatewayMetrics:
         registry = self.registry
         histogram = partial(Histogram, registry=registry)
         counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
         self._requests = counter(
             "qlm_gateway_requests", "Requests that ended, by outcome", (*_LABELS, "outcome")
         )
@@ -84,10 +86,15 @@ class GatewayMetrics:
             registry=registry,
         )
         self._tokens = Counter("qlm_gateway_tokens", "Tokens, by side", ("model", "side"), registry=registry)
-        self.open_streams = Gauge("qlm_gateway_open_streams", "Answers being streamed", registry=registry)
-        self.sessions = Gauge(
-            "qlm_gateway_open_requests", "Requests that this gateway watches", registry=registry
+        self.open_streams = gauge("qlm_gateway_open_streams", "Answers being streamed")
+        self.sessions = gauge("qlm_gateway_open_requests", "Requests that this gateway watches")
+        self._dead_letters = gauge(
+            "qlm_gateway_dead_letters", "Messages in the cluster that nobody can serve"
         )
+
+    def dead_letters(self, count: int | None) -> None:
+        """Note how many there are; None, while the queue does not answer, is shown as NaN."""
+        self._dead_letters.set(math.nan if count is None else count)
 
     def render(self) -> bytes:
         """The text that Prometheus scrapes."""

@@ -41,6 +41,7 @@ def examine(client: AdminClient) -> list[Finding]:
     findings.append(_instances(instances))
     findings += [_instance(each) for each in instances if each["error"]]
     findings += _waiting(client.get("/admin/v1/queues")["classes"], instances)
+    findings += _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
     return findings
 
 
@@ -78,3 +79,10 @@ def _waiting(classes: list[dict[str, Any]], instances: list[dict[str, Any]]) -> 
         )
         for model, queued in lost.items()
     ]
+
+
+def _dead_letters(total: int) -> list[Finding]:
+    if not total:
+        return []
+    remedy = "`qlm requests --dead` says why; `qlm requests retry` puts them back"
+    return [Finding("dead letters", False, f"nobody could serve {total} messages", remedy)]

@@ -138,6 +138,27 @@ def requests(data: dict[str, Any]) -> Table:
     )
 
 
+def dead_letters(data: dict[str, Any]) -> Table:
+    """Dead letters, newest first; what is known of a request where its message can be read."""
+    letters = data["letters"]
+    return table(
+        f"dead letters: {len(letters)} of {data['total']}",
+        ("#>", "letter", "since", "found in", "bytes>", "request", "model", "objective", "why"),
+        (
+            (
+                line,
+                each["id"],
+                ago(each["at_s"]),
+                each["queue"],
+                each["bytes"],
+                *((each["request"] or {}).get(key) for key in ("id", "model", "slo_class")),
+                each["reason"],
+            )
+            for line, each in enumerate(letters, 1)
+        ),
+    )
+
+
 def story(data: dict[str, Any]) -> list[Table]:
     """One request and the events of its life."""
     start_s = data["arrival_s"]

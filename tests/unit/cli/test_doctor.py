@@ -37,12 +37,13 @@ def a_class(model: str, queued: int) -> dict[str, Any]:
 
 
 def findings(
-    instances: list[dict[str, Any]], classes: list[dict[str, Any]] | None = None
+    instances: list[dict[str, Any]], classes: list[dict[str, Any]] | None = None, dead: int = 0
 ) -> dict[str, Finding]:
     answers = {
         "/readyz": READY,
         "/admin/v1/instances": {"instances": instances},
         "/admin/v1/queues": {"classes": classes or []},
+        "/admin/v1/dead": {"letters": [], "total": dead},
     }
     found = examine(ScriptedClient(answers))
     assert len({finding.check for finding in found}) == len(found)
@@ -94,3 +95,10 @@ def test_a_disk_that_is_nearly_full_is_a_finding(monkeypatch: Any) -> None:
     found = findings([an_instance("a")])
     assert not found["disk"].ok
     assert "make room" in found["disk"].remedy
+
+
+def test_dead_letters_are_a_finding() -> None:
+    finding = findings([an_instance("a")], dead=3)["dead letters"]
+    assert not finding.ok
+    assert finding.detail == "nobody could serve 3 messages"
+    assert "qlm requests --dead" in finding.remedy

@@ -9,6 +9,7 @@ from rich.live import Live
 
 from qlm.cli import render
 from qlm.cli.admin_client import AdminClient, segment
+from qlm.cli.commands.dead import retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.doctor import examine
 
@@ -47,7 +48,23 @@ def instances_command(client: AdminClient, as_json: bool) -> None:
     _show(client.get("/admin/v1/instances"), as_json, render.instances)
 
 
-@click.command("requests")
+class _WithRetry(click.Command):
+    """A command that takes an id or options, but for the word `retry`, which is a command of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Begin to run it, or `retry` in its place."""
+        if args[:1] == [retry_command.name]:
+            return retry_command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(
+    "requests",
+    cls=_WithRetry,
+    epilog="`qlm requests retry ID` puts dead letters back; see `qlm requests retry --help`.",
+)
 @talks_to_gateway
 @click.argument("request_id", required=False)
 @click.option(
@@ -57,6 +74,7 @@ def instances_command(client: AdminClient, as_json: bool) -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many."
 )
+@click.option("--dead", is_flag=True, help="Dead letters instead: messages that nobody could serve, and why.")
 def requests_command(
     client: AdminClient,
     as_json: bool,
@@ -64,9 +82,16 @@ def requests_command(
     state: str | None,
     model: str | None,
     limit: int,
+    dead: bool,
 ) -> None:
     """List requests, newest first; with REQUEST_ID tell the story of one."""
-    if request_id is not None:
+    if dead:
+        if request_id or state or model:
+            raise click.UsageError(
+                "--dead lists all dead letters; expected no REQUEST_ID, --state or --model"
+            )
+        _show(client.get("/admin/v1/dead", limit=limit), as_json, render.dead_letters)
+    elif request_id is not None:
         data = client.get(f"/admin/v1/requests/{segment(request_id)}")
         _show(data, as_json, lambda one: Group(*render.story(one)))
     else:

@@ -45,6 +45,11 @@ class ServerProcess:
         """Whether the server itself runs; its children may outlive it."""
         return self._server is not None and self._server.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the server itself ended; None while it runs."""
+        return None if self._server is None else self._server.poll()
+
     def start(self) -> None:
         """Start the server; returns at once, see `wait_ready`."""
         if self.alive:

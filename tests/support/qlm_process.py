@@ -53,6 +53,11 @@ class QlmProcess:
         """Whether the process runs."""
         return self._process.alive
 
+    @property
+    def exit_code(self) -> int | None:
+        """How the process ended by itself; None while it runs."""
+        return self._process.exit_code
+
     def start(self) -> None:
         """Start it; returns at once."""
         self._process.start()

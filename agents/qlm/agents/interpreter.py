@@ -56,7 +56,7 @@ from qlm.domain.errors import (
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease_answer import LeaseAnswer
-from qlm.domain.notices import QueueChanged
+from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.output import AppendResult
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
@@ -274,6 +274,8 @@ class AgentRunner:
                         await self._read_queue()
                     else:
                         self.post(notice)
+                    if isinstance(notice, DrainAsked):
+                        self._spawn(self._heartbeat_now())  # nothing is to be planned for us any more
             except StoreUnavailableError as error:
                 log.warning("%s: notices wait: %s", self._instance, error)
                 await asyncio.sleep(RETRY_S)

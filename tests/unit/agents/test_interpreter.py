@@ -185,6 +185,24 @@ async def test_draining_returns_everything_and_ends_the_run(tmp_path: Path) -> N
         assert set(returned) == {"draining"}
 
 
+async def test_a_drain_shows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qlm.agents.interpreter.HEARTBEAT_S", 3600)
+    monkeypatch.setattr("qlm.agents.interpreter.HEARTBEAT_TTL_S", 3600)
+    async with plant(tmp_path) as it:
+        it.engines[M].tokens_max = 3
+        await it.accept(a_request())
+        await until(lambda: it.engines[M].made == 3)
+        it.store_faults.fail(STORE_AWAY, "release")
+        await it.store.ask_drain(HOLDER.instance)
+
+        async def shown() -> bool:
+            return [status.draining for status in (await it.store.view()).instances] == [True]
+
+        await until(shown)
+        it.store_faults.heal()
+        await asyncio.wait_for(it.running, 10)
+
+
 async def test_draining_waits_until_its_returns_are_written(tmp_path: Path) -> None:
     async with plant(tmp_path) as it:
         it.engines[M].tokens_max = 3

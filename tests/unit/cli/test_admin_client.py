@@ -18,3 +18,10 @@ def test_an_odd_id_is_asked_for_like_any_other(command: tuple[str, ...]) -> None
 
 def test_a_segment_is_one_part_of_a_path() -> None:
     assert segment("a b/c?d") == "a%20b%2Fc%3Fd"
+
+
+@pytest.mark.parametrize(("command", "name"), [("cancel", "REQUEST_ID"), ("drain", "INSTANCE")])
+def test_an_empty_id_is_refused_by_name(command: str, name: str) -> None:
+    done = CliRunner().invoke(main, [command, "", "--url", NOBODY])
+    assert done.exit_code == 1
+    assert done.output.startswith(f"qlm: {name} is ''; expected the id of ")

@@ -28,6 +28,8 @@ def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
 @click.argument("instance")
 def drain_command(client: AdminClient, as_json: bool, instance: str) -> None:
     """Let an instance give its work back to the queue and leave."""
+    if not instance:
+        raise InvalidValueError("INSTANCE", instance, "the id of an instance, as `qlm instances` lists them")
     data = client.post(f"/admin/v1/instances/{segment(instance)}/drain")
     if as_json:
         print_json(data)

@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from qlm.broker.codec import encode_request
 from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
+from qlm.broker.sqlite import SqliteQueues
+from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.topology import DEAD
 from qlm.cli.main import main
 from qlm.controller.reindex import Reindexer
@@ -119,8 +121,16 @@ async def what_an_operator_does(cluster: Cluster, broker: Broker, url: str) -> N
     assert (gone.exit_code, "--dead-at is 1" in gone.output) == (1, True)
 
 
-async def test_an_operator_clears_the_queue_of_a_file(cluster: Cluster, url: str) -> None:
-    await what_an_operator_does(cluster, cluster.broker, url)
+async def test_an_operator_clears_the_queue_of_a_file(cluster: Cluster, tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        file = await SqliteFile.open(tmp_path / "dead.sqlite")
+        stack.push_async_callback(file.close)
+        queues = await SqliteQueues.open(file)
+        stack.push_async_callback(queues.close)
+        ours, theirs = queues.broker(), queues.broker()
+        await what_an_operator_does(cluster, ours, await cluster.gateway(broker=theirs))
+        await theirs.close()
+        assert await bodies(ours, DEAD) == [], "what was settled does not come back"
 
 
 async def test_an_operator_clears_the_queue_of_rabbitmq(cluster: Cluster, rabbitmq: RabbitMQ) -> None:

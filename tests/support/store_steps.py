@@ -6,7 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from qlm.domain.ids import GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.errors import NotLeadingError
+from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.leadership import Term
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
@@ -39,6 +41,7 @@ CARDS: tuple[RequestCard, ...] = tuple(
     for n in range(5)
 )
 HOLDERS = (A, A_AGAIN, B)
+CONTROLLERS = (ControllerId("one"), ControllerId("other"))
 GROUPS = tuple(GroupId(f"g{n}") for n in range(3))
 INSTANCES = (A.instance, B.instance)
 LAST_DUE_NS = max(card.drop_at_ns or 0 for card in CARDS)
@@ -153,6 +156,20 @@ def _heartbeat(holder: Any, running: int) -> Step:
     return Step(f"heartbeat {holder} {running}", lambda store, _: store.heartbeat(beat, HEARTBEAT_TTL_S))
 
 
+def _led(name: str, off: tuple[int, int], write: Callable[[Store, Term], Awaitable[Any]]) -> Step:
+    """A step that only who leads may take, `off` by so much from the present term."""
+
+    async def run(store: Store, incarnation: int) -> Any:
+        led = await store.leader()
+        term = Term(incarnation + off[0], (led.term.n if led else 1) + off[1])
+        try:
+            return await write(store, term)
+        except NotLeadingError as error:
+            return str(error)
+
+    return Step(f"{name} under {off}", run)
+
+
 def _with_pause(step: Step, pass_s: float) -> Step:
     return replace(step, pass_s=pass_s)
 
@@ -197,6 +214,22 @@ _steps = st.one_of(
         ids,
         st.integers(0, 4),
     ),
+    st.builds(
+        lambda name: Step(f"lead {name}", lambda store, _: store.lead(name, HEARTBEAT_TTL_S)),
+        st.sampled_from(CONTROLLERS),
+    ),
+    st.builds(lambda off: _led("resign", off, lambda store, term: store.resign(term)), off_by),
+    st.builds(lambda off: _led("reap", off, lambda store, term: store.reap(term)), off_by),
+    st.builds(
+        lambda c, off: _led(f"apply {c}", off, lambda store, term: store.apply(c, term)),
+        st.lists(changes, max_size=4),
+        off_by,
+    ),
+    st.builds(
+        lambda data, off: _led(f"keep {data!r}", off, lambda store, term: store.keep_plan(data, term)),
+        st.sampled_from((b"plan", b"")),
+        off_by,
+    ),
     st.builds(lambda w: Step(f"records {w}", lambda store, _: store.records(w)), filters),
     st.builds(lambda i: Step(f"drain {i}", lambda store, _: store.ask_drain(i)), st.sampled_from(INSTANCES)),
 )
@@ -213,6 +246,8 @@ async def snapshot(store: Store) -> dict[str, Any]:
         "records": list(await store.records(RequestFilter(limit=1000))),
         "places": [await store.queue_place(card.id) for card in CARDS],
         "outputs": [await store.read_output(card.id, 0) for card in CARDS],
+        "leader": await store.leader(),
+        "plan": await store.kept_plan(),
         "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],
     }
 

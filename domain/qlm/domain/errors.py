@@ -39,6 +39,10 @@ class StoreCorruptError(QlmError):
     """What the store or broker returned cannot be read (for example, a newer schema version)."""
 
 
+class NotLeadingError(QlmError):
+    """Another controller leads, or none does: what was asked under this term was not done."""
+
+
 class EngineUnavailableError(QlmError):
     """The engine is down, refused the call, or broke a stream before its end."""
 

@@ -20,6 +20,9 @@ SessionId = NewType("SessionId", str)
 GatewayId = NewType("GatewayId", str)
 """Name of one gateway process, to which output of the requests it watches is announced."""
 
+ControllerId = NewType("ControllerId", str)
+"""Name of one controller process, which leads or stands by."""
+
 QueueName = NewType("QueueName", str)
 """Name of a durable queue in the broker."""
 

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from qlm.store import (
+    contract_leadership,
     contract_leases,
     contract_lengths,
     contract_output,
@@ -28,6 +29,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *contract_leases.CHECKS,
     *contract_output.CHECKS,
     *contract_plans.CHECKS,
+    *contract_leadership.CHECKS,
     *contract_places.CHECKS,
     *contract_lengths.CHECKS,
 )

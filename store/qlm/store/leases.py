@@ -5,6 +5,7 @@ from operator import attrgetter
 from typing import Final
 
 from qlm.domain.ids import GroupId, RequestId, TokenIds
+from qlm.domain.leadership import Term
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
 from qlm.domain.notices import CancelAsked
@@ -128,8 +129,9 @@ class LeaseOps(RequestOps):
         self._wait(row)
         effects.wakeups.append(WAKE_RETURNED)
 
-    def reap(self, now_ns: int) -> tuple[Sequence[RequestId], Effects]:
+    def reap(self, now_ns: int, term: Term | None = None) -> tuple[Sequence[RequestId], Effects]:
         """Release the leases of holders that no longer live, oldest request first; return the ids."""
+        self.check_term(term, now_ns)
         effects = Effects()
         # All rows of a holder share one object: thousands of rows, but few holders to look up.
         each = list(map(_HOLDER, self._held.values()))

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import InstanceNotice
@@ -118,10 +119,10 @@ class MemoryStore:
         self._check_writable()
         return await self._commit(self._core.demote(card, epoch, why, self._clock.now_ns()))
 
-    async def reap(self) -> Sequence[RequestId]:
+    async def reap(self, term: Term | None = None) -> Sequence[RequestId]:
         """Release the leases of holders that no longer live; their requests wait again. Returns their ids."""
         self._check_writable()
-        return await self._commit(self._core.reap(self._clock.now_ns()))
+        return await self._commit(self._core.reap(self._clock.now_ns(), term))
 
     async def reregister(self, card: RequestCard, holder: Holder, output: TokenIds) -> LeaseAnswer:
         """Restore a running request that the store has forgotten, with its whole output log."""
@@ -174,20 +175,34 @@ class MemoryStore:
         """Read classes, groups, live instances and virtual queues at one moment."""
         return self._core.view(self._clock.now_ns())
 
-    async def apply(self, changes: Sequence[PlanChange]) -> None:
-        """Apply plan changes in order, and notify each instance whose queue changed."""
-        await self._commit(self._core.apply(changes, self._clock.now_ns()))
+    async def lead(self, name: ControllerId, ttl_s: float) -> Leadership:
+        """Take the lead if nobody has it, or renew it; tell who leads."""
+        return await self._commit(self._core.lead(name, ttl_s, self._clock.now_ns()))
 
-    async def keep_plan(self, data: bytes) -> None:
+    async def leader(self) -> Leadership | None:
+        """Tell who leads; None if nobody does."""
+        return self._core.leader(self._clock.now_ns())
+
+    async def resign(self, term: Term) -> bool:
+        """Give the lead back and wake the controllers that stand by; False if the term is not current."""
+        return await self._commit(self._core.resign(term, self._clock.now_ns()))
+
+    async def apply(self, changes: Sequence[PlanChange], term: Term | None = None) -> None:
+        """Apply plan changes in order, and notify each instance whose queue changed."""
+        await self._commit(self._core.apply(changes, self._clock.now_ns(), term))
+
+    async def keep_plan(self, data: bytes, term: Term | None = None) -> None:
         """Keep this instead of what was kept before."""
+        self._core.check_term(term, self._clock.now_ns())
         self._plan = data
 
     async def kept_plan(self) -> bytes | None:
         """Return what was kept last."""
         return self._plan
 
-    async def keep_signal(self, data: bytes) -> None:
+    async def keep_signal(self, data: bytes, term: Term | None = None) -> None:
         """Keep this instead of what was kept before."""
+        self._core.check_term(term, self._clock.now_ns())
         self._signal = data
 
     async def kept_signal(self) -> bytes | None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.leadership import Term
 from qlm.domain.notices import QueueChanged
 from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
 from qlm.domain.view import ClassView, ClusterView
@@ -47,9 +48,12 @@ def spread(count: int, total: int, squares: int) -> tuple[float, float]:
 class PlanOps(InstanceOps):
     """The planning part of the core; each method is the `Store` method of its name."""
 
-    def apply(self, changes: Sequence[PlanChange], now_ns: int) -> tuple[None, Effects]:
+    def apply(
+        self, changes: Sequence[PlanChange], now_ns: int, term: Term | None = None
+    ) -> tuple[None, Effects]:
         """Apply plan changes in order, and notify each instance whose queue changed."""
         check_changes(changes)
+        self.check_term(term, now_ns)
         changed: Changed = {}
         for change in changes:
             match change:

@@ -15,7 +15,8 @@ announcements in one atomic step, so the two cannot drift apart. Keys, after a c
 * `queue:<instance>` (list of group ids), `queues` (hash: version by instance).
 * `leases` (hash: number of leases by instance).
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).
-* `plan` (string, which expires): the latest plan, for those who look at it.
+* `plan` and `signal` (strings, which expire): the latest plan and forecast, for those who look at them.
+* `leader` (hash that expires with the lead), `terms` (how often the lead was taken).
 * Channels: `outputs:<gateway>`, `notices:<instance>`, `wakeups`.
 
 Redis Cluster is not claimed to work: a script touches keys of several hash slots. Tested on Redis 7.0.
@@ -31,12 +32,12 @@ from redis.backoff import NoBackoff
 
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.leadership import Term
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.clock import Clock
 from qlm.domain.request import RequestCard, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, QueuePlace, RequestFilter
@@ -45,12 +46,13 @@ from qlm.store import redis_codec as codec
 from qlm.store.effects import WAKE_SUBSCRIBED
 from qlm.store.instances import steady
 from qlm.store.leases import HOLDER_LOST
-from qlm.store.limits import KEPT_PLAN_S, KEPT_SIGNAL_S, StoreLimits
+from qlm.store.limits import StoreLimits
 from qlm.store.packing import pack, unpack
-from qlm.store.plans import check_changes, class_order
+from qlm.store.plans import class_order
 from qlm.store.redis_batch import Batched
 from qlm.store.redis_feed import RedisFeed
-from qlm.store.redis_scripts import Scripts, padded, speaking_of
+from qlm.store.redis_plans import RedisPlans
+from qlm.store.redis_scripts import Scripts, padded
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 5.0
@@ -59,7 +61,7 @@ APPEND_CHUNK: Final = 64
 """Log entries per script run: a run keeps every other client of Redis waiting, about 20 µs per entry."""
 
 
-class RedisStore:
+class RedisStore(RedisPlans):
     """A `qlm.domain.ports.store.Store` in Redis; each method's contract is that of the port.
 
     Calls are bounded in time and not repeated by themselves: after a StoreUnavailableError it is not
@@ -93,14 +95,12 @@ class RedisStore:
         self._pool = BlockingConnectionPool.from_url(
             url, max_connections=CONNECTIONS_MAX, timeout=reply_timeout_s, **timeouts
         )
-        self._client = Redis(connection_pool=self._pool)
+        client = Redis(connection_pool=self._pool)
         self._listener = Redis.from_url(url, **timeouts)
-        self._prefix = prefix
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
-        self._address = _address(url)
-        self._scripts = Scripts(
-            self._client, self._address, prefix=prefix, clock=clock, limits=limits or StoreLimits()
-        )
+        address = _address(url)
+        scripts = Scripts(client, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())
+        super().__init__(client, scripts, prefix=prefix, address=address)
         self._enqueues = Batched(self._scripts, "enqueue")
         self._leases = Batched(self._scripts, "lease")
 
@@ -185,9 +185,9 @@ class RedisStore:
         arguments = (*codec.card_arguments(codec.bare(card)), epoch.incarnation, epoch.n, why)
         return bool(await self._scripts.run("demote", *arguments))
 
-    async def reap(self) -> Sequence[RequestId]:
+    async def reap(self, term: Term | None = None) -> Sequence[RequestId]:
         """Release the leases of holders that no longer live; their requests wait again. Returns their ids."""
-        ids = await self._scripts.run("reap", HOLDER_LOST)
+        ids = await self._fenced("reap", HOLDER_LOST, term=term)
         return [RequestId(id.decode()) for id in ids]
 
     async def reregister(self, card: RequestCard, holder: Holder, output: TokenIds) -> LeaseAnswer:
@@ -274,34 +274,6 @@ class RedisStore:
             queues=tuple(codec.read_queue(queue, groups) for queue in sorted(queues)),
             leased=codec.read_counts(leases),
         )
-
-    async def apply(self, changes: Sequence[PlanChange]) -> None:
-        """Apply plan changes in order, and notify each instance whose queue changed."""
-        check_changes(changes)
-        if changes:
-            await self._scripts.run("apply", codec.changes_argument(changes))
-
-    async def keep_plan(self, data: bytes) -> None:
-        """Keep this for `KEPT_PLAN_S`, instead of what was kept before."""
-        with speaking_of(self._address):
-            await self._client.set(f"{self._prefix}plan", data, ex=KEPT_PLAN_S)
-
-    async def kept_plan(self) -> bytes | None:
-        """Return what was kept last; None if nothing was, or if it has expired."""
-        with speaking_of(self._address):
-            kept: Any = await self._client.get(f"{self._prefix}plan")
-        return None if kept is None else bytes(kept)
-
-    async def keep_signal(self, data: bytes) -> None:
-        """Keep this for `KEPT_SIGNAL_S`, instead of what was kept before."""
-        with speaking_of(self._address):
-            await self._client.set(f"{self._prefix}signal", data, ex=KEPT_SIGNAL_S)
-
-    async def kept_signal(self) -> bytes | None:
-        """Return what was kept last; None if nothing was, or if it has expired."""
-        with speaking_of(self._address):
-            kept: Any = await self._client.get(f"{self._prefix}signal")
-        return None if kept is None else bytes(kept)
 
     async def wakeups(self) -> AsyncIterator[str]:
         """Iterate over hints that the controller has something to do; subscribed when the first comes."""

@@ -10,7 +10,8 @@ import orjson
 from qlm.domain.errors import StoreCorruptError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import GroupId, InstanceId, RequestId, SessionId
+from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, SessionId
+from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
 from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
@@ -176,6 +177,13 @@ def _optional_time(digits: bytes | None) -> int | None:
 def _read_event(text: bytes) -> Event:
     at, what, why, instance = orjson.loads(text)
     return Event(at_ns=int(at), what=what, why=why, instance=instance or None)
+
+
+def read_leadership(reply: Sequence[Any]) -> Leadership:
+    """Read who leads."""
+    name, n, since_ns, incarnation = reply
+    term = Term(int(incarnation), int(n))
+    return Leadership(leader=ControllerId(name.decode()), term=term, since_ns=int(since_ns))
 
 
 def read_lease_answer(reply: list[Any], holder: Holder) -> LeaseAnswer:

@@ -9,12 +9,12 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestCard, RequestRecord, RequestState
 from qlm.domain.view import Enqueued, QueuePlace, RequestFilter
 from qlm.store.effects import WAKE_REQUEST, Effects
+from qlm.store.leading import LeadOps
 from qlm.store.limits import UNTOLD_AHEAD
-from qlm.store.state import SharedState
 from qlm.store.tables import GroupRow, RequestRow
 
 
-class RequestOps(SharedState):
+class RequestOps(LeadOps):
     """The request part of the core; each method is the `Store` method of its name."""
 
     def enqueue(self, card: RequestCard, watcher: GatewayId | None, now_ns: int) -> tuple[Enqueued, Effects]:

@@ -13,7 +13,7 @@ from qlm.domain.request import Event, Request, RequestCard, RequestState
 from qlm.store.effects import WAKE_REMOVED, Effects, Logged
 from qlm.store.limits import StoreLimits
 from qlm.store.order import ArrivalHistory, ArrivalKey
-from qlm.store.tables import ClassRow, GroupRow, InstanceRow, QueueRow, RequestRow
+from qlm.store.tables import ClassRow, GroupRow, InstanceRow, LeaderRow, QueueRow, RequestRow
 
 
 class SharedState:
@@ -37,6 +37,8 @@ class SharedState:
         self._queues: dict[InstanceId, QueueRow] = {}
         self._instances: dict[InstanceId, InstanceRow] = {}
         self._restored: dict[RequestId, tuple[TokenIds, int]] = {}
+        self._leader: LeaderRow | None = None
+        self._terms = 0
 
     # rows
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import GatewayId, GroupId, InstanceId, TokenIds
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Event, RequestCard, RequestRecord, RequestState
@@ -140,6 +140,16 @@ class InstanceRow:
     status: InstanceStatus
     alive_until_ns: int
     drain_asked: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class LeaderRow:
+    """The controller that leads until `until_ns`, and its term's number."""
+
+    name: ControllerId
+    n: int
+    since_ns: int
+    until_ns: int = 0
 
 
 class RequestRow:

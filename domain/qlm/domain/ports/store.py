@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import InstanceNotice
@@ -107,8 +108,12 @@ class Store(Protocol):
         """
         ...
 
-    async def reap(self) -> Sequence[RequestId]:
-        """Release the leases of holders that no longer live; their requests wait again. Returns their ids."""
+    async def reap(self, term: Term | None = None) -> Sequence[RequestId]:
+        """Release the leases of holders that no longer live; their requests wait again. Returns their ids.
+
+        Raises:
+            NotLeadingError: As on `apply`.
+        """
         ...
 
     async def reregister(self, card: RequestCard, holder: Holder, output: TokenIds) -> LeaseAnswer:
@@ -177,20 +182,54 @@ class Store(Protocol):
         """Read classes, groups, live instances and virtual queues at one moment."""
         ...
 
-    async def apply(self, changes: Sequence[PlanChange]) -> None:
-        """Apply plan changes in order, and notify each instance whose queue changed."""
+    async def lead(self, name: ControllerId, ttl_s: float) -> Leadership:
+        """Take the lead if nobody has it, or renew it; silent for `ttl_s`, its holder has lost it.
+
+        Returns:
+            Who leads now: `name`, or another. Each taking of the lead has a larger term than all before,
+            also after the store was emptied; a renewal keeps term and beginning.
+        """
         ...
 
-    async def keep_plan(self, data: bytes) -> None:
-        """Keep this instead of what was kept before: the latest plan, for those who look at it."""
+    async def leader(self) -> Leadership | None:
+        """Tell who leads; None if nobody does."""
+        ...
+
+    async def resign(self, term: Term) -> bool:
+        """Give the lead back and wake the controllers that stand by. False if the term is not current."""
+        ...
+
+    async def apply(self, changes: Sequence[PlanChange], term: Term | None = None) -> None:
+        """Apply plan changes in order, and notify each instance whose queue changed.
+
+        Args:
+            changes: What to change.
+            term: That of the controller which asks; None where nobody else can plan (a simulation).
+
+        Raises:
+            InvalidValueError: A count is negative; nothing was changed.
+            NotLeadingError: Nobody leads under this term now; nothing was changed.
+        """
+        ...
+
+    async def keep_plan(self, data: bytes, term: Term | None = None) -> None:
+        """Keep this instead of what was kept before: the latest plan, for those who look at it.
+
+        Raises:
+            NotLeadingError: As on `apply`.
+        """
         ...
 
     async def kept_plan(self) -> bytes | None:
         """Return what was kept last; None if nothing was, or if it is long ago."""
         ...
 
-    async def keep_signal(self, data: bytes) -> None:
-        """Keep this instead of what was kept before: the latest forecast, for admission."""
+    async def keep_signal(self, data: bytes, term: Term | None = None) -> None:
+        """Keep this instead of what was kept before: the latest forecast, for admission.
+
+        Raises:
+            NotLeadingError: As on `apply`.
+        """
         ...
 
     async def kept_signal(self) -> bytes | None:

@@ -1,4 +1,8 @@
--- changes as JSON: [kind, ...] each
+-- incarnation, n of the leader, changes as JSON: [kind, ...] each -> 1, or nothing if another one leads
+if not leads(ARGV[FIRST], ARGV[FIRST + 1]) then
+  return finish(false)
+end
+
 local changed, order = {}, {}
 
 local function mark(instance)
@@ -83,7 +87,7 @@ function apply.queue(instance, ids)
   mark(instance)
 end
 
-for _, change in ipairs(cjson.decode(ARGV[FIRST])) do
+for _, change in ipairs(cjson.decode(ARGV[FIRST + 2])) do
   apply[change[1]](change[2], change[3], change[4])
 end
 for _, instance in ipairs(order) do

@@ -274,6 +274,11 @@ local function is_current(row, incarnation, n)
   return row and row.instance and row.n == n and incarnation == INCARNATION
 end
 
+-- Whether a controller leads under this term; an empty incarnation asks for none.
+local function leads(incarnation, n)
+  return incarnation == '' or (incarnation == INCARNATION and call('HGET', PREFIX .. 'leader', 'n') == n)
+end
+
 -- groups
 
 local function group_row(id)

@@ -14,7 +14,7 @@ from qlm.broker import codec
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.cli.clock import SystemClock
-from qlm.cli.wiring import group_ids
+from qlm.cli.wiring import group_ids, new_controller_id
 from qlm.controller.fleet import Fleet
 from qlm.controller.loop import ControllerLoop
 from qlm.controller.protocol import ControllerSettings
@@ -217,6 +217,7 @@ async def plant(
         clock=clock,
     )
     controller = ControllerLoop(
+        name=new_controller_id(),
         store=store,
         broker=queues.broker(),
         clock=clock,

@@ -24,6 +24,7 @@ from qlm.cli.wiring import (
     group_ids,
     load_profiles,
     model_specs,
+    new_controller_id,
     new_gateway_id,
     new_request_id,
 )
@@ -112,6 +113,7 @@ async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemCloc
     generator = PlanGenerator()
     async with broker_of(parts) as broker, _task_group() as tasks:
         loop = ControllerLoop(
+            name=new_controller_id(),
             store=parts.store,
             broker=broker,
             clock=clock,

@@ -2,6 +2,7 @@
 
 import itertools
 import secrets
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from qlm.controller.grouping import NewGroupId
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import GatewayId, GroupId, ModelId, RequestId
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
 from qlm.gateway.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.builtin import builtin_profiles
@@ -147,6 +148,11 @@ def new_request_id() -> RequestId:
 def new_gateway_id() -> GatewayId:
     """Make the id of this gateway process."""
     return GatewayId(f"gw-{secrets.token_hex(6)}")
+
+
+def new_controller_id() -> ControllerId:
+    """Make the id of this controller process; it tells operators where it runs."""
+    return ControllerId(f"{socket.gethostname()}-{secrets.token_hex(3)}")
 
 
 def group_ids() -> NewGroupId:

@@ -5,9 +5,10 @@ import logging
 from functools import partial
 from typing import Final
 
-from qlm.controller.estimating.state import NOTHING_LEARNED
+from qlm.controller.estimating.state import NOTHING_LEARNED, learned
 from qlm.controller.fleet import Fleet
 from qlm.controller.grouping import NewGroupId
+from qlm.controller.leading import Leading
 from qlm.controller.plan_keeper import PlanKeeper
 from qlm.controller.protocol import (
     ControllerSettings,
@@ -18,7 +19,9 @@ from qlm.controller.protocol import (
     unknown_accelerators,
 )
 from qlm.controller.upkeep import Upkeep
-from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.errors import BrokerUnavailableError, NotLeadingError, StoreUnavailableError
+from qlm.domain.ids import ControllerId
+from qlm.domain.leadership import WAKE_LEADER
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
@@ -31,11 +34,16 @@ INLINE_GROUPS_MAX: Final = 100
 
 
 class ControllerLoop:
-    """One controller. `run` works until cancelled; `run_once` is one turn of it."""
+    """One controller, which plans while it leads. `run` works until cancelled; `run_once` is one turn of it.
+
+    While another one leads, it looks at the cluster every `quiet_s`, so that it has learned what there is
+    to know when it takes over: `lead_ttl_s` and one look after the leader died, at once after it stopped.
+    """
 
     def __init__(
         self,
         *,
+        name: ControllerId,
         store: Store,
         broker: Broker,
         clock: Clock,
@@ -47,6 +55,7 @@ class ControllerLoop:
         self._store = store
         self._upkeep = Upkeep(broker=broker, store=store, clock=clock)
         self._keeper = PlanKeeper(store)
+        self._leading = Leading(store, name, settings.lead_ttl_s)
         self._clock = clock
         self._fleet = fleet
         self._settings = settings
@@ -57,27 +66,35 @@ class ControllerLoop:
         self._troubles: set[str] = set()
 
     async def run(self) -> None:
-        """Plan whenever something happens, and every `quiet_s`."""
-        listener = asyncio.create_task(self._listen())
+        """Plan whenever something happens, and every `quiet_s`; at the end give the lead back."""
+        helpers = [asyncio.create_task(self._listen()), asyncio.create_task(self._leading.keep())]
         try:
             while True:
                 self._woken.clear()
                 try:
-                    await self.run_once()
+                    await self._turn()
                 except (StoreUnavailableError, BrokerUnavailableError) as error:
                     log.warning("planning skipped: %s", error)
                     await asyncio.sleep(self._settings.quiet_s)
                 await asyncio.sleep(self._settings.min_interval_s)
                 await self._rest()
         finally:
-            listener.cancel()
-            await asyncio.gather(listener, return_exceptions=True)
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await self._leading.give_back()
 
     async def run_once(self) -> Decision:
-        """Observe, repair, decide, apply."""
+        """Lead, observe, repair, decide, apply.
+
+        Raises:
+            NotLeadingError: Another one leads, perhaps since this turn began; what it has planned stands.
+            StoreUnavailableError, BrokerUnavailableError: Try again later.
+        """
+        term = await self._leading.term()
         await self._store.expire(self._clock.now_ns())
         view = await self._store.view()
-        if await self._upkeep.run(view):
+        if await self._upkeep.run(view, term):
             view = await self._store.view()
         now_ns = self._clock.now_ns()
         decide_now = partial(
@@ -94,16 +111,29 @@ class ControllerLoop:
         decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
         self._estimator = decision.estimator
         if decision.changes:
-            await self._store.apply(decision.changes)
-        await self._keeper.keep(decision, now_ns)
+            await self._store.apply(decision.changes, term)
+        await self._keeper.keep(decision, now_ns, term)
         self._warn(view)
         return decision
+
+    async def _turn(self) -> None:
+        try:
+            await self.run_once()
+        except NotLeadingError:
+            self._leading.lost()
+            await self._watch()
+
+    async def _watch(self) -> None:
+        """Learn from what happens under another leader."""
+        view = await self._store.view()
+        self._estimator = learned(self._estimator, view, now_ns=self._clock.now_ns(), fleet=self._fleet)
 
     async def _listen(self) -> None:
         while True:
             try:
-                async for _ in self._store.wakeups():
-                    self._woken.set()
+                async for reason in self._store.wakeups():
+                    if self._leading.leads or reason == WAKE_LEADER:
+                        self._woken.set()
             except StoreUnavailableError as error:
                 log.warning("wakeups wait: %s", error)
             await asyncio.sleep(self._settings.quiet_s)

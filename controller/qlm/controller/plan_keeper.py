@@ -11,6 +11,7 @@ from qlm.controller.estimating.moment import Moment
 from qlm.controller.protocol import Decision
 from qlm.controller.signalling import admission_signal
 from qlm.domain.errors import InvalidValueError, StoreUnavailableError
+from qlm.domain.leadership import Term
 from qlm.domain.ports.store import Store
 from qlm.planner.admission_signal import signal_to_plain
 from qlm.planner.kept_plan import KeptPlan, kept_plan_to_plain
@@ -37,12 +38,16 @@ class PlanKeeper:
         self._kept_ns: int | None = None
         self._fails = False
 
-    async def keep(self, decision: Decision, now_ns: int) -> None:
+    async def keep(self, decision: Decision, now_ns: int, term: Term | None = None) -> None:
         """Keep the plan of a decision that has been applied, and its forecast, if it is time.
 
         Args:
             decision: What was decided.
             now_ns: The moment that it was decided for, nanoseconds since the epoch.
+            term: That of the controller which decided.
+
+        Raises:
+            NotLeadingError: Another controller leads.
         """
         known = (decision.problem, decision.plan)
         if not self._is_time(known, now_ns):
@@ -50,9 +55,10 @@ class PlanKeeper:
         self._known, self._kept_ns = known, now_ns
         kept = KeptPlan(at_ms=now_ns // 1_000_000, problem=decision.problem, plan=decision.plan)
         try:
-            await self._keep_signal(decision)
+            await self._keep_signal(decision, term)
             large = len(decision.problem.groups) > INLINE_GROUPS_MAX
-            await self._store.keep_plan(await asyncio.to_thread(_written, kept) if large else _written(kept))
+            data = await asyncio.to_thread(_written, kept) if large else _written(kept)
+            await self._store.keep_plan(data, term)
             self._fails = False
         except (StoreUnavailableError, InvalidValueError, orjson.JSONEncodeError) as error:
             self._known = None
@@ -60,12 +66,12 @@ class PlanKeeper:
                 log.warning("the plan is not kept for `qlm plan show`; planning goes on: %s", error)
             self._fails = True
 
-    async def _keep_signal(self, decision: Decision) -> None:
+    async def _keep_signal(self, decision: Decision, term: Term | None) -> None:
         if decision.moment is None:
             return
         signal = partial(_signal, decision.moment, decision.problem, decision.plan)
         large = len(decision.problem.groups) > INLINE_GROUPS_MAX
-        await self._store.keep_signal(await asyncio.to_thread(signal) if large else signal())
+        await self._store.keep_signal(await asyncio.to_thread(signal) if large else signal(), term)
 
     def _is_time(self, known: tuple[Problem, Plan], now_ns: int) -> bool:
         # A clock that was set back must not keep the old plan there for as long.

@@ -41,6 +41,7 @@ class ControllerSettings:
         quiet_s: The loop runs this often even if nothing wakes it: silence (a dead instance) is an
             event, too.
         demotes: Agents put aside what cannot be in time any more, and plans count on it.
+        lead_ttl_s: Of several controllers another one plans after the leader was silent for so long.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
     """
 
@@ -50,10 +51,11 @@ class ControllerSettings:
     move_s: float = 1.0
     demotes: bool = False
     quiet_s: float = 0.5
+    lead_ttl_s: float = 3.5
     min_interval_s: float = 0.01
 
     def __post_init__(self) -> None:
-        for name in ("delta", "quiet_s"):
+        for name in ("delta", "quiet_s", "lead_ttl_s"):
             if not getattr(self, name) > 0:
                 raise InvalidValueError(f"controller.{name}", getattr(self, name), "a positive number")
         for name in ("linger_s", "move_s", "min_interval_s"):

@@ -11,6 +11,7 @@ from typing import Final
 
 from qlm.controller.reindex import Reindexer
 from qlm.domain.ids import QueueName
+from qlm.domain.leadership import Term
 from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
@@ -35,10 +36,15 @@ class Upkeep:
         self._next_ns = 0
         self._more_than_known: set[QueueName] = set()
 
-    async def run(self, view: ClusterView) -> bool:
+    async def run(self, view: ClusterView, term: Term | None = None) -> bool:
         """Repair what needs it; True if the view is out of date now.
 
+        The store is asked first, under the term of the controller. Should it lose the lead after that, the
+        rest is harmless: messages are moved and indexed as whoever leads then would, and a message that is
+        there twice finds its request leased or ended.
+
         Raises:
+            NotLeadingError: Another controller leads.
             StoreUnavailableError, BrokerUnavailableError: Try again later.
         """
         now_ns = self._clock.now_ns()
@@ -47,7 +53,7 @@ class Upkeep:
             return False
         self._next_ns = now_ns + PERIOD_NS
         self._alive = alive
-        released = await self._store.reap()
+        released = await self._store.reap(term)
         moved = await self._reindexer.empty_hold_queues({holder.instance for holder in alive})
         if released or moved:
             log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)

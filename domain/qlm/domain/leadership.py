@@ -1,7 +1,12 @@
 """Which controller plans: the lead, and the terms that fence whoever had it before."""
 
+from typing import Final
+
 from qlm.domain.ids import ControllerId
 from qlm.domain.values import value
+
+WAKE_LEADER: Final = "leader"
+"""Why controllers are woken when the lead was given back: whoever stands by may take it."""
 
 
 @value(kw_only=False, order=True)

@@ -15,8 +15,6 @@ WAKE_RETURNED: Final = "returned"
 """A request waits again: no group may cover it."""
 WAKE_INSTANCE: Final = "instance"
 """An instance came, changed or left."""
-WAKE_LEADER: Final = "leader"
-"""The lead was given back: whoever stands by may take it."""
 WAKE_SUBSCRIBED: Final = "subscribed"
 """The subscription is live (again): earlier wakeups may have been missed."""
 

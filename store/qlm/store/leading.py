@@ -2,8 +2,8 @@
 
 from qlm.domain.errors import NotLeadingError
 from qlm.domain.ids import ControllerId
-from qlm.domain.leadership import Leadership, Term
-from qlm.store.effects import WAKE_LEADER, Effects
+from qlm.domain.leadership import WAKE_LEADER, Leadership, Term
+from qlm.store.effects import Effects
 from qlm.store.state import SharedState
 from qlm.store.tables import LeaderRow
 

@@ -15,7 +15,7 @@ from qlm.broker import codec
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.cli.clock import SystemClock
-from qlm.cli.wiring import group_ids
+from qlm.cli.wiring import group_ids, new_controller_id
 from qlm.controller import loop as loop_module
 from qlm.controller.loop import ControllerLoop
 from qlm.controller.protocol import ControllerSettings
@@ -90,6 +90,7 @@ async def bench(tmp_path: Path, quiet_s: float) -> AsyncIterator[Bench]:
         return plan_edf(problem)
 
     loop = ControllerLoop(
+        name=new_controller_id(),
         store=flaky(store, store_faults),
         broker=flaky(queues.broker(), broker_faults),
         clock=clock,

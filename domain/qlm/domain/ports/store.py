@@ -239,7 +239,8 @@ class Store(Protocol):
     def wakeups(self) -> AsyncIterator[str]:
         """Iterate over hints that the controller has something to do, with the reason.
 
-        The first, and the first after each reconnect, is `subscribed`.
+        The first, and the first after each reconnect, is `subscribed`; `qlm.domain.leadership.WAKE_LEADER`
+        concerns controllers that stand by, the others the one that leads.
         """
         ...
 

@@ -12,7 +12,7 @@ import pytest
 
 from qlm.broker.codec import decode_request
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
-from qlm.domain.ids import GatewayId, GroupId, InstanceId, QueueName, RequestId
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, QueueName, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.plan_change import CreateGroup, SetQueue
@@ -783,6 +783,23 @@ async def test_operators_see_the_forecast_as_it_was_kept(
     there = await http.get(f"{url}/admin/v1/forecast")
     assert (there.status_code, there.content) == (200, b'{"version": 1}')
     assert there.headers["content-type"] == "application/json"
+
+
+async def test_operators_see_which_controller_leads_since_when(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    none = await http.get(f"{url}/admin/v1/controller")
+    assert (none.status_code, none.json()) == (200, {"leader": None})
+    led = await cluster.store.lead(ControllerId("host-1a2b3c"), 60.0)
+    there = await http.get(f"{url}/admin/v1/controller")
+    assert there.json() == {
+        "leader": {
+            "id": "host-1a2b3c",
+            "since_s": led.since_ns / 1e9,
+            "incarnation": await cluster.store.incarnation(),
+            "term": 1,
+        }
+    }
 
 
 async def test_operators_drain_live_instances(url: str, http: httpx.AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""What `qlm doctor` looks at: the gateway, what it needs, the instances, and this machine's disk."""
+"""What `qlm doctor` looks at: the gateway, what it needs, who plans, the instances, this machine's disk."""
 
 import shutil
 from collections import Counter
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from qlm.cli.admin_client import AdminClient, AdminError
+from qlm.cli.render import ago
 
 DISK_FREE_MIN_BYTES: Final = 1_000_000_000
 
@@ -37,6 +38,7 @@ def examine(client: AdminClient) -> list[Finding]:
     except AdminError as error:
         findings.append(Finding("gateway", False, str(error), "start it, or look at its log"))
         return findings
+    findings.append(_controller(client.get("/admin/v1/controller")["leader"]))
     instances = client.get("/admin/v1/instances")["instances"]
     findings.append(_instances(instances))
     findings += [_instance(each) for each in instances if each["error"]]
@@ -50,6 +52,13 @@ def _disk() -> Finding:
     ok = free >= DISK_FREE_MIN_BYTES
     remedy = "" if ok else "make room: the embedded queue refuses requests when the disk is full"
     return Finding("disk", ok, f"{free / 1e9:.0f} GB free in {Path.cwd()}", remedy)
+
+
+def _controller(leader: dict[str, Any] | None) -> Finding:
+    if leader is None:
+        remedy = "start `qlm controller`, or look at its log; one that died is replaced within seconds"
+        return Finding("controller", False, "none leads: nothing is planned", remedy)
+    return Finding("controller", True, f"{leader['id']} leads, it took over {ago(leader['since_s'])}")
 
 
 def _instances(instances: list[dict[str, Any]]) -> Finding:

@@ -93,6 +93,15 @@ async def get_forecast(gateway: Gateway, request: HttpRequest) -> Response:
     return Response(signal, media_type="application/json")
 
 
+async def get_controller(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /admin/v1/controller: which controller plans, since when; null if none does."""
+    if (led := await gateway.store.leader()) is None:
+        return json_answer({"leader": None})
+    leader = {"id": led.leader, "since_s": _seconds(led.since_ns)}
+    term = {"incarnation": led.term.incarnation, "term": led.term.n}
+    return json_answer({"leader": leader | term})
+
+
 async def list_instances(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /admin/v1/instances: the live ones."""
     view = await gateway.store.view()

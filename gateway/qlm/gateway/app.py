@@ -44,6 +44,7 @@ _ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
     ("GET", "/admin/v1/requests/{id}", admin.get_story),
     ("GET", "/admin/v1/plan", admin.get_plan),
     ("GET", "/admin/v1/forecast", admin.get_forecast),
+    ("GET", "/admin/v1/controller", admin.get_controller),
     ("GET", "/admin/v1/instances", admin.list_instances),
     ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
     ("GET", "/admin/v1/dead", admin_dead.list_dead),

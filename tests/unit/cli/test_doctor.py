@@ -36,11 +36,19 @@ def a_class(model: str, queued: int) -> dict[str, Any]:
     return {"model": model, "queued": queued}
 
 
+LEADER = {"id": "host-1a2b3c", "since_s": 1_700_000_000.0, "incarnation": 5, "term": 2}
+
+
 def findings(
-    instances: list[dict[str, Any]], classes: list[dict[str, Any]] | None = None, dead: int = 0
+    instances: list[dict[str, Any]],
+    classes: list[dict[str, Any]] | None = None,
+    *,
+    dead: int = 0,
+    leader: dict[str, Any] | None = LEADER,
 ) -> dict[str, Finding]:
     answers = {
         "/readyz": READY,
+        "/admin/v1/controller": {"leader": leader},
         "/admin/v1/instances": {"instances": instances},
         "/admin/v1/queues": {"classes": classes or []},
         "/admin/v1/dead": {"letters": [], "total": dead},
@@ -52,7 +60,7 @@ def findings(
 
 def test_a_healthy_cluster_has_no_bad_finding() -> None:
     found = findings([an_instance("a"), an_instance("b")], [a_class("m", 3)])
-    assert set(found) == {"disk", "gateway", "instances"}
+    assert set(found) == {"disk", "gateway", "controller", "instances"}
     assert all(finding.ok and not finding.remedy for finding in found.values())
     assert found["instances"].detail == "2 live, 2 with a model awake"
 
@@ -62,6 +70,15 @@ def test_without_a_gateway_only_this_machine_is_looked_at() -> None:
     assert [(finding.check, finding.ok) for finding in found] == [("disk", True), ("gateway", False)]
     assert found[1].detail == "no QLM gateway answers"
     assert found[1].remedy
+
+
+def test_who_leads_is_told_and_that_nobody_does_is_a_finding() -> None:
+    led = findings([an_instance("a")])["controller"]
+    assert led.ok
+    assert led.detail.startswith("host-1a2b3c leads, it took over ")
+    none = findings([an_instance("a")], leader=None)["controller"]
+    assert not none.ok
+    assert none.remedy
 
 
 def test_no_instance_at_all_is_a_finding() -> None:

@@ -215,6 +215,63 @@ async def test_a_killed_controller_is_missed_by_nobody_once_it_is_back(
     await check_recovery(load, time.monotonic(), record_property)
 
 
+async def test_a_killed_leader_is_replaced_by_the_controller_that_stands_by(
+    rig: Rig, load: Load, record_property: Note
+) -> None:
+    """And that one hands over when it is stopped; a new class of requests is planned by each."""
+    controller, standby = rig.parts.controller, rig.parts.standby
+    first = await leader(load)
+    standby.start()
+    try:
+        await until(lambda: f"{first['id']}, and this one stands by" in standby.log(), "the second stands by")
+        killed, killed_ms = time.monotonic(), time.time() * 1000
+        controller.kill()
+        for n in range(6):
+            await load.submit(n)
+        second = await replaced(load, first)
+        assert "this one" in standby.log() and second["id"] in standby.log()
+        note_s = round(time.monotonic() - killed, 2)
+        record_property("takeover_s", note_s)
+        print({"takeover_s": note_s})
+        await check_recovery(load, killed, record_property)
+        assert (await load.client.get("/admin/v1/plan")).json()["at_ms"] > killed_ms
+        controller.start()
+        await until(lambda: f"{second['id']}, and this one stands by" in controller.log(), "it is back")
+    finally:
+        standby.terminate()
+        if not controller.alive:
+            controller.start()
+    await replaced(load, second)
+    await probe_s(load, time.monotonic(), limit_s=12.0)
+
+
+async def leader(load: Load) -> dict[str, Any]:
+    """The controller that leads."""
+    told: list[dict[str, Any]] = []
+
+    async def there_is_one() -> bool:
+        answer = await load.client.get("/admin/v1/controller")
+        told[:] = [answer.raise_for_status().json()["leader"]]
+        return told[0] is not None
+
+    await until(there_is_one, "a controller leads")
+    return told[0]
+
+
+async def replaced(load: Load, former: dict[str, Any]) -> dict[str, Any]:
+    """Whoever leads after the former one, under a larger term."""
+    told = former
+
+    async def is_another() -> bool:
+        nonlocal told
+        told = await leader(load)
+        return bool(told["id"] != former["id"])
+
+    await until(is_another, "another controller leads")
+    assert (told["incarnation"], told["term"]) > (former["incarnation"], former["term"])
+    return told
+
+
 async def test_an_agent_that_was_stopped_for_8_s_takes_nothing_with_it(
     rig: Rig, load: Load, record_property: Note
 ) -> None:

@@ -21,11 +21,13 @@ class Cluster:
     Attributes:
         gateways: Each on a port of its own.
         controller: The one controller.
+        standby: A second one, which does not run unless a test starts it.
         agents: By instance.
     """
 
     gateways: list[QlmProcess]
     controller: QlmProcess
+    standby: QlmProcess
     agents: dict[str, QlmProcess] = field(default_factory=dict)
 
     @property
@@ -36,7 +38,7 @@ class Cluster:
     @property
     def processes(self) -> list[QlmProcess]:
         """All of them."""
-        return [*self.gateways, self.controller, *self.agents.values()]
+        return [*self.gateways, self.controller, self.standby, *self.agents.values()]
 
 
 @contextlib.contextmanager
@@ -58,13 +60,15 @@ def cluster(
         made = Cluster(
             [_part(f"gateway-{n}", shared, folder, "gateway") for n in range(gateways)],
             _part("controller", shared, folder, "controller"),
+            _part("standby", shared, folder, "controller"),
         )
         for instance in config["instances"]:
             name = instance["id"]
             made.agents[name] = _part(f"agent-{name}", shared, folder, "agent", name)
         try:
             for process in made.processes:
-                process.start()
+                if process is not made.standby:
+                    process.start()
             for gateway in made.gateways:
                 gateway.wait_ready(instances=len(made.agents), timeout_s=120)
             yield made

@@ -33,11 +33,16 @@ INLINE_GROUPS_MAX: Final = 100
 """More groups than this are planned on a thread: a gateway may share the loop (1000 groups take 0.35 s)."""
 
 
+WATCH_NS: Final = 2_000_000_000
+"""Who stands by looks at the cluster this often: speeds are learned over 5 s or more."""
+
+
 class ControllerLoop:
     """One controller, which plans while it leads. `run` works until cancelled; `run_once` is one turn of it.
 
-    While another one leads, it looks at the cluster every `quiet_s`, so that it has learned what there is
-    to know when it takes over: `lead_ttl_s` and one look after the leader died, at once after it stopped.
+    While another one leads, it asks for the lead every `quiet_s`, and looks at the cluster now and then, so
+    that it has learned what there is to know when it takes over: at most `lead_ttl_s` and `quiet_s` after
+    the leader died, at once after it stopped.
     """
 
     def __init__(
@@ -62,6 +67,7 @@ class ControllerLoop:
         self._planner = planner
         self._new_group_id = new_group_id
         self._estimator = NOTHING_LEARNED
+        self._watched_ns = 0
         self._woken = asyncio.Event()
         self._troubles: set[str] = set()
 
@@ -125,8 +131,11 @@ class ControllerLoop:
 
     async def _watch(self) -> None:
         """Learn from what happens under another leader."""
-        view = await self._store.view()
-        self._estimator = learned(self._estimator, view, now_ns=self._clock.now_ns(), fleet=self._fleet)
+        now_ns = self._clock.now_ns()
+        if abs(now_ns - self._watched_ns) >= WATCH_NS:  # also after a clock was set back
+            self._watched_ns = now_ns
+            view = await self._store.view()
+            self._estimator = learned(self._estimator, view, now_ns=now_ns, fleet=self._fleet)
 
     async def _listen(self) -> None:
         while True:

@@ -339,7 +339,8 @@ async def test_who_stands_by_has_learned_what_there_is_when_it_takes_over(bench:
     await bench.accept("a")
     seen_ns = bench.clock.time_ns
     async with running(other):
-        await until(lambda: counted.calls["view"] >= 2)
+        await until(lambda: counted.calls["lead"] >= 3)
+    assert counted.calls["view"] == 1, "no look again while no time passes"
     bench.clock.advance(1.0)
     await bench.store.resign(led.term)
     warm, fresh = await other.run_once(), bench.controller(ONE)

@@ -1,7 +1,7 @@
 """All that the estimator has learned, as one value: passed in with each view, and returned renewed.
 
-It is rebuilt from nothing after a fail-over: lengths at once, since the stores keep their counts, and
-corrections within a minute of work.
+A controller that stands by learns all the time. It is rebuilt from nothing when none did: lengths at once,
+since the stores keep their counts, and corrections within a minute of work.
 """
 
 from collections.abc import Mapping

@@ -105,6 +105,7 @@ class Load:
         try:
             async with asyncio.timeout(OVER_S):
                 await asyncio.gather(*self._tasks, *self.plain)
+                await self._ask()  # for what was submitted when all before had ended
         except TimeoutError:
             pytest.fail(await self._unfinished(), pytrace=False)
 

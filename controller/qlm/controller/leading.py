@@ -65,11 +65,13 @@ class Leading:
             except StoreUnavailableError as error:
                 log.debug("the lead is not renewed: %s", error)
 
-    def lost(self) -> None:
-        """Note that the store refused the term: ask again before anything else."""
-        if self._term is not None:
-            log.warning("the lead was lost: what was planned under term %d is dropped", self._term.n)
+    def lost(self) -> bool:
+        """Note that the store refused the term; False if this controller knew that it stands by."""
+        if self._term is None:
+            return False
         self._term = None
+        log.warning("the lead was lost: what was just planned is dropped")
+        return True
 
     async def give_back(self) -> None:
         """Let another one lead at once; if the store is away, when the lead lapses."""

@@ -126,7 +126,8 @@ class ControllerLoop:
         try:
             await self.run_once()
         except NotLeadingError:
-            self._leading.lost()
+            if self._leading.lost():
+                self._woken.set()  # nobody may have taken it: ask at once
             await self._watch()
 
     async def _watch(self) -> None:

@@ -254,6 +254,18 @@ async def test_who_slept_through_its_lead_changes_nothing_wherever_it_was(bench:
     assert record is not None and record.state is RequestState.RUNNING
 
 
+async def test_a_controller_that_lost_the_lead_asks_at_once(bench: Bench) -> None:
+    """Not only when it would look again."""
+    loop = bench.controller(ONE, quiet_s=LONG_S, ttl_s=LONG_S)
+    await bench.beat()
+    async with running(loop):
+        await until(lambda: _leads(bench, ONE))
+        bench.clock.advance(LONG_S)
+        assert await bench.who_leads() is None
+        await bench.accept("a")
+        await until(lambda: _leads(bench, ONE))
+
+
 async def test_the_lead_is_renewed_while_the_loop_runs(bench: Bench) -> None:
     """The store's time moves after each renewal, three times as far as an unrenewed lead lasts."""
     ttl_s = 0.08
@@ -363,6 +375,6 @@ async def test_the_log_tells_who_leads_once(bench: Bench, caplog: pytest.LogCapt
     assert [record.getMessage() for record in caplog.records] == [
         "the controller that plans is one (this one)",
         "the controller that plans is one, and this one stands by",
-        "the lead was lost: what was planned under term 1 is dropped",
+        "the lead was lost: what was just planned is dropped",
     ]
     assert await bench.who_leads() == ONE, "a lead that was lost is not given back"

@@ -18,7 +18,7 @@ from qlm.domain.virtual_queue import VirtualQueue
 
 
 class Store(Protocol):
-    """Shared state: index, groups, virtual queues, leases, output logs, results, heartbeats.
+    """Shared state: index, groups, virtual queues, leases, output logs, results, heartbeats, the lead.
 
     Each method is atomic. All of it can be rebuilt from the broker and the live agents, so it is never
     the only copy of an unfinished request. Every method may raise StoreUnavailableError.

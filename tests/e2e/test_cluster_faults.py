@@ -92,7 +92,8 @@ def engine_command(port: int) -> list[str]:
 @pytest.fixture
 async def load(rig: Rig) -> AsyncIterator[Load]:
     """Make the cluster whole and busy; afterwards nothing may be left of the load."""
-    limits = httpx.Limits(max_connections=None)
+    # A connection is used once: the gateway closes idle ones, perhaps just when they are used again.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=rig.url, timeout=OVER_S + 10, limits=limits) as client:
         made = Load(rig.parts, rig.rabbitmq, rig.expected, client)
 

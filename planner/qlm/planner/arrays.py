@@ -6,6 +6,7 @@ Groups and instances are sorted by their ids, so that nothing depends on the ord
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from qlm.planner.problem import Instance, Kind, Plan, PlannedGroup, Problem
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 NONE = -1
 """Index of nothing: no model loaded, no instance that a group is at home on."""
@@ -99,6 +102,20 @@ class ProblemArrays:
         )
 
 
+def row_major(fields: Fields) -> Fields:
+    """Lay out every array of a named tuple row by row (C order), for compiled code.
+
+    Indexing and stacking may leave another layout, depending on the sizes; and Numba takes each layout for a
+    type of its own, for which it compiles everything again.
+
+    Args:
+        fields: Arrays and other values.
+    """
+    return type(fields)(
+        *(np.ascontiguousarray(each) if isinstance(each, np.ndarray) else each for each in fields)
+    )
+
+
 def problem_arrays(problem: Problem) -> ProblemArrays:
     """Write a problem as arrays."""
     groups = sorted(problem.groups, key=lambda g: g.id)
@@ -136,8 +153,8 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         unload_s=costs[2],
         home=home,
         place=place,
-        miss_weight_s=problem.miss_weight_s,
-        move_s=problem.move_s,
+        miss_weight_s=float(problem.miss_weight_s),
+        move_s=float(problem.move_s),
     )
 
 

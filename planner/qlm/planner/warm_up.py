@@ -44,17 +44,21 @@ def warm_up() -> None:
 
 
 def _problem(instances: int) -> Problem:
-    """Three groups of two models per instance: enough for swaps, lateness and every way to a bound."""
-    models = [ModelId("a"), ModelId("b")]
+    """Three groups of three models per instance of two kinds: enough for swaps, lateness, ways to a bound."""
+    models, kinds = [ModelId("a"), ModelId("b"), ModelId("c")], ["kind", "other"]
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=2.0)
-    time = {"kind": GroupTime(drain=Normal(4.0, 1.0), tail=Normal(1.0, 0.1))}
+    time = GroupTime(drain=Normal(4.0, 1.0), tail=Normal(1.0, 0.1))
     return Problem(
         now_s=0.0,
-        kinds={"kind": Kind(host_memory_bytes=2, models=dict.fromkeys(models, cost))},
-        instances=tuple(Instance(id=InstanceId(f"i{i}"), kind="kind") for i in range(instances)),
+        kinds={name: Kind(host_memory_bytes=2, models=dict.fromkeys(models, cost)) for name in kinds},
+        instances=tuple(Instance(id=InstanceId(f"i{i}"), kind=kinds[i % 2]) for i in range(instances)),
         groups=tuple(
             PlannedGroup(
-                id=GroupId(f"g{g}"), model=models[g % 2], requests=8, deadline_s=2.0 + g % 5, time=time
+                id=GroupId(f"g{g}"),
+                model=models[g % 3],
+                requests=8,
+                deadline_s=2.0 + g % 5,
+                time=dict.fromkeys(kinds, time),
             )
             for g in range(3 * instances)
         ),

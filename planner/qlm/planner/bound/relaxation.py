@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays
+from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, row_major
 from qlm.planner.bound.charge import Charges
 
 LaneTypes = Literal["kind", "instance"]
@@ -137,7 +137,7 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
         tail_s=arrays.tail_s[kind][:, dated],
         low_sd=np.sqrt(least_var + (arrays.tail_var + arrays.drain_var / arrays.requests**2)[kind])[:, dated],
         own_var=(arrays.drain_var + arrays.tail_var)[kind][:, dated],
-        extra_s=np.ascontiguousarray(extra[:, dated]),
+        extra_s=extra[:, dated],
         busy_s=np.array([arrays.busy_s[each].min() for each in members]),
         busy_var=np.array([arrays.busy_var[each].max() for each in members]),
         total_var=np.where(arrays.runs, arrays.drain_var + arrays.tail_var, 0.0).sum(axis=1)[kind],
@@ -146,8 +146,8 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
         model=arrays.model[dated],
         requests=arrays.requests[dated],
         deadline_s=arrays.deadline_s[dated],
-        late_weight=weights.late,
-        miss_weight_s=weights.miss_s,
+        late_weight=float(weights.late),
+        miss_weight_s=float(weights.miss_s),
     )
     return Relaxation(
         groups=dated,
@@ -156,7 +156,7 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
         busy_s=arrays.busy_s,
         loaded=arrays.loaded,
         swap_s=np.array([_swap_s(arrays, each) for each in members]),
-        charges=charges,
+        charges=row_major(charges),
         moves_s=float(least[others].sum()),
     )
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qlm.domain.ids import GroupId
-from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, problem_arrays
+from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, problem_arrays, row_major
 from qlm.planner.exact.scenarios import Scenarios, alike_in_time
 from qlm.planner.problem import Objective, Problem
 
@@ -193,7 +193,7 @@ def _lane(
     kind = int(arrays.kind[i])
     drain_s, tail_s = _times(arrays, kind, groups, alike, draws)
     elsewhere = (arrays.home[groups] != NONE) & (arrays.home[groups] != i)
-    return Lane(
+    lane = Lane(
         model=arrays.model[groups],
         requests=arrays.requests[groups],
         deadline_s=arrays.deadline_s[groups],
@@ -214,6 +214,7 @@ def _lane(
         miss_weight_s=arrays.miss_weight_s,
         paper=objective == "paper",
     )
+    return row_major(lane)
 
 
 def _times(

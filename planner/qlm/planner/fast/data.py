@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qlm.domain.errors import InvalidValueError
-from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays
+from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, row_major
 from qlm.planner.fast.penalty import EXACT_REQUESTS_MAX
 
 FAST_MODELS_MAX: Final = 63
@@ -148,7 +148,7 @@ def make_data(arrays: ProblemArrays, *, in_order: bool = False) -> Data:
         able_count=able_count,
         chained=in_order,
     )
-    return only(data, arrays.placeable)
+    return only(row_major(data), arrays.placeable)
 
 
 def only(data: Data, groups: Bools) -> Data:
@@ -186,7 +186,7 @@ def _work(arrays: ProblemArrays) -> Floats:
         half_s,
         per_drain,
     ]
-    return np.ascontiguousarray(np.stack(columns, axis=2))
+    return np.stack(columns, axis=2)
 
 
 def _chains(arrays: ProblemArrays, in_order: bool) -> tuple[Ints, Ints]:

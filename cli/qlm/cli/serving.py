@@ -110,7 +110,7 @@ async def _reindex(parts: Parts, clock: SystemClock) -> None:
 
 
 async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemClock) -> None:
-    generator = PlanGenerator()
+    generator = PlanGenerator(config.data_dir)
     async with broker_of(parts) as broker, _task_group() as tasks:
         loop = ControllerLoop(
             name=new_controller_id(),

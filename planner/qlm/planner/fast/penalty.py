@@ -31,6 +31,12 @@ WILD: Final = 0.4
 PARTS: Final = 16
 """So many."""
 
+NARROW: Final = 0.1
+"""A drain whose standard deviation is at most this share of it leaves few requests in doubt."""
+
+SHORT_S: Final = 1e-9
+"""A shorter drain counts as none: differences of integrals have no digits left."""
+
 LEAST_DRAIN: Final = 0.1
 """A drain is reckoned with at least so much of its mean."""
 
@@ -145,6 +151,9 @@ def group_penalty(
     distribution and density: the integral of Phi(z) du is sd (z Phi + phi), that of E[max(0, X)] du is
     sd^2 ((z^2 + 1) Phi + z phi) / 2.
 
+    The midpoint rule is wrong by up to 0.04 of a miss where that standard deviation is half the time between
+    two requests, and by less where it is more. Where it is less, requests near the deadline are summed up.
+
     Args:
         requests: See there, like the next six.
         late_s: Start plus tail minus deadline, mean.
@@ -165,8 +174,10 @@ def group_penalty(
     sd_var = fixed_var + share * share * drain_var
     if (
         per_drain <= 0.0
+        or per_drain > 1.0 / SHORT_S
         or drain_var * drain_var > STEADY * STEADY * drain_s * drain_s * fixed_var
         or drain_s * drain_s <= TOGETHER * TOGETHER * fixed_var
+        or sd_var <= half_s * half_s
         or sd_var <= CERTAIN * CERTAIN * drain_s * drain_s
     ):
         return special_penalty(requests, late_s, var, drain_s, drain_var, tail_var, miss_weight_s)
@@ -200,7 +211,7 @@ def special_penalty(
     tail_var: float,
     miss_weight_s: float,
 ) -> float:
-    """Penalty of a group that is small, as good as certain, ends at once, or has a very uncertain drain.
+    """Penalty of a group that is small, nearly certain, ends at once, or has a very uncertain drain.
 
     The last is the mean over three drains, by Gauss-Hermite quadrature: for a known drain, the standard
     deviation is the same for all requests. A group that is on time but for rare drains, which three do not
@@ -211,9 +222,13 @@ def special_penalty(
     fixed_var = var + tail_var
     if fixed_var + drain_var <= 0.0:
         return _certain_penalty(requests, late_s, drain_s, miss_weight_s)
-    if drain_s <= TOGETHER * math.sqrt(fixed_var):
+    if drain_s <= TOGETHER * math.sqrt(fixed_var) or drain_s <= SHORT_S:
         middle_s = late_s + 0.5 * drain_s * (1.0 + 1.0 / requests)
         return requests * request_penalty(middle_s, fixed_var + 0.34 * drain_var, miss_weight_s)
+    share, half_s = min(1.0, max(0.0, -late_s / drain_s)), 0.5 * drain_s / requests
+    narrow = drain_var <= NARROW * NARROW * drain_s * drain_s
+    if narrow and fixed_var + share * share * drain_var <= half_s * half_s:
+        return _stepped_penalty(requests, late_s, fixed_var, drain_s, drain_var, miss_weight_s)
     if late_s + drain_s <= 0.0 or drain_var > WILD * drain_s * math.sqrt(fixed_var):
         return _parted_penalty(requests, late_s, fixed_var, drain_s, drain_var, miss_weight_s)
     sd, spread_s = math.sqrt(fixed_var), math.sqrt(3.0 * drain_var)
@@ -224,6 +239,31 @@ def special_penalty(
         from_s = late_s + 0.5 * span_s / requests
         cost += weight / span_s * _whole_penalty(from_s, from_s + span_s, sd, miss_weight_s)
     return requests * cost
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _stepped_penalty(
+    requests: float, late_s: float, fixed_var: float, drain_s: float, drain_var: float, miss_weight_s: float
+) -> float:
+    """Penalty where the time between requests is more than their standard deviation.
+
+    Those near the deadline, some dozen at most, are summed up; the others are surely on time or surely late.
+    """
+    step_s = drain_s / requests
+    on_time = math.floor(min(requests, max(0.0, -late_s / step_s)))
+    cost, late = 0.0, on_time + 1.0
+    for way in (-1.0, 1.0):
+        r = on_time if way < 0.0 else late
+        while 1.0 <= r <= requests:
+            share, mean_s = r / requests, late_s + r * step_s
+            var = fixed_var + share * share * drain_var
+            if mean_s * mean_s >= CERTAIN_SD * CERTAIN_SD * var:
+                break
+            cost += request_penalty(mean_s, var, miss_weight_s)
+            r += way
+        late = max(late, r)
+    missed = requests - late + 1.0
+    return cost + missed * (late_s + step_s * 0.5 * (late + requests) + miss_weight_s)
 
 
 @njit(cache=True, nogil=True, inline="always")

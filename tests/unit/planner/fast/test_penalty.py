@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qlm.planner.fast.penalty import (
@@ -32,6 +32,7 @@ def in_constant_time(group: Group) -> float:
     spread=st.floats(0, 0.5),
     tail_sd_s=st.floats(0, 10),
 )
+@example(requests=5, late_s=1.0, sd_s=0.0, drain_s=4e-59, spread=0.0, tail_sd_s=4e-59)
 def test_a_group_costs_what_its_requests_cost(
     requests: int, late_s: float, sd_s: float, drain_s: float, spread: float, tail_sd_s: float
 ) -> None:
@@ -48,6 +49,34 @@ def test_without_variance_it_is_exact_but_at_the_edge(late_s: float, drain_s: fl
     edge = abs((-late_s / step) - round(-late_s / step)) < 1e-6
     if not edge:
         assert in_constant_time(args) == pytest.approx(summed_penalty(*args), rel=1e-9, abs=1e-6)
+
+
+@given(
+    requests=st.integers(5, 400),
+    passed=st.floats(-0.2, 1.2),
+    drain_s=st.floats(0.1, 300),
+    sd_steps=st.floats(1e-3, 0.49),
+    tail_part=st.floats(0, 1),
+    spread=st.floats(0, 0.099),
+)
+def test_deadlines_sharper_than_requests_are_apart_are_met_exactly(
+    requests: int, passed: float, drain_s: float, sd_steps: float, tail_part: float, spread: float
+) -> None:
+    """Drains as uncertain as leaves the request at the deadline within half the time between two."""
+    var = (sd_steps * drain_s / requests) ** 2
+    drain_var = min((spread * drain_s) ** 2, var / max(passed, 1e-3) ** 2 / 2)
+    fixed_var = var - min(1.0, max(0.0, passed)) ** 2 * drain_var
+    start_var, tail_var = (1.0 - tail_part) * fixed_var, tail_part * fixed_var
+    args = (float(requests), -passed * drain_s, start_var, drain_s, drain_var, tail_var, 600.0)
+    assert in_constant_time(args) == pytest.approx(summed_penalty(*args), rel=1e-6, abs=1e-3)
+
+
+@given(requests=st.integers(5, 400), passed=st.floats(-0.2, 1.2), sd_steps=st.floats(0.5, 3))
+def test_less_sharp_ones_are_wrong_by_a_twentieth_of_a_miss_at_most(
+    requests: int, passed: float, sd_steps: float
+) -> None:
+    args = (float(requests), -passed * requests, sd_steps**2, float(requests), 0.0, 0.0, 600.0)
+    assert in_constant_time(args) == pytest.approx(summed_penalty(*args), abs=0.05 * 600.0)
 
 
 @given(late_s=st.floats(-50, 50), more_s=st.floats(0, 50), sd_s=st.floats(0.01, 20))

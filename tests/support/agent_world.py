@@ -19,6 +19,7 @@ from qlm.agents.events import (
 )
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.controller.grouping import regroup
+from qlm.controller.reindex import as_known
 from qlm.domain.actions import (
     Abort,
     Ack,
@@ -66,7 +67,8 @@ class World(EngineRoom):
         self.core = StoreCore(self.now_ns)
         self.ended: dict[RequestId, Outcome] = {}
         self.queues: defaultdict[QueueName, list[Request]] = defaultdict(list)
-        self.out: dict[int, Request] = {}
+        self.out: dict[int, QueueName] = {}
+        self.bodies: dict[int, Request] = {}
         self.others: list[Request] = []
         self.given: dict[int, int] = {}
         self.pulls: list[Pull] = []
@@ -120,11 +122,9 @@ class World(EngineRoom):
                 raise AssertionError(f"unexpected {action!r}")
 
     def _check_return(self, action: Return) -> None:
-        """A message goes home, and a lease is given up only when every token that was told is logged."""
-        cls = self.requests[action.id].cls
+        """A message goes home, and a lease is given back only when each token that was told is in the log."""
         assert isinstance(action.delivery.tag, int)
-        message = self.out.get(action.delivery.tag)
-        assert action.home in ([cls.queue, cls.missed().queue] if message is None else [message.cls.queue])
+        assert action.home == self.bodies[action.delivery.tag].cls.queue, "a message in another class's queue"
         record = self.core.record(action.id)
         if record is not None and record.lease is not None and record.lease.epoch == action.epoch:
             assert record.output_tokens >= self.told.get(action.id, 0), "tokens were thrown away"
@@ -160,7 +160,8 @@ class World(EngineRoom):
                 assert (output.token_ids, output.outcome) == (whole, Outcome(finish_of(request)))
 
     def _has_message(self, id: RequestId) -> bool:
-        everywhere: list[Request] = [*self.out.values(), *self.others, *chain(*self.queues.values())]
+        out = [self.bodies[tag] for tag in self.out]
+        everywhere: list[Request] = [*out, *self.others, *chain(*self.queues.values())]
         return any(request.id == id for request in everywhere)
 
     # requests, broker, plan
@@ -190,14 +191,15 @@ class World(EngineRoom):
         """Bring every class queue and the store in line, as the controller's upkeep does."""
         for queue in [queue for queue in self.queues if queue != HOLD]:
             messages, self.queues[queue] = self.queues[queue], []
-            for request in messages:
+            for request in dict.fromkeys(messages):
                 found, effects = self.core.enqueue(request.card(), None, self.now_ns)
                 self.announce(effects)
                 lease = found.record.lease
                 if lease is not None:
                     (self.queues[HOLD] if lease.holder == HOLDER else self.others).append(request)
                 elif found.record.outcome is None:
-                    self.queues[queue].append(request)
+                    home = as_known(request, found.record)
+                    self.queues[home.cls.queue].append(home)
 
     def _new_group(self) -> GroupId:
         self.groups_made += 1
@@ -212,7 +214,7 @@ class World(EngineRoom):
         for request in taken:
             tag = len(self.given)
             self.given[tag] = 0
-            self.out[tag] = request
+            self.out[tag], self.bodies[tag] = queue, request
             messages.append(PulledMessage(delivery=Delivery(queue, tag, b"", False), request=request))
         return tuple(messages)
 
@@ -226,39 +228,41 @@ class World(EngineRoom):
             self.send(Pulled(group=None, asked=0, messages=messages))
 
     def lose_connection(self) -> None:
-        """All that is handed out to us goes back to its class queue, to be delivered again."""
+        """All that is handed out to us goes back to where it was, to be delivered again."""
         for tag in list(self.out):
             self._requeue(tag)
 
     def _requeue(self, tag: int) -> None:
-        request = self.out.pop(tag, None)
-        if request is not None:
-            self.queues[request.cls.queue].insert(0, request)
+        queue = self.out.pop(tag, None)
+        if queue is not None:
+            self.queues[queue].insert(0, self.bodies[tag])
 
-    def write_book(self) -> None:  # noqa: C901 - one flat table of actions
-        """Carry out the oldest bookkeeping action; on a delivery that is lost it has no effect."""
+    def _move(self, tag: int, messages: list[Request]) -> None:
+        """Published first, then acknowledged: a lost delivery leaves a duplicate."""
+        messages.append(self.bodies[tag])
+        self.out.pop(tag, None)
+
+    def write_book(self) -> None:
+        """Carry out the oldest bookkeeping action."""
         match self.books.popleft():
             case Ack(delivery=Delivery(tag=int(tag))):
                 self.out.pop(tag, None)
-            case Return(epoch=epoch, id=id, delivery=Delivery(tag=int(tag)), why=why):
+            case Return(epoch=epoch, id=id, delivery=Delivery(queue=queue, tag=int(tag)), home=home, why=why):
                 if epoch is not None:
                     self.announce(self.core.release(id, epoch, why, self.now_ns)[1])
-                self._requeue(tag)
+                if queue == home:
+                    self._requeue(tag)
+                else:
+                    self._move(tag, self.queues[home])
             case Demote(request=request, epoch=epoch, delivery=Delivery(tag=int(tag)), why=why):
-                # Published first, then acknowledged: a lost delivery leaves a duplicate.
                 self.queues[request.cls.queue].append(request)
                 self.announce(self.core.demote(request, epoch, why, self.now_ns)[1])
                 self.out.pop(tag, None)
             case HandOver(delivery=Delivery(tag=int(tag)), holder=holder):
                 assert holder == OTHER
-                if (theirs := self.out.pop(tag, None)) is not None:
-                    self.others.append(theirs)
+                self._move(tag, self.others)
             case Renew(delivery=Delivery(tag=int(tag))):
-                # Published first, then acknowledged: a lost delivery leaves a duplicate.
-                held = [h for h in self.agent.held.values() if h.delivery.tag == tag]
-                known = self.out.pop(tag, None) or (held[0].request if held else None)
-                if known is not None:
-                    self.queues[HOLD].append(known)
+                self._move(tag, self.queues[HOLD])
             case NoteParked(id=id, epoch=epoch, why=why):
                 self.core.park(id, epoch, why, self.now_ns)
             case NoteResumed(id=id, epoch=epoch):

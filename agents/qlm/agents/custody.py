@@ -3,6 +3,7 @@
 Works on the state of `agents.protocol.AgentProtocol`.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qlm.agents.events import LeaseAnswered, Pulled
@@ -22,6 +23,7 @@ from qlm.domain.ids import GroupId
 from qlm.domain.lease_answer import Granted, Over
 from qlm.domain.lease_answer import Held as HeldElsewhere
 from qlm.domain.outcome import Outcome
+from qlm.domain.ports.broker import Delivery
 from qlm.domain.sampling import Evictability
 
 if TYPE_CHECKING:
@@ -99,9 +101,7 @@ def _take(agent: "AgentProtocol", message: PulledMessage, group: GroupId | None,
     request = message.request
     mine = agent.held.get(request.id)
     if mine is not None:
-        # Ours came back to us (lost channel, renewal) or was published twice: one message is enough.
-        spare, mine.delivery, mine.custody_ns = mine.delivery, message.delivery, now_ns
-        return [Ack(delivery=spare)]
+        return [Ack(delivery=_spare(mine, message, now_ns))]
     if agent.draining or request.model not in agent.models:
         why = "draining" if agent.draining else f"{request.model} is not served here"
         return [Return(id=request.id, epoch=None, delivery=message.delivery, home=request.cls.queue, why=why)]
@@ -110,6 +110,21 @@ def _take(agent: "AgentProtocol", message: PulledMessage, group: GroupId | None,
     if (drop_at_ns := request.drop_at_ns) is not None:
         agent.drops.add(drop_at_ns, held)
     return [TakeLease(card=request, group=group)]
+
+
+def _spare(mine: Held, message: PulledMessage, now_ns: int) -> Delivery:
+    """Keep one of the messages of a request in hand that came again; return the other one.
+
+    It came back to us (lost channel, renewal) or was published twice, perhaps as a demotion that broke off.
+    The one from the late class stays: requests only ever go there, and with it the class to return it to.
+    """
+    was_late, is_late = mine.request.cls.late, message.request.cls.late
+    if was_late and not is_late:
+        return message.delivery
+    if is_late and not was_late:
+        mine.request = replace(mine.request, cls=mine.request.cls.missed())
+    spare, mine.delivery, mine.custody_ns = mine.delivery, message.delivery, now_ns
+    return spare
 
 
 def _stage(agent: "AgentProtocol", held: Held) -> None:

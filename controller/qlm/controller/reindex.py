@@ -2,20 +2,34 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_instance, hold_queue
 from qlm.domain.errors import DeliveryLostError, StoreCorruptError
-from qlm.domain.ids import InstanceId, QueueName
+from qlm.domain.ids import InstanceId, QueueName, RequestId
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
+from qlm.domain.request import Request, RequestRecord
 
 log = logging.getLogger("qlm.controller")
 
 BATCH: Final = 256
 CLASS_PREFIX: Final = "qlm.class."
+
+
+def as_known(request: Request, record: RequestRecord) -> Request:
+    """A request as its message must say: if nobody runs it, in that of its classes in which it waits.
+
+    A demotion that broke off leaves a message in the class itself of a request that waits in its late class,
+    or the other way round; nobody would look for it there.
+    """
+    cls = record.card.cls
+    if record.lease or record.outcome or cls == request.cls or cls.missed() != request.cls.missed():
+        return request
+    return replace(request, cls=cls)
 
 
 class Reindexer:
@@ -38,17 +52,19 @@ class Reindexer:
         """Index every message of a class queue, leaving each in its place.
 
         All are taken before the first is given back, since a returned message comes back to the front. A
-        message whose request has ended is deleted, one that cannot be read becomes a dead letter.
+        message whose request has ended is deleted, and so is a second one of a request: it would make each
+        look at the queue find more than is known. One that cannot be read becomes a dead letter.
 
         Returns:
             How many requests wait in it.
         """
         taken: list[Delivery] = []
+        seen: set[RequestId] = set()
         try:
             while batch := await self._broker.get(queue, BATCH):
                 taken.extend(batch)
             for delivery in list(taken):
-                if not await self._index_one(delivery):
+                if not await self._index_one(delivery, seen):
                     taken.remove(delivery)
             return len(taken)
         finally:
@@ -87,22 +103,32 @@ class Reindexer:
         except StoreCorruptError as error:
             await self._bury(delivery, str(error))
             return 0
-        await self._broker.publish(request.cls.queue, delivery.body)
-        await self._store.enqueue(request.card())
+        # Published before it is indexed: nobody is to look for it in vain.
+        record = await self._store.record(request.id)
+        home = request if record is None else as_known(request, record)
+        body = delivery.body if home is request else codec.encode_request(home)
+        await self._broker.publish(home.cls.queue, body)
+        await self._store.enqueue(home.card())
         await self._ack(delivery)
         return 1
 
-    async def _index_one(self, delivery: Delivery) -> bool:
-        """Index one message; False if it is gone now."""
+    async def _index_one(self, delivery: Delivery, seen: set[RequestId]) -> bool:
+        """Index one message of a queue in which these were seen; False if it is gone now."""
         try:
             request = codec.decode_request(delivery.body)
         except StoreCorruptError as error:
             await self._bury(delivery, str(error))
             return False
+        if request.id in seen:
+            await self._ack(delivery)
+            return False
+        seen.add(request.id)
         known = await self._store.enqueue(request.card())
         if known.record.lease is not None:
             # It runs: its message belongs to its holder. If that one is dead, it comes back from there.
             await self._broker.publish(hold_queue(known.record.lease.holder.instance), delivery.body)
+        elif (home := as_known(request, known.record)) is not request:
+            await self._broker.publish(home.cls.queue, codec.encode_request(home))
         elif known.record.outcome is None:
             return True
         # It ended and its acknowledgement was lost, or it is safe elsewhere: this message has done its work.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -14,6 +15,7 @@ from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.notices import DrainAsked
 from qlm.domain.outcome import Outcome
+from qlm.domain.request import Request
 from qlm.domain.slo import OnMiss
 from support.agent_engines import CAPACITY, EOS, Running
 from support.agent_other import FOREIGN, HOLD, M, N, other_lets_go, other_pulls
@@ -36,6 +38,8 @@ MISHAPS = (
     "lose_connection",
     "wipe_store",
     "publish_twice",
+    "publish_late",
+    "hand_over_late",
     "hand_over_twice",
     "other_pulls",
     "other_lets_go",
@@ -64,8 +68,8 @@ class AgentMachine(RuleBasedStateMachine):
         self.world = CountedWorld()
         self.world.agent.pace = Pace(token_s=0.1, service_s=1.0)
         self.world.end_swap(ok=True)
-        for model in models:
-            self.accept(model, None, False, False, 4, 12, 15)
+        for n, model in enumerate(models):
+            self.accept(model, (60_000.0, None)[n % 2], False, False, 4, 12, 15)
         self.world.flow(steps)
 
     # work
@@ -176,6 +180,20 @@ class AgentMachine(RuleBasedStateMachine):
     def _publish_twice(self, world: World, index: int) -> None:
         request = pick(list(world.requests.values()), index)
         world.queues[request.cls.queue].append(request)
+
+    def _publish_late(self, world: World, index: int) -> None:
+        """An agent whose lease is over by then demotes: it publishes before the store refuses."""
+        if late := self._late(index):
+            world.queues[late.cls.queue].append(late)
+
+    def _hand_over_late(self, world: World, index: int) -> None:
+        if late := self._late(index):
+            world.queues[HOLD].append(late)
+
+    def _late(self, index: int) -> Request | None:
+        """The message of a request as the demotion of it writes it; None if there can be none."""
+        request = pick(list(self.world.requests.values()), index)
+        return None if request.deadline_ns is None else replace(request, cls=request.cls.missed())
 
     def _hand_over_twice(self, world: World, index: int) -> None:
         world.queues[HOLD].append(pick(list(world.requests.values()), index))
@@ -299,12 +317,12 @@ TestAgentMachine = AgentMachine.TestCase
 TestAgentMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 
 
-def a_running_world(count: int = 1) -> World:
+def a_running_world(count: int = 1, deadline_ms: float | None = None) -> World:
     """A world in which some requests of model M generate."""
     world = World()
     world.end_swap(ok=True)
     for n in range(count):
-        request = a_request(f"r{n}", arrival_ns=world.now_ns, max_tokens=8)
+        request = a_request(f"r{n}", deadline_ms=deadline_ms, arrival_ns=world.now_ns, max_tokens=8)
         world.accept(replace(request, tenant="20"))
     world.wait(0.1)
     world.flow()
@@ -331,3 +349,24 @@ def test_a_stream_that_breaks_after_its_engine_was_reported_dead_does_not_stop_t
     for _ in range(40):
         world.calm()
     assert set(world.ended) == set(world.requests)
+
+
+@pytest.mark.parametrize("demoted", [False, True])
+def test_two_messages_of_different_classes_become_one_where_the_store_says_it_waits(demoted: bool) -> None:
+    """A demotion that broke off leaves two, and either may be in hand when the other one comes."""
+    world = a_running_world(deadline_ms=60_000.0)
+    (request,) = world.requests.values()
+    late = replace(request, cls=request.cls.missed())
+    lease = world.core.record(request.id)
+    assert lease is not None and lease.lease is not None
+    world.queues[HOLD].append(late)
+    if demoted:
+        world.core.demote(late, lease.lease.epoch, "too late", world.now_ns)
+    world.poll_hold()
+    world.send(DrainAsked())
+    for _ in range(4):
+        world.calm()
+    record = world.core.record(request.id)
+    assert record is not None and record.card.cls.late is demoted
+    everywhere = [(queue, each.cls) for queue, messages in world.queues.items() for each in messages]
+    assert everywhere == [(record.card.cls.queue, record.card.cls)]

@@ -1,7 +1,7 @@
 """The controller's repairs on a real store and a real queue: what died leaves nothing behind."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -188,6 +188,59 @@ async def test_the_message_of_a_running_request_goes_to_its_holder(bench: Bench)
     assert await bench.depth(request.cls.queue) == 0
     assert await bench.depth(hold_queue(GPU_0.instance)) == 1
     assert await bench.state(request) is RequestState.RUNNING
+
+
+@pytest.mark.parametrize("message_late", [False, True])
+async def test_a_message_in_another_queue_than_its_request_waits_in_moves_there(
+    bench: Bench, message_late: bool
+) -> None:
+    """A demotion that broke off may leave either; nobody would look for it there."""
+    timely = a_request(deadline_ms=1000.0)
+    late = replace(timely, cls=timely.cls.missed())
+    message, waiting = (late, timely) if message_late else (timely, late)
+    await bench.publish(message)
+    await bench.store.enqueue(waiting.card())
+    await bench.look()
+    await bench.look()
+    assert await bench.depth(message.cls.queue) == 0
+    (moved,) = await bench.broker.get(waiting.cls.queue, 10)
+    assert codec.decode_request(moved.body) == waiting
+
+
+async def test_what_a_dead_instance_held_back_goes_to_the_class_in_which_it_waits(bench: Bench) -> None:
+    timely = a_request(deadline_ms=1000.0)
+    late = replace(timely, cls=timely.cls.missed())
+    await bench.publish(timely, hold_queue(GPU_0.instance))
+    await bench.store.enqueue(late.card())
+    await bench.look()
+    assert await bench.depth(timely.cls.queue) == 0
+    (moved,) = await bench.broker.get(late.cls.queue, 10)
+    assert codec.decode_request(moved.body) == late
+
+
+async def test_a_message_of_another_model_than_its_id_is_known_with_stays(bench: Bench) -> None:
+    message = a_request(model="other")
+    await bench.store.enqueue(a_request(model="m").card())
+    await bench.publish(message)
+    await bench.look()
+    await bench.look()
+    assert await bench.depth(message.cls.queue) == 1
+
+
+async def test_a_second_message_of_a_waiting_request_is_deleted_and_the_queue_left_alone(
+    bench: Bench,
+) -> None:
+    requests = [a_request(f"r{n}", arrival_ns=n) for n in range(3)]
+    await bench.accept(*requests)
+    await bench.publish(requests[0])
+    await bench.look()
+    await bench.look()
+    bench.faults.fail(StoreUnavailableError("must not be read again"), "get")
+    await bench.look()
+    await bench.look()
+    assert not bench.faults.raised
+    taken = await bench.broker.get(requests[0].cls.queue, 10)
+    assert [codec.decode_request(each.body).id for each in taken] == ["r0", "r1", "r2"]
 
 
 async def test_an_unreadable_message_in_a_class_queue_becomes_a_dead_letter(bench: Bench) -> None:

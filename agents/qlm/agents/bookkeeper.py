@@ -47,6 +47,7 @@ class Bookkeeper:
         self._clock = clock
         self._hold = hold_queue(instance)
         self._actions: asyncio.Queue[Action] = asyncio.Queue()
+        self._published = False
 
     def put(self, action: Action) -> None:
         """Write this down after everything put before."""
@@ -55,7 +56,7 @@ class Bookkeeper:
     async def run(self) -> None:
         """Write down what comes, in order."""
         while True:
-            action = await self._actions.get()
+            action, self._published = await self._actions.get(), False
             while True:
                 if await self._done(action):
                     break
@@ -111,12 +112,18 @@ class Bookkeeper:
                 await self._move(delivery, DEAD, codec.encode_dead_letter(letter))
 
     async def _move(self, delivery: Delivery, queue: QueueName, body: bytes) -> None:
-        await self._broker.publish(queue, body)
+        await self._publish(queue, body)
         await self._broker.ack(delivery)
+
+    async def _publish(self, queue: QueueName, body: bytes) -> None:
+        """Publish the message of the present action, but not again when the action is tried again."""
+        if not self._published:
+            await self._broker.publish(queue, body)
+            self._published = True
 
     async def _demote(self, action: Demote) -> None:
         # Published before the store says where it waits: nobody is to look for it in vain.
         request = action.request
-        await self._broker.publish(request.cls.queue, codec.encode_request(request))
+        await self._publish(request.cls.queue, codec.encode_request(request))
         await self._store.demote(request.card(), action.epoch, action.why)
         await self._broker.ack(action.delivery)

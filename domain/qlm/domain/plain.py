@@ -29,7 +29,7 @@ def card_to_plain(card: RequestCard) -> dict[str, Any]:
     return {
         "version": SCHEMA_VERSION,
         "id": card.id,
-        "cls": _shallow(card.cls),
+        "cls": _class_to_plain(card.cls),
         "tenant": card.tenant,
         "slo": slo_to_plain(card.slo),
         "on_miss": card.on_miss.value,
@@ -85,6 +85,14 @@ def slo_from_plain(plain: Mapping[str, Any]) -> Slo:
 def _shallow(value: Any) -> dict[str, Any]:
     """Read the fields of a flat dataclass; `__slots__` names them in order."""
     return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _class_to_plain(cls: RequestClass) -> dict[str, Any]:
+    plain = _shallow(cls)
+    if not cls.late:
+        # Readers from before there were late classes refuse what they do not know.
+        del plain["late"]
+    return plain
 
 
 def _card_fields(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -108,3 +108,12 @@ def test_a_dead_letter_keeps_the_original_body_byte_by_byte(
 def test_what_is_no_dead_letter_is_refused(body: bytes) -> None:
     with pytest.raises(StoreCorruptError):
         decode_dead_letter(body)
+
+
+def test_only_a_late_request_tells_older_readers_of_late_classes() -> None:
+    """They refuse a class with a field that they do not know, and a message with it becomes a dead letter."""
+    plain = orjson.loads(encode_request(REQUEST))
+    assert plain["cls"].keys() == {"model", "slo", "cluster", "priority", "target_ms"}
+    late = dataclasses.replace(REQUEST, cls=REQUEST.cls.missed())
+    assert orjson.loads(encode_request(late))["cls"]["late"] is True
+    assert decode_request(encode_request(late)) == late

@@ -102,9 +102,9 @@ def decide(
     if waiting >= limits.queue_depth_max:
         excess = waiting - (1 - ROOM_SHARE) * limits.queue_depth_max
         return _full(load, limits, outlook, "queue_full", f"{waiting} requests wait", excess)
-    in_class = load.waiting_by_class.get(cls, 0)
+    in_class = sum(load.waiting_by_class.get(each, 0) for each in (cls, cls.missed()))
     if limits.class_depth_max is not None and in_class >= limits.class_depth_max:
-        what = f"{in_class} requests of class {cls.queue} wait"
+        what = f"{in_class} requests of class {cls.queue} wait, late ones included"
         excess = in_class - (1 - ROOM_SHARE) * limits.class_depth_max
         return _full(load, limits, outlook, "class_full", what, excess, cls)
     tokens_max = limits.queue_prompt_tokens_max

@@ -20,7 +20,8 @@ class GatewayLimits:
         prompt_tokens_max: Longest prompt accepted, whatever the model's context.
         body_bytes_max: Largest request body accepted.
         queue_depth_max: Waiting requests in the cluster, above which new ones are refused.
-        class_depth_max: Waiting requests of one class, above which it is full; None: no limit.
+        class_depth_max: Waiting requests of one class, late ones included, above which it is full; None: no
+            limit.
         queue_prompt_tokens_max: Waiting prompt tokens in the cluster, likewise; None: no limit.
         refuse_without_instance: Refuse (503) rather than queue for a model that no live instance can serve.
         p_met_min: Refuse a request that is forecast to meet its objective with a smaller probability, unless

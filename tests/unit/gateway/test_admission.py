@@ -53,6 +53,18 @@ def test_a_full_class_refuses_only_its_own() -> None:
     assert decide(load, limits, BATCH, 10) == Admit()
 
 
+def test_late_requests_count_in_the_class_that_they_came_in() -> None:
+    limits = GatewayLimits(class_depth_max=5)
+    seen = view(queued=2)
+    late = ClassView(cls=CHAT.missed(), queued=3, groups=())
+    load = observe(Load(), replace(seen, classes=(*seen.classes, late)), 0)
+    verdict = decide(load, limits, CHAT, 10)
+    assert isinstance(verdict, Refuse)
+    assert verdict.reason == "class_full"
+    assert "5 requests" in verdict.message
+    assert decide(load, limits, BATCH, 10) == Admit()
+
+
 def test_waiting_prompt_tokens_have_a_limit() -> None:
     limits = GatewayLimits(queue_prompt_tokens_max=1000)
     load = observe(Load(), view(queued=19), 0)

@@ -106,8 +106,7 @@ class Reindexer:
         # Published before it is indexed: nobody is to look for it in vain.
         record = await self._store.record(request.id)
         home = request if record is None else as_known(request, record)
-        body = delivery.body if home is request else codec.encode_request(home)
-        await self._broker.publish(home.cls.queue, body)
+        await self._broker.publish(home.cls.queue, codec.encode_request(home))
         await self._store.enqueue(home.card())
         await self._ack(delivery)
         return 1
@@ -123,14 +122,15 @@ class Reindexer:
             await self._ack(delivery)
             return False
         seen.add(request.id)
-        known = await self._store.enqueue(request.card())
-        if known.record.lease is not None:
+        record = (await self._store.enqueue(request.card())).record
+        home = as_known(request, record)
+        if record.lease is not None:
             # It runs: its message belongs to its holder. If that one is dead, it comes back from there.
-            await self._broker.publish(hold_queue(known.record.lease.holder.instance), delivery.body)
-        elif (home := as_known(request, known.record)) is not request:
+            await self._broker.publish(hold_queue(record.lease.holder.instance), delivery.body)
+        elif record.outcome is None:
+            if home.cls.queue == delivery.queue:
+                return True
             await self._broker.publish(home.cls.queue, codec.encode_request(home))
-        elif known.record.outcome is None:
-            return True
         # It ended and its acknowledgement was lost, or it is safe elsewhere: this message has done its work.
         await self._ack(delivery)
         return False

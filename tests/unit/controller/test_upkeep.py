@@ -190,32 +190,33 @@ async def test_the_message_of_a_running_request_goes_to_its_holder(bench: Bench)
     assert await bench.state(request) is RequestState.RUNNING
 
 
-@pytest.mark.parametrize("message_late", [False, True])
+TIMELY = a_request(deadline_ms=1000.0)
+LATE = replace(TIMELY, cls=TIMELY.cls.missed())
+
+
+@pytest.mark.parametrize(
+    ("message", "lies_in", "waiting"), [(TIMELY, TIMELY, LATE), (LATE, LATE, TIMELY), (LATE, TIMELY, LATE)]
+)
 async def test_a_message_in_another_queue_than_its_request_waits_in_moves_there(
-    bench: Bench, message_late: bool
+    bench: Bench, message: Request, lies_in: Request, waiting: Request
 ) -> None:
-    """A demotion that broke off may leave either; nobody would look for it there."""
-    timely = a_request(deadline_ms=1000.0)
-    late = replace(timely, cls=timely.cls.missed())
-    message, waiting = (late, timely) if message_late else (timely, late)
-    await bench.publish(message)
+    """A demotion that broke off may leave any of these; nobody would look for it there."""
+    await bench.publish(message, lies_in.cls.queue)
     await bench.store.enqueue(waiting.card())
     await bench.look()
     await bench.look()
-    assert await bench.depth(message.cls.queue) == 0
+    assert await bench.depth(lies_in.cls.queue) == 0
     (moved,) = await bench.broker.get(waiting.cls.queue, 10)
     assert codec.decode_request(moved.body) == waiting
 
 
 async def test_what_a_dead_instance_held_back_goes_to_the_class_in_which_it_waits(bench: Bench) -> None:
-    timely = a_request(deadline_ms=1000.0)
-    late = replace(timely, cls=timely.cls.missed())
-    await bench.publish(timely, hold_queue(GPU_0.instance))
-    await bench.store.enqueue(late.card())
+    await bench.publish(TIMELY, hold_queue(GPU_0.instance))
+    await bench.store.enqueue(LATE.card())
     await bench.look()
-    assert await bench.depth(timely.cls.queue) == 0
-    (moved,) = await bench.broker.get(late.cls.queue, 10)
-    assert codec.decode_request(moved.body) == late
+    assert await bench.depth(TIMELY.cls.queue) == 0
+    (moved,) = await bench.broker.get(LATE.cls.queue, 10)
+    assert codec.decode_request(moved.body) == LATE
 
 
 async def test_a_message_of_another_model_than_its_id_is_known_with_stays(bench: Bench) -> None:

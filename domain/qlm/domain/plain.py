@@ -29,7 +29,7 @@ def card_to_plain(card: RequestCard) -> dict[str, Any]:
     return {
         "version": SCHEMA_VERSION,
         "id": card.id,
-        "cls": _class_to_plain(card.cls),
+        "cls": class_to_plain(card.cls),
         "tenant": card.tenant,
         "slo": slo_to_plain(card.slo),
         "on_miss": card.on_miss.value,
@@ -70,6 +70,14 @@ def request_from_plain(plain: Mapping[str, Any]) -> Request:
         raise StoreCorruptError(f"message cannot be read: {error!r}") from error
 
 
+def class_to_plain(cls: RequestClass) -> dict[str, Any]:
+    """Write a class; that it is late only if it is: older readers refuse what they do not know."""
+    plain = _shallow(cls)
+    if not cls.late:
+        del plain["late"]
+    return plain
+
+
 def slo_to_plain(slo: Slo) -> dict[str, Any]:
     """Write an objective with its kind."""
     kind = next(name for name, kind in _SLO_KINDS.items() if isinstance(slo, kind))
@@ -85,14 +93,6 @@ def slo_from_plain(plain: Mapping[str, Any]) -> Slo:
 def _shallow(value: Any) -> dict[str, Any]:
     """Read the fields of a flat dataclass; `__slots__` names them in order."""
     return {name: getattr(value, name) for name in value.__slots__}
-
-
-def _class_to_plain(cls: RequestClass) -> dict[str, Any]:
-    plain = _shallow(cls)
-    if not cls.late:
-        # Readers from before there were late classes refuse what they do not know.
-        del plain["late"]
-    return plain
 
 
 def _card_fields(plain: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
-from qlm.domain.plain import card_from_plain, card_to_plain
+from qlm.domain.plain import card_from_plain, card_to_plain, class_to_plain
 from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
 from qlm.domain.request import Event, Request, RequestCard, RequestRecord, RequestState
 from qlm.domain.view import ClassView, QueuePlace
@@ -98,7 +98,10 @@ def _change_to_plain(change: PlanChange) -> list[Any]:
 
 def status_argument(status: InstanceStatus) -> bytes:
     """Write a heartbeat's status as JSON."""
-    return orjson.dumps(asdict(status))
+    plain = asdict(status)
+    for by_class in (*plain["staged"], *plain["answers"]):
+        by_class["cls"] = class_to_plain(RequestClass(**by_class["cls"]))
+    return orjson.dumps(plain)
 
 
 # replies

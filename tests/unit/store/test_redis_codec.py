@@ -1,6 +1,6 @@
 """What Redis keeps of a heartbeat, and what of it an earlier version wrote."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import orjson
 import pytest
@@ -16,6 +16,14 @@ def test_a_status_is_read_as_it_was_written() -> None:
     assert read_status(status_argument(told)) == told
     assert told.answers[0].counts == ((3, 2, 8), (9, 1, 11))
     assert told.staged == (StagedWork(cls=CHAT, fresh=2, evicted=1, evicted_tokens=70),)
+
+
+def test_only_what_is_late_tells_older_readers_of_late_classes() -> None:
+    told = status(A, running=4)
+    late = replace(told, staged=(StagedWork(cls=CHAT.missed(), fresh=1, evicted=0, evicted_tokens=0),))
+    assert b'"late"' not in status_argument(told)
+    assert status_argument(late).count(b'"late":true') == 1
+    assert read_status(status_argument(late)) == late
 
 
 def test_a_status_of_an_agent_that_does_not_tell_by_class_is_read() -> None:

@@ -15,6 +15,12 @@ from qlm.domain.slo import Slo, bucket_floor
 from qlm.domain.values import value
 
 _SEPARATOR: Final = "."
+HOPE_SHARE: Final = 0.5
+"""A request for which this share of what others take on average is left has some hope: many take less.
+
+With 1 fewer objectives were met below saturation (ServeGen excerpt at 0.8 of FCFS's capacity, two seeds:
+0.957 instead of 0.960), and about as many above.
+"""
 LEAD_SHARE_MAX: Final = 0.9
 """However long answers take, a request that has waited for a tenth of its target is not yet given up."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
@@ -60,10 +66,9 @@ def lead_s(target_ms: float, takes_s: float) -> float:
 
     Args:
         target_ms: The objective.
-        takes_s: Seconds from the start to what the objective is about, on average: whoever starts later is
-            more likely late than not.
+        takes_s: Seconds from the start to what the objective is about, on average.
     """
-    return min(takes_s, LEAD_SHARE_MAX * target_ms / 1000)
+    return min(HOPE_SHARE * takes_s, LEAD_SHARE_MAX * target_ms / 1000)
 
 
 def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:

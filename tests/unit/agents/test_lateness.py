@@ -86,9 +86,9 @@ def report(bench: Bench) -> Request:
 
 
 def test_what_answers_take_counts_but_a_tenth_of_the_target_may_be_waited() -> None:
-    """Answers of 30 s with a target of 20 s: after 1 s there is some hope, after 3 s none."""
-    bench = Bench(seqs_max=16)
-    answered(bench, report(bench), 8, took_s=30)
+    """Answers of 40 s with a target of 20 s: after 1 s there is some hope, after 3 s none."""
+    bench = Bench(seqs_max=64, settings=AgentSettings(pull_max=64))
+    answered(bench, report(bench), 40, took_s=40)
     like = report(bench)
     started = pull(bench, waited(bench, like, 3), waited(bench, like, 1), left=5)
     assert [submit.id for submit in started] == ["w1"]
@@ -103,7 +103,7 @@ def test_one_slow_answer_proves_little() -> None:
 
 def test_late_requests_that_are_soon_answered_give_their_class_hope_again() -> None:
     bench = Bench(seqs_max=16)
-    answered(bench, report(bench), 8, took_s=30)
+    answered(bench, report(bench), 16, took_s=60)
     late = report(bench)
     answered(bench, replace(late, cls=late.cls.missed()), 16, took_s=1)
     started = pull(bench, waited(bench, late, 3), left=5)

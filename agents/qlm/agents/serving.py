@@ -82,7 +82,10 @@ def _fill(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Actio
 
 
 def _comes_first(agent: "AgentProtocol", head: Group | None, held: Held) -> bool:
-    return head is not None and agent.head.urgency[:2] < held.urgency[:2]
+    """Whether the head goes before a staged request; of one class, what was pulled first goes first."""
+    if head is None or head.cls == held.request.cls:
+        return False
+    return agent.head.urgency[:2] < held.urgency[:2]
 
 
 def _has_place(agent: "AgentProtocol") -> bool:

@@ -529,3 +529,17 @@ def test_a_stale_group_at_the_head_does_not_keep_another_model_from_its_turn() -
             bench.send(Pulled(group=pull.group, asked=pull.limit, messages=()))
         bench.later(0.05)
     assert bench.take(SwapModel) == [SwapModel(model=N)]
+
+
+def test_what_was_pulled_starts_although_its_group_still_seems_to_begin_before_it() -> None:
+    """Until the queue is read again, its group's first arrival is that of what is gone."""
+    bench = Bench(seqs_max=4)
+    asked = [a_request(f"r{n}", deadline_ms=60_000, arrival_ns=bench.now_ns + n * S) for n in range(6)]
+    bench.queue(group_of(asked[0], count=6))
+    (pull,) = bench.take(Pull)
+    messages = tuple(PulledMessage(delivery=delivery_of(each), request=each) for each in asked[:4])
+    bench.send(Pulled(group=pull.group, asked=pull.limit, messages=messages))
+    for request in asked[:4]:
+        bench.answer(request, bench.granted())
+    assert [submit.id for submit in bench.take(Submit)] == ["r0", "r1", "r2", "r3"]
+    assert not bench.take(Pull), "there is no place for more"

@@ -1,6 +1,6 @@
 """Which running requests make room when something more urgent waits (request eviction, QLM section 5)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from qlm.agents.held import Held
@@ -115,9 +115,14 @@ def must_make_room(
     """Whether running requests must go now so that a head is in time; if not yet, look again."""
     if deadline_ns is None or not agent.settings.evicts:
         return False
+    watch_head(agent, now_ns)
+    return agent.candidates.any_laxer(head) and cannot_wait(agent, deadline_ns, now_ns)
+
+
+def watch_head(agent: "AgentProtocol", now_ns: int) -> None:
+    """Look again when a group before the head may be pulled for."""
     if agent.head.until_ns is not None:
         _look_again(agent, agent.head.until_ns, now_ns)
-    return agent.candidates.any_laxer(head) and cannot_wait(agent, deadline_ns, now_ns)
 
 
 def cannot_wait(agent: "AgentProtocol", deadline_ns: int, now_ns: int) -> bool:
@@ -132,18 +137,21 @@ def _look_again(agent: "AgentProtocol", at_ns: int, now_ns: int) -> None:
     agent.alarm.want(max(at_ns, now_ns + RECHECK_NS))
 
 
-def for_a_swap(running: Iterable[Held], *, head: tuple[int, float, int], now_ns: int) -> list[Held]:
+def for_a_swap(running: Collection[Held], *, head: tuple[int, float, int], now_ns: int) -> list[Held]:
     """Choose the requests to evict before a model swap for a head of urgency `head`.
 
     All of them must be gone before anybody is served, so that the instance would stand as good as idle while
-    the last ones run out. Those go, too, that have had the first token their objective is about.
+    the last ones run out. Those go, too, that have had the first token their objective is about, unless they
+    are of a higher priority.
     """
+    answered = (held for held in running if _able(held) and _answered(held) and held.urgency[0] >= head[0])
+    laxer = (held for held in running if _gives_way(held, head, now_ns))
+    return list({held.id: held for held in (*laxer, *answered)}.values())
+
+
+def _gives_way(held: Held, head: tuple[int, float, int], now_ns: int) -> bool:
     late = head[1] <= now_ns
-    return [
-        held
-        for held in running
-        if _able(held) and (_answered(held) or (_lax(held) > head[:2] and not (late and _timed(held))))
-    ]
+    return _able(held) and _lax(held) > head[:2] and not (late and _timed(held))
 
 
 def _answered(held: Held) -> bool:
@@ -157,7 +165,6 @@ def victims(running: Iterable[Held], *, head: tuple[int, float, int], count: int
     among equals the one with the least work to lose goes first. For a head that is late already, nobody
     goes who may yet be in time.
     """
-    late = head[1] <= now_ns
-    able = [held for held in running if _able(held) and _lax(held) > head[:2] and not (late and _timed(held))]
+    able = [held for held in running if _gives_way(held, head, now_ns)]
     able.sort(key=lambda held: (-held.urgency[0], -held.urgency[1], held.tokens, held.order))
     return able[:count]

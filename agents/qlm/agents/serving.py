@@ -129,7 +129,7 @@ def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
         return []
     wanted = agent.head.left(head) - pulling
     room = agent.settings.pull_max if must_sift(agent, head, now_ns) else places
-    limit = min(max(places, room), wanted, agent.settings.pull_max)
+    limit = min(room, wanted, agent.settings.pull_max)
     if limit > 0:
         agent.pulling += limit
         return [Pull(group=head.id, cls=head.cls, limit=limit)]

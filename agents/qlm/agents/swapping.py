@@ -5,7 +5,7 @@ Works on the state of `agents.protocol.AgentProtocol`.
 
 from typing import TYPE_CHECKING
 
-from qlm.agents.eviction import cannot_wait, for_a_swap
+from qlm.agents.eviction import cannot_wait, for_a_swap, watch_head
 from qlm.agents.held import Then
 from qlm.agents.stopping import give_all_back, stop
 from qlm.domain.actions import Action, SwapModel
@@ -46,6 +46,7 @@ def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action
 
 def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
     """Evict what need not go first once running out would make the head late."""
+    watch_head(agent, now_ns)
     deadline_ns = head.deadline_ns
     if (
         not agent.hands.running

@@ -35,6 +35,9 @@ pytestmark = pytest.mark.servers
 
 LAUNCHED, ATTACHED = "launched", "attached"
 
+STUCK_S = 40.0
+"""A cluster that answers nobody for so long does not recover; how fast it does is noted, not tested."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Rig:
@@ -131,18 +134,17 @@ async def check_all_answered(load: Load, *, may_lose_output: bool = False) -> No
     await until(lambda: not any(depths(load.rabbitmq).values()), "the queues are empty")
 
 
-async def probe_s(load: Load, since: float, *, limit_s: float) -> float:
+async def probe_s(load: Load, since: float) -> float:
     """Ask for a short answer until it comes; return how long after `since` that was."""
     urgent = body(1, max_tokens=4, slo={"ttft_ms": 500})
     while True:
         answer = await load.client.post("/v1/completions", json=urgent)
         took_s = time.monotonic() - since
+        assert took_s < STUCK_S, answer.text
         if answer.status_code == 200:
             assert load.expected[1].startswith(answer.json()["choices"][0]["text"])
-            assert took_s < limit_s
             return took_s
         assert answer.status_code == 503, answer.text
-        assert took_s < limit_s, answer.text
         await asyncio.sleep(float(answer.headers["retry-after"]))
 
 
@@ -150,7 +152,7 @@ async def check_recovery(
     load: Load, repaired: float, note: Callable[[str, object], None], *, may_lose_output: bool = False
 ) -> None:
     """After a fault: a new request is answered soon, and everything accepted before ends."""
-    probe = await probe_s(load, repaired, limit_s=12.0)
+    probe = await probe_s(load, repaired)
     await load.end()
     ended_s = time.monotonic() - repaired
     figures = {"silence_s": load.silence_s(repaired), "new_request_s": probe, "all_ended_s": ended_s}
@@ -235,7 +237,7 @@ async def test_a_leader_that_dies_or_sleeps_is_replaced_by_the_controller_that_s
             figure = round(time.monotonic() - hit, 2)
             record_property("takeover_s", figure)
             print({"takeover_s": figure})
-            await probe_s(load, hit, limit_s=12.0)
+            await probe_s(load, hit)
         if fault is signal.SIGSTOP:
             os.kill(controller.pid, signal.SIGCONT)
         else:
@@ -248,7 +250,7 @@ async def test_a_leader_that_dies_or_sleeps_is_replaced_by_the_controller_that_s
     finally:
         standby.terminate()
     await replaced(load, second)
-    await probe_s(load, time.monotonic(), limit_s=12.0)
+    await probe_s(load, time.monotonic())
 
 
 @asynccontextmanager

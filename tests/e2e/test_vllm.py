@@ -228,7 +228,7 @@ async def test_evicted_twice_a_greedy_answer_is_token_identical_in_float32(
             assert [each["response"]["choices"][0]["text"] for each in seen] == expected
             assert {each["response"]["usage"]["completion_tokens"] for each in seen} == {EVICTED_TOKENS}
             evictions = [times(each, "evicted") for each in seen]
-            if max(evictions) >= 2:
+            if max(evictions) >= 2 and sum(evictions) >= places:
                 # An abort that lost the race to the end is repeated with fresh requests.
                 break
     assert max(evictions) >= 2, evictions

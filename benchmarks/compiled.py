@@ -26,25 +26,26 @@ PARTS: Final = (
 )  # fmt: skip
 
 HOT: Final[dict[str, str]] = {
-    "agents": "custody dry events eviction hands head held kv_ledger log_writer protocol serving stopping "
-    "swapping timers work",
-    "controller": "balancing estimating/arrivals estimating/classes estimating/forecast estimating/instances "
-    "estimating/moment estimating/overtaking estimating/own_batch estimating/parked_work "
-    "estimating/planning_times estimating/prefill_queue estimating/queues estimating/service_times "
-    "estimating/state grouping planning protocol",
-    "domain": "actions attainment errors fleet group ids lease lease_answer length_histogram notices output "
-    "plan_change ports/engine request sampling slo view virtual_queue",
+    "agents": "custody dry events eviction hands head held kv_ledger lateness log_writer protocol serving "
+    "stopping swapping timers work",
+    "controller": "balancing due estimating/arrivals estimating/classes estimating/forecast "
+    "estimating/instances estimating/moment estimating/overtaking estimating/own_batch "
+    "estimating/parked_work estimating/planning_times estimating/prefill_queue estimating/queues "
+    "estimating/service_times estimating/state grouping planning protocol",
+    "domain": "actions attainment errors fleet group ids leadership lease lease_answer length_histogram "
+    "notices output plan_change ports/engine request sampling slo view virtual_queue",
     "gateway": "admission limits",
-    "planner": "baselines/edf baselines/fcfs baselines/lane baselines/list_schedule "
-    "baselines/openings baselines/orders problem",
+    "planner": "baselines/edf baselines/fcfs baselines/lane baselines/list_schedule baselines/openings "
+    "baselines/orders problem",
     "rct_estimator": "completion_time correction length_predictive normal output_length queue_rows "
     "served_work service_table throughput waiting_time workload",
     "simulator": "engine/batching engine/decode_set engine/fixed engine/generation engine/host_cache "
-    "engine/kv_blocks engine/kv_cache engine/model engine/private_texts engine/residency engine/run "
-    "engine/scheduler engine/sequence engine/step_time engine/token_chain world/agent world/books "
-    "world/clients world/engine_driver world/engine_host world/queues world/scripts world/shared "
-    "world/timeline",
-    "store": "core effects instances leases length_tally limits order output_log plans requests state tables",
+    "engine/kv_blocks engine/kv_cache engine/model engine/private_texts engine/residency "
+    "engine/run engine/scheduler engine/sequence engine/step_time engine/token_chain world/agent "
+    "world/books world/clients world/engine_driver world/engine_host world/queues world/scripts "
+    "world/shared world/timeline",
+    "store": "core effects instances leading leases length_tally limits order output_log plans requests "
+    "state tables",
 }
 """Modules that run for each request or decision, by component. The others are left to the interpreter."""
 

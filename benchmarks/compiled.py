@@ -26,8 +26,8 @@ PARTS: Final = (
 )  # fmt: skip
 
 HOT: Final[dict[str, str]] = {
-    "agents": "custody dry events eviction hands head held kv_ledger lateness log_writer protocol serving "
-    "stopping swapping timers work",
+    "agents": "batch_limit custody dry events eviction hands head held kv_ledger lateness log_writer "
+    "protocol serving stopping swapping timers work",
     "controller": "balancing due estimating/arrivals estimating/classes estimating/forecast "
     "estimating/instances estimating/moment estimating/overtaking estimating/own_batch "
     "estimating/parked_work estimating/planning_times estimating/prefill_queue estimating/queues "

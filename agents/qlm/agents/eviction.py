@@ -62,7 +62,11 @@ class Candidates:
         if held is self._laxest:
             # Back from an eviction, it may have had its last one.
             self._laxest_known = False
-        elif self._laxest_known and _able(held) and (self._laxest is None or _lax(held) > _lax(self._laxest)):
+        elif (
+            self._laxest_known
+            and may_be_evicted(held)
+            and (self._laxest is None or _lax(held) > _lax(self._laxest))
+        ):
             self._laxest = held
 
     def any_laxer(self, head: tuple[int, float, int]) -> bool:
@@ -70,7 +74,7 @@ class Candidates:
         if self._laxest is not None and not self._runs(self._laxest):
             self._laxest_known = False
         if not self._laxest_known:
-            self._laxest = max(filter(_able, self._running.values()), key=_lax, default=None)
+            self._laxest = max(filter(may_be_evicted, self._running.values()), key=_lax, default=None)
             self._laxest_known = True
         return self._laxest is not None and _lax(self._laxest) > head[:2]
 
@@ -97,7 +101,8 @@ def _make_room_at_ns(shortest: Held, deadline_ns: int, pace: Pace) -> int:
     return deadline_ns - round((wait_s + pace.service_s) * 1e9) + 1
 
 
-def _able(held: Held) -> bool:
+def may_be_evicted(held: Held) -> bool:
+    """Whether it can be resumed exactly, and has not been pushed around too often."""
     return held.request.evictability is not Evictability.PINNED and held.evictions < EVICTIONS_MAX
 
 
@@ -144,14 +149,16 @@ def for_a_swap(running: Collection[Held], *, head: tuple[int, float, int], now_n
     the last ones run out. Those go, too, that have had the first token their objective is about, unless they
     are of a higher priority.
     """
-    answered = (held for held in running if _able(held) and _answered(held) and held.urgency[0] >= head[0])
+    answered = (
+        held for held in running if may_be_evicted(held) and _answered(held) and held.urgency[0] >= head[0]
+    )
     laxer = (held for held in running if _gives_way(held, head, now_ns))
     return list({held.id: held for held in (*laxer, *answered)}.values())
 
 
 def _gives_way(held: Held, head: tuple[int, float, int], now_ns: int) -> bool:
     late = head[1] <= now_ns
-    return _able(held) and _lax(held) > head[:2] and not (late and _timed(held))
+    return may_be_evicted(held) and _lax(held) > head[:2] and not (late and _timed(held))
 
 
 def _answered(held: Held) -> bool:

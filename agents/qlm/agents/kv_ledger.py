@@ -24,6 +24,7 @@ class KvLedger:
         tokens: Prompt plus generated tokens of them all.
         blocks: KV blocks of them all, without reserves.
         block_tokens: Tokens in a block.
+        limit: Requests that may run at once: the engine's places, or fewer (`agents.batch_limit`).
     """
 
     def __init__(self) -> None:
@@ -31,14 +32,14 @@ class KvLedger:
         self.tokens = 0
         self.blocks = 0
         self.block_tokens = 1
-        self._seqs_max = 0
+        self.limit = 0
         self._blocks_max = 0
         self._usable_blocks = 0
 
     def resize(self, capacity: EngineCapacity, generating: Iterable[Held]) -> None:
         """Take the capacity of another engine and count again what is in it."""
         self.block_tokens = capacity.block_tokens
-        self._seqs_max = capacity.seqs_max
+        self.limit = capacity.seqs_max
         self._blocks_max = capacity.kv_blocks
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
         self.running = self.tokens = self.blocks = 0
@@ -71,12 +72,12 @@ class KvLedger:
         running = self.running
         if self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
             return 0
-        return self._seqs_max - running if self._seqs_max > running else 0
+        return self.limit - running if self.limit > running else 0
 
     @property
     def free_seqs(self) -> int:
         """Places left in the batch; never negative."""
-        return max(0, self._seqs_max - self.running)
+        return max(0, self.limit - self.running)
 
     @property
     def free_blocks(self) -> int:

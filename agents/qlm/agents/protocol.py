@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from qlm.agents import custody, log_writer, serving, stopping
+from qlm.agents.batch_limit import BatchLimit
 from qlm.agents.events import (
     Appended,
     Decisive,
@@ -64,6 +65,7 @@ class AgentSettings:
         retry_s: Pause before the store is tried again.
         evicts: Running requests make room for more urgent ones; else they always run to their end.
         demotes: Requests that would be late if they started now make way for others (`agents.lateness`).
+        limits_batch: Fewer requests run at once while they need a faster pace (`agents.batch_limit`).
     """
 
     append_interval_s: float = 0.02
@@ -73,6 +75,7 @@ class AgentSettings:
     retry_s: float = 0.2
     evicts: bool = True
     demotes: bool = True
+    limits_batch: bool = True
 
 
 class AgentProtocol:
@@ -109,6 +112,7 @@ class AgentProtocol:
         self.pace = Pace()
         self.candidates: Final = Candidates(self.hands.running)
         self.work = WorkMeter()
+        self.batch_limit: Final = BatchLimit()
         self.unwritten: Final = Unwritten()
         self.unregistered: set[RequestId] = set()
         self.reregister_after_ns = 0
@@ -260,6 +264,7 @@ class AgentProtocol:
                 tokens=len(held.output), elapsed_s=max(0.0, (now_ns - held.started_ns) / 1e9)
             )
             self.work.completed(held)
+            self.batch_limit.ended(held)
             if not held.request.answered_by_first_token:
                 self.leads.seen(held, now_ns)
             asked = held.outcome if held.then is Then.END else None
@@ -296,6 +301,7 @@ class AgentProtocol:
             if event.capacity is not None:
                 self.hands.resize(event.capacity)
             self.work = WorkMeter(now_ns)
+            self.batch_limit.awake(now_ns)
             self.errors.pop(event.model, None)
             self.suspect = False
             self.failed_until_ns.pop(event.model, None)

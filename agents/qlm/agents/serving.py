@@ -6,6 +6,7 @@ them are to be evicted or to go back: it is called with every event but tokens.
 
 from typing import TYPE_CHECKING
 
+from qlm.agents.batch_limit import limit_batch
 from qlm.agents.eviction import must_make_room, victims
 from qlm.agents.held import Held, Phase, Then
 from qlm.agents.lateness import demote, must_sift, too_late
@@ -34,6 +35,7 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     head = agent.head.group(now_ns)
     if agent.active is None:
         return actions + bring_up(agent, head, now_ns)
+    actions += limit_batch(agent, now_ns)
     if head is None or head.cls.model == agent.active:
         return actions + _fill(agent, head, now_ns)
     if agent.pulling or agent.hands.fresh:
@@ -90,9 +92,8 @@ def _comes_first(agent: "AgentProtocol", head: Group | None, held: Held) -> bool
 
 def _has_place(agent: "AgentProtocol") -> bool:
     """Whether a place in the batch is left that no request on its way here was pulled for."""
-    assert agent.capacity is not None
     hands = agent.hands
-    return hands.kv.running + len(hands.leasing) + agent.pulling < agent.capacity.seqs_max
+    return hands.kv.running + len(hands.leasing) + agent.pulling < hands.kv.limit
 
 
 def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action]) -> bool:

@@ -13,6 +13,7 @@ class WorkMeter:
         ended: Generations that came to their end by themselves.
         withdrawn_tokens: Prompt tokens of those that were stopped before their first token.
         repeated_tokens: Prompt tokens that were computed again.
+        request_ns: Time that requests ran, summed over requests, up to the last observation.
         token_steps: Sum of O (p + O / 2) over the requests that ended.
         token_step_squares: Sum of the squares.
     """
@@ -26,7 +27,7 @@ class WorkMeter:
         self.token_steps = 0.0
         self.token_step_squares = 0.0
         self._busy_ns = 0
-        self._request_ns = 0
+        self.request_ns = 0
         self._running = 0
         self._since_ns = now_ns
 
@@ -36,7 +37,7 @@ class WorkMeter:
         elapsed_ns = max(0, now_ns - self._since_ns)
         if self._running:
             self._busy_ns += elapsed_ns
-            self._request_ns += elapsed_ns * self._running
+            self.request_ns += elapsed_ns * self._running
         self._running, self._since_ns = running, now_ns
 
     def stopped(self, held: Held) -> None:
@@ -59,7 +60,7 @@ class WorkMeter:
         """The sums up to the last observation."""
         return ServedWork(
             busy_s=self._busy_ns / 1e9,
-            request_s=self._request_ns / 1e9,
+            request_s=self.request_ns / 1e9,
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             ended=self.ended,

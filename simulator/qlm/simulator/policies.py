@@ -63,6 +63,7 @@ class Policy:
         by_priority: With `by_arrival`: one class for each priority, too.
         evicts: Agents evict running requests for more urgent ones.
         demotes: Requests that cannot be in time any more make way for those that can.
+        limits_batch: Agents run fewer requests at once while those need a faster pace.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Policy:
     by_priority: bool = False
     evicts: bool = False
     demotes: bool = False
+    limits_batch: bool = False
 
     def classify(self, model: ModelId, slo: Slo, priority: int) -> RequestClass:
         """Return the class of a request."""
@@ -97,6 +99,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 make_planner=_qlm,
                 evicts=True,
                 demotes=True,
+                limits_batch=True,
             ),
             Policy(
                 name="fcfs",

@@ -130,7 +130,10 @@ def _world(
     outcomes = Outcomes.of(len(workload))
     clients = Clients(parts, scenario, workload, policy, outcomes, watcher)
     settings = AgentSettings(
-        append_interval_s=scenario.append_interval_s, evicts=policy.evicts, demotes=policy.demotes
+        append_interval_s=scenario.append_interval_s,
+        evicts=policy.evicts,
+        demotes=policy.demotes,
+        limits_batch=policy.limits_batch,
     )
     fleet = SimulatedFleet(parts, scenario, workload, clients, settings, watcher)
     controller = SimulatedController(

@@ -1,0 +1,167 @@
+"""Fewer requests run at once while those that run need a faster pace."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.agents.batch_limit import Lengths
+from qlm.agents.events import GenerationEnded, Progress, Pulled
+from qlm.agents.protocol import AgentSettings
+from qlm.domain.actions import Abort, Append, Pull, PulledMessage, Submit, TakeLease
+from qlm.domain.group import request_class
+from qlm.domain.ids import GroupId, ModelId
+from qlm.domain.request import Request
+from qlm.domain.slo import ReadingSlo, Slo, TokenSlo
+from support.agent_bench import Bench, S, delivery_of, group_of
+from support.requests import a_request
+
+PLACES = 16
+ANSWER = 100
+"""Tokens of the answer from which the agent learns how long answers are."""
+
+
+def timed(name: str, bench: Bench) -> Request:
+    """A request whose whole answer is due in 10 s: 85 ms per token, if it is as long as the first."""
+    return a_request(name, deadline_ms=10_000, arrival_ns=bench.now_ns, max_tokens=1000)
+
+
+def paced(name: str, bench: Bench, slo: Slo) -> Request:
+    return replace(
+        a_request(name, arrival_ns=bench.now_ns, max_tokens=1000),
+        slo=slo,
+        cls=request_class(ModelId("m"), slo, 0),
+    )
+
+
+def start(bench: Bench, *requests: Request) -> list[Submit]:
+    """Start requests of one class: its group, the pull, the leases."""
+    bench.queue(group_of(requests[0], name="g", count=len(requests)))
+    bench.take(Pull)
+    messages = tuple(PulledMessage(delivery=delivery_of(each), request=each) for each in requests)
+    bench.send(Pulled(group=GroupId("g"), asked=len(requests), messages=messages))
+    for lease in bench.take(TakeLease):
+        bench.log.setdefault(lease.card.id, [])
+        bench.answer(next(each for each in requests if each.id == lease.card.id), bench.granted())
+    bench.queue()
+    return bench.take(Submit)
+
+
+def run(
+    bench: Bench, calls: list[Submit], *, seconds: float, token_s: float, slope_s: float = 0.0
+) -> list[Abort]:
+    """Let each of these calls get a token at a time, and what is stopped end; return what was stopped.
+
+    A token takes `token_s`, and `slope_s` for each that runs.
+    """
+    until_ns, aborts = bench.now_ns + round(seconds * S), []
+    while bench.now_ns < until_ns:
+        alive = [call for call in calls if call.call.call_id in bench.agent.calls]
+        bench.send(Progress(chunks=tuple((call.call.call_id, (7,)) for call in alive)))
+        bench.later(token_s + slope_s * len(alive))
+        aborts += bench.take(Abort)
+        for call_id in stopped(aborts) & bench.agent.calls.keys():
+            bench.send(GenerationEnded(call_id=call_id, finish="abort"))
+        bench.take(Append)
+    return aborts
+
+
+def learned(settings: AgentSettings | None = None) -> Bench:
+    """An agent that has seen one answer of the class that `timed` makes."""
+    bench = Bench(seqs_max=PLACES, kv_tokens=65536, settings=settings)
+    calls = start(bench, timed("first", bench))
+    run(bench, calls, seconds=2, token_s=2 / ANSWER)
+    bench.send(GenerationEnded(call_id=calls[0].call.call_id, finish="stop"))
+    bench.store_appends()
+    return bench
+
+
+def full(bench: Bench, timed_count: int) -> tuple[list[Submit], list[Submit]]:
+    """Fill all places: those with a deadline, and batch work."""
+    deadlines = start(bench, *(timed(f"t{n}", bench) for n in range(timed_count)))
+    batch = start(bench, *(a_request(f"b{n}", max_tokens=1000) for n in range(PLACES - timed_count)))
+    assert len(deadlines) + len(batch) == PLACES
+    return deadlines, batch
+
+
+def stopped(aborts: list[Abort]) -> set[str]:
+    return {call_id for abort in aborts for call_id in abort.call_ids}
+
+
+def test_batch_work_makes_room_when_a_token_takes_too_long() -> None:
+    bench = learned()
+    deadlines, batch = full(bench, 6)
+    # 120 ms per token with all places taken; with 10 requests it would be the 85 ms that are needed.
+    gone = stopped(run(bench, [*deadlines, *batch], seconds=6, token_s=0.035, slope_s=0.005))
+    assert gone and gone <= {each.call.call_id for each in batch}
+    assert bench.agent.hands.kv.limit == pytest.approx(10, abs=1)
+    assert PLACES - len(gone) == pytest.approx(10, abs=1.5)
+
+
+def test_no_more_is_pulled_than_may_run() -> None:
+    bench = learned()
+    deadlines, batch = full(bench, 6)
+    run(bench, [*deadlines, *batch], seconds=6, token_s=0.035, slope_s=0.005)
+    assert not bench.take(Submit)
+    bench.queue(group_of(a_request("more", deadline_ms=100_000, arrival_ns=bench.now_ns), count=20))
+    assert not bench.take(Pull)
+
+
+@pytest.mark.parametrize("token_s", [0.02, 0.08])
+def test_a_pace_that_is_fast_enough_costs_nobody_a_place(token_s: float) -> None:
+    bench = learned()
+    deadlines, batch = full(bench, 6)
+    assert not run(bench, [*deadlines, *batch], seconds=6, token_s=token_s)
+    assert bench.agent.hands.kv.limit == PLACES
+
+
+def test_half_of_the_places_are_used_however_slow_the_engine_is() -> None:
+    bench = learned()
+    deadlines, batch = full(bench, 2)
+    gone = stopped(run(bench, [*deadlines, *batch], seconds=20, token_s=0.5))
+    assert len(gone) == PLACES // 2
+
+
+def test_requests_with_a_deadline_are_never_stopped_for_that() -> None:
+    bench = learned()
+    deadlines, batch = full(bench, 14)
+    gone = stopped(run(bench, [*deadlines, *batch], seconds=10, token_s=0.5))
+    assert gone == {each.call.call_id for each in batch}
+
+
+def test_all_places_are_used_again_when_nobody_needs_a_pace() -> None:
+    bench = learned()
+    deadlines, batch = full(bench, 6)
+    run(bench, [*deadlines, *batch], seconds=4, token_s=0.12)
+    assert bench.agent.hands.kv.limit < PLACES
+    for each in deadlines:
+        bench.send(GenerationEnded(call_id=each.call.call_id, finish="stop"))
+    bench.store_appends()
+    bench.later(1)
+    assert bench.agent.hands.kv.limit == PLACES
+
+
+@pytest.mark.parametrize(
+    "slo", [TokenSlo(ttft_ms=1000, tpot_ms=50), ReadingSlo(ttft_ms=1000, tokens_per_s=20)]
+)
+def test_a_stream_gets_the_speed_it_was_promised(slo: Slo) -> None:
+    bench = Bench(seqs_max=PLACES, kv_tokens=65536)
+    streams = start(bench, *(paced(f"s{n}", bench, slo) for n in range(4)))
+    batch = start(bench, *(a_request(f"b{n}", max_tokens=1000) for n in range(PLACES - 4)))
+    gone = stopped(run(bench, [*streams, *batch], seconds=6, token_s=0.02, slope_s=0.003))
+    assert gone and gone <= {each.call.call_id for each in batch}
+    assert PLACES - len(gone) == pytest.approx(10, abs=1.5)
+
+
+def test_an_operator_may_switch_it_off() -> None:
+    bench = learned(AgentSettings(limits_batch=False))
+    deadlines, batch = full(bench, 6)
+    assert not run(bench, [*deadlines, *batch], seconds=6, token_s=0.5)
+
+
+def test_a_long_answer_is_a_standard_deviation_above_the_mean_but_no_longer_than_any_seen() -> None:
+    lengths = Lengths()
+    for tokens in (90, 110) * 50:
+        lengths.seen(tokens)
+    assert lengths.long_tokens == pytest.approx(110, abs=0.5)
+    lengths.seen(200)
+    assert 111 < lengths.long_tokens < 130

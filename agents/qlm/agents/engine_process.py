@@ -117,7 +117,8 @@ class EngineProcess:
             raise RuntimeError(f"engine {self.name} was not started")
         self._order(b"T")
         with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self.exited), grace_s)
+            async with asyncio.timeout(grace_s):
+                return await asyncio.shield(self.exited)
         self._order(b"K")
         return await asyncio.shield(self.exited)
 

@@ -256,7 +256,8 @@ async def connect(parameters: pika.connection.Parameters) -> Connection:
     except asyncio.CancelledError:
         with contextlib.suppress(AMQPError, LinkBrokenError, TimeoutError):
             raw.close()
-            await asyncio.wait_for(opened, _ANSWER_TIMEOUT_S)
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                await opened
         raise
     return Connection(raw, lost)
 

@@ -1,6 +1,7 @@
 """The controller's loop: read the world once, decide with a pure function, apply the difference."""
 
 import asyncio
+import contextlib
 import logging
 from functools import partial
 from typing import Final
@@ -149,10 +150,14 @@ class ControllerLoop:
             await asyncio.sleep(self._settings.quiet_s)
 
     async def _rest(self) -> None:
-        try:
-            await asyncio.wait_for(self._woken.wait(), self._settings.quiet_s)
-        except TimeoutError:
-            return
+        """Wait for a wakeup, no longer than `quiet_s`.
+
+        Not by `asyncio.wait_for`: before Python 3.12 it swallows a cancellation that comes together with the
+        wakeup, and the loop would go on for ever.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.quiet_s):
+                await self._woken.wait()
 
     def _warn(self, view: ClusterView) -> None:
         """Say what cannot be planned, once."""

@@ -1,6 +1,7 @@
 """Group commit: operations that come while a journal write is under way share the next one."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -112,10 +113,9 @@ class JournalWriter:
                 return
 
     async def _pause(self) -> None:
-        try:
-            await asyncio.wait_for(self._closing.wait(), self._retry_s)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._retry_s):
+                await self._closing.wait()
 
     def _done(self, batch: _Batch) -> None:
         for id in batch.ids:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from qlm.agents.engine_host import ModelHost
-from qlm.agents.interpreter import AgentRunner, EngineHost
+from qlm.agents.host_memory import SwapCost
+from qlm.agents.hosting import EngineHost
+from qlm.agents.interpreter import AgentRunner
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.broker import codec
 from qlm.broker.sqlite import SqliteQueues
@@ -132,6 +134,12 @@ class ScriptedEngine:
     async def close(self) -> None:
         """Nothing to do."""
 
+    async def fetch(self) -> bool:
+        return True
+
+    async def let_go(self) -> None:
+        """Nothing to do."""
+
     async def died(self) -> str:
         return await asyncio.shield(self._dead)
 
@@ -206,7 +214,9 @@ async def plant(
     queues = await SqliteQueues.open(file)
     store, store_faults, broker_faults = MemoryStore(clock), Faults(), Faults()
     engines = {model: ScriptedEngine() for model in models}
-    host = host or ModelHost(engines, weights_bytes=dict.fromkeys(models, 1), host_memory_bytes=100)
+    host = host or ModelHost(
+        engines, costs=dict.fromkeys(models, SwapCost(weights_bytes=1)), host_memory_bytes=100
+    )
     protocol = AgentProtocol(HOLDER, "A10", models, AgentSettings(retry_s=0.02))
     agent_broker = queues.broker()
     runner = AgentRunner(

@@ -51,6 +51,13 @@ class AttachedEngine:
         """Close the connections to it."""
         await self._engine.close()
 
+    async def fetch(self) -> bool:
+        """Nothing: its files are not ours to read."""
+        return False
+
+    async def let_go(self) -> None:
+        """Nothing was fetched."""
+
     async def died(self) -> str:
         """Wait until several health probes in a row have failed."""
         await hung(self._engine)

@@ -105,6 +105,7 @@ class EmulateSettings:
     mean_output_tokens: float | None = None
     fixed_ms: float | None = None
     cold_start: bool = False
+    page_cache_marker: Path | None = None
 
 
 def emulate_command(settings: EmulateSettings) -> EngineCommand:
@@ -122,6 +123,7 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--max-model-len": settings.context_tokens,
         "--mean-output-tokens": settings.mean_output_tokens,
         "--fixed-ms": settings.fixed_ms,
+        "--page-cache-marker": settings.page_cache_marker,
     }
     start = "--cold-start" if settings.cold_start else "--no-cold-start"
     return EngineCommand((sys.executable, "-m", "qlm.simulator.emulation.command", start, *_words(options)))

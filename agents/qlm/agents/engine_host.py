@@ -1,18 +1,19 @@
 """The engines of one instance: at most one awake, others asleep in host memory or not started.
 
-A model swap puts the awake engine to sleep and wakes (warm) or starts (cold) the other. Starts are
-serial, and an engine that fails to wake is stopped and started anew: a failed wake leaves it half mapped.
+A model swap puts the awake engine to sleep and wakes (warm, or reloading its weights) or starts (cold) the
+other. Starts are serial, and an engine that fails to wake is stopped and started anew: a failed wake leaves
+it half mapped.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from qlm.agents.events import EngineChanged
-from qlm.agents.host_memory import bed
+from qlm.agents.events import EngineChanged, HeldAhead
+from qlm.agents.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
-from qlm.domain.fleet import EngineState
+from qlm.domain.fleet import EngineState, SwapTier
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.engine import Engine
 
@@ -49,34 +50,42 @@ class EngineUnit(Protocol):
         """Wait until it goes down by itself; return why."""
         ...
 
+    async def fetch(self) -> bool:
+        """Read its weights files into host memory ahead of its next start or reload; False if it has none."""
+        ...
+
+    async def let_go(self) -> None:
+        """Let go of what `fetch` brought."""
+        ...
+
 
 class ModelHost:
     """The engines of one instance, by model.
 
     Args:
         units: One per model the instance may serve.
-        weights_bytes: Size of each model's weights, for the host-memory budget.
-        host_memory_bytes: Memory for sleeping models.
+        costs: What each model holds and saves while it sleeps.
+        host_memory_bytes: Memory for sleeping models and for weights files held ahead of their turn.
+        tiers: In which models may sleep.
     """
 
     def __init__(
         self,
         units: Mapping[ModelId, EngineUnit],
         *,
-        weights_bytes: Mapping[ModelId, int],
+        costs: Mapping[ModelId, SwapCost],
         host_memory_bytes: int,
+        tiers: Collection[SwapTier] = ALL_TIERS,
     ) -> None:
         self._units = units
-        self._weights_bytes = weights_bytes
-        self._host_memory_bytes = host_memory_bytes
-        self._on_change: Callable[[EngineChanged], None] = _ignore
+        self._memory = HostMemory(costs, host_memory_bytes, tiers)
+        self._on_change: Callable[[EngineChanged | HeldAhead], None] = _ignore
         self._states = dict.fromkeys(units, EngineState.COLD)
         self._awake: ModelId | None = None
-        self._warm: list[ModelId] = []
         self._watchers: dict[ModelId, asyncio.Task[None]] = {}
         self._swapping = asyncio.Lock()
 
-    def subscribe(self, on_change: Callable[[EngineChanged], None]) -> None:
+    def subscribe(self, on_change: Callable[[EngineChanged | HeldAhead], None]) -> None:
         """Tell `on_change` of every change that is not the answer to a swap."""
         self._on_change = on_change
 
@@ -94,14 +103,34 @@ class ModelHost:
             try:
                 if self._awake is not None and self._awake != model:
                     await self._put_to_sleep(self._awake)
-                await self._bring_up(model)
+                tier = await self._bring_up(model)
                 capacity = await self._units[model].engine.capacity()
             except ENGINE_ERRORS as error:
                 await self._stop(model)
                 self._states[model] = EngineState.FAILED
                 return EngineChanged(model=model, state=EngineState.FAILED, error=str(error))
             self._awake = model
-            return EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity)
+            return EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity, tier=tier)
+
+    async def warm(self, model: ModelId) -> HeldAhead:
+        """Hold a model's weights files in host memory ahead of its turn, if there is room.
+
+        An engine cannot be started beside the awake one, whose weights and KV cache fill the accelerator;
+        reading the files is the part of a start that needs host memory only.
+        """
+        if self._awake == model or not self._memory.has_room_ahead(model):
+            return self._ahead(refused=model)
+        self._memory.fetched(model)
+        came = await self._units[model].fetch()
+        if came and model in self._memory.ahead:
+            return self._ahead()
+        await self._drop(model)
+        return self._ahead(refused=model)
+
+    async def cool(self, model: ModelId) -> HeldAhead:
+        """Let go of weights files held ahead."""
+        await self._drop(model)
+        return self._ahead()
 
     async def close(self) -> None:
         """Stop all engines."""
@@ -113,41 +142,59 @@ class ModelHost:
             for unit in self._units.values():
                 await unit.close()
 
-    async def _bring_up(self, model: ModelId) -> None:
-        if self._states[model] is EngineState.ASLEEP:
+    async def _bring_up(self, model: ModelId) -> SwapTier:
+        """Wake or start an engine; return from which tier it came."""
+        if self._states[model] is EngineState.AWAKE:
+            return SwapTier.WARM
+        tier = self._memory.tier(model)
+        if tier is not SwapTier.COLD:
             try:
                 await self._units[model].engine.wake()
             except ENGINE_ERRORS as error:
                 log.warning("%s did not wake (%s): starting it anew", model, error)
                 await self._stop(model)
-            else:
-                self._warm.remove(model)
-                self._states[model] = EngineState.AWAKE
-                return
-        if self._states[model] is not EngineState.AWAKE:
+                tier = SwapTier.COLD
+        if tier is SwapTier.COLD:
             self._states[model] = EngineState.STARTING
             await self._units[model].start()
-            self._states[model] = EngineState.AWAKE
             self._watchers[model] = asyncio.get_running_loop().create_task(self._watch(model))
+        self._memory.gone(model)
+        self._states[model] = EngineState.AWAKE
+        if model in self._memory.ahead:
+            await self._drop(model)
+            self._on_change(self._ahead())
+        return tier
 
     async def _put_to_sleep(self, model: ModelId) -> None:
-        """Keep a model warm if host memory allows, making room by the least recently used; else stop it."""
+        """Let a model sleep in the tier that `host_memory` decides, after what makes room for it."""
         self._awake = None
-        bedding = bed(model, self._warm, self._weights_bytes, self._host_memory_bytes)
+        bedding = self._memory.bed(model)
+        for other in bedding.drop:
+            await self._drop(other)
+        if bedding.drop:
+            self._on_change(self._ahead())
         for other in bedding.stop:
             await self._stop(other)
-        state = EngineState.COLD
-        if bedding.keep:
+        tier = bedding.tier
+        if tier is not SwapTier.COLD:
             try:
-                await self._units[model].engine.sleep(level=1)
-                self._warm.append(model)
-                state = EngineState.ASLEEP
+                await self._units[model].engine.sleep(level=1 if tier is SwapTier.WARM else 2)
             except ENGINE_ERRORS as error:
                 log.warning("%s did not go to sleep (%s): stopping it", model, error)
-        if state is EngineState.COLD:
+                tier = SwapTier.COLD
+        if tier is SwapTier.COLD:
             await self._stop(model)
-        self._states[model] = state
-        self._on_change(EngineChanged(model=model, state=state))
+            return
+        self._memory.slept(model, tier)
+        self._states[model] = ASLEEP_AS[tier]
+        self._on_change(EngineChanged(model=model, state=ASLEEP_AS[tier]))
+
+    async def _drop(self, model: ModelId) -> None:
+        self._memory.dropped(model)
+        await self._units[model].let_go()
+
+    def _ahead(self, refused: ModelId | None = None) -> HeldAhead:
+        return HeldAhead(models=tuple(self._memory.ahead), refused=refused)
 
     async def _stop(self, model: ModelId) -> None:
         if self._awake == model:
@@ -156,8 +203,7 @@ class ModelHost:
         if watcher is not None:
             watcher.cancel()
         await self._units[model].stop()
-        if model in self._warm:
-            self._warm.remove(model)
+        self._memory.gone(model)
         self._states[model] = EngineState.COLD
         self._on_change(EngineChanged(model=model, state=EngineState.COLD))
 
@@ -169,11 +215,10 @@ class ModelHost:
         async with self._swapping:
             del self._watchers[model]
             await self._units[model].stop()
-            if model in self._warm:
-                self._warm.remove(model)
+            self._memory.gone(model)
             self._states[model] = EngineState.FAILED
         self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=why))
 
 
-def _ignore(event: EngineChanged) -> None:
+def _ignore(event: EngineChanged | HeldAhead) -> None:
     """Take no notice: nobody has subscribed yet."""

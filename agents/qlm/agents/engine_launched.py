@@ -10,6 +10,7 @@ from qlm.agents.engine_attached import PROBES_MISSED_MAX, hung
 from qlm.agents.engine_command import EngineCommand
 from qlm.agents.engine_process import EngineProcess
 from qlm.agents.engine_vllm import VllmEngine
+from qlm.agents.page_cache import WeightsFiles
 from qlm.domain.errors import EngineUnavailableError
 
 STOP_GRACE_S: Final = 5.0
@@ -26,6 +27,7 @@ class LaunchedEngine:
         seqs_max: Its `--max-num-seqs`.
         folder: Where logs and state files go.
         ready_timeout_s: Longest start.
+        weights: The files that its starts and reloads read, if they can be read ahead.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class LaunchedEngine:
         seqs_max: int,
         folder: Path,
         ready_timeout_s: float,
+        weights: WeightsFiles | None = None,
     ) -> None:
         self._name = name
+        self._weights = weights
         self._model = model
         self._command = command
         self._seqs_max = seqs_max
@@ -73,6 +77,15 @@ class LaunchedEngine:
         await self._process.start()
         await self._process.wait_ready(self._engine.healthy, timeout_s=self._ready_timeout_s)
 
+    async def fetch(self) -> bool:
+        """Read its weights files into the page cache."""
+        return self._weights is not None and await self._weights.fetch()
+
+    async def let_go(self) -> None:
+        """Have the page cache give them up."""
+        if self._weights is not None:
+            await self._weights.let_go()
+
     async def stop(self) -> None:
         """Stop the process with all its children, if there is one."""
         engine, self._engine = self._engine, None
@@ -85,6 +98,7 @@ class LaunchedEngine:
     async def close(self) -> None:
         """Stop it for good."""
         await self.stop()
+        await self.let_go()
 
     async def died(self) -> str:
         """Wait until the process ends by itself; return how, with the end of its log."""

@@ -1,7 +1,7 @@
 """What can happen to an agent, as values; the input of `agents.protocol`."""
 
 from qlm.domain.actions import PulledMessage
-from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.domain.fleet import EngineCapacity, EngineState, SwapTier
 from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import CancelAsked, DrainAsked
@@ -76,12 +76,26 @@ class Appended:
 
 @value
 class EngineChanged:
-    """The engine of a model changed state; `capacity` comes with AWAKE, `error` with FAILED."""
+    """The engine of a model changed state; `capacity` and `tier` come with AWAKE, `error` with FAILED."""
 
     model: ModelId
     state: EngineState
     capacity: EngineCapacity | None = None
+    tier: SwapTier | None = None
     error: str = ""
+
+
+@value
+class HeldAhead:
+    """Which weights files are in host memory ahead of their models' turns: the answer to Warm- and CoolModel.
+
+    Attributes:
+        models: Whose, the oldest first.
+        refused: The model that was to be warmed, if its files cannot be held.
+    """
+
+    models: tuple[ModelId, ...]
+    refused: ModelId | None = None
 
 
 @value
@@ -103,6 +117,7 @@ Decisive = (
     | GenerationEnded
     | Appended
     | EngineChanged
+    | HeldAhead
     | EngineProbed
     | CancelAsked
     | DrainAsked

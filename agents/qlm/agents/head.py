@@ -87,6 +87,11 @@ class QueueHead:
             self._find(now_ns)
         return self._head
 
+    def models(self) -> list[ModelId]:
+        """Models of the groups that have something to pull, in their order, each once."""
+        groups = self._queue.groups[self._spent :]
+        return list(dict.fromkeys(group.cls.model for group in groups if self._possible(group)))
+
     def left(self, group: Group) -> int:
         """How many requests a group still has as far as we know."""
         return group.remaining - self._taken.get(group.id, 0)

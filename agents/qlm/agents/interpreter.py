@@ -6,8 +6,8 @@ Each action becomes a task whose end is an event for the protocol. Bookkeeping t
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from qlm.agents.bookkeeper import RETRY_S, Bookkeeper
 from qlm.agents.events import (
@@ -16,12 +16,14 @@ from qlm.agents.events import (
     EngineProbed,
     Event,
     GenerationEnded,
+    HeldAhead,
     LeaseAnswered,
     Progress,
     Pulled,
     QueueRead,
     Tick,
 )
+from qlm.agents.hosting import EngineHost
 from qlm.agents.protocol import AgentProtocol
 from qlm.broker import codec
 from qlm.domain.actions import (
@@ -29,6 +31,7 @@ from qlm.domain.actions import (
     Ack,
     Action,
     Append,
+    CoolModel,
     DeadLetter,
     Demote,
     Drained,
@@ -45,6 +48,7 @@ from qlm.domain.actions import (
     Submit,
     SwapModel,
     TakeLease,
+    WarmModel,
 )
 from qlm.domain.errors import (
     BrokerUnavailableError,
@@ -54,13 +58,12 @@ from qlm.domain.errors import (
     StoreUnavailableError,
 )
 from qlm.domain.fleet import EngineState
-from qlm.domain.ids import GroupId, ModelId, RequestId
+from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.output import AppendResult
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
-from qlm.domain.ports.engine import Engine
 from qlm.domain.ports.store import Store
 
 log = logging.getLogger("qlm.agents")
@@ -71,26 +74,6 @@ POLL_S: Final = 0.5
 HEARTBEAT_S: Final = 1.0
 HEARTBEAT_TTL_S: Final = 3.5
 """Silent for this long, an instance counts as dead and its work goes elsewhere."""
-
-
-class EngineHost(Protocol):
-    """Whatever starts, stops and swaps the engines of one instance."""
-
-    def engine(self) -> Engine | None:
-        """Return the awake engine, if any."""
-        ...
-
-    async def swap(self, model: ModelId) -> EngineChanged:
-        """Make a model's engine the awake one; tell how that ended."""
-        ...
-
-    def subscribe(self, on_change: Callable[[EngineChanged], None]) -> None:
-        """Tell `on_change` of every change that is not the answer to a swap."""
-        ...
-
-    async def close(self) -> None:
-        """Stop all engines."""
-        ...
 
 
 class AgentRunner:
@@ -188,6 +171,10 @@ class AgentRunner:
                 self.post(EngineProbed(healthy=engine is not None and await engine.healthy()))
             case SwapModel(model=model):
                 self._engine_changed(await self._host.swap(model))
+            case WarmModel(model=model):
+                self.post(await self._host.warm(model))
+            case CoolModel(model=model):
+                self.post(await self._host.cool(model))
             case _:
                 raise AssertionError(f"no interpreter for {action!r}")
 
@@ -301,8 +288,11 @@ class AgentRunner:
     async def _heartbeat(self) -> None:
         await self._store.heartbeat(self._protocol.status(), HEARTBEAT_TTL_S)
 
-    def _engine_changed(self, event: EngineChanged) -> None:
+    def _engine_changed(self, event: EngineChanged | HeldAhead) -> None:
         """Take a change of an engine, and tell the world at once: plans depend on it."""
+        if isinstance(event, HeldAhead):
+            self.post(event)
+            return
         if event.state is EngineState.FAILED:
             log.warning("%s: engine of %s failed: %s", self._instance, event.model, event.error)
         self.post(event)

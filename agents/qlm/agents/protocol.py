@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from qlm.agents import custody, log_writer, serving, stopping
+from qlm.agents import custody, log_writer, serving, stopping, warming
 from qlm.agents.batch_limit import BatchLimit
 from qlm.agents.events import (
     Appended,
@@ -22,6 +22,7 @@ from qlm.agents.events import (
     EngineProbed,
     Event,
     GenerationEnded,
+    HeldAhead,
     LeaseAnswered,
     Progress,
     Pulled,
@@ -34,18 +35,19 @@ from qlm.agents.head import QueueHead
 from qlm.agents.held import Held, Phase, Then
 from qlm.agents.lateness import Leads
 from qlm.agents.log_writer import Unwritten
+from qlm.agents.losing import give_up_calls, lost
+from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.timers import Alarm, DueTimes
+from qlm.agents.warming import Ahead
 from qlm.agents.work import WorkMeter
-from qlm.domain.actions import Abort, Action, Drained
+from qlm.domain.actions import Action, Drained
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.outcome import Outcome
-from qlm.domain.sampling import Evictability
 
-LEASES_MAX: Final = 8
-"""A request whose engine died under it once it has been leased this often is taken for the cause."""
+NO_COSTS: Final = OperationCosts()
 
 FAILED_PAUSE_NS: Final = 5_000_000_000
 """A failed engine is started again no sooner than this."""
@@ -66,6 +68,7 @@ class AgentSettings:
         evicts: Running requests make room for more urgent ones; else they always run to their end.
         demotes: Requests that would be late if they started now make way for others (`agents.lateness`).
         limits_batch: Fewer requests run at once while they need a faster pace (`agents.batch_limit`).
+        warms_ahead: Models later in the virtual queue are brought into host memory (`agents.warming`).
     """
 
     append_interval_s: float = 0.02
@@ -76,6 +79,7 @@ class AgentSettings:
     evicts: bool = True
     demotes: bool = True
     limits_batch: bool = True
+    warms_ahead: bool = True
 
 
 class AgentProtocol:
@@ -87,12 +91,18 @@ class AgentProtocol:
     """
 
     def __init__(
-        self, holder: Holder, accelerator: str, models: Sequence[ModelId], settings: AgentSettings
+        self,
+        holder: Holder,
+        accelerator: str,
+        models: Sequence[ModelId],
+        settings: AgentSettings,
+        costs: OperationCosts = NO_COSTS,
     ) -> None:
         self.holder: Final = holder
         self.accelerator: Final = accelerator
         self.models: Final = tuple(models)
         self.settings: Final = settings
+        self.costs: Final = costs
         self.retry_ns: Final = round(settings.retry_s * 1e9)
         self.append_interval_ns: Final = round(settings.append_interval_s * 1e9)
         self.hands: Final = Hands()
@@ -119,6 +129,7 @@ class AgentProtocol:
         self.renew_after_ns = 0
         self.drops: Final = DueTimes(self._may_still_drop)
         self.leads: Final = Leads()
+        self.ahead: Final = Ahead()
         self.first_tokens: list[Held] = []
         self.late_aborts: Final = DueTimes(self._still_aborting)
         self.alarm: Final = Alarm()
@@ -154,6 +165,8 @@ class AgentProtocol:
         if decisive:
             # Tokens alone never make room; deciding nothing keeps the cost of a token low.
             actions += serving.serve(self, now_ns)
+            if self.ahead.stale:
+                actions += warming.look_ahead(self)
         actions += log_writer.flush(self, now_ns)
         if self.unregistered:
             actions += custody.reregistrations(self, now_ns)
@@ -190,6 +203,7 @@ class AgentProtocol:
             case QueueRead(queue=queue):
                 # Messages in hand whose lease is still being taken are not yet counted as pulled there.
                 self.head.read(queue, (held.group for held in self.hands.leasing.values()))
+                self.ahead.changed()
                 return []
             case Pulled():
                 return custody.pulled(self, event, now_ns)
@@ -202,6 +216,9 @@ class AgentProtocol:
                 return log_writer.appended(self, event, now_ns)
             case EngineChanged():
                 return self._engine_changed(event, now_ns)
+            case HeldAhead():
+                self.ahead.told(event)
+                return []
             case EngineProbed(healthy=healthy):
                 self.suspect = self.suspect and not healthy
                 self.probe_after_ns = now_ns + self.retry_ns
@@ -274,26 +291,15 @@ class AgentProtocol:
             held.why = f"the engine refused it: {event.detail}"
         elif event.finish == "lost":
             self.suspect = self.active is not None
-            self._lost(held, event.detail)
+            lost(held, event.detail)
         elif intended is not Phase.ABORTING or held.then is None:
-            self._lost(held, "aborted by the engine")
+            lost(held, "aborted by the engine")
         self.unwritten.touch(held)
-
-    def _lost(self, held: Held, detail: str) -> None:
-        if held.ended:
-            return
-        shown = bool(held.output)
-        if held.request.evictability is Evictability.PINNED and shown:
-            held.then, held.outcome, held.why = Then.END, Outcome.ENGINE_LOST, detail
-        elif held.epoch is not None and held.epoch.n >= LEASES_MAX:
-            why = f"leased {held.epoch.n} times, and now: {detail}"
-            held.then, held.outcome, held.why = Then.END, Outcome.FAILED, why
-        else:
-            held.then, held.why = Then.RETURN, f"engine lost: {detail}"
 
     def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
         self.engines[event.model] = event.state
         self.head.changed()
+        self.ahead.changed(memory=True)
         if event.model == self.swapping_to and event.state in (EngineState.AWAKE, EngineState.FAILED):
             self.swapping_to = None
         if event.state is EngineState.AWAKE:
@@ -312,21 +318,7 @@ class AgentProtocol:
             return []
         self.errors[event.model] = event.error.partition("\n")[0]
         self.failed_until_ns[event.model] = now_ns + FAILED_PAUSE_NS
-        return self._give_up_calls(event.model, event.error)
-
-    def _give_up_calls(self, model: ModelId, why: str) -> list[Action]:
-        """Take generations of a failed engine for lost: one that hangs never ends their streams."""
-        given_up = []
-        for held in self.held.values():
-            if held.request.model != model or self.calls.pop(held.call_id, None) is None:
-                continue
-            given_up.append(held.call_id)
-            running = held.phase is Phase.RUNNING
-            self.hands.move(held, Phase.CLOSING)
-            if running or held.then is None:
-                self._lost(held, why)
-            self.unwritten.touch(held)
-        return [Abort(call_ids=tuple(given_up))] if given_up else []
+        return give_up_calls(self, event.model, event.error)
 
     def _may_still_drop(self, held: Held, at_ns: int) -> bool:
         return self.held.get(held.request.id) is held and not held.ended

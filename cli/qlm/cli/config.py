@@ -142,7 +142,8 @@ class InstanceConfig(_Section):
         gpus: Accelerators that its engines span (tensor parallelism).
         models: Ids of models; the first is brought up at the start.
         url: Base address of a running vLLM-compatible engine to attach to; then exactly one model.
-        host_memory_gib: Memory for sleeping models.
+        host_memory_gib: Memory for sleeping models, and for weights files read ahead of their model's turn.
+        swap_tiers: In which models may sleep; without any, a model swap ends the engine of the old model.
         environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
     """
 
@@ -152,6 +153,7 @@ class InstanceConfig(_Section):
     models: tuple[str, ...] = Field(min_length=1)
     url: str | None = None
     host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
+    swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
     environment: Mapping[EnvironmentName, EnvironmentValue] = {}
     seqs_max: int | None = Field(None, ge=1, le=100_000)
 
@@ -163,6 +165,7 @@ class InstanceConfig(_Section):
     @model_validator(mode="after")
     def _sound(self) -> Self:
         _once("models", list(self.models))
+        _once("swap_tiers", list(self.swap_tiers))
         if self.url is not None:
             check_address("url", self.url, ("http", "https"))
             if len(self.models) != 1:

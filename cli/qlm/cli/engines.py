@@ -1,5 +1,6 @@
 """How the engines of an instance are started, from the configuration."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,8 +15,12 @@ from qlm.agents.engine_command import (
 from qlm.agents.engine_host import EngineUnit, ModelHost
 from qlm.agents.engine_launched import LaunchedEngine
 from qlm.agents.engine_vllm import VllmEngine
+from qlm.agents.host_memory import SwapCost
+from qlm.agents.operation_costs import OperationCosts
+from qlm.agents.page_cache import EmulatedWeights, PageCachedWeights, WeightsFiles
 from qlm.cli.config import Config, InstanceConfig, ModelConfig
 from qlm.cli.wiring import GIB, profile_file, profile_of
+from qlm.domain.fleet import SwapTier
 from qlm.domain.ids import ModelId
 from qlm.rct_estimator.profile import Profile
 
@@ -23,13 +28,29 @@ from qlm.rct_estimator.profile import Profile
 def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> ModelHost:
     """Make the host of an instance's engines; nothing is started yet."""
     models = {model.id: model for model in config.models}
-    served = {ModelId(name): profile_of(models[name], instance, profiles) for name in instance.models}
+    served = _served(config, instance, profiles)
     units = {name: _unit(config, instance, models[name], profile) for name, profile in served.items()}
+    costs = operation_costs(config, instance, profiles)
     return ModelHost(
         units,
-        weights_bytes={name: profile.weights_bytes for name, profile in served.items()},
+        costs=costs.swap,
+        host_memory_bytes=costs.host_memory_bytes,
+        tiers=[SwapTier(tier) for tier in instance.swap_tiers],
+    )
+
+
+def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> OperationCosts:
+    """What operations cost on an instance."""
+    served = _served(config, instance, profiles)
+    return OperationCosts(
+        swap={name: SwapCost.of(profile) for name, profile in served.items()},
         host_memory_bytes=round(instance.host_memory_gib * GIB),
     )
+
+
+def _served(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> dict[ModelId, Profile]:
+    models = {model.id: model for model in config.models}
+    return {ModelId(name): profile_of(models[name], instance, profiles) for name in instance.models}
 
 
 def _unit(
@@ -41,24 +62,32 @@ def _unit(
     if instance.url is not None:
         engine = VllmEngine(instance.url, model.id, seqs_max=instance.seqs_max or config.vllm.seqs_max)
         return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
+    name = f"{instance.id}-{model.id}".replace("/", "_")
+    weights: WeightsFiles | None = None
     if model.engine == "emulated":
         seqs_max = instance.seqs_max or profile.seqs_max
-        command = _emulated(config, model, instance, seqs_max)
+        # One of its own for each agent process: one that was killed leaves its marker behind.
+        marker = config.data_dir / "page-cache" / f"{name}-{os.getpid()}"
+        command = _emulated(config, model, instance, seqs_max, marker)
+        weights = EmulatedWeights(marker, profile.swap_reload_s * config.emulate.time_scale)
     else:
         seqs_max = instance.seqs_max or config.vllm.seqs_max
         command = _vllm(config, model, instance, seqs_max)
+        if model.path is not None:
+            weights = PageCachedWeights(model.path)
     return LaunchedEngine(
-        f"{instance.id}-{model.id}".replace("/", "_"),
+        name,
         model.id,
         command,
         seqs_max=seqs_max,
         folder=config.data_dir,
         ready_timeout_s=config.vllm.ready_timeout_s,
+        weights=weights,
     )
 
 
 def _emulated(
-    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int
+    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, marker: Path
 ) -> Callable[[int], EngineCommand]:
     file = profile_file(model, instance, config.profiles)
 
@@ -77,6 +106,7 @@ def _emulated(
                 mean_output_tokens=config.emulate.mean_output_tokens,
                 fixed_ms=config.emulate.fixed_ms,
                 cold_start=config.emulate.cold_start,
+                page_cache_marker=marker.resolve(),
             )
         )
         return EngineCommand(made.argv, {**made.env, **instance.environment})

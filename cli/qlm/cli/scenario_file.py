@@ -12,7 +12,7 @@ from qlm.cli.wiring import GIB, fleet, load_profiles
 from qlm.controller.fleet import Fleet
 from qlm.controller.protocol import ControllerSettings
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.fleet import ModelSpec
+from qlm.domain.fleet import ModelSpec, SwapTier
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.scenario import (
@@ -89,6 +89,7 @@ def _instances(file: ScenarioFile) -> tuple[InstanceConfig, ...]:
             gpus=section.gpus,
             models=section.models,
             host_memory_gib=section.host_memory_gib,
+            swap_tiers=section.swap_tiers,
         )
         for section in file.instances
         for name in section.ids
@@ -106,6 +107,7 @@ def _simulated(instance: InstanceConfig) -> SimulatedInstance:
         id=InstanceId(instance.id),
         kind=instance.kind,
         models=tuple(ModelId(model) for model in instance.models),
+        swap_tiers=tuple(SwapTier(tier) for tier in instance.swap_tiers),
     )
 
 

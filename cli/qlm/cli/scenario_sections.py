@@ -84,7 +84,8 @@ class InstanceSection(Section):
         accelerator: Kind of accelerator, as in the profiles.
         gpus: Accelerators that its engines span.
         models: Ids of models it may serve; the first is awake at the start.
-        host_memory_gib: Memory for sleeping models.
+        host_memory_gib: Memory for sleeping models, and for weights files read ahead of their model's turn.
+        swap_tiers: In which models may sleep; without any, a model swap ends the engine of the old model.
     """
 
     id: Name
@@ -93,6 +94,7 @@ class InstanceSection(Section):
     gpus: int = Field(1, ge=1, le=64)
     models: tuple[str, ...] = Field(min_length=1)
     host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
+    swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
 
     @property
     def ids(self) -> tuple[str, ...]:

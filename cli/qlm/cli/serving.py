@@ -15,7 +15,7 @@ from qlm.agents.interpreter import AgentRunner
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.cli.clock import SystemClock
 from qlm.cli.config import Config, InstanceConfig
-from qlm.cli.engines import model_host
+from qlm.cli.engines import model_host, operation_costs
 from qlm.cli.parts import Parts, open_parts
 from qlm.cli.plan_generator import PlanGenerator
 from qlm.cli.wiring import (
@@ -134,7 +134,8 @@ async def _serve_instance(
     models = [ModelId(model) for model in instance.models]
     while True:
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
-        protocol = AgentProtocol(holder, instance.kind, models, AgentSettings())
+        costs = operation_costs(config, instance, profiles)
+        protocol = AgentProtocol(holder, instance.kind, models, AgentSettings(), costs)
         host = model_host(config, instance, profiles)
         try:
             async with broker_of(parts) as broker:

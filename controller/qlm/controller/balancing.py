@@ -153,7 +153,7 @@ class Loads:
         if status.active_model == cls.model or kind is None or cls.model not in kind.models:
             return 0.0
         engines, cost = dict(status.engines), kind.models[cls.model]
-        warm = engines.get(cls.model) is EngineState.ASLEEP
+        warm = engines.get(cls.model, EngineState.COLD).sleeps
         if status.active_model is None:
             starting = engines.get(cls.model) is EngineState.STARTING
             return 0.0 if starting else cost.swap_cold_s

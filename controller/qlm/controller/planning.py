@@ -96,7 +96,7 @@ def _instance(instance: InstanceMoment, kind: str, queue: tuple[GroupId, ...]) -
         id=status.id,
         kind=kind,
         loaded_model=instance.loaded,
-        warm_models=tuple(model for model, state in status.engines if state is EngineState.ASLEEP),
+        warm_models=tuple(model for model, state in status.engines if state.sleeps),
         busy=busy_time(instance),
         queue=queue,
     )

@@ -134,7 +134,21 @@ class Reregister:
 
 @value
 class SwapModel:
-    """Make another model the awake one (model swap: warm if its engine sleeps, else cold)."""
+    """Make another model the awake one (model swap: warm or reloading if its engine sleeps, else cold)."""
+
+    model: ModelId
+
+
+@value
+class WarmModel:
+    """Bring the weights of a model that is to be served later into host memory (model warm start)."""
+
+    model: ModelId
+
+
+@value
+class CoolModel:
+    """Let host memory give up what a WarmModel brought."""
 
     model: ModelId
 
@@ -180,6 +194,8 @@ Action = (
     | DeadLetter
     | Reregister
     | SwapModel
+    | WarmModel
+    | CoolModel
     | ProbeEngine
     | SetTimer
     | Drained

@@ -22,8 +22,30 @@ class EngineState(StrEnum):
     AWAKE = "awake"
     """Loaded and serving."""
     ASLEEP = "asleep"
-    """Process up, weights in host memory: a warm start away."""
+    """Process up, weights in host memory (sleep level 1): a warm start away."""
+    UNLOADED = "unloaded"
+    """Process up, weights discarded (sleep level 2): they are read from storage again."""
     FAILED = "failed"
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether its process sleeps, with weights or without.
+
+        Plans count both as warm: reading weights again into a live process (0.9 to 20 s by the shipped
+        profiles) is far nearer to a warm start than to a cold one (36 s and more).
+        """
+        return self in (EngineState.ASLEEP, EngineState.UNLOADED)
+
+
+class SwapTier(StrEnum):
+    """Where a model comes from when it is made the awake one, quickest first."""
+
+    WARM = "warm"
+    """Its process sleeps with the weights in host memory (level 1)."""
+    RELOAD = "reload"
+    """Its process sleeps without weights (level 2)."""
+    COLD = "cold"
+    """There is no process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,9 @@ class SimulationResult:
         seed: Of all randomness.
         outcomes: One row per request.
         instances: Names, in the order of indices.
-        swaps: Model changes from host memory and from storage.
+        swaps_warm: Model changes from host memory.
+        swaps_reload: From storage, into a live process.
+        swaps_cold: From nothing.
         swap_seconds: Time that instances spent with no engine awake because of them.
         plan_s: Real seconds of each decision of the controller.
         events: Events simulated.
@@ -103,6 +105,7 @@ class SimulationResult:
     outcomes: Outcomes
     instances: tuple[InstanceId, ...]
     swaps_warm: int = 0
+    swaps_reload: int = 0
     swaps_cold: int = 0
     swap_seconds: float = 0.0
     plan_s: list[float] = field(default_factory=list)

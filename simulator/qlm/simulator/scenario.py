@@ -9,7 +9,7 @@ import numpy.typing as npt
 from qlm.controller.fleet import Fleet
 from qlm.controller.protocol import ControllerSettings
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.fleet import ModelSpec
+from qlm.domain.fleet import ModelSpec, SwapTier
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.slo import OnMiss, Slo
 from qlm.simulator.seeds import Seeds
@@ -86,11 +86,13 @@ class SimulatedInstance:
         id: Its name.
         kind: Kind of accelerator, a key of `Scenario.fleet.kinds`.
         models: Models it may serve; the first is awake at the start.
+        swap_tiers: In which models may sleep.
     """
 
     id: InstanceId
     kind: str
     models: tuple[ModelId, ...]
+    swap_tiers: tuple[SwapTier, ...] = (SwapTier.WARM, SwapTier.RELOAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

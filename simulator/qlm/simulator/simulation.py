@@ -101,6 +101,7 @@ def simulate(
         outcomes=outcomes,
         instances=tuple(each.id for each in world.fleet.instances),
         swaps_warm=world.fleet.swaps_warm,
+        swaps_reload=world.fleet.swaps_reload,
         swaps_cold=world.fleet.swaps_cold,
         swap_seconds=world.fleet.swap_seconds,
         plan_s=world.controller.plan_s,

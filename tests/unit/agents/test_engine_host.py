@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from qlm.agents.engine_host import ModelHost
-from qlm.agents.events import EngineChanged
+from qlm.agents.events import EngineChanged, HeldAhead
+from qlm.agents.host_memory import SwapCost
 from qlm.domain.errors import EngineUnavailableError
-from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.domain.fleet import EngineCapacity, EngineState, SwapTier
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
+WARM_ONLY = SwapCost(weights_bytes=10)
+LASTING = SwapCost(weights_bytes=10, process_bytes=2, warm_s=2.0, reload_s=5.0, cold_s=45.0)
 
 
 class Unit:
@@ -44,8 +47,15 @@ class Unit:
     async def died(self) -> str:
         return await self.dead
 
+    async def fetch(self) -> bool:
+        self._do("fetch")
+        return "come" not in self.fail
+
+    async def let_go(self) -> None:
+        self._do("let go")
+
     async def sleep(self, level: int = 1) -> None:
-        self._do("sleep")
+        self._do("sleep" if level == 1 else "unload")
 
     async def wake(self) -> None:
         self._do("wake")
@@ -67,12 +77,12 @@ class Unit:
 
 
 class Bench:
-    def __init__(self, *, host_memory_bytes: int = 100) -> None:
+    def __init__(self, *, host_memory_bytes: int = 100, cost: SwapCost = WARM_ONLY) -> None:
         self.diary: list[str] = []
-        self.changes: list[EngineChanged] = []
+        self.changes: list[EngineChanged | HeldAhead] = []
         self.units = {model: Unit(model, self.diary) for model in (A, B, C)}
         self.host = ModelHost(
-            self.units, weights_bytes={A: 10, B: 10, C: 10}, host_memory_bytes=host_memory_bytes
+            self.units, costs=dict.fromkeys((A, B, C), cost), host_memory_bytes=host_memory_bytes
         )
         self.host.subscribe(self.changes.append)
 
@@ -124,6 +134,56 @@ async def test_an_engine_that_does_not_wake_is_started_anew() -> None:
     assert bench.diary == ["sleep b", "wake a", "stop a", "start a"]
 
 
+async def test_a_model_without_room_for_its_weights_keeps_its_process() -> None:
+    bench = Bench(host_memory_bytes=16, cost=LASTING)
+    for model in (A, B, C):
+        await bench.swap(model)
+    assert bench.diary == ["unload b", "start c"], "a sleeps warm and holds 12 of 16"
+    assert EngineChanged(model=B, state=EngineState.UNLOADED) in bench.changes
+    bench.diary.clear()
+    woken = await bench.host.swap(B)
+    assert (woken.state, woken.tier) == (EngineState.AWAKE, SwapTier.RELOAD)
+    assert bench.diary == ["unload c", "wake b"]
+
+
+async def test_a_failed_reload_is_a_cold_start() -> None:
+    bench = Bench(host_memory_bytes=5, cost=LASTING)
+    for model in (A, B):
+        await bench.swap(model)
+    bench.units[A].fail.add("wake")
+    woken = await bench.host.swap(A)
+    assert (woken.state, woken.tier) == (EngineState.AWAKE, SwapTier.COLD)
+
+
+async def test_files_are_held_ahead_until_their_model_comes_up() -> None:
+    bench = Bench(cost=LASTING)
+    await bench.swap(A)
+    assert await bench.host.warm(B) == HeldAhead(models=(B,))
+    assert await bench.host.warm(A) == HeldAhead(models=(B,), refused=A), "it is awake"
+    await bench.swap(B)
+    assert bench.diary == ["sleep a", "start b", "let go b"]
+    assert bench.changes[-1] == HeldAhead(models=())
+
+
+async def test_files_that_do_not_come_or_have_no_room_are_refused() -> None:
+    bench = Bench(host_memory_bytes=9, cost=LASTING)
+    assert await bench.host.warm(B) == HeldAhead(models=(), refused=B)
+    assert "fetch b" not in bench.diary
+    bench = Bench(cost=LASTING)
+    bench.units[B].fail.add("come")
+    assert await bench.host.warm(B) == HeldAhead(models=(), refused=B)
+    assert bench.diary[-1] == "let go b"
+
+
+async def test_files_held_ahead_make_room_for_a_model_that_goes_to_sleep() -> None:
+    bench = Bench(host_memory_bytes=20, cost=LASTING)
+    await bench.swap(A)
+    await bench.host.warm(B)
+    await bench.swap(C)
+    assert bench.diary == ["let go b", "sleep a", "start c"]
+    assert HeldAhead(models=()) in bench.changes
+
+
 async def test_an_engine_that_does_not_start_is_told_with_the_reason_and_can_be_tried_again() -> None:
     bench = Bench()
     bench.units[A].fail.add("start")
@@ -140,7 +200,7 @@ async def test_the_death_of_the_awake_engine_is_told() -> None:
     await bench.swap(A)
     told = asyncio.Event()
 
-    def tell(change: EngineChanged) -> None:
+    def tell(change: EngineChanged | HeldAhead) -> None:
         bench.changes.append(change)
         told.set()
 

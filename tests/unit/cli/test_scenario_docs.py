@@ -57,6 +57,8 @@ def default_text(field: FieldInfo) -> str:
     if isinstance(default, BaseModel):
         given = default.model_dump(exclude_defaults=True)
         return f"`{yaml.safe_dump(given, default_flow_style=True).strip()}`" if given else "none"
+    if isinstance(default, tuple):
+        return f"`{yaml.safe_dump(list(default), default_flow_style=True).strip()}`"
     return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
 
 

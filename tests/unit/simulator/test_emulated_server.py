@@ -14,6 +14,7 @@ from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.simulator.emulation.command import EmulateOptions, make_engine
 from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.server import EmulatedServer
+from qlm.simulator.engine.residency import ResidentEngine
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
 MS = 1_000_000
@@ -42,7 +43,7 @@ class World:
         loop = asyncio.get_running_loop()
         self.options = EmulateOptions(model="llama-3-8b", accelerator="A10", **options)
         self.emulator = Emulator(
-            make_engine(self.options, PROFILE), PROFILE, time_scale=self.options.time_scale,
+            make_engine(self.options, PROFILE), ResidentEngine(PROFILE), time_scale=self.options.time_scale,
             clock_ns=lambda: round(loop.time() * 1e9),
         )  # fmt: skip
         self._loop = loop

@@ -55,3 +55,12 @@ def test_a_failed_process_starts_cold() -> None:
 def test_impossible_moves_are_refused(state: Residency, move: Callable[[ResidentEngine], object]) -> None:
     with pytest.raises(InvalidValueError):
         move(ResidentEngine(PROFILE, state))
+
+
+def test_weights_files_in_host_memory_make_starts_and_reloads_shorter() -> None:
+    engine = ResidentEngine(PROFILE, Residency.COLD, in_page_cache=lambda: True)
+    assert engine.start() == COLD - (RELOAD - WARM)
+    engine.sleep(2)
+    assert engine.wake() == WARM
+    engine.sleep(1)
+    assert engine.wake() == WARM

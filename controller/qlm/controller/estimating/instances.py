@@ -158,7 +158,7 @@ def _remembered(
     loading = _loading(status, now_ns, known)
     if loading != known.loading:
         known = replace(known, loading=loading)
-    asleep = frozenset(model for model, state in status.engines if state is EngineState.ASLEEP)
+    asleep = frozenset(model for model, state in status.engines if state.sleeps)
     if asleep != known.asleep:
         known = replace(known, asleep=asleep)
     return _watched(status, profiles, known)

@@ -10,7 +10,7 @@ from qlm.controller.estimating.parked_work import parked_work, still_staged
 from qlm.controller.estimating.service_times import ClassEntry
 from qlm.controller.estimating.state import EstimatorState
 from qlm.controller.fleet import Fleet
-from qlm.domain.fleet import EngineState, InstanceStatus, StagedWork
+from qlm.domain.fleet import InstanceStatus, StagedWork
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.view import ClassView, ClusterView
@@ -168,7 +168,7 @@ def _instance(
     return InstanceMoment(
         status=status,
         loaded=loaded,
-        warm=frozenset(model for model, engine in status.engines if engine is EngineState.ASLEEP),
+        warm=frozenset(model for model, engine in status.engines if engine.sleeps),
         loading=loading,
         parked=parked,
         staged=staged,

@@ -58,6 +58,7 @@ class EmulateOptions:
         host_kv_gib: Host memory for copies of KV blocks, GiB; 0 keeps none.
         mean_output_tokens: Average length of answers that no limit ends.
         cold_start: Take the profile's cold start before listening, as a real engine would.
+        page_cache_marker: A file that, while it is there, says that the weights files are in host memory.
         fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
     """
 
@@ -77,6 +78,7 @@ class EmulateOptions:
     host_kv_gib: float = 0.0
     mean_output_tokens: float = MEAN_OUTPUT_TOKENS
     cold_start: bool = False
+    page_cache_marker: Path | None = None
     fixed_ms: float | None = None
 
     def __post_init__(self) -> None:
@@ -184,11 +186,14 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
     """
     profile = load_profile(options)
     engine = make_engine(options, profile)
+    residency = ResidentEngine(
+        profile, Residency.COLD, in_page_cache=lambda: _is_there(options.page_cache_marker)
+    )
+    start_ns = residency.start()
     if options.cold_start:
-        start_ns = ResidentEngine(profile, Residency.COLD).start()
         await asyncio.sleep(start_ns / 1e9 * options.time_scale)
     name = options.served_model_name or options.model or profile.model
-    emulator = Emulator(engine, profile, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
+    emulator = Emulator(engine, residency, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
     config = uvicorn.Config(
         EmulatedServer(emulator, name).app,
         log_level=logging.WARNING,
@@ -204,6 +209,10 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
         ready(f"http://{options.host}:{listener.getsockname()[1]}")
         await server.serve([listener])
         driver.cancel()
+
+
+def _is_there(marker: Path | None) -> bool:
+    return marker is not None and marker.exists()
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -251,6 +260,11 @@ def parse_options(arguments: Sequence[str]) -> EmulateOptions:
     )
     parser.add_argument("--mean-output-tokens", type=float, default=MEAN_OUTPUT_TOKENS)
     parser.add_argument("--cold-start", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument(
+        "--page-cache-marker",
+        type=Path,
+        help="a file whose presence says that the weights are in host memory",
+    )
     parser.add_argument("--fixed-ms", type=float, help="answer after this time, whatever the load")
     return EmulateOptions(**vars(parser.parse_args(arguments)))
 

@@ -7,7 +7,6 @@ from typing import Final
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ports.engine import EngineCall
-from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine.generation import ABORT
 from qlm.simulator.engine.model import Emission, EngineModel
 from qlm.simulator.engine.residency import ResidentEngine
@@ -64,19 +63,24 @@ class Emulator:
     """
 
     def __init__(
-        self, engine: EngineModel, profile: Profile, *, time_scale: float, clock_ns: Callable[[], int]
+        self,
+        engine: EngineModel,
+        residency: ResidentEngine,
+        *,
+        time_scale: float,
+        clock_ns: Callable[[], int],
     ) -> None:
         """Wrap an engine.
 
         Args:
             engine: Says how long iterations take.
-            profile: Says how long sleeping and waking take.
+            residency: Says how long sleeping and waking take.
             time_scale: Real seconds per second of the engine: 1 is real time, 0.1 is ten times faster.
             clock_ns: A steady clock.
         """
         self.engine = engine
         self.lag_s = 0.0
-        self._residency = ResidentEngine(profile)
+        self._residency = residency
         self._time_scale = time_scale
         self._clock_ns = clock_ns
         self._origin_ns = clock_ns()

@@ -9,6 +9,7 @@ from qlm.agents.events import (
     EngineProbed,
     Event,
     GenerationEnded,
+    HeldAhead,
     LeaseAnswered,
     Progress,
     Pulled,
@@ -16,11 +17,13 @@ from qlm.agents.events import (
     Tick,
 )
 from qlm.agents.interpreter import HEARTBEAT_S, HEARTBEAT_TTL_S, POLL_S
+from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.broker.topology import hold_queue
 from qlm.domain.actions import (
     Abort,
     Append,
+    CoolModel,
     Drained,
     ProbeEngine,
     Pull,
@@ -30,6 +33,7 @@ from qlm.domain.actions import (
     Submit,
     SwapModel,
     TakeLease,
+    WarmModel,
 )
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineState
@@ -82,7 +86,10 @@ class SimulatedAgent:
         leased: Callable[[RequestId, GroupId | None], None],
     ) -> None:
         holder = Holder(instance.id, SessionId(f"life-{life}"))
-        self.protocol = AgentProtocol(holder, instance.kind, instance.models, settings)
+        costs = OperationCosts(
+            swap={model: hosted.cost for model, hosted in models.items()}, host_memory_bytes=host_memory_bytes
+        )
+        self.protocol = AgentProtocol(holder, instance.kind, instance.models, settings, costs)
         self.host = SimulatedHost(
             parts.timeline,
             entity,
@@ -91,6 +98,7 @@ class SimulatedAgent:
             deliver=self._deliver,
             changed=self._engine_changed,
             slowness=slowness,
+            tiers=instance.swap_tiers,
         )
         self._parts = parts
         self._timeline = parts.timeline
@@ -160,6 +168,8 @@ class SimulatedAgent:
             Pull: lambda action: parts.broker_answers(entity, self._pull, action),
             Abort: self._abort,
             SwapModel: lambda action: self.host.swap(action.model),
+            WarmModel: lambda action: self.host.warm(action.model),
+            CoolModel: lambda action: self.host.cool(action.model),
             ProbeEngine: lambda action: parts.store_answers(entity, self._probed),
             Drained: lambda action: None,
         }
@@ -238,8 +248,10 @@ class SimulatedAgent:
             ended.insert(0, Progress(chunks=tuple(tokens)))
         self._post(ended)
 
-    def _engine_changed(self, event: EngineChanged) -> None:
+    def _engine_changed(self, event: EngineChanged | HeldAhead) -> None:
         self.post(event)
+        if isinstance(event, HeldAhead):
+            return
         if event.state in (EngineState.AWAKE, EngineState.FAILED) and not self._dead:
             self._heartbeat()
 

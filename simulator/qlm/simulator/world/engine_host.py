@@ -1,11 +1,11 @@
 """The engines of one simulated instance: at most one awake, others asleep in host memory or not started."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from qlm.agents.events import EngineChanged
-from qlm.agents.host_memory import bed
-from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.agents.events import EngineChanged, HeldAhead
+from qlm.agents.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
+from qlm.domain.fleet import EngineCapacity, EngineState, SwapTier
 from qlm.domain.ids import ModelId
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
@@ -21,11 +21,13 @@ class HostedModel:
     Attributes:
         profile: Its speed and the times of its swaps there.
         capacity: Of its engine.
+        cost: What it holds and saves while it sleeps.
         new_engine: Makes the engine, empty and awake.
     """
 
     profile: Profile
     capacity: EngineCapacity
+    cost: SwapCost
     new_engine: Callable[[], BatchingEngine]
 
 
@@ -35,11 +37,13 @@ class SwapCounts:
 
     Attributes:
         warm: From host memory.
-        cold: From storage.
+        reload: From storage, into a live process.
+        cold: From nothing.
         seconds: Spent with no engine awake.
     """
 
     warm: int = 0
+    reload: int = 0
     cold: int = 0
     seconds: float = 0.0
 
@@ -59,9 +63,10 @@ class SimulatedHost:
         timeline: Virtual time.
         entity: Number of the instance.
         models: What it can serve.
-        host_memory_bytes: For sleeping models.
+        host_memory_bytes: For sleeping models and weights files held ahead of their turn.
         deliver: Told of what engines give.
-        changed: Told of engines' states.
+        changed: Told of engines' states, and of what is held ahead.
+        tiers: In which models may sleep.
         slowness: Factor on all times at present.
     """
 
@@ -73,8 +78,9 @@ class SimulatedHost:
         *,
         host_memory_bytes: int,
         deliver: Deliver,
-        changed: Callable[[EngineChanged], None],
+        changed: Callable[[EngineChanged | HeldAhead], None],
         slowness: Callable[[], float],
+        tiers: Collection[SwapTier] = ALL_TIERS,
     ) -> None:
         self.swaps = SwapCounts()
         self.awake: ModelId | None = None
@@ -82,12 +88,13 @@ class SimulatedHost:
         self._timeline = timeline
         self._entity = entity
         self._models = models
-        self._host_memory_bytes = host_memory_bytes
+        costs = {model: hosted.cost for model, hosted in models.items()}
+        self._memory = HostMemory(costs, host_memory_bytes, tiers)
+        self._fetched: set[ModelId] = set()
         self._deliver = deliver
         self._changed = changed
         self._slowness = slowness
         self._processes: dict[ModelId, _Process] = {}
-        self._warm: list[ModelId] = []
         self._dead = False
 
     def start_awake(self, model: ModelId) -> None:
@@ -99,6 +106,25 @@ class SimulatedHost:
         """Put the awake engine to sleep, and wake or start the other; `changed` is told of each step."""
         began_ns = self._timeline.now_ns
         self._put_to_sleep(lambda: self._bring_up(model, began_ns))
+
+    def warm(self, model: ModelId) -> None:
+        """Read a model's weights files into host memory, if there is room; `changed` is told."""
+        if self.awake == model or not self._memory.has_room_ahead(model):
+            self._changed(self._ahead(refused=model))
+            return
+        self._memory.fetched(model)
+
+        def read() -> None:
+            if model in self._memory.ahead:
+                self._fetched.add(model)
+            self._changed(self._ahead(refused=None if model in self._memory.ahead else model))
+
+        self._after(round(self._models[model].profile.swap_reload_s * 1e9), read)
+
+    def cool(self, model: ModelId) -> None:
+        """Let go of weights files; `changed` is told."""
+        self._drop(model)
+        self._changed(self._ahead())
 
     def kill_awake(self) -> None:
         """Let the awake engine's process die."""
@@ -114,7 +140,6 @@ class SimulatedHost:
         self._dead = True
         self._drop_driver()
         self._processes.clear()
-        self._warm.clear()
 
     def _drop_driver(self) -> None:
         if self.driver is not None:
@@ -127,58 +152,73 @@ class SimulatedHost:
             then()
             return
         self._drop_driver()
-        bedding = bed(model, self._warm, self._weights_bytes(), self._host_memory_bytes)
+        bedding = self._memory.bed(model)
+        for other in bedding.drop:
+            self._drop(other)
+        if bedding.drop:
+            self._changed(self._ahead())
         for other in bedding.stop:
             self._stop(other)
-        process = self._processes[model]
+        tier, process = bedding.tier, self._processes[model]
         process.engine.sleep()
-        lasts_ns = process.residency.sleep(level=1)
+        lasts_ns = process.residency.sleep(level=2 if tier is SwapTier.RELOAD else 1)
 
         def asleep() -> None:
-            if bedding.keep:
-                self._warm.append(model)
-                self._changed(EngineChanged(model=model, state=EngineState.ASLEEP))
-            else:
+            if tier is SwapTier.COLD:
                 self._stop(model)
+            else:
+                self._memory.slept(model, tier)
+                self._changed(EngineChanged(model=model, state=ASLEEP_AS[tier]))
             then()
 
         self._after(lasts_ns, asleep)
 
     def _stop(self, model: ModelId) -> None:
         del self._processes[model]
-        if model in self._warm:
-            self._warm.remove(model)
+        self._memory.gone(model)
         self._changed(EngineChanged(model=model, state=EngineState.COLD))
 
+    def _drop(self, model: ModelId) -> None:
+        self._memory.dropped(model)
+        self._fetched.discard(model)
+
+    def _ahead(self, refused: ModelId | None = None) -> HeldAhead:
+        return HeldAhead(models=tuple(self._memory.ahead), refused=refused)
+
     def _bring_up(self, model: ModelId, began_ns: int) -> None:
-        process = self._processes.get(model)
+        process, tier = self._processes.get(model), self._memory.tier(model)
         if process is not None:
-            self._warm.remove(model)
-            self.swaps.warm += 1
             lasts_ns = process.residency.wake()
         else:
-            self.swaps.cold += 1
             lasts_ns = self._new_process(model, Residency.COLD).residency.start()
+        self._memory.gone(model)
+        self.swaps.warm += tier is SwapTier.WARM
+        self.swaps.reload += tier is SwapTier.RELOAD
+        self.swaps.cold += tier is SwapTier.COLD
+        if model in self._memory.ahead:
+            self._drop(model)
+            self._changed(self._ahead())
 
         def up() -> None:
             self.swaps.seconds += (self._timeline.now_ns - began_ns) / 1e9
-            self._serve(model)
+            self._serve(model, tier)
 
         self._after(lasts_ns, up)
 
     def _new_process(self, model: ModelId, state: Residency = Residency.AWAKE) -> _Process:
         hosted = self._models[model]
-        process = _Process(hosted.new_engine(), ResidentEngine(hosted.profile, state))
+        residency = ResidentEngine(hosted.profile, state, in_page_cache=lambda: model in self._fetched)
+        process = _Process(hosted.new_engine(), residency)
         self._processes[model] = process
         return process
 
-    def _serve(self, model: ModelId) -> None:
+    def _serve(self, model: ModelId, tier: SwapTier | None = None) -> None:
         engine = self._processes[model].engine
         engine.wake()
         self.awake = model
         self.driver = EngineDriver(self._timeline, self._entity, engine, self._deliver, self._slowness)
         capacity = self._models[model].capacity
-        self._changed(EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity))
+        self._changed(EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity, tier=tier))
 
     def _after(self, lasts_ns: int, do: Callable[[], None]) -> None:
         def due(_: object) -> None:
@@ -187,6 +227,3 @@ class SimulatedHost:
 
         at_ns = self._timeline.now_ns + round(lasts_ns * self._slowness())
         self._timeline.at(at_ns, Rank.ENGINE, self._entity, due)
-
-    def _weights_bytes(self) -> dict[ModelId, int]:
-        return {model: hosted.profile.weights_bytes for model, hosted in self._models.items()}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from qlm.agents.host_memory import SwapCost
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
@@ -37,6 +38,7 @@ class SimulatedFleet:
     ) -> None:
         self.instances: Sequence[SimulatedInstance] = sorted(scenario.instances, key=lambda each: each.id)
         self.swaps_warm = 0
+        self.swaps_reload = 0
         self.swaps_cold = 0
         self.swap_seconds = 0.0
         self._parts = parts
@@ -129,6 +131,7 @@ class SimulatedFleet:
 
     def _count_swaps(self, agent: SimulatedAgent) -> None:
         self.swaps_warm += agent.host.swaps.warm
+        self.swaps_reload += agent.host.swaps.reload
         self.swaps_cold += agent.host.swaps.cold
         self.swap_seconds += agent.host.swaps.seconds
 
@@ -147,6 +150,7 @@ class SimulatedFleet:
         return HostedModel(
             profile=profile,
             capacity=capacity,
+            cost=SwapCost.of(profile, host_kv_bytes=self._scenario.host_kv_bytes),
             new_engine=partial(
                 BatchingEngine, profile, capacity, opener, host_kv_bytes=self._scenario.host_kv_bytes
             ),

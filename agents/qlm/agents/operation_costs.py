@@ -1,0 +1,20 @@
+"""What LLM serving operations cost on one instance, as its agent decides by them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qlm.agents.host_memory import SwapCost
+from qlm.domain.ids import ModelId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCosts:
+    """Costs by model; an agent that knows none does without the operations they decide.
+
+    Attributes:
+        swap: Of model swaps.
+        host_memory_bytes: For sleeping models and weights files held ahead of their turn.
+    """
+
+    swap: Mapping[ModelId, SwapCost] = field(default_factory=dict)
+    host_memory_bytes: int = 0

@@ -3,7 +3,8 @@
 from typing import TypeVar
 
 from qlm.agents.events import Appended, EngineChanged, LeaseAnswered, Pulled, QueueRead, Tick
-from qlm.agents.protocol import AgentProtocol, AgentSettings
+from qlm.agents.operation_costs import OperationCosts
+from qlm.agents.protocol import NO_COSTS, AgentProtocol, AgentSettings
 from qlm.domain.actions import Action, Append, Pull, PulledMessage, Submit, TakeLease
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.group import Group
@@ -34,9 +35,14 @@ class Bench:
     """A protocol on a bench: collects actions, answers leases and appends as a healthy store would."""
 
     def __init__(
-        self, *, seqs_max: int = 2, kv_tokens: int = 4096, settings: AgentSettings | None = None
+        self,
+        *,
+        seqs_max: int = 2,
+        kv_tokens: int = 4096,
+        settings: AgentSettings | None = None,
+        costs: OperationCosts = NO_COSTS,
     ) -> None:
-        self.agent = AgentProtocol(HOLDER, "A10", (M, N), settings or AgentSettings())
+        self.agent = AgentProtocol(HOLDER, "A10", (M, N), settings or AgentSettings(), costs)
         self.now_ns = S
         self.epoch_n = 0
         self.log: dict[RequestId, list[int]] = {}

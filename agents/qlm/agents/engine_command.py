@@ -1,5 +1,6 @@
 """Command lines of engines: a real vLLM, or an emulated one."""
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ class VllmSettings:
         kv_cache_bytes: Size of the KV cache. Needed when several engines share a GPU, where what vLLM
             would measure itself depends on the others.
         dtype: Data type of weights and activations.
+        host_kv_bytes: Host memory to which it writes KV blocks as they fill, and from which it loads them for
+            a resumed request; 0 for none.
         cpu: Run on the CPU, as tests do: without graphs, one thread, and a sleep mode that frees nothing.
         program: The `vllm` to run.
         extra: Further arguments.
@@ -48,6 +51,7 @@ class VllmSettings:
     block_tokens: int | None = None
     kv_cache_bytes: int | None = None
     dtype: str | None = None
+    host_kv_bytes: int = 0
     cpu: bool = False
     program: str = "vllm"
     extra: tuple[str, ...] = ()
@@ -70,6 +74,7 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         "--block-size": settings.block_tokens,
         "--kv-cache-memory-bytes": settings.kv_cache_bytes,
         "--dtype": settings.dtype,
+        "--kv-transfer-config": _offloading(settings.host_kv_bytes) if settings.host_kv_bytes else None,
     }
     switch = "--enforce-eager" if settings.cpu else "--enable-sleep-mode"
     argv = [
@@ -86,6 +91,22 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
     if Path(settings.model).is_dir():
         env["HF_HUB_OFFLINE"] = "1"
     return EngineCommand((*argv, *_words(options), *settings.extra), env)
+
+
+def _offloading(size_bytes: int) -> str:
+    """Write the settings of vLLM's own offloading connector, two of which must differ from its defaults.
+
+    By default it would keep prompts only, so that a resumed answer were computed again, and a load that fails
+    would fail its request.
+    """
+    return json.dumps(
+        {
+            "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
+            "kv_load_failure_policy": "recompute",
+            "kv_connector_extra_config": {"cpu_bytes_to_use": size_bytes, "offload_prompt_only": False},
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +127,7 @@ class EmulateSettings:
     fixed_ms: float | None = None
     cold_start: bool = False
     page_cache_marker: Path | None = None
+    host_kv_bytes: int = 0
 
 
 def emulate_command(settings: EmulateSettings) -> EngineCommand:
@@ -124,6 +146,7 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--mean-output-tokens": settings.mean_output_tokens,
         "--fixed-ms": settings.fixed_ms,
         "--page-cache-marker": settings.page_cache_marker,
+        "--kv-offloading-size": settings.host_kv_bytes / 2**30 if settings.host_kv_bytes else None,
     }
     start = "--cold-start" if settings.cold_start else "--no-cold-start"
     return EngineCommand((sys.executable, "-m", "qlm.simulator.emulation.command", start, *_words(options)))

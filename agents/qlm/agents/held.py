@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from enum import Enum, IntEnum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from qlm.domain.actions import Demote, Return
 from qlm.domain.ids import GroupId, RequestId
@@ -11,6 +11,9 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.request import Request
+
+if TYPE_CHECKING:
+    from qlm.agents.work import WorkMeter
 
 
 class Phase(IntEnum):
@@ -65,6 +68,9 @@ class Held:
         resumed_at: Output tokens at that time.
         aborted_ns: When the engine was last asked to stop it.
         parked: It has been evicted and the store was told.
+        swapped: Its KV cache is in host memory while it is parked, and was loaded from there when it runs.
+        kv_meter: Counts what the engine of its last leg does.
+        kv_written: Tokens that this engine had written when that leg began.
         order: Its number among all that this agent took in hand.
         blocks: KV blocks that the ledger counts for it; 0 unless it generates.
         spare_tokens: Tokens that still fit into these blocks.
@@ -74,8 +80,9 @@ class Held:
 
     __slots__ = (
         "aborted_ns", "blocks", "call_id", "custody_ns", "delivery", "ending_sent", "epoch", "evictions",
-        "group", "id", "legs", "logged", "order", "outcome", "output", "parked", "phase", "request",
-        "resumed_at", "sent", "spare_tokens", "started_ns", "then", "urgency", "why",
+        "group", "id", "kv_meter", "kv_written", "legs", "logged", "order", "outcome", "output", "parked",
+        "phase", "request", "resumed_at", "sent", "spare_tokens", "started_ns", "swapped", "then", "urgency",
+        "why",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +108,9 @@ class Held:
         self.resumed_at = 0
         self.aborted_ns = 0
         self.parked = False
+        self.swapped = False
+        self.kv_meter: WorkMeter | None = None
+        self.kv_written = 0
         self.order = 0
         self.blocks = 0
         self.spare_tokens = 0

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qlm.agents.host_memory import SwapCost
+from qlm.agents.kv_swap import KvSwapCost
 from qlm.domain.ids import ModelId
 
 
@@ -13,8 +14,10 @@ class OperationCosts:
 
     Attributes:
         swap: Of model swaps.
+        kv: Of bringing back the KV cache of requests that made room.
         host_memory_bytes: For sleeping models and weights files held ahead of their turn.
     """
 
     swap: Mapping[ModelId, SwapCost] = field(default_factory=dict)
+    kv: Mapping[ModelId, KvSwapCost] = field(default_factory=dict)
     host_memory_bytes: int = 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from qlm.agents.batch_limit import limit_batch
 from qlm.agents.eviction import must_make_room, victims
 from qlm.agents.held import Held, Phase, Then
+from qlm.agents.kv_swap import kept_in_host
 from qlm.agents.lateness import demote, must_sift, too_late
 from qlm.agents.stopping import abort_again, expire, stop
 from qlm.agents.swapping import bring_up, toward_swap
@@ -108,12 +109,13 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     if not hands.kv.fits(held.tokens):
         return False
     resumed = held.parked
+    held.swapped = resumed and kept_in_host(agent, held)
     hands.move(held, Phase.RUNNING)
     call = held.next_call()
     agent.calls[call.call_id] = held
     held.started_ns, held.resumed_at = now_ns, len(held.output)
     agent.candidates.started(held)
-    agent.work.prompt_tokens += len(call.prompt_ids)
+    agent.work.started(held, len(call.prompt_ids))
     if resumed and held.epoch is not None:
         actions.append(NoteResumed(id=held.request.id, epoch=held.epoch))
     actions.append(Submit(id=held.request.id, call=call))
@@ -149,5 +151,7 @@ def _evict_for(
         return []
     actions: list[Action] = []
     for victim in victims(hands.running.values(), head=head, count=count - leaving, now_ns=now_ns):
-        actions += stop(agent, victim, Then.PARK, "evicted for more urgent work", now_ns)
+        victim.swapped = kept_in_host(agent, victim)
+        how = "swapped out" if victim.swapped else "evicted"
+        actions += stop(agent, victim, Then.PARK, f"{how} for more urgent work", now_ns)
     return actions

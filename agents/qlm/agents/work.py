@@ -8,7 +8,7 @@ class WorkMeter:
     """Sums for `ServedWork`.
 
     Attributes:
-        prompt_tokens: Prompt tokens of the generations submitted.
+        prompt_tokens: Prompt tokens of the generations submitted, but for those loaded from host memory.
         output_tokens: Tokens generated.
         ended: Generations that came to their end by themselves.
         withdrawn_tokens: Prompt tokens of those that were stopped before their first token.
@@ -31,6 +31,17 @@ class WorkMeter:
         self._running = 0
         self._since_ns = now_ns
 
+    @property
+    def written_tokens(self) -> int:
+        """Tokens whose KV cache was computed, and written through to host memory if the engine keeps some."""
+        return self.prompt_tokens + self.output_tokens
+
+    def started(self, held: Held, prompt_tokens: int) -> None:
+        """Count a generation that starts; what is loaded from host memory is not computed."""
+        if not held.swapped:
+            self.prompt_tokens += prompt_tokens
+        held.kv_meter, held.kv_written = self, self.written_tokens - (0 if held.swapped else prompt_tokens)
+
     def observe(self, running: int, now_ns: int) -> None:
         """Take note that `running` requests run from now on; until now it was as many as last observed."""
         # A clock that was set back must not take anything away.
@@ -43,6 +54,8 @@ class WorkMeter:
     def stopped(self, held: Held) -> None:
         """Count what the prompt of a generation was that runs no more, however it came to that."""
         again = held.resumed_at
+        if held.swapped and again:
+            return
         if len(held.output) == again:
             self.withdrawn_tokens += held.request.prompt_tokens + again
         elif again:

@@ -114,6 +114,8 @@ class ModelConfig(_Section):
         id: Its name for clients.
         engine: `emulated` or `vllm`; instances with a `url` are attached to instead.
         path: Directory with weights and tokenizer; needed unless emulated.
+        kv_swap: Whether its engines keep KV blocks in host memory: `auto` where loading them is quicker than
+            computing them again, `never`.
         profile: Name of the model in the profiles; its own id if not given.
         context_tokens: Prompt plus output at most.
     """
@@ -123,6 +125,7 @@ class ModelConfig(_Section):
     path: Path | None = None
     profile: str | None = None
     context_tokens: int = Field(8192, ge=2, le=100_000_000)
+    kv_swap: Literal["auto", "never"] = "auto"
 
     @model_validator(mode="after")
     def _path_for_vllm(self) -> Self:
@@ -143,6 +146,7 @@ class InstanceConfig(_Section):
         models: Ids of models; the first is brought up at the start.
         url: Base address of a running vLLM-compatible engine to attach to; then exactly one model.
         host_memory_gib: Memory for sleeping models, and for weights files read ahead of their model's turn.
+        host_kv_gib: Host memory of each of its engines for KV blocks of requests that made room; 0 for none.
         swap_tiers: In which models may sleep; without any, a model swap ends the engine of the old model.
         environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
     """
@@ -153,6 +157,7 @@ class InstanceConfig(_Section):
     models: tuple[str, ...] = Field(min_length=1)
     url: str | None = None
     host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
+    host_kv_gib: float = Field(0.0, ge=0, le=1_000_000)
     swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
     environment: Mapping[EnvironmentName, EnvironmentValue] = {}
     seqs_max: int | None = Field(None, ge=1, le=100_000)

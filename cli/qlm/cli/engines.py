@@ -16,6 +16,7 @@ from qlm.agents.engine_host import EngineUnit, ModelHost
 from qlm.agents.engine_launched import LaunchedEngine
 from qlm.agents.engine_vllm import VllmEngine
 from qlm.agents.host_memory import SwapCost
+from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes
 from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.page_cache import EmulatedWeights, PageCachedWeights, WeightsFiles
 from qlm.cli.config import Config, InstanceConfig, ModelConfig
@@ -41,9 +42,14 @@ def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Prof
 
 def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> OperationCosts:
     """What operations cost on an instance."""
-    served = _served(config, instance, profiles)
+    models, swap, kv = {model.id: model for model in config.models}, {}, {}
+    for name, profile in _served(config, instance, profiles).items():
+        size_bytes = _host_kv_bytes(models[name], instance, profile)
+        swap[name] = SwapCost.of(profile, host_kv_bytes=size_bytes)
+        kv[name] = KvSwapCost.of(profile, size_bytes)
     return OperationCosts(
-        swap={name: SwapCost.of(profile) for name, profile in served.items()},
+        swap=swap,
+        kv=kv,
         host_memory_bytes=round(instance.host_memory_gib * GIB),
     )
 
@@ -51,6 +57,13 @@ def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence
 def _served(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> dict[ModelId, Profile]:
     models = {model.id: model for model in config.models}
     return {ModelId(name): profile_of(models[name], instance, profiles) for name in instance.models}
+
+
+def _host_kv_bytes(model: ModelConfig, instance: InstanceConfig, profile: Profile) -> int:
+    """Host memory for KV blocks of one engine; one that is attached to has its own settings."""
+    if model.kv_swap == "never" or instance.url is not None:
+        return 0
+    return host_kv_bytes(profile, round(instance.host_kv_gib * GIB))
 
 
 def _unit(
@@ -63,16 +76,17 @@ def _unit(
         engine = VllmEngine(instance.url, model.id, seqs_max=instance.seqs_max or config.vllm.seqs_max)
         return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
     name = f"{instance.id}-{model.id}".replace("/", "_")
+    kv_bytes = _host_kv_bytes(model, instance, profile)
     weights: WeightsFiles | None = None
     if model.engine == "emulated":
         seqs_max = instance.seqs_max or profile.seqs_max
         # One of its own for each agent process: one that was killed leaves its marker behind.
         marker = config.data_dir / "page-cache" / f"{name}-{os.getpid()}"
-        command = _emulated(config, model, instance, seqs_max, marker)
+        command = _emulated(config, model, instance, seqs_max, marker, kv_bytes)
         weights = EmulatedWeights(marker, profile.swap_reload_s * config.emulate.time_scale)
     else:
         seqs_max = instance.seqs_max or config.vllm.seqs_max
-        command = _vllm(config, model, instance, seqs_max)
+        command = _vllm(config, model, instance, seqs_max, kv_bytes)
         if model.path is not None:
             weights = PageCachedWeights(model.path)
     return LaunchedEngine(
@@ -87,7 +101,7 @@ def _unit(
 
 
 def _emulated(
-    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, marker: Path
+    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, marker: Path, kv_bytes: int
 ) -> Callable[[int], EngineCommand]:
     file = profile_file(model, instance, config.profiles)
 
@@ -107,6 +121,7 @@ def _emulated(
                 fixed_ms=config.emulate.fixed_ms,
                 cold_start=config.emulate.cold_start,
                 page_cache_marker=marker.resolve(),
+                host_kv_bytes=kv_bytes,
             )
         )
         return EngineCommand(made.argv, {**made.env, **instance.environment})
@@ -115,7 +130,7 @@ def _emulated(
 
 
 def _vllm(
-    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int
+    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, kv_bytes: int
 ) -> Callable[[int], EngineCommand]:
     settings = config.vllm
     patches = {"PYTHONPATH": str(settings.pythonpath.resolve())} if settings.pythonpath else {}
@@ -131,6 +146,7 @@ def _vllm(
                 block_tokens=settings.block_tokens,
                 kv_cache_bytes=settings.kv_cache_bytes,
                 dtype=settings.dtype,
+                host_kv_bytes=kv_bytes,
                 cpu=settings.cpu,
                 program=str(Path(settings.python).with_name("vllm")),
                 extra=settings.extra_args,

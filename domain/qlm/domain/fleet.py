@@ -110,7 +110,8 @@ class ServedWork:
     Attributes:
         busy_s: Time with at least one request running.
         request_s: Running requests integrated over time: `request_s / busy_s` is the mean batch.
-        prompt_tokens: Prompt tokens (a resume's earlier output included) of the generations submitted.
+        prompt_tokens: Prompt tokens (a resume's earlier output included) of the generations submitted, but
+            for those whose KV cache was loaded from host memory.
         output_tokens: Tokens generated.
         ended: Generations that came to their end by themselves.
         withdrawn_tokens: Those of the prompt tokens whose generation was stopped before its first token: an
@@ -140,7 +141,8 @@ class StagedWork:
         cls: The class.
         fresh: Those that have not run here yet.
         evicted: Those that ran and made room for others.
-        evicted_tokens: Prompt and earlier output of the evicted ones, which their engine computes again.
+        evicted_tokens: Prompt and earlier output of the evicted ones, which their engine computes again; none
+            for those whose KV cache is in host memory.
     """
 
     cls: RequestClass

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,16 @@ async def test_an_engine_is_started_once_and_stopped_only_if_started(make: Any) 
         await engine.start()
     first = await engine.stop(WAIT_S)
     assert await engine.stop(WAIT_S) == first
+
+
+def test_kv_blocks_are_offloaded_with_answers_and_a_failed_load_is_computed() -> None:
+    settings = VllmSettings(model="/nowhere", served_model_name="m", port=8100, host_kv_bytes=2**30)
+    argv = vllm_command(settings).argv
+    given = json.loads(argv[argv.index("--kv-transfer-config") + 1])
+    assert given["kv_connector"] == "OffloadingConnector"
+    assert given["kv_load_failure_policy"] == "recompute"
+    assert given["kv_connector_extra_config"] == {"cpu_bytes_to_use": 2**30, "offload_prompt_only": False}
+    assert "--kv-transfer-config" not in vllm_command(replace(settings, host_kv_bytes=0)).argv
 
 
 def test_the_vllm_command_opens_what_agents_need_on_loopback_only() -> None:

@@ -87,7 +87,9 @@ class SimulatedAgent:
     ) -> None:
         holder = Holder(instance.id, SessionId(f"life-{life}"))
         costs = OperationCosts(
-            swap={model: hosted.cost for model, hosted in models.items()}, host_memory_bytes=host_memory_bytes
+            swap={model: hosted.cost for model, hosted in models.items()},
+            kv={model: hosted.kv_cost for model, hosted in models.items()},
+            host_memory_bytes=host_memory_bytes,
         )
         self.protocol = AgentProtocol(holder, instance.kind, instance.models, settings, costs)
         self.host = SimulatedHost(

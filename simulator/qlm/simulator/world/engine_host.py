@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from qlm.agents.events import EngineChanged, HeldAhead
 from qlm.agents.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
+from qlm.agents.kv_swap import KvSwapCost
 from qlm.domain.fleet import EngineCapacity, EngineState, SwapTier
 from qlm.domain.ids import ModelId
 from qlm.rct_estimator.profile import Profile
@@ -22,12 +23,14 @@ class HostedModel:
         profile: Its speed and the times of its swaps there.
         capacity: Of its engine.
         cost: What it holds and saves while it sleeps.
+        kv_cost: Of bringing the KV cache of its requests back.
         new_engine: Makes the engine, empty and awake.
     """
 
     profile: Profile
     capacity: EngineCapacity
     cost: SwapCost
+    kv_cost: KvSwapCost
     new_engine: Callable[[], BatchingEngine]
 
 

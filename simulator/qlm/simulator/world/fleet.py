@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from qlm.agents.host_memory import SwapCost
+from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
@@ -144,16 +145,16 @@ class SimulatedFleet:
 
     def _host(self, model: ModelId, profile: Profile) -> HostedModel:
         capacity = capacity_of(profile, self._contexts[model])
+        kv_bytes = host_kv_bytes(profile, self._scenario.host_kv_bytes)
         opener: OpenGeneration = scripted_generation(
             self._script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
         )
         return HostedModel(
             profile=profile,
             capacity=capacity,
-            cost=SwapCost.of(profile, host_kv_bytes=self._scenario.host_kv_bytes),
-            new_engine=partial(
-                BatchingEngine, profile, capacity, opener, host_kv_bytes=self._scenario.host_kv_bytes
-            ),
+            cost=SwapCost.of(profile, host_kv_bytes=kv_bytes),
+            kv_cost=KvSwapCost.of(profile, kv_bytes),
+            new_engine=partial(BatchingEngine, profile, capacity, opener, host_kv_bytes=kv_bytes),
         )
 
 

@@ -1,0 +1,94 @@
+"""Evict or swap: by cost, and by what host memory can still hold."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.agents.events import EngineChanged, GenerationEnded, Progress
+from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes, kept_in_host
+from qlm.agents.operation_costs import OperationCosts
+from qlm.domain.actions import NoteParked, Submit
+from qlm.domain.fleet import EngineState
+from qlm.rct_estimator.builtin import builtin_profiles
+from qlm.rct_estimator.profile import Profile
+from support.agent_bench import Bench, M, group_of
+from support.requests import a_request
+
+SWAPS = KvSwapCost(host_tokens=1000, recompute_s=1e-4, load_s=1e-5)
+
+
+@pytest.mark.parametrize("profile", builtin_profiles(), ids=lambda p: f"{p.model}-{p.accelerator}-{p.gpus}")
+def test_the_cheaper_way_is_chosen_by_bandwidth_and_prefill(profile: Profile) -> None:
+    """A link a thousand times slower than the one of the profile makes computing the cheaper way."""
+    assert host_kv_bytes(profile, 2**30) == 2**30
+    slow = replace(profile, host_bandwidth_bytes_per_s=profile.host_bandwidth_bytes_per_s / 1000)
+    assert host_kv_bytes(slow, 2**30) == 0
+    assert not KvSwapCost.of(profile, 0).swaps
+
+
+class Pushed:
+    """A batch request that has been put aside for an urgent one, after four tokens."""
+
+    def __init__(self, cost: KvSwapCost) -> None:
+        self.bench = bench = Bench(seqs_max=1, costs=OperationCosts(kv={M: cost}))
+        self.batch = a_request("batch", max_tokens=1000)
+        slow = bench.start(self.batch)
+        bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+        bench.send(Progress(chunks=((slow.call.call_id, (1, 2, 3, 4)),)))
+        urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns)
+        bench.queue(group_of(urgent, name="u"))
+        bench.send(GenerationEnded(call_id=slow.call.call_id, finish="abort"))
+        bench.store_appends()
+        self.fast = bench.deliver(urgent, name="u")
+
+    def resume(self, *, tokens: int = 1) -> Submit:
+        """The urgent one gets so many tokens and ends; the other goes on."""
+        call_id = self.fast.call.call_id
+        self.bench.send(Progress(chunks=((call_id, (7,) * tokens),)))
+        self.bench.send(GenerationEnded(call_id=call_id, finish="stop"))
+        self.bench.store_appends()
+        (resumed,) = self.bench.take(Submit)
+        return resumed
+
+
+def test_a_swapped_request_computes_nothing_again() -> None:
+    pushed = Pushed(SWAPS)
+    agent = pushed.bench.agent
+    assert [note.why for note in pushed.bench.take(NoteParked)] == ["swapped out for more urgent work"]
+    (staged,) = agent.status().staged
+    assert (staged.evicted, staged.evicted_tokens) == (1, 0)
+    before = agent.work.prompt_tokens
+    resumed = pushed.resume()
+    assert len(resumed.call.prompt_ids) == pushed.batch.prompt_tokens + 4
+    assert agent.work.prompt_tokens == before
+    pushed.bench.send(Progress(chunks=((resumed.call.call_id, (5,)),)))
+    pushed.bench.send(GenerationEnded(call_id=resumed.call.call_id, finish="stop"))
+    assert (agent.work.repeated_tokens, agent.work.withdrawn_tokens) == (0, 0)
+
+
+def test_without_host_memory_it_is_evicted_and_computed_again() -> None:
+    pushed = Pushed(replace(SWAPS, host_tokens=0))
+    agent = pushed.bench.agent
+    assert [note.why for note in pushed.bench.take(NoteParked)] == ["evicted for more urgent work"]
+    (staged,) = agent.status().staged
+    assert staged.evicted_tokens == pushed.batch.prompt_tokens + 4
+    before = agent.work.prompt_tokens
+    pushed.resume()
+    assert agent.work.prompt_tokens == before + pushed.batch.prompt_tokens + 4
+
+
+def test_what_host_memory_has_given_up_meanwhile_is_computed_again() -> None:
+    pushed = Pushed(SWAPS)
+    before = pushed.bench.agent.work.prompt_tokens
+    pushed.resume(tokens=1000)
+    assert pushed.bench.agent.work.prompt_tokens > before
+
+
+def test_a_model_that_has_slept_has_nothing_in_host_memory() -> None:
+    pushed = Pushed(SWAPS)
+    agent = pushed.bench.agent
+    held = agent.held[pushed.batch.id]
+    assert kept_in_host(agent, held)
+    pushed.bench.send(EngineChanged(model=M, state=EngineState.ASLEEP))
+    pushed.bench.awake(M)
+    assert not kept_in_host(agent, held)

@@ -34,6 +34,7 @@ def pulled(agent: "AgentProtocol", event: Pulled, now_ns: int) -> list[Action]:
     """Take messages in hand and ask for their leases."""
     if event.group is not None:
         agent.pulling -= event.asked
+        agent.tally.pulled(event.group, len(event.messages), now_ns)
         if event.messages:
             agent.head_since = None
         agent.head.pulled(event.group, asked=event.asked, came=len(event.messages), now_ns=now_ns)

@@ -13,8 +13,9 @@ from typing import Final, Protocol
 from qlm.agents.events import EngineChanged, HeldAhead
 from qlm.agents.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
-from qlm.domain.fleet import EngineState, SwapTier
+from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import Engine
 
 log = logging.getLogger("qlm.agents")

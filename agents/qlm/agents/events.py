@@ -1,10 +1,11 @@
 """What can happen to an agent, as values; the input of `agents.protocol`."""
 
 from qlm.domain.actions import PulledMessage
-from qlm.domain.fleet import EngineCapacity, EngineState, SwapTier
+from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import GroupId, ModelId, RequestId, TokenIds
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import CancelAsked, DrainAsked
+from qlm.domain.operations import SwapTier
 from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.values import value
 from qlm.domain.virtual_queue import VirtualQueue

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from qlm.domain.fleet import EngineState, SwapTier
+from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.profile import Profile
 
 ENGINE_PROCESS_BYTES: Final = 2 * 2**30

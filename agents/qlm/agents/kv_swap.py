@@ -51,7 +51,7 @@ class KvSwapCost:
 
 
 def host_kv_bytes(profile: Profile, size_bytes: int) -> int:
-    """Return how much of the host memory meant for it an engine should use: all, or none if that costs more."""
+    """Return how much of the host memory meant for it an engine uses: all, or none if that costs more."""
     return size_bytes if KvSwapCost.of(profile, size_bytes).swaps else 0
 
 

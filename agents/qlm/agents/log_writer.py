@@ -91,7 +91,7 @@ class Unwritten:
 def flush(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Settle what is fully logged and start a write if one is due and none is in flight."""
     unwritten = agent.unwritten
-    actions = _look(agent) if unwritten.touched else []
+    actions = _look(agent, now_ns) if unwritten.touched else []
     if unwritten.in_flight or (due_ns := unwritten.due_ns()) is None:
         return actions
     if now_ns < due_ns:
@@ -101,7 +101,7 @@ def flush(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     return actions
 
 
-def _look(agent: "AgentProtocol") -> list[Action]:
+def _look(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Put what was touched where it belongs, and settle what is fully logged."""
     actions: list[Action] = []
     touched, agent.unwritten.touched = agent.unwritten.touched, {}
@@ -112,7 +112,7 @@ def _look(agent: "AgentProtocol") -> list[Action]:
             agent.unwritten.place(held)
         else:
             agent.unwritten.remove(id)
-            actions += _settle(agent, held)
+            actions += _settle(agent, held, now_ns)
     return actions
 
 
@@ -204,7 +204,7 @@ def _unsend(agent: "AgentProtocol", entry: LogEntry) -> None:
         agent.unwritten.touch(held)
 
 
-def _settle(agent: "AgentProtocol", held: Held) -> list[Action]:
+def _settle(agent: "AgentProtocol", held: Held, now_ns: int) -> list[Action]:
     """Finish an eviction or a return once every token is known to be in the log."""
     if held.phase is not Phase.CLOSING or held.logged < len(held.output) or held.epoch is None:
         return []
@@ -212,6 +212,7 @@ def _settle(agent: "AgentProtocol", held: Held) -> list[Action]:
         agent.hands.move(held, Phase.STAGED, parked=True)
         held.then = None
         held.evictions += 1
+        agent.tally.put_aside(held, now_ns)
         return [NoteParked(id=held.request.id, epoch=held.epoch, why=held.why)]
     if held.then is Then.DEMOTE:
         forget(agent, held)

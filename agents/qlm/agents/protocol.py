@@ -37,6 +37,7 @@ from qlm.agents.lateness import Leads
 from qlm.agents.log_writer import Unwritten
 from qlm.agents.losing import give_up_calls, lost
 from qlm.agents.operation_costs import OperationCosts
+from qlm.agents.tally import OperationTally
 from qlm.agents.timers import Alarm, DueTimes
 from qlm.agents.warming import Ahead
 from qlm.agents.work import WorkMeter
@@ -45,6 +46,7 @@ from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, Served
 from qlm.domain.ids import GroupId, ModelId, RequestId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import CancelAsked, DrainAsked
+from qlm.domain.operations import SwapTier
 from qlm.domain.outcome import Outcome
 
 NO_COSTS: Final = OperationCosts()
@@ -130,6 +132,7 @@ class AgentProtocol:
         self.drops: Final = DueTimes(self._may_still_drop)
         self.leads: Final = Leads()
         self.ahead: Final = Ahead()
+        self.tally: Final = OperationTally()
         self.first_tokens: list[Held] = []
         self.late_aborts: Final = DueTimes(self._still_aborting)
         self.alarm: Final = Alarm()
@@ -166,7 +169,8 @@ class AgentProtocol:
             # Tokens alone never make room; deciding nothing keeps the cost of a token low.
             actions += serving.serve(self, now_ns)
             if self.ahead.stale:
-                actions += warming.look_ahead(self)
+                actions += warming.look_ahead(self, now_ns)
+            self.tally.seen(now_ns)
         actions += log_writer.flush(self, now_ns)
         if self.unregistered:
             actions += custody.reregistrations(self, now_ns)
@@ -194,6 +198,7 @@ class AgentProtocol:
             answers=self.hands.open_answers(),
             kv_used_tokens=self.hands.kv.tokens,
             work=ServedWork() if self.active is None else self.work.work(),
+            operations=self.tally.stats(),
             draining=self.draining,
             error="; ".join(f"{model}: {why}" for model, why in sorted(self.errors.items())),
         )
@@ -218,6 +223,7 @@ class AgentProtocol:
                 return self._engine_changed(event, now_ns)
             case HeldAhead():
                 self.ahead.told(event)
+                self.tally.warmed(event.refused is not None, now_ns)
                 return []
             case EngineProbed(healthy=healthy):
                 self.suspect = self.suspect and not healthy
@@ -246,7 +252,7 @@ class AgentProtocol:
             output = held.output
             if len(output) == held.sent:
                 unwritten.grown(held)
-            if not output:
+            if len(output) == held.resumed_at:
                 self.first_tokens.append(held)
             output += token_ids
             tokens = len(token_ids)
@@ -264,7 +270,9 @@ class AgentProtocol:
 
     def _answered(self, now_ns: int) -> None:
         for held in self.first_tokens:
-            if held.request.answered_by_first_token:
+            if held.resumed_at:
+                self.tally.resumed(held, now_ns)
+            elif held.request.answered_by_first_token:
                 self.leads.seen(held, now_ns)
         self.first_tokens.clear()
 
@@ -282,6 +290,7 @@ class AgentProtocol:
             )
             self.work.completed(held)
             self.batch_limit.ended(held)
+            self.tally.ended += 1
             if not held.request.answered_by_first_token:
                 self.leads.seen(held, now_ns)
             asked = held.outcome if held.then is Then.END else None
@@ -302,6 +311,8 @@ class AgentProtocol:
         self.ahead.changed(memory=True)
         if event.model == self.swapping_to and event.state in (EngineState.AWAKE, EngineState.FAILED):
             self.swapping_to = None
+            up = event.state is EngineState.AWAKE
+            self.tally.swapped(event.tier or SwapTier.COLD if up else None, now_ns)
         if event.state is EngineState.AWAKE:
             self.active, self.capacity = event.model, event.capacity
             if event.capacity is not None:

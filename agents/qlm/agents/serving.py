@@ -135,6 +135,7 @@ def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
     limit = min(room, wanted, agent.settings.pull_max)
     if limit > 0:
         agent.pulling += limit
+        agent.tally.pulls(head, now_ns)
         return [Pull(group=head.id, cls=head.cls, limit=limit)]
     if places > 0 or leasing or pulling:
         return []

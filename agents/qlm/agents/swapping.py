@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Action]:
     """Without an awake engine: start the one the virtual queue asks for, else the first model."""
     if head is not None:
-        return _swap(agent, head.cls.model)
+        return _swap(agent, head.cls.model, head, now_ns)
     retry_ns = min((at_ns for at_ns in agent.failed_until_ns.values() if at_ns > now_ns), default=None)
     if retry_ns is None:
-        return _swap(agent, agent.models[0])
+        return _swap(agent, agent.models[0], None, now_ns)
     agent.alarm.want(retry_ns)
     return []
 
@@ -41,7 +41,7 @@ def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action
         return _evict_all(agent, head, now_ns)
     busy = agent.pulling or len(agent.held) > hands.staged
     actions = give_all_back(agent, f"swapping to {head.cls.model}", now_ns)
-    return actions if busy or agent.held else [*actions, *_swap(agent, head.cls.model)]
+    return actions if busy or agent.held else [*actions, *_swap(agent, head.cls.model, head, now_ns)]
 
 
 def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
@@ -58,13 +58,15 @@ def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]
     actions: list[Action] = []
     for victim in for_a_swap(agent.hands.running.values(), head=agent.head.urgency, now_ns=now_ns):
         why = f"evicted: {head.id} needs {head.cls.model}"
+        agent.tally.evicted(victim.request.model)
         actions += stop(agent, victim, Then.RETURN, why, now_ns)
     if actions:
         agent.head.commit(head.id)
     return actions
 
 
-def _swap(agent: "AgentProtocol", model: ModelId) -> list[Action]:
+def _swap(agent: "AgentProtocol", model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
+    agent.tally.swaps(agent.active, model, head.cls.queue if head else "", now_ns)
     agent.swapping_to = model
     agent.head_since = None
     agent.head.release()

@@ -54,7 +54,7 @@ class Ahead:
         return model not in self.models and model not in self._refused
 
 
-def look_ahead(agent: "AgentProtocol") -> list[Action]:
+def look_ahead(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     """Warm the next model in the queue that can be, or cool one that takes its room; one at a time."""
     ahead = agent.ahead
     ahead.stale = False
@@ -65,6 +65,7 @@ def look_ahead(agent: "AgentProtocol") -> list[Action]:
     if action is None:
         return []
     ahead.under_way = action.model
+    agent.tally.warms(action, now_ns)
     return [action]
 
 

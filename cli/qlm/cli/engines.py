@@ -21,8 +21,8 @@ from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.page_cache import EmulatedWeights, PageCachedWeights, WeightsFiles
 from qlm.cli.config import Config, InstanceConfig, ModelConfig
 from qlm.cli.wiring import GIB, profile_file, profile_of
-from qlm.domain.fleet import SwapTier
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.profile import Profile
 
 

@@ -1,7 +1,7 @@
 """Cluster state as tables; no decisions."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -115,6 +115,48 @@ def instances(data: dict[str, Any]) -> Table:
             for each in data["instances"]
         ),
     )
+
+
+def operations(data: dict[str, Any]) -> Iterator[Table]:
+    """What the live instances have done to serve, and whom their model swaps cost time."""
+    rows = [(each["id"], each["operations"]) for each in data["instances"]]
+    yield table(
+        "operations",
+        ("instance", "model", "operation", "count>", "seconds>", "mean ms>"),
+        (
+            (
+                id,
+                one["model"],
+                one["operation"],
+                one["count"],
+                f"{one['seconds']:.2f}",
+                f"{one['seconds'] / one['count'] * 1000:.1f}",
+            )
+            for id, stats in rows
+            for one in stats["counts"]
+        ),
+    )
+    yield table(
+        "model swaps",
+        ("instance", "swaps>", "per minute>", "per 1000 requests>", "thrashed>", "lost to class", "seconds>"),
+        (
+            (
+                id,
+                stats["model_swaps"],
+                _ratio(stats["model_swaps"] * 60, stats["observed_s"]),
+                _ratio(stats["model_swaps"] * 1000, stats["ended"]),
+                stats["swaps_thrashed"],
+                charge["class"] or "(none waited)",
+                f"{charge['seconds']:.2f}",
+            )
+            for id, stats in rows
+            for charge in stats["swap_lost"]
+        ),
+    )
+
+
+def _ratio(count: float, of: float) -> str:
+    return f"{count / of:.2f}" if of else "-"
 
 
 def requests(data: dict[str, Any]) -> Table:

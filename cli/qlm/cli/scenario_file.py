@@ -12,8 +12,9 @@ from qlm.cli.wiring import GIB, fleet, load_profiles
 from qlm.controller.fleet import Fleet
 from qlm.controller.protocol import ControllerSettings
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.fleet import ModelSpec, SwapTier
+from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.scenario import (
     BrokerOutage,

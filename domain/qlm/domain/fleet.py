@@ -8,6 +8,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.lease import Holder
+from qlm.domain.operations import NO_OPERATIONS, OperationStats
 
 MODEL_NAME_CHARACTERS_MAX: Final = 60
 """Model names become part of queue names, which AMQP limits to 255 bytes."""
@@ -35,17 +36,6 @@ class EngineState(StrEnum):
         profiles) is far nearer to a warm start than to a cold one (36 s and more).
         """
         return self in (EngineState.ASLEEP, EngineState.UNLOADED)
-
-
-class SwapTier(StrEnum):
-    """Where a model comes from when it is made the awake one, quickest first."""
-
-    WARM = "warm"
-    """Its process sleeps with the weights in host memory (level 1)."""
-    RELOAD = "reload"
-    """Its process sleeps without weights (level 2)."""
-    COLD = "cold"
-    """There is no process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +171,7 @@ class InstanceStatus:
         answers: How long the answers are that it is at; empty from agents that do not tell.
         kv_used_tokens: Tokens of KV cache its ledger counts as used.
         work: What the awake engine has done so far.
+        operations: What it has done in this life to serve; empty from agents that do not tell.
         draining: It takes no new work.
         error: Which engines failed and why, else empty.
     """
@@ -197,6 +188,7 @@ class InstanceStatus:
     answers: tuple[OpenAnswers, ...] = ()
     kv_used_tokens: int = 0
     work: ServedWork = ServedWork()
+    operations: OperationStats = NO_OPERATIONS
     draining: bool = False
     error: str = ""
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.group import Group
 from qlm.domain.ids import InstanceId, RequestId
+from qlm.domain.operations import OperationStats
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.shown import cut
 from qlm.domain.view import ClusterView, QueuePlace, RequestFilter
@@ -190,8 +191,25 @@ def _instance(status: InstanceStatus) -> dict[str, Any]:
         "running": status.running,
         "parked": status.parked,
         "kv_used_tokens": status.kv_used_tokens,
+        "operations": _operations(status.operations),
         "draining": status.draining,
         "error": status.error,
+    }
+
+
+def _operations(stats: OperationStats) -> dict[str, Any]:
+    return {
+        "counts": [
+            {"operation": each.operation, "model": each.model, "count": each.count, "seconds": each.seconds}
+            for each in stats.counts
+        ],
+        "model_swaps": stats.model_swaps,
+        "swaps_thrashed": stats.swaps_thrashed,
+        "swap_lost": [
+            {"class": each.cls, "count": each.count, "seconds": each.seconds} for each in stats.swap_lost
+        ],
+        "ended": stats.ended,
+        "observed_s": stats.observed_s,
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from qlm.domain.operations import Operation
 from qlm.domain.outcome import Outcome
 from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
 from qlm.simulator.scenario import IntArray
@@ -98,6 +99,11 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         "swaps_reload": result.swaps_reload,
         "swaps_cold": result.swaps_cold,
         "swap_seconds": round(result.swap_seconds, 6),
+        "swaps_thrashed": sum(each.swaps_thrashed for each in result.operations),
+        "operations": {
+            operation.value: sum(each.count(operation) for each in result.operations)
+            for operation in Operation
+        },
         "evictions": int(outcomes.evictions.sum()),
         "plans": len(result.plan_s),
         "plan_p50_ms": _quantile(plan_ms, 0.5),

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.ids import InstanceId
+from qlm.domain.operations import OperationStats
 from qlm.simulator.scenario import IntArray, Scenario, Workload
 
 NEVER: Final = -1
@@ -92,6 +93,7 @@ class SimulationResult:
         swaps_reload: From storage, into a live process.
         swaps_cold: From nothing.
         swap_seconds: Time that instances spent with no engine awake because of them.
+        operations: Of each life of each agent.
         plan_s: Real seconds of each decision of the controller.
         events: Events simulated.
         simulated_s: Virtual seconds.
@@ -108,6 +110,7 @@ class SimulationResult:
     swaps_reload: int = 0
     swaps_cold: int = 0
     swap_seconds: float = 0.0
+    operations: list[OperationStats] = field(default_factory=list)
     plan_s: list[float] = field(default_factory=list)
     events: int = 0
     simulated_s: float = 0.0

@@ -9,8 +9,9 @@ import numpy.typing as npt
 from qlm.controller.fleet import Fleet
 from qlm.controller.protocol import ControllerSettings
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.fleet import ModelSpec, SwapTier
+from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.operations import SwapTier
 from qlm.domain.slo import OnMiss, Slo
 from qlm.simulator.seeds import Seeds
 

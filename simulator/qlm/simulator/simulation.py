@@ -104,6 +104,7 @@ def simulate(
         swaps_reload=world.fleet.swaps_reload,
         swaps_cold=world.fleet.swaps_cold,
         swap_seconds=world.fleet.swap_seconds,
+        operations=world.fleet.operations,
         plan_s=world.controller.plan_s,
         events=timeline.events,
         simulated_s=timeline.now_s,

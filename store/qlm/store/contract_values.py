@@ -12,6 +12,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.lease_answer import Granted
+from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.output import OutputSlice
 from qlm.domain.ports.store import Store
 from qlm.domain.request import Answer, AnswerKind, RequestCard
@@ -76,6 +77,13 @@ def status(holder: Holder, *, active: ModelId | None = None, running: int = 0) -
         parked=3,
         staged=(StagedWork(cls=CHAT, fresh=2, evicted=1, evicted_tokens=70),),
         answers=(OpenAnswers(cls=CHAT, counts=((3, 2, 8), (9, 1, 11))),),
+        operations=OperationStats(
+            counts=(OperationCount(Operation.MODEL_SWAP_WARM, ModelId("llama"), 2, 3.5),),
+            swap_lost=(SwapCharge("qlm.class.llama.batch.all", 2, 3.5),),
+            swaps_thrashed=1,
+            ended=7,
+            observed_s=60.0,
+        ),
         work=ServedWork(busy_s=1.5, ended=2, withdrawn_tokens=9, token_steps=12.5),
     )
 

@@ -8,11 +8,12 @@ from qlm.domain.fleet import InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.operations import OperationStats
 from qlm.store.effects import WAKE_INSTANCE, Effects
 from qlm.store.output_log import OutputOps
 from qlm.store.tables import InstanceRow
 
-_GAUGES: Final = ("running", "parked", "staged", "answers", "kv_used_tokens", "work")
+_GAUGES: Final = ("running", "parked", "staged", "answers", "kv_used_tokens", "work", "operations")
 _NOT_GAUGES: Final = attrgetter(*(each.name for each in fields(InstanceStatus) if each.name not in _GAUGES))
 
 
@@ -74,7 +75,10 @@ class InstanceOps(OutputOps):
 
 def steady(status: InstanceStatus) -> InstanceStatus:
     """Leave out the gauges that move with every token: they alone do not concern the plan."""
-    return replace(status, running=0, parked=0, staged=(), answers=(), kv_used_tokens=0, work=ServedWork())
+    return replace(
+        status, running=0, parked=0, staged=(), answers=(), kv_used_tokens=0, work=ServedWork(),
+        operations=OperationStats(),
+    )  # fmt: skip
 
 
 def is_steady(before: InstanceStatus, now: InstanceStatus) -> bool:

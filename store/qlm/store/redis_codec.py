@@ -16,6 +16,7 @@ from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, Held, LeaseAnswer, Over
 from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plain import card_from_plain, card_to_plain, class_to_plain
@@ -121,12 +122,21 @@ def read_status(text: bytes) -> InstanceStatus:
         if plain["capacity"] is not None:
             plain["capacity"] = EngineCapacity(**plain["capacity"])
         plain["work"] = ServedWork(**plain["work"])
-        # Agents from before they told by class do not have these.
+        # Agents of earlier versions do not have these.
+        plain["operations"] = _read_operations(plain.get("operations", {}))
         plain["staged"] = tuple(_read_staged(each) for each in plain.get("staged", ()))
         plain["answers"] = tuple(_read_open(each) for each in plain.get("answers", ()))
         return InstanceStatus(**plain)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorruptError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error
+
+
+def _read_operations(plain: dict[str, Any]) -> OperationStats:
+    counts = (
+        OperationCount(**{**c, "operation": Operation(c["operation"])}) for c in plain.get("counts", ())
+    )
+    charges = (SwapCharge(**charge) for charge in plain.get("swap_lost", ()))
+    return OperationStats(**{**plain, "counts": tuple(counts), "swap_lost": tuple(charges)})
 
 
 def _read_staged(plain: dict[str, Any]) -> StagedWork:

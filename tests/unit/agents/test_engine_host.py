@@ -7,8 +7,9 @@ from qlm.agents.engine_host import ModelHost
 from qlm.agents.events import EngineChanged, HeldAhead
 from qlm.agents.host_memory import SwapCost
 from qlm.domain.errors import EngineUnavailableError
-from qlm.domain.fleet import EngineCapacity, EngineState, SwapTier
+from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.agents.host_memory import Bedding, Holding, HostMemory, SwapCost, bed
-from qlm.domain.fleet import SwapTier
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 
 A, B, C = (ModelId(name) for name in "abc")
 SIZES = {A: 10, B: 20, C: 30}

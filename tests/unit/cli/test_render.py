@@ -16,6 +16,7 @@ from qlm.cli.admin_client import AdminClient, AdminError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.plan_change import CreateGroup, ResizeGroup, SetQueue
 from qlm.store.memory import MemoryStore
 from support.gateway import Cluster, running_cluster
@@ -73,6 +74,16 @@ async def fill(store: MemoryStore) -> None:
             parked=2,
             kv_used_tokens=77,
             error="small: out of memory",
+            operations=OperationStats(
+                counts=(
+                    OperationCount(Operation.EVICT, M, 4, 0.2),
+                    OperationCount(Operation.MODEL_SWAP_WARM, M, 3, 9.0),
+                ),
+                swap_lost=(SwapCharge("qlm.class.small.batch.all", 2, 6.0), SwapCharge("", 1, 3.0)),
+                swaps_thrashed=1,
+                ended=500,
+                observed_s=120.0,
+            ),
         ),
         3600,
     )
@@ -105,6 +116,16 @@ async def test_groups_show_where_they_are_queued(cluster: Cluster) -> None:
     assert first[:6] == ["g0", "emulated", "deadline-15s", "1", "0", "yes"]
     assert second[5] == "no"
     assert first[-1] == "gpu-1"
+
+
+async def test_instances_show_what_they_did_and_whom_swaps_cost_time(cluster: Cluster) -> None:
+    await fill(cluster.store)
+    lines = text_of(render.operations(await get(cluster, "/admin/v1/instances"))).splitlines()
+    rows = [line.split() for line in lines if line.strip().startswith("gpu-1")]
+    assert rows[0] == ["gpu-1", "emulated", "evict", "4", "0.20", "50.0"]
+    assert rows[1] == ["gpu-1", "emulated", "model_swap_warm", "3", "9.00", "3000.0"]
+    assert rows[2] == ["gpu-1", "3", "1.50", "6.00", "1", "qlm.class.small.batch.all", "6.00"]
+    assert rows[3][-3:] == ["(none", "waited)", "3.00"]
 
 
 async def test_instances_show_their_engines_and_errors(cluster: Cluster) -> None:

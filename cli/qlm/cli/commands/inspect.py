@@ -44,8 +44,12 @@ def groups_command(client: AdminClient, as_json: bool) -> None:
 @click.command("instances")
 @talks_to_gateway
 def instances_command(client: AdminClient, as_json: bool) -> None:
-    """Show the live instances, what they serve and how full they are."""
-    _show(client.get("/admin/v1/instances"), as_json, render.instances)
+    """Show the live instances, what they serve, how full they are, and what they did to serve."""
+    _show(
+        client.get("/admin/v1/instances"),
+        as_json,
+        lambda data: Group(render.instances(data), *render.operations(data)),
+    )
 
 
 class _WithRetry(click.Command):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from qlm.agents.events import EngineChanged, HeldAhead
 from qlm.agents.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
 from qlm.agents.kv_swap import KvSwapCost
-from qlm.domain.fleet import EngineCapacity, EngineState, SwapTier
+from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.residency import Residency, ResidentEngine

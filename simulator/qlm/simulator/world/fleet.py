@@ -8,6 +8,7 @@ from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.operations import OperationStats
 from qlm.rct_estimator.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import OpenGeneration, scripted_generation
@@ -26,6 +27,7 @@ class SimulatedFleet:
 
     Attributes:
         instances: By number, in the order of their names.
+        operations: What each life of an agent has counted, once it is over.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class SimulatedFleet:
         self.swaps_reload = 0
         self.swaps_cold = 0
         self.swap_seconds = 0.0
+        self.operations: list[OperationStats] = []
         self._parts = parts
         self._scenario = scenario
         self._clients = clients
@@ -135,6 +138,7 @@ class SimulatedFleet:
         self.swaps_reload += agent.host.swaps.reload
         self.swaps_cold += agent.host.swaps.cold
         self.swap_seconds += agent.host.swaps.seconds
+        self.operations.append(agent.protocol.tally.stats())
 
     def _models(self, instance: SimulatedInstance) -> Mapping[ModelId, HostedModel]:
         hosted = self._hosted.setdefault(instance.kind, {})

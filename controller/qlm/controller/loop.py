@@ -119,6 +119,8 @@ class ControllerLoop:
         self._estimator = decision.estimator
         if decision.changes:
             await self._store.apply(decision.changes, term)
+            if decision.moves:
+                log.info("groups moved: %s", ", ".join(f"{n} to {i}" for i, n in decision.moves.items()))
         await self._keeper.keep(decision, now_ns, term)
         self._warn(view)
         return decision

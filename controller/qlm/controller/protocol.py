@@ -4,11 +4,12 @@ Groups are formed, placed by the planner, and the virtual queues that differ are
 gone keep no groups: theirs are placed elsewhere.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from qlm.controller.balancing import Loads
+from qlm.controller.balancing import EVEN, Loads
 from qlm.controller.estimating.moment import Moment, moment
 from qlm.controller.estimating.service_times import ServiceTimes
 from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
@@ -41,6 +42,7 @@ class ControllerSettings:
         quiet_s: The loop runs this often even if nothing wakes it: silence (a dead instance) is an
             event, too.
         demotes: Agents put aside what cannot be in time any more, and plans count on it.
+        balances: The waiting requests of a class are spread over instances (`controller.balancing`).
         lead_ttl_s: Of several controllers another one plans after the leader was silent for so long.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
     """
@@ -50,6 +52,7 @@ class ControllerSettings:
     linger_s: float = 30.0
     move_s: float = 1.0
     demotes: bool = False
+    balances: bool = True
     quiet_s: float = 0.5
     lead_ttl_s: float = 3.5
     min_interval_s: float = 0.01
@@ -82,6 +85,17 @@ class Decision:
     plan: Plan
     estimator: EstimatorState
     moment: Moment | None = None
+
+    @property
+    def moves(self) -> Counter[InstanceId]:
+        """Groups that come to an instance from the queue of another one: load balancing by assignment."""
+        before = {group: each.id for each in self.problem.instances for group in each.queue}
+        return Counter(
+            instance
+            for instance, groups in self.plan.queues.items()
+            for group in groups
+            if before.get(group, instance) != instance
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +148,7 @@ def _group_all(
     grouped = _Grouped()
     for cls_view in view.classes:
         size_max = group_size(cls_view, view.instances, settings, times)
-        spread = loads.spread(cls_view)
+        spread = loads.spread(cls_view) if settings.balances else EVEN
         regrouped = regroup(
             cls_view,
             size_max=size_max,

@@ -64,6 +64,8 @@ class Policy:
         evicts: Agents evict running requests for more urgent ones.
         demotes: Requests that cannot be in time any more make way for those that can.
         limits_batch: Agents run fewer requests at once while those need a faster pace.
+        warms_ahead: Agents read weights files of models later in their queue into host memory.
+        balances: The waiting requests of a class are spread over instances.
     """
 
     name: str
@@ -74,6 +76,8 @@ class Policy:
     evicts: bool = False
     demotes: bool = False
     limits_batch: bool = False
+    warms_ahead: bool = True
+    balances: bool = True
 
     def classify(self, model: ModelId, slo: Slo, priority: int) -> RequestClass:
         """Return the class of a request."""

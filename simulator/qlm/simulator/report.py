@@ -104,6 +104,7 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
             operation.value: sum(each.count(operation) for each in result.operations)
             for operation in Operation
         },
+        "moves": result.moves,
         "evictions": int(outcomes.evictions.sum()),
         "plans": len(result.plan_s),
         "plan_p50_ms": _quantile(plan_ms, 0.5),

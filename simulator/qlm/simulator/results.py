@@ -94,6 +94,7 @@ class SimulationResult:
         swaps_cold: From nothing.
         swap_seconds: Time that instances spent with no engine awake because of them.
         operations: Of each life of each agent.
+        moves: Groups that came to an instance from the queue of another one.
         plan_s: Real seconds of each decision of the controller.
         events: Events simulated.
         simulated_s: Virtual seconds.
@@ -111,6 +112,7 @@ class SimulationResult:
     swaps_cold: int = 0
     swap_seconds: float = 0.0
     operations: list[OperationStats] = field(default_factory=list)
+    moves: int = 0
     plan_s: list[float] = field(default_factory=list)
     events: int = 0
     simulated_s: float = 0.0

@@ -105,6 +105,7 @@ def simulate(
         swaps_cold=world.fleet.swaps_cold,
         swap_seconds=world.fleet.swap_seconds,
         operations=world.fleet.operations,
+        moves=world.controller.moves,
         plan_s=world.controller.plan_s,
         events=timeline.events,
         simulated_s=timeline.now_s,
@@ -136,13 +137,14 @@ def _world(
         evicts=policy.evicts,
         demotes=policy.demotes,
         limits_batch=policy.limits_batch,
+        warms_ahead=policy.warms_ahead,
     )
     fleet = SimulatedFleet(parts, scenario, workload, clients, settings, watcher)
     controller = SimulatedController(
         parts,
         [each.id for each in fleet.instances],
         fleet=scenario.fleet,
-        settings=replace(scenario.controller, demotes=policy.demotes),
+        settings=replace(scenario.controller, demotes=policy.demotes, balances=policy.balances),
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,
         watcher=watcher,

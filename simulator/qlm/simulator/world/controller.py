@@ -57,6 +57,7 @@ class SimulatedController:
         self.paused = False
         self.estimator = NOTHING_LEARNED
         self._parts = parts
+        self.moves = 0
         self._timeline = parts.timeline
         self._instances = instances
         self._fleet = fleet
@@ -130,6 +131,7 @@ class SimulatedController:
     def _apply(self, decision: Decision) -> None:
         self._planning = False
         if decision.changes and not self._parts.store_down:
+            self.moves += decision.moves.total()
             self._parts.commit(self._parts.store.apply(decision.changes, self._timeline.now_ns))
         self._watcher.decided(decision)
         self._turn_at(max(self._next_ns, self._timeline.now_ns))

@@ -1,9 +1,10 @@
 # Every target sets up what it needs; the second time that costs nothing. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help serve serve-vllm test check unit bench format lock clean
+.PHONY: help serve serve-vllm test check unit bench chaos format lock clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
+ROUNDS ?= 3
 PYTHON ?=
 export PYTHON
 
@@ -39,6 +40,11 @@ bench: ## the benchmarks (ARGS="...")
 	@scripts/setup.sh dev
 	@scripts/install_servers.sh
 	@PYTHONPATH=tests .venv/bin/python -m benchmarks $(ARGS)
+
+chaos: ## kill every part in turn, under load, ROUNDS times (ARGS="..."), and account for each request
+	@scripts/setup.sh dev
+	@scripts/install_servers.sh
+	@PYTHONPATH=tests .venv/bin/python -m benchmarks.chaos --rounds $(ROUNDS) $(ARGS)
 
 format: ## rewrite the code in the house format
 	@scripts/setup.sh dev

@@ -8,7 +8,6 @@ text that equals its reference was neither cut, repeated nor spliced.
 import asyncio
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,6 +25,7 @@ from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support.cluster import Cluster, cluster
 from support.cluster_load import MODEL, OVER_S, PLACES, PROMPTS, Load, body, depths, reference, until
+from support.emulated_engine import engine_command
 from support.ports import free_port
 from support.process import ServerProcess
 from support.rabbitmq import RabbitMQ, running_rabbitmq
@@ -66,7 +66,8 @@ def rig() -> Iterator[Rig]:
         running_rabbitmq() as rabbitmq,
         running_redis(appendonly=True) as redis,
     ):
-        engine = ServerProcess("engine", engine_command(port), env=os.environ, folder=Path(folder))
+        command = engine_command(port, MODEL, seqs_max=PLACES)
+        engine = ServerProcess("engine", command, env=os.environ, folder=Path(folder))
         engine.start()
         try:
             with cluster(rabbitmq, redis, config(f"http://127.0.0.1:{port}")) as parts:
@@ -84,12 +85,6 @@ def config(engine_url: str) -> dict[str, Any]:
         "instances": [{"id": LAUNCHED, **shared}, {"id": ATTACHED, **shared, "url": engine_url}],
         "emulate": {"time_scale": 1.0},
     }
-
-
-def engine_command(port: int) -> list[str]:
-    options = f"--port {port} --model mistral-7b --accelerator A100 --served-model-name {MODEL}"
-    sizes = f"--max-num-seqs {PLACES} --max-model-len 4096 --no-cold-start"
-    return [sys.executable, "-m", "qlm.simulator.emulation.command", *options.split(), *sizes.split()]
 
 
 @pytest.fixture

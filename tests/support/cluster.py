@@ -43,19 +43,32 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    rabbitmq: RabbitMQ, redis: RedisServer, config: Mapping[str, Any], *, gateways: int = 1
+    rabbitmq: RabbitMQ,
+    redis: RedisServer,
+    config: Mapping[str, Any],
+    *,
+    gateways: int = 1,
+    folder: Path | None = None,
 ) -> Iterator[Cluster]:
     """Run a cluster with a vhost-wide broker and a Redis key prefix of its own.
 
     Queues keep their names, so tests that share a broker take models with names of their own.
+
+    Args:
+        rabbitmq: Its broker.
+        redis: Its store.
+        config: The configuration of all parts, but for servers, ports and folders.
+        gateways: How many.
+        folder: Takes logs and data; one that is deleted afterwards if not given.
     """
-    with tempfile.TemporaryDirectory(prefix="qlm-cluster-") as temporary:
-        folder = Path(temporary)
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-cluster-")))
         shared = {
+            "store_prefix": f"test-{secrets.token_hex(4)}:",
             **config,
             "broker": rabbitmq.url,
             "store": redis.url,
-            "store_prefix": f"test-{secrets.token_hex(4)}:",
         }
         made = Cluster(
             [_part(f"gateway-{n}", shared, folder, "gateway") for n in range(gateways)],

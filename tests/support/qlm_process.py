@@ -58,6 +58,11 @@ class QlmProcess:
         """How the process ended by itself; None while it runs."""
         return self._process.exit_code
 
+    @property
+    def log_file(self) -> Path:
+        """Its log, of all its lives."""
+        return self._process.log_file
+
     def start(self) -> None:
         """Start it; returns at once."""
         self._process.start()

@@ -1,0 +1,178 @@
+"""Clients that take nobody's death for an answer: they go to another gateway, and on where they were."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import aiohttp
+
+from benchmarks.chaos.asked import Asked
+
+AGAIN_S: Final = 0.1
+"""Pause after a connection that broke or was refused."""
+
+POLL_S: Final = (0.3, 3.0)
+"""Between two looks at an asynchronous request: at first, and at most; each pause is half again as long."""
+
+_AGAIN: Final = (429, 503)
+_LOST: Final = ("engine_lost", "output_lost")
+
+
+class Clients:
+    """Carries requests to gateways until they are answered.
+
+    Attributes:
+        gone: Ids of requests that had ended when Redis was emptied: their answers went with it.
+    """
+
+    def __init__(self, urls: Sequence[str], rng: random.Random) -> None:
+        self._urls = list(urls)
+        self._rng = rng
+        self.gone: set[str] = set()
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=5)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=30)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        self._ask: dict[str, Callable[[Asked, str], Awaitable[None]]] = {
+            "stream": self._stream,
+            "plain": self._plain,
+            "async": self._asynchronous,
+        }
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        await self._session.close()
+
+    async def carry(self, one: Asked) -> None:
+        """Ask until it is answered, or known never to be."""
+        gateway = self._rng.randrange(len(self._urls))
+        while not one.over:
+            try:
+                await self._ask[one.kind](one, self._urls[gateway % len(self._urls)])
+            except (aiohttp.ClientError, TimeoutError, ConnectionError):
+                gateway += 1
+                await asyncio.sleep(AGAIN_S)
+
+    async def _stream(self, one: Asked, url: str) -> None:
+        """Open the stream, or go on with it after the last token seen."""
+        if one.id:
+            last = one.offsets[-1] if one.offsets else 0
+            opened = self._session.get(
+                f"{url}/v1/requests/{one.id}/events", headers={"Last-Event-ID": str(last)}
+            )
+        else:
+            opened = self._post(one, url)
+        async with opened as answer:
+            if answer.status == 200:
+                _accept(one, answer.headers["x-request-id"])
+                await _read(answer.content, one)
+            else:
+                await self._refused(one, answer)
+
+    async def _plain(self, one: Asked, url: str) -> None:
+        async with self._post(one, url) as answer:
+            if answer.status != 200:
+                await self._refused(one, answer)
+                return
+            whole = await answer.json()
+            _accept(one, answer.headers["x-request-id"])
+            _take(one, whole)
+
+    async def _asynchronous(self, one: Asked, url: str) -> None:
+        if not one.id:
+            async with self._post(one, url, {"Prefer": "respond-async"}) as answer:
+                if answer.status != 202:
+                    await self._refused(one, answer)
+                    return
+                _accept(one, (await answer.json())["id"])
+        await asyncio.sleep(min(POLL_S[1], POLL_S[0] * 1.5**one.looks))
+        one.looks += 1
+        async with self._session.get(f"{url}/v1/requests/{one.id}") as answer:
+            if answer.status != 200:
+                await self._refused(one, answer)
+                return
+            record = await answer.json()
+        if record["status"] != "ended":
+            return
+        if "response" in record:
+            _take(one, record["response"])
+        else:
+            _end(one, record["error"]["code"])
+        # Not when we looked: that was up to three seconds later.
+        one.over_s = min(time.monotonic(), record["ended_s"] - time.time() + time.monotonic())
+
+    def _post(
+        self, one: Asked, url: str, headers: dict[str, str] | None = None
+    ) -> "aiohttp.client._RequestContextManager":
+        keyed = {"Idempotency-Key": one.key, **(headers or {})}
+        return self._session.post(f"{url}/v1/completions", json=one.body, headers=keyed)
+
+    async def _refused(self, one: Asked, answer: aiohttp.ClientResponse) -> None:
+        """Come again if told to; what else is said to an accepted request must not be."""
+        text = await answer.text()
+        if one.id and (code := _code(text)) in _LOST:
+            _end(one, code)
+        elif one.id in self.gone:
+            _end(one, "gone")
+        elif answer.status in _AGAIN:
+            one.refused += 1
+            await asyncio.sleep(float(answer.headers.get("retry-after-ms", "1000")) / 1000)
+        else:
+            one.trouble = f"{answer.status} {text[:300]}"
+            _end(one, str(answer.status))
+
+
+async def _read(content: aiohttp.StreamReader, one: Asked) -> None:
+    """Read events; one that was cut off is not counted, and comes again on the next connection."""
+    offset, data = 0, ""
+    async for raw in content:
+        line = raw.decode().rstrip("\r\n")
+        if line.startswith("id: "):
+            offset = int(line.removeprefix("id: "))
+        elif line.startswith("data: "):
+            data = line.removeprefix("data: ")
+        elif not line and data:
+            if data != "[DONE]":
+                _shown(one, offset, json.loads(data))
+            data = ""
+
+
+def _shown(one: Asked, offset: int, event: dict[str, Any]) -> None:
+    if "error" in event:
+        _end(one, event["error"]["code"])
+        return
+    choice = event["choices"][0]
+    if choice["text"]:
+        one.text.append(choice["text"])
+        one.offsets.append(offset)
+        one.token_s.append(time.monotonic())
+    if choice["finish_reason"]:
+        _end(one, choice["finish_reason"])
+
+
+def _code(text: str) -> str:
+    try:
+        return str(json.loads(text)["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _accept(one: Asked, id: str) -> None:
+    if one.id and one.id != id:
+        one.trouble = f"its key {one.key} stood for {one.id} and now for {id}"
+    one.id = id
+    one.accepted_s = one.accepted_s or time.monotonic()
+
+
+def _take(one: Asked, whole: dict[str, Any]) -> None:
+    choice = whole["choices"][0]
+    one.text.append(choice["text"])
+    _end(one, choice["finish_reason"])
+
+
+def _end(one: Asked, finish: str) -> None:
+    one.ends += 1
+    one.finish = finish
+    one.over_s = time.monotonic()

@@ -1,0 +1,69 @@
+"""The table of recoveries over all rounds, and the counts."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any
+
+from benchmarks.chaos.play import FAULTS, Recovery, Round
+from benchmarks.chaos.verdict import Verdict
+
+_FIGURES = ("new_request_s", "all_ended_s", "silence_s")
+
+
+def table(recoveries: Sequence[Recovery]) -> list[dict[str, Any]]:
+    """One row per fault: how often, median and worst of each figure; None where one was never reached."""
+    rows = []
+    for fault in FAULTS:
+        of_fault = [each for each in recoveries if each.fault == fault]
+        if not of_fault:
+            continue
+        row: dict[str, Any] = {"fault": fault, "times": len(of_fault)}
+        for figure in _FIGURES:
+            values = [getattr(each, figure) for each in of_fault]
+            known = None not in values
+            row[figure] = {
+                "median": round(statistics.median(values), 2) if known else None,
+                "worst": round(max(values), 2) if known else None,
+            }
+        rows.append(row)
+    return rows
+
+
+def total(rounds: Sequence[Round]) -> Verdict:
+    """The counts of all rounds."""
+    verdict = Verdict()
+    for each in rounds:
+        verdict.add(each.verdict)
+    return verdict
+
+
+def show(rounds: Sequence[Round]) -> None:
+    """Print table and counts."""
+    print("seconds from the kill: median (worst)")
+    print(f"{'fault':<12}{'times':>5}  {'new request':>16}  {'all ended':>16}  {'silence':>16}")
+    for row in table([one for each in rounds for one in each.recoveries]):
+        cells = (_cell(row[figure]) for figure in _FIGURES)
+        print(f"{row['fault']:<12}{row['times']:>5}  " + "  ".join(f"{cell:>16}" for cell in cells))
+    verdict = total(rounds)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(verdict.accepted.items()))
+    print(f"accepted {verdict.accepted.total()} ({kinds})")
+    print(f"lost {verdict.lost}, answered twice {verdict.twice}, broken streams {verdict.broken}")
+    print(f"after a flush: output_lost {verdict.output_lost}, answers gone unfetched {verdict.gone}")
+
+
+def as_json(rounds: Sequence[Round]) -> dict[str, Any]:
+    """All of it for a file."""
+    verdict = total(rounds)
+    return {
+        "table": table([one for each in rounds for one in each.recoveries]),
+        "verdict": {
+            field.name: dict(verdict.accepted) if field.name == "accepted" else getattr(verdict, field.name)
+            for field in fields(verdict)
+        },
+        "rounds": [[asdict(one) for one in each.recoveries] for each in rounds],
+    }
+
+
+def _cell(figure: dict[str, float | None]) -> str:
+    return "never" if figure["median"] is None else f"{figure['median']:.2f} ({figure['worst']:.2f})"

@@ -1,0 +1,123 @@
+"""What a round breaks: two gateways, two controllers, three agents, their engines, RabbitMQ and Redis."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import redis
+
+from support.cluster import Cluster, cluster
+from support.emulated_engine import engine_command
+from support.ports import free_port
+from support.process import ServerProcess
+from support.qlm_process import QlmProcess
+from support.rabbitmq import RabbitMQ
+from support.redis import RedisServer
+
+MODEL: Final = "chaos"
+PLACES: Final = 16
+"""Requests in the batch of an engine."""
+
+LAUNCHED: Final = ("launched-0", "launched-1")
+ATTACHED: Final = "attached"
+PREFIX: Final = "chaos:"
+READY_S: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """The processes of one round.
+
+    Attributes:
+        parts: Gateways, controllers and agents; two instances have an engine that their agent starts.
+        rabbitmq: The broker.
+        redis: The store, with an append-only file that is synced with each write.
+        engine: The engine that the third instance is attached to.
+    """
+
+    parts: Cluster
+    rabbitmq: RabbitMQ
+    redis: RedisServer
+    engine: ServerProcess
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Addresses of the gateways."""
+        return tuple(gateway.url for gateway in self.parts.gateways)
+
+    @property
+    def controllers(self) -> tuple[QlmProcess, QlmProcess]:
+        """Both controllers."""
+        return self.parts.controller, self.parts.standby
+
+    def leading(self) -> QlmProcess | None:
+        """The controller that plans; None while none does."""
+        answer = httpx.get(f"{self.urls[0]}/admin/v1/controller", timeout=10)
+        leader = answer.raise_for_status().json()["leader"]
+        if leader is None:
+            return None
+        mine = f"{leader['id']} (this one)"
+        return next((one for one in self.controllers if mine in one.log_file.read_text("utf-8")), None)
+
+    def wait_whole(self) -> None:
+        """Wait until all gateways are ready, all instances have an engine awake and a controller leads.
+
+        Raises:
+            RuntimeError: Not in time; holds the end of a log.
+        """
+        for gateway in self.parts.gateways:
+            gateway.wait_ready(instances=len(self.parts.agents), timeout_s=READY_S)
+        until_s = time.monotonic() + READY_S
+        while self.leading() is None:
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"no controller leads after {READY_S:g} s.\n{self.parts.controller.log()}")
+            time.sleep(0.1)
+
+    def empty_redis(self) -> frozenset[str]:
+        """Delete all that Redis holds; return the ids of the requests that had ended at that moment."""
+        with contextlib.closing(redis.Redis.from_url(self.redis.url)) as client:
+            both = client.pipeline(transaction=True)
+            both.lrange(f"{PREFIX}ended", 0, -1)
+            both.flushall()
+            members = both.execute()[0]
+        return frozenset(member.decode().partition(":")[2] for member in members)
+
+
+@contextlib.contextmanager
+def running_rig(folder: Path) -> Iterator[Rig]:
+    """Run everything with logs and data in a folder, and wait until it is whole."""
+    for name in ("rabbitmq", "redis"):
+        (folder / name).mkdir(parents=True)
+    port = free_port()
+    rabbitmq = RabbitMQ(folder / "rabbitmq")
+    store = RedisServer(folder / "redis", appendonly=True)
+    command = engine_command(port, MODEL, seqs_max=PLACES)
+    engine = ServerProcess("engine", command, env=os.environ, folder=folder)
+    with contextlib.ExitStack() as stack:
+        for started, end in ((rabbitmq, rabbitmq.close), (store, store.kill), (engine, engine.kill)):
+            stack.callback(end)
+            started.start()
+        config = _config(f"http://127.0.0.1:{port}")
+        parts = stack.enter_context(cluster(rabbitmq, store, config, gateways=2, folder=folder))
+        parts.standby.start()
+        rig = Rig(parts=parts, rabbitmq=rabbitmq, redis=store, engine=engine)
+        rig.wait_whole()
+        yield rig
+
+
+def _config(engine_url: str) -> dict[str, Any]:
+    shared = {"accelerator": "A100", "models": [MODEL], "seqs_max": PLACES}
+    return {
+        "models": [{"id": MODEL, "profile": "mistral-7b", "context_tokens": 4096}],
+        "instances": [
+            *({"id": name, **shared} for name in LAUNCHED),
+            {"id": ATTACHED, **shared, "url": engine_url},
+        ],
+        "emulate": {"time_scale": 1.0},
+        "store_prefix": PREFIX,
+    }

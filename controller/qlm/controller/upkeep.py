@@ -6,7 +6,7 @@ was emptied, or an accepted request never reached it).
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from qlm.controller.reindex import Reindexer
@@ -23,6 +23,10 @@ log = logging.getLogger("qlm.controller")
 PERIOD_NS: Final = 2_000_000_000
 """Repairs are looked for this often, and whenever an instance comes or goes."""
 
+YOUNG_NS: Final = 2_000_000_000
+"""An emptied store is given this long to hear from live instances, which beat once a second: what they have
+just registered again is not to be taken from them."""
+
 
 class Upkeep:
     """Looks for repairs; call `run` with each view."""
@@ -34,12 +38,14 @@ class Upkeep:
         self._reindexer = Reindexer(broker, store, clock)
         self._alive: set[Holder] = set()
         self._next_ns = 0
+        self._incarnation: int | None = None
+        self._young_until_ns = 0
         self._more_than_known: set[QueueName] = set()
 
     async def run(self, view: ClusterView, term: Term | None = None) -> bool:
         """Repair what needs it; True if the view is out of date now.
 
-        The store is asked first, under the term of the controller. Should it lose the lead after that, the
+        The store is asked under the term of the controller. Should it not lead any more, the
         rest is harmless: messages are moved and indexed as whoever leads then would, and a message that is
         there twice finds its request leased or ended.
 
@@ -49,27 +55,43 @@ class Upkeep:
         """
         now_ns = self._clock.now_ns()
         alive = {status.holder for status in view.instances}
-        if alive == self._alive and now_ns < self._next_ns:
+        emptied = term is not None and self.is_new(term.incarnation)
+        if emptied:
+            self._young_until_ns = now_ns + YOUNG_NS
+        elif alive == self._alive and now_ns < self._next_ns:
             return False
-        self._next_ns = now_ns + PERIOD_NS
+        young = now_ns < self._young_until_ns
+        self._next_ns = self._young_until_ns if young else now_ns + PERIOD_NS
         self._alive = alive
+        changed = False if young else await self._bury(alive, term)
+        found = await self._index_unknown({each.cls.queue: each.queued for each in view.classes}, emptied)
+        return bool(changed or found)
+
+    def is_new(self, incarnation: int) -> bool:
+        """Note the store's identity; True if it was emptied since it was last noted."""
+        former, self._incarnation = self._incarnation, incarnation
+        return former is not None and incarnation != former
+
+    async def _bury(self, alive: Collection[Holder], term: Term | None) -> bool:
+        """Let what dead instances had in hand wait again; True if there was anything."""
         released = await self._store.reap(term)
         moved = await self._reindexer.empty_hold_queues({holder.instance for holder in alive})
         if released or moved:
             log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
-        found = await self._index_unknown({each.cls.queue: each.queued for each in view.classes})
-        return bool(released or moved or found)
+        return bool(released or moved)
 
-    async def _index_unknown(self, queued: Mapping[QueueName, int]) -> int:
-        """Index queues that twice in a row held more messages than the store has waiting requests.
+    async def _index_unknown(self, queued: Mapping[QueueName, int], emptied: bool) -> int:
+        """Index queues that hold more messages than the store has waiting requests.
 
-        Once is normal: a request is published before it is indexed, returned before it is released.
+        Twice in a row, unless the store was just emptied: once is normal, for a request is published before
+        it is indexed, returned before it is released.
         """
         more = set()
         for queue in await self._reindexer.class_queues():
             if await self._broker.depth(queue) > queued.get(queue, 0):
                 more.add(queue)
-        confirmed, self._more_than_known = more & self._more_than_known, more
+        confirmed = more if emptied else more & self._more_than_known
+        self._more_than_known = more
         found = 0
         for queue in sorted(confirmed):
             found += await self._reindexer.index(queue)

@@ -10,10 +10,11 @@ from qlm.broker import codec
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.topology import DEAD, hold_queue
-from qlm.controller.upkeep import PERIOD_NS, Upkeep
+from qlm.controller.upkeep import PERIOD_NS, YOUNG_NS, Upkeep
 from qlm.domain.errors import DeliveryLostError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import InstanceId, QueueName, SessionId
+from qlm.domain.ids import ControllerId, InstanceId, QueueName, SessionId
+from qlm.domain.leadership import Term
 from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
@@ -323,3 +324,36 @@ async def test_deliveries_lost_while_reading_a_queue_do_not_stop_the_controller(
     await bench.look(GPU_1)
     assert await bench.state(request) is RequestState.QUEUED
     assert await bench.depth(request.cls.queue) >= 1
+
+
+async def emptied(bench: Bench) -> Term:
+    """Let the store lose everything under an upkeep that leads; return its term in what follows."""
+    bench.clock.time_ns += 1
+    former, bench.store = bench.store, MemoryStore(bench.clock)
+    bench.upkeep = bench.new_upkeep()
+    bench.upkeep.is_new(await former.incarnation())
+    return (await bench.store.lead(ControllerId("c"), 3600)).term
+
+
+async def test_an_emptied_store_is_filled_from_the_queues_at_the_first_look(bench: Bench) -> None:
+    request = a_request()
+    await bench.accept(request)
+    term = await emptied(bench)
+    assert await bench.upkeep.run(await bench.store.view(), term)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_what_runs_is_not_taken_from_an_instance_that_an_emptied_store_has_not_heard_of(
+    bench: Bench,
+) -> None:
+    request = a_request()
+    term = await emptied(bench)
+    await bench.store.reregister(request.card(), GPU_0, ())
+    await bench.publish(request, hold_queue(GPU_0.instance))
+    await bench.upkeep.run(await bench.store.view(), term)
+    assert await bench.state(request) is RequestState.RUNNING
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 1
+    bench.clock.time_ns += YOUNG_NS
+    assert await bench.upkeep.run(await bench.store.view(), term), "it stays silent"
+    assert await bench.state(request) is RequestState.QUEUED
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 0

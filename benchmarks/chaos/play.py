@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -10,45 +11,30 @@ from typing import Any, Final
 import httpx
 
 from benchmarks.chaos import faults
+from benchmarks.chaos.asked import Asked
 from benchmarks.chaos.clients import Clients
+from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.rig import PLACES, Rig, running_rig
 from benchmarks.chaos.traffic import Traffic, silence_s, until
 from benchmarks.chaos.verdict import Verdict, judge
 
 FLUSH: Final = "flush"
-FAULTS: Final = (*faults.KILLS, FLUSH)
+FLUSH_AND_KILL: Final = "flush+agent"
+FAULTS: Final = (*faults.KILLS, FLUSH_AND_KILL, FLUSH)
 WAITING: Final = 500
 """Requests that wait when Redis is emptied."""
 
 OVER_S: Final = 120.0
 """Longest time from a fault until everything asked before it must have ended."""
 
+SLOW_S: Final = 6.0
+"""A new request that takes longer has its story printed."""
+
 _BEFORE_S: Final = (2.0, 4.0)
 """Load before a fault, drawn between these."""
 
 _BURST_TOKENS: Final = (30, 60)
 """Answers are short there: it is their number that counts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """How one fault was got over; seconds from the kill.
-
-    Attributes:
-        fault: Which.
-        hit: What exactly.
-        open: Requests under way at the kill.
-        new_request_s: Until the first answer of a request that was sent after it; None: none in time.
-        all_ended_s: Until all requests sent before it had ended; None: not in time.
-        silence_s: Longest pause between two tokens of a stream.
-    """
-
-    fault: str
-    hit: str
-    open: int
-    new_request_s: float | None
-    all_ended_s: float | None
-    silence_s: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,11 +59,12 @@ async def play(folder: Path, rng: random.Random, wanted: tuple[str, ...]) -> Rou
                 await asyncio.sleep(rng.uniform(*_BEFORE_S))
                 if name == FLUSH:
                     await _many_wait(rig, traffic)
+                if name in (FLUSH, FLUSH_AND_KILL):
                     await _count_ends(rig, ends)
                     flushed_s.append(time.monotonic())
                 recovery = await _strike(rig, clients, traffic, name, rng)
                 made.recoveries.append(recovery)
-                print(_line(recovery), flush=True)
+                print(recovery.line(), flush=True)
                 await _count_ends(rig, ends)
             arriving.cancel()
             await until(lambda: all(one.over for one in traffic.asked), OVER_S)
@@ -97,7 +84,10 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
     hitting = asyncio.create_task(_hit(rig, clients, name, rng))
     probing = asyncio.create_task(traffic.probe(since_s, OVER_S))
     ended = await until(lambda: all(one.over or one.id in clients.gone for one in before), OVER_S)
-    hit, new_request_s = await asyncio.gather(hitting, probing)
+    hit, probes = await asyncio.gather(hitting, probing)
+    await until(lambda: all(one.over for one in probes), OVER_S)
+    answered_s = [one.over_s - since_s for one in probes if one.over_s is not None and one.answered]
+    await _tell_slow(rig, probes, since_s)
     before = [one for one in before if one.id not in clients.gone]
     await asyncio.to_thread(rig.wait_whole)
     over_s = max((one.over_s or 0.0 for one in before), default=since_s)
@@ -105,17 +95,20 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
         fault=name,
         hit=hit,
         open=len(before),
-        new_request_s=new_request_s,
+        new_request_s=min(answered_s, default=None),
+        at_once_s=probes[0].over_s - since_s if probes[0].over_s else None,
         all_ended_s=max(0.0, over_s - since_s) if ended else None,
         silence_s=silence_s(before, since_s),
     )
 
 
 async def _hit(rig: Rig, clients: Clients, name: str, rng: random.Random) -> str:
-    if name != FLUSH:
+    if name in faults.KILLS:
         return await asyncio.to_thread(faults.KILLS[name], rig, rng)
     clients.gone |= await asyncio.to_thread(rig.empty_redis)
-    return "redis emptied"
+    if name == FLUSH:
+        return "redis emptied"
+    return "and " + await asyncio.to_thread(faults.agent, rig, rng)
 
 
 async def _many_wait(rig: Rig, traffic: Traffic) -> None:
@@ -148,12 +141,17 @@ async def _listed(rig: Rig) -> list[dict[str, Any]]:
     raise AssertionError("no gateways")
 
 
-def _line(recovery: Recovery) -> str:
-    def shown(seconds: float | None) -> str:
-        return "never" if seconds is None else f"{seconds:6.2f} s"
-
-    return (
-        f"  {recovery.fault:<10} {recovery.hit:<22} {recovery.open:4} open  new request "
-        f"{shown(recovery.new_request_s)}  all ended {shown(recovery.all_ended_s)}  "
-        f"silence {shown(recovery.silence_s)}"
+async def _tell_slow(rig: Rig, probes: Sequence[Asked], since_s: float) -> None:
+    """Print the story of the slowest of the new requests if that took long."""
+    slowest = max(probes, key=lambda one: one.over_s or time.monotonic())
+    if (slowest.over_s or time.monotonic()) - slowest.sent_s < SLOW_S or not slowest.id:
+        return
+    async with httpx.AsyncClient(timeout=60) as client:
+        answer = await client.get(f"{rig.urls[0]}/admin/v1/requests/{slowest.id}")
+    since_epoch_s = time.time() - time.monotonic() + since_s
+    events = answer.json().get("events", ())
+    story = (
+        f"{each['at_s'] - since_epoch_s:.2f} {each['what']} {each.get('instance') or ''}" for each in events
     )
+    sent_s = slowest.sent_s - since_s
+    print(f"  sent {sent_s:.2f} s after it, refused {slowest.refused} times: {'; '.join(story)}", flush=True)

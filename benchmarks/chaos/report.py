@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from benchmarks.chaos.play import FAULTS, Recovery, Round
+from benchmarks.chaos.play import FAULTS, Round
+from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.verdict import Verdict
 
-_FIGURES = ("new_request_s", "all_ended_s", "silence_s")
+_FIGURES = ("new_request_s", "at_once_s", "all_ended_s", "silence_s")
 
 
 def table(recoveries: Sequence[Recovery]) -> list[dict[str, Any]]:
@@ -41,7 +42,7 @@ def total(rounds: Sequence[Round]) -> Verdict:
 def show(rounds: Sequence[Round]) -> None:
     """Print table and counts."""
     print("seconds from the kill: median (worst)")
-    print(f"{'fault':<12}{'times':>5}  {'new request':>16}  {'all ended':>16}  {'silence':>16}")
+    print(f"{'fault':<12}{'times':>5}  " + "  ".join(f"{name[:-2]:>16}" for name in _FIGURES))
     for row in table([one for each in rounds for one in each.recoveries]):
         cells = (_cell(row[figure]) for figure in _FIGURES)
         print(f"{row['fault']:<12}{row['times']:>5}  " + "  ".join(f"{cell:>16}" for cell in cells))

@@ -53,21 +53,16 @@ class Traffic:
             (kind,) = self._rng.choices(KINDS, SHARES)
             self.ask(kind, self._rng.randint(*TOKENS))
 
-    async def probe(self, since_s: float, limit_s: float) -> float | None:
-        """Send a short urgent request now and then until one of them is answered.
-
-        Returns:
-            Seconds from `since_s` to that answer; None if there was none in time.
-        """
+    async def probe(self, since_s: float, limit_s: float) -> list[Asked]:
+        """Send a short urgent request at once and now and then until one of them is answered; return all."""
         sent: list[Asked] = []
         while time.monotonic() < since_s + limit_s:
             if not sent or time.monotonic() - sent[-1].sent_s >= PROBE_S:
                 sent.append(self.ask("plain", PROBE_TOKENS, URGENT))
-            answered = [one.over_s for one in sent if one.over_s is not None and one.answered]
-            if answered:
-                return min(answered) - since_s
+            if any(one.answered for one in sent):
+                break
             await asyncio.sleep(0.01)
-        return None
+        return sent
 
     async def give_up(self) -> None:
         """Let go of all requests that are still under way."""

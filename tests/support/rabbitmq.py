@@ -70,6 +70,10 @@ class RabbitMQ:
         self._node.kill()
         self._epmd.kill()
 
+    def log(self) -> str:
+        """What it has said so far: warnings and errors."""
+        return self._node.log_file.read_text("utf-8", errors="replace")
+
     def _answers(self) -> bool:
         try:
             pika.BlockingConnection(pika.URLParameters(self.url)).close()

@@ -197,6 +197,7 @@ class Config(_Section):
         broker: `sqlite` (in data_dir) or an `amqp://` address.
         store: `embedded` (with the sqlite broker) or a `redis://` address.
         store_prefix: Prefix of all keys in Redis.
+        broker_ack_timeout_s: The acknowledgement timeout of RabbitMQ (its `consumer_timeout`).
         planner: What plans: `qlm`, the plan generator, or `edf`, earliest deadline first.
         default_slo: Objective of requests that name none.
         interactive_slo: Objective of `service_tier: priority`.
@@ -213,6 +214,7 @@ class Config(_Section):
     broker: str = "sqlite"
     store: str = "embedded"
     store_prefix: str = "qlm:"
+    broker_ack_timeout_s: float = Field(1800.0, ge=1, le=31_536_000)
     planner: Literal["qlm", "edf"] = "qlm"
     default_slo: SloConfig = SloConfig(deadline_ms=60_000)
     interactive_slo: SloConfig = SloConfig(ttft_ms=1000, tpot_ms=100)

@@ -12,13 +12,14 @@ from typing import Final
 
 from qlm.agents.engine_sweep import sweep
 from qlm.agents.interpreter import AgentRunner
-from qlm.agents.protocol import AgentProtocol, AgentSettings
+from qlm.agents.protocol import AgentProtocol
 from qlm.cli.clock import SystemClock
 from qlm.cli.config import Config, InstanceConfig
 from qlm.cli.engines import model_host, operation_costs
 from qlm.cli.parts import Parts, open_parts
 from qlm.cli.plan_generator import PlanGenerator
 from qlm.cli.wiring import (
+    agent_settings,
     fleet,
     gateway_limits,
     group_ids,
@@ -135,7 +136,7 @@ async def _serve_instance(
     while True:
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
         costs = operation_costs(config, instance, profiles)
-        protocol = AgentProtocol(holder, instance.kind, models, AgentSettings(), costs)
+        protocol = AgentProtocol(holder, instance.kind, models, agent_settings(config), costs)
         host = model_host(config, instance, profiles)
         try:
             async with broker_of(parts) as broker:

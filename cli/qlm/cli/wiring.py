@@ -5,7 +5,9 @@ import secrets
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+from qlm.agents.protocol import AgentSettings
 from qlm.cli.config import Config, InstanceConfig, ModelConfig
 from qlm.cli.config_errors import ConfigError
 from qlm.controller.fleet import Fleet
@@ -21,6 +23,9 @@ from qlm.rct_estimator.profile import Profile, parse_profile_text
 from qlm.rct_estimator.unmeasured import unmeasured_profile
 
 GIB = 1024**3
+
+CUSTODY_SHARE: Final = 1 / 3
+"""Of the broker's acknowledgement timeout: custody is renewed well before half of it has passed."""
 
 
 def model_specs(config: Config) -> tuple[ModelSpec, ...]:
@@ -64,6 +69,11 @@ def gateway_limits(config: Config) -> GatewayLimits:
         body_bytes_max=config.limits.body_bytes_max,
         max_tokens_default=config.limits.default_max_tokens,
     )
+
+
+def agent_settings(config: Config) -> AgentSettings:
+    """Turn what is configured about agents into their settings."""
+    return AgentSettings(custody_s=config.broker_ack_timeout_s * CUSTODY_SHARE)
 
 
 def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence[Path]) -> Path | None:

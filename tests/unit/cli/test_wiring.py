@@ -11,6 +11,7 @@ from qlm.cli.default_config import emulated_config
 from qlm.cli.engines import model_host
 from qlm.cli.wiring import (
     GIB,
+    agent_settings,
     check,
     fleet,
     gateway_limits,
@@ -151,3 +152,10 @@ async def test_engine_hosts_are_made_for_every_instance_without_starting_anythin
         host = model_host(config, instance, SHIPPED)
         assert host.engine() is None
         await host.close()
+
+
+def test_agents_renew_custody_before_half_of_the_brokers_acknowledgement_timeout() -> None:
+    usual, told = agent_settings(configured()), agent_settings(configured(broker_ack_timeout_s=60))
+    assert (usual.custody_s, told.custody_s) == (600.0, 20.0)
+    with pytest.raises(ConfigError, match="broker_ack_timeout_s"):
+        configured(broker_ack_timeout_s=0)

@@ -1,0 +1,149 @@
+"""`python -m benchmarks.chaos.long_request`: requests that run longer than the broker waits for an ack.
+
+RabbitMQ closes the channel of a delivery that was not acknowledged in time (its `consumer_timeout`, here
+60 s, looked at every second) and hands the message out again. Two clusters, each on a RabbitMQ of its own,
+run one streamed request for 90 s: one knows of the timeout and renews its custody, the other believes in
+RabbitMQ's usual 30 minutes. Neither may lose, repeat or restart anything; the first must not even lose its channel.
+Takes two minutes, during which little is computed.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from benchmarks import setups
+from benchmarks.chaos.asked import reference
+from support.cluster import cluster
+from support.cluster_load import depths
+from support.rabbitmq import RabbitMQ, running_rabbitmq
+from support.redis import running_redis
+
+TIMEOUT_S: Final = 60
+RUNS_S: Final = 90
+TIME_SCALE: Final = 10.0
+PROMPT: Final = "a long story"
+MODEL: Final = "slow"
+CLOSED: Final = "timed out"
+"""What RabbitMQ's log says of a channel that it closes for a late acknowledgement."""
+
+SETTLED_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What became of the request.
+
+    Attributes:
+        believed_s: The timeout as QLM was told it.
+        ran_s: From the first token to the last.
+        exact: Each token came once, and was the right one.
+        leased: How often it was leased; once if it was never started again.
+        ended: How often it ended.
+        channels_closed: How often RabbitMQ lost patience.
+        left: Messages in the queues afterwards.
+    """
+
+    believed_s: float
+    ran_s: float
+    exact: bool
+    leased: int
+    ended: int
+    channels_closed: int
+    left: int
+
+    @property
+    def good(self) -> bool:
+        """Whether it ran for longer than the timeout, once, and exactly."""
+        once = self.exact and (self.leased, self.ended, self.left) == (1, 1, 0)
+        return (
+            once and self.ran_s > TIMEOUT_S and (self.channels_closed == 0) == (self.believed_s <= TIMEOUT_S)
+        )
+
+
+def main() -> int:
+    """Run both clusters at the same time, and tell what happened."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos.long_request", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("build/long_request.json"))
+    options = parser.parse_args()
+    print(f"machine: {setups.machine()}; timeout {TIMEOUT_S} s", flush=True)
+    with ThreadPoolExecutor() as both:
+        seen = list(both.map(run, (float(TIMEOUT_S), 1800.0)))
+    for one in seen:
+        print(one)
+    setups.save(options.out, {"machine": setups.machine(), "seen": [asdict(one) for one in seen]})
+    return 0 if all(one.good for one in seen) else 1
+
+
+def run(believed_s: float) -> Seen:
+    """Run one request on servers and a cluster of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="qlm-long-") as folder,
+        running_rabbitmq(consumer_timeout_ms=TIMEOUT_S * 1000) as rabbitmq,
+        running_redis() as redis,
+        cluster(rabbitmq, redis, _config(believed_s), folder=Path(folder)) as parts,
+    ):
+        tokens, token_s = _tokens(parts.url), []
+        text, id = [], ""
+        body = _body(tokens) | {"stream": True}
+        with httpx.stream("POST", f"{parts.url}/v1/completions", json=body, timeout=60) as answer:
+            id = answer.raise_for_status().headers["x-request-id"]
+            for line in answer.iter_lines():
+                if line.startswith("data: {"):
+                    text.append(_text(line))
+                    token_s.append(time.monotonic())
+        story = httpx.get(f"{parts.url}/admin/v1/requests/{id}").raise_for_status().json()
+        what = [event["what"] for event in story["events"]]
+        return Seen(
+            believed_s=believed_s,
+            ran_s=round(token_s[-1] - token_s[0], 1),
+            exact="".join(text) == reference(PROMPT, tokens),
+            leased=what.count("leased"),
+            ended=what.count("ended"),
+            channels_closed=rabbitmq.log().count(CLOSED),
+            left=_left(rabbitmq),
+        )
+
+
+def _config(believed_s: float) -> dict[str, Any]:
+    return {
+        "models": [{"id": MODEL, "profile": "mistral-7b", "context_tokens": 8192}],
+        "instances": [{"id": "i0", "accelerator": "A100", "models": [MODEL]}],
+        "emulate": {"time_scale": TIME_SCALE},
+        "broker_ack_timeout_s": believed_s,
+    }
+
+
+def _body(tokens: int) -> dict[str, Any]:
+    return {"model": MODEL, "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True}
+
+
+def _tokens(url: str) -> int:
+    """How many tokens take as long as wanted: measured with a short answer."""
+    started_s, few = time.monotonic(), 20
+    httpx.post(f"{url}/v1/completions", json=_body(few), timeout=60).raise_for_status()
+    return round(RUNS_S / ((time.monotonic() - started_s) / few))
+
+
+def _text(line: str) -> str:
+    text: str = json.loads(line.removeprefix("data: "))["choices"][0]["text"]
+    return text
+
+
+def _left(rabbitmq: RabbitMQ) -> int:
+    """Messages that stay in the queues although all is done."""
+    until_s = time.monotonic() + SETTLED_S
+    while (left := sum(depths(rabbitmq).values())) and time.monotonic() < until_s:
+        time.sleep(0.2)
+    return left
+
+
+if __name__ == "__main__":
+    sys.exit(main())

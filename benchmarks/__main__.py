@@ -3,13 +3,14 @@
 Everything is compared side by side in one run on one machine: open loop, Poisson arrivals (the same for
 both arms), 16 tokens in and 16 out, not streamed, an engine that takes a fixed 50 ms.
 
-`attainment`, `fidelity`, `planner`, `simulation` or `waiting` as the first word runs that benchmark instead
-(each has --help).
+`attainment`, `fidelity`, `overhead`, `planner`, `simulation` or `waiting` as the first word runs that
+benchmark instead (each has --help).
 """
 
 import argparse
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import uvloop
 
 from benchmarks import attainment, fidelity, planner, setups, simulation, waiting
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
+from benchmarks.overhead import run as overhead
 
 BODY: dict[str, Any] = {
     "model": "mistral-7b",
@@ -27,9 +29,10 @@ BODY: dict[str, Any] = {
 }
 RATES = (20, 50, 100, 200)
 RAMP = (300, 400, 500, 600, 800, 1000, 1300)
-OTHERS = {
+OTHERS: dict[str, Callable[[list[str]], int]] = {
     "attainment": attainment.main,
     "fidelity": fidelity.main,
+    "overhead": overhead.main,
     "planner": planner.main,
     "simulation": simulation.main,
     "waiting": waiting.main,

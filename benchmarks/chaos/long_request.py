@@ -3,17 +3,18 @@
 RabbitMQ closes the channel of a delivery that was not acknowledged in time (its `consumer_timeout`, here
 60 s, looked at every second) and hands the message out again. Two clusters, each on a RabbitMQ of its own,
 run one streamed request for 90 s: one knows of the timeout and renews its custody, the other believes in
-RabbitMQ's usual 30 minutes. Neither may lose, repeat or restart anything; the first must not even lose its channel.
-Takes two minutes, during which little is computed.
+RabbitMQ's usual 30 minutes. Neither may lose, repeat or restart anything; the first must not even lose its
+channel. Takes two minutes, during which little is computed.
 """
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ from support.redis import running_redis
 TIMEOUT_S: Final = 60
 RUNS_S: Final = 90
 TIME_SCALE: Final = 10.0
+FEW: Final = 60
+"""Tokens of a first answer that shows how long a token takes."""
+
 PROMPT: Final = "a long story"
 MODEL: Final = "slow"
 CLOSED: Final = "timed out"
@@ -68,6 +72,20 @@ class Seen:
         )
 
 
+@dataclass(slots=True, kw_only=True)
+class Streamed:
+    """One streamed answer: what came, and when."""
+
+    id: str
+    text: list[str] = field(default_factory=list)
+    token_s: list[float] = field(default_factory=list)
+
+    @property
+    def pace_s(self) -> float:
+        """Seconds per token after the first."""
+        return (self.token_s[-1] - self.token_s[0]) / (len("".join(self.text)) - 1)
+
+
 def main() -> int:
     """Run both clusters at the same time, and tell what happened."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos.long_request", description=__doc__)
@@ -90,21 +108,15 @@ def run(believed_s: float) -> Seen:
         running_redis() as redis,
         cluster(rabbitmq, redis, _config(believed_s), folder=Path(folder)) as parts,
     ):
-        tokens, token_s = _tokens(parts.url), []
-        text, id = [], ""
-        body = _body(tokens) | {"stream": True}
-        with httpx.stream("POST", f"{parts.url}/v1/completions", json=body, timeout=60) as answer:
-            id = answer.raise_for_status().headers["x-request-id"]
-            for line in answer.iter_lines():
-                if line.startswith("data: {"):
-                    text.append(_text(line))
-                    token_s.append(time.monotonic())
-        story = httpx.get(f"{parts.url}/admin/v1/requests/{id}").raise_for_status().json()
+        few = _stream(parts.url, "a short one", FEW)
+        tokens = math.ceil(RUNS_S / few.pace_s)
+        streamed = _stream(parts.url, PROMPT, tokens)
+        story = httpx.get(f"{parts.url}/admin/v1/requests/{streamed.id}").raise_for_status().json()
         what = [event["what"] for event in story["events"]]
         return Seen(
             believed_s=believed_s,
-            ran_s=round(token_s[-1] - token_s[0], 1),
-            exact="".join(text) == reference(PROMPT, tokens),
+            ran_s=round(streamed.token_s[-1] - streamed.token_s[0], 1),
+            exact="".join(streamed.text) == reference(PROMPT, tokens),
             leased=what.count("leased"),
             ended=what.count("ended"),
             channels_closed=rabbitmq.log().count(CLOSED),
@@ -121,20 +133,15 @@ def _config(believed_s: float) -> dict[str, Any]:
     }
 
 
-def _body(tokens: int) -> dict[str, Any]:
-    return {"model": MODEL, "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True}
-
-
-def _tokens(url: str) -> int:
-    """How many tokens take as long as wanted: measured with a short answer."""
-    started_s, few = time.monotonic(), 20
-    httpx.post(f"{url}/v1/completions", json=_body(few), timeout=60).raise_for_status()
-    return round(RUNS_S / ((time.monotonic() - started_s) / few))
-
-
-def _text(line: str) -> str:
-    text: str = json.loads(line.removeprefix("data: "))["choices"][0]["text"]
-    return text
+def _stream(url: str, prompt: str, tokens: int) -> Streamed:
+    body = {"model": MODEL, "prompt": prompt, "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as answer:
+        made = Streamed(id=answer.raise_for_status().headers["x-request-id"])
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                made.text.append(json.loads(line.removeprefix("data: "))["choices"][0]["text"])
+                made.token_s.append(time.monotonic())
+    return made
 
 
 def _left(rabbitmq: RabbitMQ) -> int:

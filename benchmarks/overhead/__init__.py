@@ -1,0 +1,1 @@
+"""`make bench ARGS="overhead"`: an engine kept full by an agent, and by the simplest client."""

@@ -1,0 +1,124 @@
+"""The two ways to keep an engine full: directly, and by an agent from a queue that was filled beforehand."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from benchmarks.overhead.meter import Filled, Meter, filled
+from benchmarks.overhead.work import Work, draw, gateway_body
+from support.ports import free_port
+from support.qlm_process import QlmProcess
+from support.rabbitmq import running_rabbitmq
+from support.redis import running_redis
+
+DIRECT, EMBEDDED, SERVERS = "direct", "embedded", "servers"
+ARMS: Final = (DIRECT, EMBEDDED, SERVERS)
+
+AT_ONCE: Final = 32
+"""Requests that are being queued at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineUnderTest:
+    """An engine that runs already.
+
+    Attributes:
+        url: Its address.
+        model: What QLM's configuration says of its model.
+        seqs_max: Places in its batch.
+        sample_s: Between two readings of its metrics.
+        timeout_s: Longest run.
+    """
+
+    url: str
+    model: dict[str, Any]
+    seqs_max: int
+    sample_s: float
+    timeout_s: float = 600.0
+
+
+@contextlib.contextmanager
+def on_cores(cores: set[int]) -> Iterator[None]:
+    """Run this process, and all it starts meanwhile, on some cores only."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def measure(arm: str, engine: EngineUnderTest, requests: int, seed: int) -> Filled:
+    """Have the work done one way, and tell how the engine fared."""
+    with Meter(engine.url, engine.sample_s) as meter:
+        if arm == DIRECT:
+            _directly(engine, requests, seed)
+        else:
+            work = draw(requests, seed=seed, arm=arm)
+            with _queued(engine, work, servers=arm == SERVERS) as processes:
+                for process in processes:
+                    process.start()
+                meter.wait(lambda meter: meter.written() >= sum(work.tokens), engine.timeout_s)
+    return filled(meter.samples, seqs_max=engine.seqs_max, requests=requests)
+
+
+def _directly(engine: EngineUnderTest, requests: int, seed: int) -> None:
+    words = (engine.url, engine.model["id"], engine.seqs_max, requests, seed, DIRECT)
+    argv = [sys.executable, "-m", "benchmarks.overhead.direct", *map(str, words)]
+    subprocess.run(argv, check=True, timeout=engine.timeout_s)
+
+
+@contextlib.contextmanager
+def _queued(engine: EngineUnderTest, work: Work, *, servers: bool) -> Iterator[list[QlmProcess]]:
+    """Queue the work; yield what is to be started to have it done."""
+    instance = {
+        "id": "i0", "accelerator": "A100", "models": [engine.model["id"]],
+        "url": engine.url, "seqs_max": engine.seqs_max,
+    }  # fmt: skip
+    config: dict[str, Any] = {"models": [engine.model], "instances": [instance]}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-overhead-")))
+
+        def part(name: str, *command: str) -> QlmProcess:
+            whole = {"data_dir": str(folder / "data"), "http": {"port": free_port()}, **config}
+            process = QlmProcess(name, *command, config=whole, folder=folder)
+            stack.callback(process.close)
+            return process
+
+        if servers:
+            config |= {"broker": stack.enter_context(running_rabbitmq()).url}
+            config |= {"store": stack.enter_context(running_redis()).url}
+            door, controller = part("gateway", "gateway"), part("controller", "controller")
+            controller.start()
+            last = part("agent", "agent", "i0")
+        else:
+            door, last = part("door", "serve", "--no-agents"), part("serve", "serve")
+        door.start()
+        door.wait_ready()
+        asyncio.run(_queue_all(door.url, engine.model["id"], work))
+        if not servers:
+            door.terminate()
+        yield [last]
+
+
+async def _queue_all(url: str, model: str, work: Work) -> None:
+    numbers = iter(range(work.count))
+    async with aiohttp.ClientSession() as session:
+
+        async def queue() -> None:
+            for n in numbers:
+                body, headers = gateway_body(model, work, n), {"Prefer": "respond-async"}
+                async with session.post(f"{url}/v1/completions", json=body, headers=headers) as answer:
+                    if answer.status != 202:
+                        raise RuntimeError(f"the gateway answered {answer.status}: {await answer.text()}")
+
+        await asyncio.gather(*(queue() for _ in range(AT_ONCE)))

@@ -1,0 +1,120 @@
+"""What an engine did while work waited, read from its own metrics."""
+
+import http.client
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+from benchmarks.overhead.work import PROMPT_TOKENS
+
+
+class Sample(NamedTuple):
+    """One reading: when, requests in the batch, and tokens read and written since the engine started."""
+
+    at_s: float
+    running: float
+    prompt_tokens: float
+    output_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """An engine while its batch could be full: from when it first was until the last request was begun.
+
+    Attributes:
+        seconds: Length of that time.
+        tokens_per_s: Output.
+        empty_mean: Places of the batch that were empty, on average over the readings.
+        empty_share: Share of the readings that saw an empty place.
+        samples: Number of readings.
+    """
+
+    seconds: float
+    tokens_per_s: float
+    empty_mean: float
+    empty_share: float
+    samples: int
+
+
+class Meter:
+    """Reads the metrics of an engine on a thread of its own, over one connection."""
+
+    def __init__(self, url: str, every_s: float) -> None:
+        place = urlsplit(url)
+        self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+        self._every_s = every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read_on)
+        self.samples: list[Sample] = []
+
+    def __enter__(self) -> Self:
+        self.samples.append(self._read())
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._connection.close()
+
+    def wait(self, done: Callable[["Meter"], bool], timeout_s: float) -> None:
+        """Wait until something holds of the readings.
+
+        Raises:
+            TimeoutError: It did not in time.
+        """
+        until_s = time.monotonic() + timeout_s
+        while not done(self):
+            if time.monotonic() > until_s or not self._thread.is_alive():
+                raise TimeoutError(
+                    f"the engine did not come to its end in {timeout_s:g} s: {self.samples[-1]}"
+                )
+            time.sleep(0.1)
+
+    def written(self) -> float:
+        """Tokens of output since the first reading."""
+        return self.samples[-1].output_tokens - self.samples[0].output_tokens
+
+    def _read_on(self) -> None:
+        while not self._over.wait(self._every_s):
+            self.samples.append(self._read())
+
+    def _read(self) -> Sample:
+        self._connection.request("GET", "/metrics")
+        text = self._connection.getresponse().read().decode()
+        names = ("num_requests_running", "prompt_tokens_total", "generation_tokens_total")
+        return Sample(time.monotonic(), *(_value(name, text) for name in names))
+
+
+def filled(samples: Sequence[Sample], *, seqs_max: int, requests: int) -> Filled:
+    """Evaluate the readings of a run.
+
+    Raises:
+        ValueError: The batch was never full while requests waited.
+    """
+    begun = [(each.prompt_tokens - samples[0].prompt_tokens) / PROMPT_TOKENS for each in samples]
+    last = max(n for n, count in enumerate(begun) if count < requests)
+    first = next((n for n, each in enumerate(samples) if each.running >= seqs_max), last)
+    if first >= last:
+        raise ValueError(f"the batch of {seqs_max} was never full while some of {requests} requests waited")
+    window = samples[first : last + 1]
+    seconds = window[-1].at_s - window[0].at_s
+    empty = [seqs_max - each.running for each in window]
+    return Filled(
+        seconds=seconds,
+        tokens_per_s=(window[-1].output_tokens - window[0].output_tokens) / seconds,
+        empty_mean=sum(empty) / len(empty),
+        empty_share=sum(each > 0 for each in empty) / len(empty),
+        samples=len(window),
+    )
+
+
+def _value(name: str, metrics: str) -> float:
+    found = re.search(rf"^vllm:{name}\{{[^}}]*\}} (\S+)$", metrics, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"the engine's metrics lack vllm:{name}")
+    return float(found.group(1))

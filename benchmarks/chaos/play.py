@@ -84,7 +84,7 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
     hitting = asyncio.create_task(_hit(rig, clients, name, rng))
     probing = asyncio.create_task(traffic.probe(since_s, OVER_S))
     ended = await until(lambda: all(one.over or one.id in clients.gone for one in before), OVER_S)
-    hit, probes = await asyncio.gather(hitting, probing)
+    (hit, repaired_s), probes = await asyncio.gather(hitting, probing)
     await until(lambda: all(one.over for one in probes), OVER_S)
     answered_s = [one.over_s - since_s for one in probes if one.over_s is not None and one.answered]
     await _tell_slow(rig, probes, since_s)
@@ -94,6 +94,7 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
     return Recovery(
         fault=name,
         hit=hit,
+        repaired_s=repaired_s - since_s,
         open=len(before),
         new_request_s=min(answered_s, default=None),
         at_once_s=probes[0].over_s - since_s if probes[0].over_s else None,
@@ -102,13 +103,16 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
     )
 
 
-async def _hit(rig: Rig, clients: Clients, name: str, rng: random.Random) -> str:
+async def _hit(rig: Rig, clients: Clients, name: str, rng: random.Random) -> tuple[str, float]:
+    """Do what the fault is; tell what exactly was hit, and when it was repaired."""
     if name in faults.KILLS:
-        return await asyncio.to_thread(faults.KILLS[name], rig, rng)
-    clients.gone |= await asyncio.to_thread(rig.empty_redis)
-    if name == FLUSH:
-        return "redis emptied"
-    return "and " + await asyncio.to_thread(faults.agent, rig, rng)
+        hit = await asyncio.to_thread(faults.KILLS[name], rig, rng)
+    else:
+        clients.gone |= await asyncio.to_thread(rig.empty_redis)
+        hit = "redis emptied"
+    if name == FLUSH_AND_KILL:
+        hit = "and " + await asyncio.to_thread(faults.agent, rig, rng)
+    return hit, time.monotonic()
 
 
 async def _many_wait(rig: Rig, traffic: Traffic) -> None:

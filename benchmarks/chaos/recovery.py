@@ -10,6 +10,7 @@ class Recovery:
     Attributes:
         fault: Which.
         hit: What exactly.
+        repaired_s: Until the part was started again; Redis and RabbitMQ: until they answered.
         open: Requests under way at the kill.
         new_request_s: Until the first answer of a request that was sent after it; None: none in time.
         at_once_s: Until the answer of the one that was sent at once.
@@ -19,6 +20,7 @@ class Recovery:
 
     fault: str
     hit: str
+    repaired_s: float
     open: int
     new_request_s: float | None
     at_once_s: float | None
@@ -27,11 +29,15 @@ class Recovery:
 
     def line(self) -> str:
         """Write it in one line."""
-        return (
-            f"  {self.fault:<12}{self.hit:<22}{self.open:4} open  new request {_shown(self.new_request_s)}"
-            f"  sent at once {_shown(self.at_once_s)}  all ended {_shown(self.all_ended_s)}"
-            f"  silence {_shown(self.silence_s)}"
-        )
+        seconds = {
+            "repaired": self.repaired_s,
+            "new request": self.new_request_s,
+            "sent at once": self.at_once_s,
+            "all ended": self.all_ended_s,
+            "silence": self.silence_s,
+        }
+        figures = ", ".join(f"{name} {_shown(value)}" for name, value in seconds.items())
+        return f"  {self.fault:<12}{self.hit:<22}{self.open:4} open: {figures}"
 
 
 def _shown(seconds: float | None) -> str:

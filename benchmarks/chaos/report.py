@@ -9,7 +9,7 @@ from benchmarks.chaos.play import FAULTS, Round
 from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.verdict import Verdict
 
-_FIGURES = ("new_request_s", "at_once_s", "all_ended_s", "silence_s")
+_FIGURES = ("repaired_s", "new_request_s", "at_once_s", "all_ended_s", "silence_s")
 
 
 def table(recoveries: Sequence[Recovery]) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """One run against one engine, with the processor time that everybody used meanwhile."""
 
-import contextlib
 import os
 import resource
 import sys
@@ -14,7 +13,7 @@ import uvloop
 
 from benchmarks.fidelity_client import Answer, replay
 from benchmarks.fidelity_workload import Planned, calls
-from support.watchdog import group_members
+from benchmarks.processor_time import group_s, numbers
 
 T = TypeVar("T")
 
@@ -104,20 +103,6 @@ def _cpu_s(group: int) -> tuple[float, float, float]:
     """Processor seconds so far: of this process and those it ran, of a process group, of the machine."""
     own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
-    user, nice, system, _idle, _wait, irq, softirq, steal = _numbers(Path("/proc/stat").read_text(), 1, 9)
+    user, nice, system, _idle, _wait, irq, softirq, steal = numbers(Path("/proc/stat").read_text(), 1, 9)
     machine = user + nice + system + irq + softirq + steal
-    return sum(one.ru_utime + one.ru_stime for one in own), _group_ticks(group) * tick_s, machine * tick_s
-
-
-def _group_ticks(group: int) -> int:
-    ticks = 0
-    for member in group_members(group):
-        with contextlib.suppress(OSError):  # it may have just ended
-            # After the name: state, parent, group, ...; the 12th and 13th are user and system time.
-            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2]
-            ticks += sum(_numbers(fields, 11, 13))
-    return ticks
-
-
-def _numbers(text: str, first: int, end: int) -> list[int]:
-    return [int(word) for word in text.split(None, end)[first:end]]
+    return sum(one.ru_utime + one.ru_stime for one in own), group_s(group), machine * tick_s

@@ -33,6 +33,7 @@ class EngineUnderTest:
 
     Attributes:
         url: Its address.
+        group: Its process group.
         model: What QLM's configuration says of its model.
         seqs_max: Places in its batch.
         sample_s: Between two readings of its metrics.
@@ -40,6 +41,7 @@ class EngineUnderTest:
     """
 
     url: str
+    group: int
     model: dict[str, Any]
     seqs_max: int
     sample_s: float
@@ -59,7 +61,7 @@ def on_cores(cores: set[int]) -> Iterator[None]:
 
 def measure(arm: str, engine: EngineUnderTest, requests: int, seed: int) -> Filled:
     """Have the work done one way, and tell how the engine fared."""
-    with Meter(engine.url, engine.sample_s) as meter:
+    with Meter(engine.url, engine.group, engine.sample_s) as meter:
         if arm == DIRECT:
             _directly(engine, requests, seed)
         else:

@@ -10,12 +10,14 @@ from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from benchmarks.overhead.work import PROMPT_TOKENS
+from benchmarks.processor_time import group_s
 
 
 class Sample(NamedTuple):
-    """One reading: when, requests in the batch, and tokens read and written since the engine started."""
+    """One reading: when, processor time of the engine, requests in its batch, tokens read and written."""
 
     at_s: float
+    engine_s: float
     running: float
     prompt_tokens: float
     output_tokens: float
@@ -28,6 +30,7 @@ class Filled:
     Attributes:
         seconds: Length of that time.
         tokens_per_s: Output.
+        tokens_per_engine_s: Output by the processor time of the engine: fuller batches cost less per token.
         empty_mean: Places of the batch that were empty, on average over the readings.
         empty_share: Share of the readings that saw an empty place.
         samples: Number of readings.
@@ -35,6 +38,7 @@ class Filled:
 
     seconds: float
     tokens_per_s: float
+    tokens_per_engine_s: float
     empty_mean: float
     empty_share: float
     samples: int
@@ -43,7 +47,9 @@ class Filled:
 class Meter:
     """Reads the metrics of an engine on a thread of its own, over one connection."""
 
-    def __init__(self, url: str, every_s: float) -> None:
+    def __init__(self, url: str, group: int, every_s: float) -> None:
+        """Prepare to read an engine at an address, whose processes are this group."""
+        self._group = group
         place = urlsplit(url)
         self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
         self._every_s = every_s
@@ -87,7 +93,7 @@ class Meter:
         self._connection.request("GET", "/metrics")
         text = self._connection.getresponse().read().decode()
         names = ("num_requests_running", "prompt_tokens_total", "generation_tokens_total")
-        return Sample(time.monotonic(), *(_value(name, text) for name in names))
+        return Sample(time.monotonic(), group_s(self._group), *(_value(name, text) for name in names))
 
 
 def filled(samples: Sequence[Sample], *, seqs_max: int, requests: int) -> Filled:
@@ -104,9 +110,11 @@ def filled(samples: Sequence[Sample], *, seqs_max: int, requests: int) -> Filled
     window = samples[first : last + 1]
     seconds = window[-1].at_s - window[0].at_s
     empty = [seqs_max - each.running for each in window]
+    tokens = window[-1].output_tokens - window[0].output_tokens
     return Filled(
         seconds=seconds,
-        tokens_per_s=(window[-1].output_tokens - window[0].output_tokens) / seconds,
+        tokens_per_s=tokens / seconds,
+        tokens_per_engine_s=tokens / (window[-1].engine_s - window[0].engine_s),
         empty_mean=sum(empty) / len(empty),
         empty_share=sum(each > 0 for each in empty) / len(empty),
         samples=len(window),

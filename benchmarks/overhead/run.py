@@ -59,24 +59,30 @@ def main(argv: Sequence[str]) -> int:
 def _table(found: dict[str, list[Filled]], wanted: float) -> list[dict[str, Any]]:
     """One row per arm, by the medians of its runs."""
     direct = statistics.median(one.tokens_per_s for one in found[DIRECT])
+    direct_engine = statistics.median(one.tokens_per_engine_s for one in found[DIRECT])
     rows = []
-    print(f"{'arm':<10}{'tokens/s':>10}{'share':>9}{'places empty':>14}{'readings with one':>19}")
+    names = ("tokens/s", "share", "by engine time", "places empty", "readings with one")
+    print(f"{'arm':<10}" + "".join(f"{name:>19}" for name in names))
     for arm, runs in found.items():
         tokens_per_s = statistics.median(one.tokens_per_s for one in runs)
         empty = statistics.median(one.empty_mean for one in runs)
         seen = statistics.median(one.empty_share for one in runs)
         share = tokens_per_s / direct
+        engine_share = statistics.median(one.tokens_per_engine_s for one in runs) / direct_engine
         good = arm == DIRECT or share >= wanted
         note = "" if good else f"  wanted {wanted:.0%}"
-        print(f"{arm:<10}{tokens_per_s:>10.0f}{share:>9.1%}{empty:>14.2f}{seen:>19.1%}{note}")
-        rows.append({"arm": arm, "share": share, "good": good, "runs": [asdict(one) for one in runs]})
+        cells = (f"{tokens_per_s:.0f}", f"{share:.1%}", f"{engine_share:.1%}", f"{empty:.2f}", f"{seen:.1%}")
+        print(f"{arm:<10}" + "".join(f"{cell:>19}" for cell in cells) + note)
+        shares = {"share": share, "share_by_engine_processor_time": engine_share, "good": good}
+        rows.append({"arm": arm, **shares, "runs": [asdict(one) for one in runs]})
     return rows
 
 
 def _shown(one: Filled) -> str:
     return (
-        f"{one.tokens_per_s:7.0f} tokens/s over {one.seconds:5.1f} s, {one.empty_mean:5.2f} places empty, "
-        f"one in {one.empty_share:.1%} of {one.samples} readings"
+        f"{one.tokens_per_s:7.0f} tokens/s over {one.seconds:5.1f} s, "
+        f"{one.tokens_per_engine_s:.0f} per second of the engine's processor time, "
+        f"{one.empty_mean:.2f} places empty, one in {one.empty_share:.1%} of {one.samples} readings"
     )
 
 
@@ -95,7 +101,9 @@ def _running(kind: str, places: int, core: int) -> Iterator[EngineUnderTest]:
             with on_cores({core}):
                 server = stack.enter_context(running_vllm(options))
             model = {"id": _MODEL, "engine": "vllm", "path": str(tiny_model()), "context_tokens": 2048}
-            yield EngineUnderTest(url=server.base_url, model=model, seqs_max=places, sample_s=0.25)
+            yield EngineUnderTest(
+                url=server.base_url, group=server.process.pid, model=model, seqs_max=places, sample_s=0.25
+            )
             return
         folder, port = stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-overhead-")), free_port()
         command = engine_command(port, _MODEL, seqs_max=places)
@@ -106,4 +114,4 @@ def _running(kind: str, places: int, core: int) -> Iterator[EngineUnderTest]:
         engine.wait_ready(lambda: "ready on" in engine.log_file.read_text(), timeout_s=30)
         model = {"id": _MODEL, "profile": "mistral-7b", "context_tokens": 4096}
         url = f"http://127.0.0.1:{port}"
-        yield EngineUnderTest(url=url, model=model, seqs_max=places, sample_s=0.05)
+        yield EngineUnderTest(url=url, group=engine.pid, model=model, seqs_max=places, sample_s=0.05)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
@@ -130,19 +130,11 @@ async def _many_wait(rig: Rig, traffic: Traffic) -> None:
 
 async def _count_ends(rig: Rig, ends: dict[str, int]) -> None:
     """Count the ends in the story of each request that the store knows."""
-    listed = await _listed(rig)
-    for each in listed:
+    async with httpx.AsyncClient(base_url=rig.urls[0], timeout=60) as client:
+        answer = await client.get("/admin/v1/requests", params={"limit": 10_000})
+    for each in answer.raise_for_status().json()["requests"]:
         times = sum(event["what"] == "ended" for event in each["events"])
         ends[each["id"]] = max(ends.get(each["id"], 0), times)
-
-
-async def _listed(rig: Rig) -> list[dict[str, Any]]:
-    async with httpx.AsyncClient(timeout=60) as client:
-        for url in rig.urls:
-            answer = await client.get(f"{url}/admin/v1/requests", params={"limit": 10_000})
-            found: list[dict[str, Any]] = answer.raise_for_status().json()["requests"]
-            return found
-    raise AssertionError("no gateways")
 
 
 async def _tell_slow(rig: Rig, probes: Sequence[Asked], since_s: float) -> None:
@@ -153,9 +145,9 @@ async def _tell_slow(rig: Rig, probes: Sequence[Asked], since_s: float) -> None:
     async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.get(f"{rig.urls[0]}/admin/v1/requests/{slowest.id}")
     since_epoch_s = time.time() - time.monotonic() + since_s
-    events = answer.json().get("events", ())
     story = (
-        f"{each['at_s'] - since_epoch_s:.2f} {each['what']} {each.get('instance') or ''}" for each in events
+        f"{each['at_s'] - since_epoch_s:.2f} {each['what']} {each['instance'] or ''} {each['why']}"
+        for each in answer.json().get("events", ())
     )
     sent_s = slowest.sent_s - since_s
     print(f"  sent {sent_s:.2f} s after it, refused {slowest.refused} times: {'; '.join(story)}", flush=True)

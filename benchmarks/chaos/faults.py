@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from benchmarks.chaos.rig import ATTACHED, LAUNCHED, Rig
+from benchmarks.chaos.rig import ATTACHED, LAUNCHED, READY_S, Rig
 from qlm.agents.guard import descendants
 
 DOWN_MAX_S: Final = 3.0
@@ -64,7 +64,7 @@ def redis(rig: Rig, rng: random.Random) -> str:
     """Kill Redis; it comes back on its append-only file."""
     rig.redis.kill()
     _stay_down(rng)
-    rig.redis.start()
+    rig.redis.start(timeout_s=READY_S)
     return "redis"
 
 
@@ -72,7 +72,7 @@ def rabbitmq(rig: Rig, rng: random.Random) -> str:
     """Kill RabbitMQ."""
     rig.rabbitmq.kill()
     _stay_down(rng)
-    rig.rabbitmq.start()
+    rig.rabbitmq.start(timeout_s=READY_S)
     return "rabbitmq"
 
 

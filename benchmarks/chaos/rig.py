@@ -27,6 +27,7 @@ LAUNCHED: Final = ("launched-0", "launched-1")
 ATTACHED: Final = "attached"
 PREFIX: Final = "chaos:"
 READY_S: Final = 90.0
+"""Longest start of a part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +100,11 @@ def running_rig(folder: Path) -> Iterator[Rig]:
     command = engine_command(port, MODEL, seqs_max=PLACES)
     engine = ServerProcess("engine", command, env=os.environ, folder=folder)
     with contextlib.ExitStack() as stack:
-        for started, end in ((rabbitmq, rabbitmq.close), (store, store.kill), (engine, engine.kill)):
+        for end in (rabbitmq.close, store.kill, engine.kill):
             stack.callback(end)
-            started.start()
+        rabbitmq.start(timeout_s=READY_S)
+        store.start(timeout_s=READY_S)
+        engine.start()
         config = _config(f"http://127.0.0.1:{port}")
         parts = stack.enter_context(cluster(rabbitmq, store, config, gateways=2, folder=folder))
         parts.standby.start()

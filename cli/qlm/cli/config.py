@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from qlm.cli.config_errors import ConfigError, explain
+from qlm.cli.config_ray import RayConfig
 from qlm.domain.shown import shown
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
 from qlm.gateway.limits import P_MET_MIN_MAX
@@ -205,6 +206,7 @@ class Config(_Section):
         instances: By what.
         vllm: How vLLM is started.
         emulate: How emulated engines behave.
+        ray: Where agents run under `--runtime ray`.
         limits: Limits of the gateway.
         profiles: Directories with further profile files.
     """
@@ -222,6 +224,7 @@ class Config(_Section):
     instances: tuple[InstanceConfig, ...] = Field(min_length=1, max_length=INSTANCES_MAX)
     vllm: VllmConfig = VllmConfig()
     emulate: EmulateConfig = EmulateConfig()
+    ray: RayConfig = RayConfig()
     limits: LimitsConfig = LimitsConfig()
     profiles: tuple[Path, ...] = ()
 

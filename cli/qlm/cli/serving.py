@@ -4,11 +4,11 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final
 
 from qlm.agents.engine_sweep import sweep
 from qlm.agents.interpreter import AgentRunner
@@ -60,15 +60,24 @@ class Roles:
         gateway: The HTTP door.
         controller: Grouping and planning.
         instances: Names of the instances whose agents run here.
+        ray: Whether the agents of all instances run under Ray, looked after from here.
     """
 
     gateway: bool
     controller: bool
     instances: tuple[str, ...]
+    ray: bool = False
 
 
-async def serve(config: Config, roles: Roles) -> None:
+async def serve(
+    config: Config, roles: Roles, beside: Callable[[Parts], Coroutine[Any, Any, None]] | None = None
+) -> None:
     """Run the given parts until a signal asks to stop.
+
+    Args:
+        config: The whole configuration.
+        roles: Which parts.
+        beside: What else is to run with them.
 
     Raises:
         QlmError: Something that is needed is not there; the message is one clear sentence.
@@ -84,19 +93,21 @@ async def serve(config: Config, roles: Roles) -> None:
         if parts.embedded:
             await _reindex(parts, clock)
         if roles.instances:
-            await _sweep(config)
+            await sweep_engines(config)
         tasks = await stack.enter_async_context(_task_group())
         if roles.controller:
             tasks.append(asyncio.create_task(_control(config, parts, known, clock)))
         for instance in config.instances:
             if instance.id in roles.instances:
-                tasks.append(asyncio.create_task(_serve_instance(config, instance, parts, profiles, clock)))
+                tasks.append(asyncio.create_task(serve_instance(config, instance, parts, profiles, clock)))
+        if beside is not None:
+            tasks.append(asyncio.create_task(beside(parts)))
         if listener is not None:
             tasks.append(asyncio.create_task(_open_door(config, parts, clock, listener)))
         await _until_stopped(tasks)
 
 
-async def _sweep(config: Config) -> None:
+async def sweep_engines(config: Config) -> None:
     """End what engines a killed agent left behind: they would hold accelerator memory."""
     killed = await asyncio.to_thread(sweep, config.data_dir / "engines")
     if killed:
@@ -128,7 +139,7 @@ async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemCloc
         await loop.run()
 
 
-async def _serve_instance(
+async def serve_instance(
     config: Config, instance: InstanceConfig, parts: Parts, profiles: tuple[Profile, ...], clock: SystemClock
 ) -> None:
     """Run one agent; after a failure start a new life of it, until it was drained."""

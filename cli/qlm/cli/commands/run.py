@@ -1,8 +1,8 @@
-"""Commands that run parts of QLM: serve, gateway, controller, agent, emulate."""
+"""Commands that run parts of QLM: serve, gateway, controller, agent, agents, emulate."""
 
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import uvloop
 from qlm.cli.config import Config, load_config
 from qlm.cli.config_errors import ConfigError
 from qlm.cli.default_config import emulated_config, vllm_config
+from qlm.cli.logs import log_to_stderr
+from qlm.cli.ray_runtime import check_servers, ray_cluster, supervision
 from qlm.cli.serving import Roles, serve
 from qlm.cli.wiring import check
 from qlm.domain.errors import QlmError
@@ -30,12 +32,28 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+RAY_ADDRESS = click.option(
+    "--ray-address",
+    help="A node of a running Ray cluster (host:port), or auto; without, Ray is started here.",
+)
+
+
 @click.command("serve")
 @common
 @click.option("--host", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where the embedded queue is kept.")
+@click.option("--broker", help="The queue: sqlite, or the amqp:// address of a RabbitMQ.")
+@click.option("--store", help="The shared state: embedded, or the redis:// address of a Redis.")
 @click.option("--agents/--no-agents", default=True, help="Run the agents; without, requests only wait.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["process", "ray"]),
+    default="process",
+    show_default=True,
+    help="Run the agents in this process, or each as an actor of Ray.",
+)
+@RAY_ADDRESS
 @click.option(
     "--vllm", type=click.Path(path_type=Path), help="Serve the model in this directory with a real vLLM."
 )
@@ -50,7 +68,11 @@ def serve_command(
     host: str | None,
     port: int | None,
     data_dir: str | None,
+    broker: str | None,
+    store: str | None,
     agents: bool,
+    runtime: str,
+    ray_address: str | None,
     vllm: Path | None,
     vllm_python: Path | None,
     vllm_pythonpath: Path | None,
@@ -62,10 +84,13 @@ def serve_command(
     """
     http = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     overrides: dict[str, Any] = {"http": http} if http else {}
-    if data_dir is not None:
-        overrides["data_dir"] = data_dir
+    given = {"data_dir": data_dir, "broker": broker, "store": store}
+    overrides |= {key: value for key, value in given.items() if value is not None}
+    overrides |= _ray_overrides(ray_address)
 
     def configure() -> Config:
+        if ray_address is not None and runtime != "ray":
+            raise ConfigError(f"--ray-address is {ray_address!r} without --runtime ray; expected both")
         if config_file is not None:
             if vllm is not None:
                 raise ConfigError("give --config or --vllm, not both")
@@ -80,12 +105,15 @@ def serve_command(
             )
         return emulated_config(overrides)
 
-    run(
-        configure,
-        log_level,
-        config_file,
-        lambda c: Roles(True, True, tuple(i.id for i in c.instances) if agents else ()),
-    )
+    def roles(config: Config) -> Roles:
+        if not agents:
+            return Roles(True, True, ())
+        if runtime == "ray":
+            check_servers(config, str(config_file or "the built-in configuration"))
+            return Roles(True, True, (), ray=True)
+        return Roles(True, True, tuple(instance.id for instance in config.instances))
+
+    run(configure, log_level, config_file, roles)
 
 
 @click.command("gateway")
@@ -117,6 +145,19 @@ def agent_command(config_file: Path | None, log_level: str, instance: str) -> No
     run(lambda: _cluster_config(config_file), log_level, config_file, roles)
 
 
+@click.command("agents")
+@common
+@RAY_ADDRESS
+def agents_command(config_file: Path | None, log_level: str, ray_address: str | None) -> None:
+    """Run the agents of all instances as actors of Ray. Needs RabbitMQ and Redis."""
+    run(
+        lambda: _cluster_config(config_file, _ray_overrides(ray_address)),
+        log_level,
+        config_file,
+        lambda _: Roles(False, False, (), ray=True),
+    )
+
+
 @click.command(
     "emulate",
     add_help_option=False,
@@ -142,15 +183,17 @@ def run(
     except ConfigError as error:
         click.echo(f"qlm: {error}", err=True)
         sys.exit(2)
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
-    logging.getLogger("pika").setLevel(max(level, logging.CRITICAL))
-    sys.exit(_run(serve(config, chosen)))
+    log_to_stderr(level)
+    sys.exit(_run(config, chosen, level))
 
 
-def _run(work: Coroutine[Any, Any, None]) -> int:
+def _run(config: Config, roles: Roles, log_level: int) -> int:
     try:
-        uvloop.run(work)
+        if roles.ray:
+            with ray_cluster(config) as cluster:
+                uvloop.run(serve(config, roles, supervision(config, cluster, log_level)))
+        else:
+            uvloop.run(serve(config, roles))
     except ConfigError as error:
         click.echo(f"qlm: {error}", err=True)
         return 2
@@ -160,10 +203,14 @@ def _run(work: Coroutine[Any, Any, None]) -> int:
     return 0
 
 
-def _cluster_config(config_file: Path | None) -> Config:
+def _ray_overrides(address: str | None) -> dict[str, Any]:
+    return {} if address is None else {"ray": {"address": address}}
+
+
+def _cluster_config(config_file: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
     if config_file is None:
         raise ConfigError("this part needs --config FILE with the addresses of RabbitMQ and Redis")
-    config = load_config(config_file, {})
+    config = load_config(config_file, overrides or {})
     if config.embedded:
         raise ConfigError(
             f"{config_file}: broker is 'sqlite'; expected an amqp:// address, since parts in several "
@@ -172,4 +219,11 @@ def _cluster_config(config_file: Path | None) -> Config:
     return config
 
 
-COMMANDS = (serve_command, gateway_command, controller_command, agent_command, emulate_command)
+COMMANDS = (
+    serve_command,
+    gateway_command,
+    controller_command,
+    agent_command,
+    agents_command,
+    emulate_command,
+)

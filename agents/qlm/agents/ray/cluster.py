@@ -1,0 +1,163 @@
+"""The few things we ask of Ray: connect or start, nodes, named actors."""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from qlm.agents.ray.actor import AgentActor, Work
+from qlm.agents.ray.placement import Node, Resources
+from qlm.domain.errors import QlmError
+from qlm.domain.shown import cut
+
+ACTOR_PREFIX: Final = "qlm-agent/"
+OBJECT_STORE_BYTES: Final = 80 * 1024**2
+"""Of a Ray of our own: near the least that Ray takes; agents exchange nothing through it."""
+
+CALLS_MAX: Final = 100
+"""Calls to one actor at a time; each supervisor has two."""
+
+_OWN_RAY: Final[Mapping[str, str]] = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # it does not phone home
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # despite its name: one machine, all ports on loopback
+}
+
+
+class RayUnavailableError(QlmError):
+    """Ray is not installed, does not answer, or did not start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """An agent to run as an actor.
+
+    Attributes:
+        instance: The instance it serves.
+        resources: What it takes from the node it runs on.
+        work: The agent itself.
+        recipe: What it is made from, in short; another recipe is another agent.
+    """
+
+    instance: str
+    resources: Resources
+    work: Work
+    recipe: str
+
+
+class RayCluster:
+    """A connection to Ray. Enter and leave it on the main thread: Ray handles signals meanwhile.
+
+    Args:
+        address: Of a node of a running cluster, or `auto` for the one of this machine; None starts a Ray of
+            our own, which ends with us.
+        namespace: Separates our actors from those of others.
+        offers: What a Ray of our own offers beside what it finds.
+    """
+
+    def __init__(self, *, address: str | None, namespace: str, offers: Resources) -> None:
+        self._address = address
+        self._namespace = namespace
+        self._offers = dict(offers)
+        self._ray: Any = None
+
+    @property
+    def own(self) -> bool:
+        """Whether this Ray is ours: nothing will ever join it."""
+        return self._address is None
+
+    def __enter__(self) -> Self:
+        """Connect or start.
+
+        Raises:
+            RayUnavailableError: With what to do.
+        """
+        if self.own:
+            os.environ.update({name: os.environ.get(name, value) for name, value in _OWN_RAY.items()})
+        try:
+            import ray
+        except ImportError as error:
+            raise RayUnavailableError(
+                "--runtime ray needs the package ray, which cannot be imported "
+                f"({error}); install the extra `ray` of qlm-serving"
+            ) from error
+        what = "Ray did not start" if self.own else f"no Ray cluster answers at {self._address!r}"
+        try:
+            ray.init(**self._arguments())
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+            raise RayUnavailableError(f"{what}: {cut(' '.join(str(error).split()))}") from error
+        self._ray = ray
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect; a Ray of our own ends with all its processes."""
+        self._ray.shutdown()
+
+    def _arguments(self) -> dict[str, Any]:
+        shared = {"namespace": self._namespace, "logging_level": logging.ERROR, "log_to_driver": True}
+        if not self.own:
+            return {"address": self._address, **shared}
+        return {
+            "address": "local",
+            "num_cpus": 0,  # no workers in stock: agents take none of it
+            "resources": self._offers,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            **shared,
+        }
+
+    def nodes(self) -> list[Node]:
+        """Return the live nodes."""
+        return [
+            Node(node["NodeManagerAddress"], node["Resources"]) for node in self._ray.nodes() if node["Alive"]
+        ]
+
+    def instances(self) -> list[str]:
+        """Return the instances that have an actor here, whoever made it."""
+        return [
+            name.removeprefix(ACTOR_PREFIX)
+            for name in self._ray.util.list_named_actors()
+            if name.startswith(ACTOR_PREFIX)
+        ]
+
+    def find(self, instance: str) -> Any:
+        """Return the actor of an instance, or None."""
+        try:
+            return self._ray.get_actor(ACTOR_PREFIX + instance)
+        except ValueError:
+            return None
+
+    def make(self, spec: AgentSpec) -> Any:
+        """Return the actor of an instance, a new one if there is none; Ray places it when it can."""
+        wanted = dict(spec.resources)
+        actor = self._ray.remote(AgentActor).options(
+            name=ACTOR_PREFIX + spec.instance,
+            get_if_exists=True,
+            lifetime=None if self.own else "detached",
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=CALLS_MAX,
+            num_cpus=wanted.pop("CPU", 0),
+            num_gpus=wanted.pop("GPU", 0),
+            resources=wanted,
+        )
+        return actor.remote(spec.work, spec.recipe)
+
+    def kill(self, actor: Any) -> None:
+        """End an actor's process for good."""
+        self._ray.kill(actor, no_restart=True)
+
+    @property
+    def gone(self) -> type[Exception]:
+        """What a call raises when its actor is dead for good."""
+        kind: type[Exception] = self._ray.exceptions.ActorDiedError
+        return kind
+
+    @property
+    def away(self) -> type[Exception]:
+        """What a call raises while Ray starts its actor again, or does not answer itself."""
+        kind: type[Exception] = self._ray.exceptions.RayError
+        return kind

@@ -1,0 +1,174 @@
+"""Keeps one actor per instance on a Ray cluster: makes what is missing, ends what is not wanted.
+
+Ray restarts what dies. The supervisor makes actors, says what waits for a place and why, and stops them:
+first drained, so that their work goes elsewhere in order, then for good. Nothing depends on it while they
+run: what a supervisor that was killed left on a cluster, the next one finds by name.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from qlm.agents.ray.cluster import AgentSpec, RayCluster
+from qlm.agents.ray.placement import fits, why_it_waits
+from qlm.domain.errors import QlmError
+from qlm.domain.ids import InstanceId
+
+log = logging.getLogger("qlm.agents")
+
+AskDrain = Callable[[InstanceId], Awaitable[bool]]
+"""Asks an instance to drain; False if it is not alive."""
+
+NOTICE_S: Final = 5.0
+"""How often an actor without a place is looked at."""
+
+RETRY_S: Final = 0.5
+"""Pause before an actor that Ray is starting again is asked again."""
+
+DRAIN_MAX_S: Final = 10.0
+"""How long an agent that is to stop may take to give its work back and to stop its engines."""
+
+STOP_MAX_S: Final = 10.0
+"""How long one that did not drain may take to stop its engines, before it is killed."""
+
+
+class NoPlaceError(QlmError):
+    """No instance fits on any node."""
+
+
+class Supervisor:
+    """The supervisor of some agents; `run` works until cancelled or until all are drained.
+
+    Args:
+        cluster: Where they run.
+        specs: The agents.
+        ask_drain: How an agent is asked to give its work back.
+    """
+
+    def __init__(self, cluster: RayCluster, specs: Sequence[AgentSpec], ask_drain: AskDrain) -> None:
+        self._cluster = cluster
+        self._specs = {spec.instance: spec for spec in specs}
+        self._ask_drain = ask_drain
+        self._actors: dict[str, Any] = {}
+        self._placed: set[str] = set()
+
+    async def run(self) -> None:
+        """Keep the agents running; in the end stop them.
+
+        Raises:
+            NoPlaceError: Not one of them fits, and no node will ever join.
+        """
+        await self._check_places()
+        await asyncio.gather(*(self._retire(name) for name in await self._unwanted()))
+        attending = [asyncio.create_task(self._attend(spec)) for spec in self._specs.values()]
+        try:
+            await asyncio.gather(*attending)
+        finally:
+            for task in attending:
+                task.cancel()
+            await asyncio.gather(*attending, return_exceptions=True)
+            await asyncio.gather(*(self._stop(name, actor) for name, actor in self._actors.items()))
+
+    async def _check_places(self) -> None:
+        nodes = await asyncio.to_thread(self._cluster.nodes)
+        homeless = [spec for spec in self._specs.values() if not fits(spec.resources, nodes)]
+        if self._cluster.own and homeless and len(homeless) == len(self._specs):
+            first = homeless[0]
+            raise NoPlaceError(
+                f"no instance fits on this machine: {first.instance}: {why_it_waits(first.resources, nodes)}"
+            )
+
+    async def _unwanted(self) -> list[str]:
+        names = await asyncio.to_thread(self._cluster.instances)
+        return [name for name in names if name not in self._specs]
+
+    async def _retire(self, instance: str) -> None:
+        """Drain and end an actor of a former fleet."""
+        actor = await asyncio.to_thread(self._cluster.find, instance)
+        if actor is not None:
+            log.info("%s is no longer in the configuration: its agent ends", instance)
+            self._placed.add(instance)
+            await self._stop(instance, actor)
+
+    async def _attend(self, spec: AgentSpec) -> None:
+        """See to one instance until its agent has been drained."""
+        while True:
+            actor = await asyncio.to_thread(self._cluster.make, spec)
+            self._actors[spec.instance] = actor
+            try:
+                if await self._follow(spec, actor):
+                    log.info("%s is drained", spec.instance)
+                    await self._kill(spec.instance, actor)
+                    return
+                log.info("%s: an agent of another configuration is replaced", spec.instance)
+                await self._stop(spec.instance, actor)
+            except self._cluster.gone as error:
+                log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _first_line(error))
+            self._placed.discard(spec.instance)
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow(self, spec: AgentSpec, actor: Any) -> bool:
+        """Wait until an agent has been drained; False at once if it is one of another recipe."""
+        while True:
+            try:
+                recipe, pid = await self._placed_at(spec, actor)
+                if recipe != spec.recipe:
+                    return False
+                log.info("%s: agent runs under Ray, in process %d", spec.instance, pid)
+                await _answer(actor.drained.remote())
+                return True
+            except self._cluster.gone:
+                raise
+            except self._cluster.away as error:
+                log.warning("%s: agent is away (%s); Ray starts it again", spec.instance, _first_line(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _placed_at(self, spec: AgentSpec, actor: Any) -> tuple[str, int]:
+        """Wait until an actor runs; meanwhile say why it does not."""
+        asked = asyncio.ensure_future(_answer(actor.about.remote()))
+        told = ""
+        try:
+            while not (await asyncio.wait({asked}, timeout=NOTICE_S))[0]:
+                nodes = await asyncio.to_thread(self._cluster.nodes)
+                if (why := why_it_waits(spec.resources, nodes)) != told:
+                    log.warning("%s waits for a place: %s", spec.instance, why)
+                    told = why
+            recipe, pid = asked.result()
+        finally:
+            asked.cancel()
+        self._placed.add(spec.instance)
+        return recipe, pid
+
+    async def _stop(self, instance: str, actor: Any) -> None:
+        """Drain an agent, stop it if that takes too long, and end its actor."""
+        if instance in self._placed and not await self._drained(instance, actor):
+            try:
+                async with asyncio.timeout(STOP_MAX_S):
+                    await _answer(actor.stop.remote())
+            except (TimeoutError, self._cluster.away) as error:
+                log.warning("%s: did not stop (%s): killed", instance, _first_line(error))
+        await self._kill(instance, actor)
+
+    async def _drained(self, instance: str, actor: Any) -> bool:
+        try:
+            async with asyncio.timeout(DRAIN_MAX_S):
+                if await self._ask_drain(InstanceId(instance)):
+                    await _answer(actor.drained.remote())
+                    return True
+        except (TimeoutError, QlmError, self._cluster.away) as error:
+            log.warning("%s: not drained: %s", instance, _first_line(error) or f"after {DRAIN_MAX_S:g} s")
+        return False
+
+    async def _kill(self, instance: str, actor: Any) -> None:
+        self._actors.pop(instance, None)
+        await asyncio.to_thread(self._cluster.kill, actor)
+
+
+async def _answer(ref: Any) -> Any:
+    """Wait for the answer to a call, on the running loop."""
+    return await asyncio.wrap_future(ref.future())
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,139 @@
+"""Agents as actors of a real Ray: placed by accelerator, restarted, stopped without a trace."""
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from support import ray_agents
+from support.cluster_load import Streamed, read_stream, until
+from support.qlm_process import QlmProcess
+from support.rabbitmq import RabbitMQ
+from support.ray_agents import below, left, placed, under_ray
+from support.redis import RedisServer
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
+
+MODEL, PROMPTS, TOKENS = "rayed", 4, 150
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_ray() -> None:
+    why = ray_agents.missing()
+    if why is not None:
+        required = os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1"
+        pytest.fail(why, pytrace=False) if required else pytest.skip(why)
+
+
+def config(rabbitmq: RabbitMQ, redis: RedisServer, *instances: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "broker": rabbitmq.url,
+        "store": redis.url,
+        "store_prefix": f"ray-{secrets.token_hex(4)}:",
+        "models": [{"id": MODEL, "profile": "mistral-7b", "context_tokens": 4096}],
+        "instances": [
+            {"id": id, "accelerator": kind, "models": [MODEL], "seqs_max": 16} for id, kind in instances
+        ],
+        "ray": {"resources": {"H100": {"GPU": 1000}}},
+    }
+
+
+@pytest.fixture(scope="module")
+def serving(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[QlmProcess]:
+    three = config(rabbitmq, redis_server, ("small", "A10"), ("large", "A100"), ("homeless", "H100"))
+    with under_ray(three, awake=2) as process:
+        yield process
+
+
+def body(n: int, **more: Any) -> dict[str, Any]:
+    whole = {"model": MODEL, "prompt": f"story {n % PROMPTS}", "max_tokens": TOKENS, "ignore_eos": True}
+    return whole | more
+
+
+async def listed(http: httpx.AsyncClient, what: str) -> dict[str, dict[str, Any]]:
+    found = (await http.get(f"/admin/v1/{what}", params={"limit": 500})).raise_for_status().json()[what]
+    return {each["id"]: each for each in found}
+
+
+async def test_what_fits_serves_and_what_fits_nowhere_is_told(serving: QlmProcess) -> None:
+    async with httpx.AsyncClient(base_url=serving.url, timeout=60) as http:
+        answers = await asyncio.gather(
+            *(http.post("/v1/completions", json=body(n, max_tokens=20)) for n in range(20))
+        )
+        assert [answer.status_code for answer in answers] == [200] * 20
+        up = {id: each["active_model"] for id, each in (await listed(http, "instances")).items()}
+        assert up == {"small": MODEL, "large": MODEL}
+    assert set(placed(serving.log())) == {"small", "large"}
+    told = "homeless waits for a place: no node offers GPU: 1000; 127.0.0.1 has accelerator_type:A10"
+    await until(lambda: told in serving.log(), "why an instance has no agent")
+
+
+async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: QlmProcess) -> None:
+    async with httpx.AsyncClient(base_url=serving.url, timeout=100) as http:
+
+        async def text(n: int) -> str:
+            answer = (await http.post("/v1/completions", json=body(n))).raise_for_status().json()
+            return str(answer["choices"][0]["text"])
+
+        async def stream(into: Streamed) -> None:
+            async with http.stream("POST", "/v1/completions", json=body(into.n, stream=True)) as answer:
+                assert answer.status_code == 200
+                await read_stream(answer.aiter_lines(), into)
+
+        async def busy() -> bool:
+            running = (await listed(http, "instances"))["large"]["running"] >= 8
+            return running and sum(len(each.parts) > 4 for each in streams) >= 8
+
+        expected = await asyncio.gather(*(text(n) for n in range(PROMPTS)))
+        streams = [Streamed(n) for n in range(24)]
+        reading = [asyncio.create_task(stream(each)) for each in streams]
+        detached = {}
+        for n in range(24):
+            answer = await http.post("/v1/completions", json=body(n), headers={"Prefer": "respond-async"})
+            detached[answer.json()["id"]] = n
+        await until(busy, "the large instance is busy")
+        victim = placed(serving.log())["large"]
+        engine = below(victim)
+        assert engine
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: not left(engine), "no engine survives its agent")
+        await asyncio.gather(*reading)
+        for each in streams:
+            assert (each.finish, each.text) == ("length", expected[each.n % PROMPTS])
+
+        async def ended() -> bool:
+            requests = await listed(http, "requests")
+            return all(requests[id]["status"] == "ended" for id in detached)
+
+        await until(ended, "what was accepted is answered")
+        moved, ran = 0, set()
+        for id, story in (await listed(http, "requests")).items():
+            what = [event["what"] for event in story["events"]]
+            assert what.count("ended") == 1
+            moved += what.count("leased") > 1
+            ran |= {event["instance"] for event in story["events"] if event["what"] == "leased"}
+            if id in detached:
+                record = (await http.get(f"/v1/requests/{id}")).json()
+                assert record["response"]["choices"][0]["text"] == expected[detached[id] % PROMPTS]
+        assert moved >= 8, "the lost agent's requests ran again"
+        assert ran == {"small", "large"}
+
+        async def back() -> bool:
+            again = placed(serving.log())["large"]
+            found = (await listed(http, "instances")).get("large", {})
+            return again != victim and bool(found.get("active_model")) and bool(below(again))
+
+        await until(back, "Ray has started another process of the agent, and it an engine")
+
+
+def test_stopping_leaves_no_process_of_ours_or_of_rays(serving: QlmProcess) -> None:
+    running = below(serving.pid)
+    assert len(running) >= 8, "raylet, its helpers, two agents with guards and engines"
+    serving.terminate(timeout_s=40)
+    assert serving.exit_code in (0, None), serving.log()
+    assert not left(running)

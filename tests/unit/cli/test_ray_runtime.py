@@ -1,0 +1,133 @@
+"""Agents under Ray, from the configuration: what is refused, what each takes, which change makes another."""
+
+import functools
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from qlm.cli.config import Config, parse_config
+from qlm.cli.config_errors import ConfigError
+from qlm.cli.main import main
+from qlm.cli.ray_runtime import agent_spec, resources_of
+
+SERVERS = {"broker": "amqp://127.0.0.1/", "store": "redis://127.0.0.1"}
+
+
+def config(**more: Any) -> Config:
+    raw: dict[str, Any] = {
+        "models": [{"id": "mistral-7b"}, {"id": "real", "engine": "vllm", "path": "weights"}],
+        "instances": [
+            {"id": "emulated", "accelerator": "A10", "models": ["mistral-7b"]},
+            {"id": "real", "accelerator": "A100", "gpus": 2, "models": ["real"]},
+            {"id": "attached", "accelerator": "A100", "models": ["real"], "url": "http://127.0.0.1:8100"},
+        ],
+    }
+    return parse_config(raw | SERVERS | more, "qlm.yaml")
+
+
+def taken(made: Config) -> list[dict[str, float]]:
+    return [dict(resources_of(made, instance)) for instance in made.instances]
+
+
+def test_gpus_are_taken_by_engines_that_need_them_and_stood_for_otherwise() -> None:
+    emulated, attached = {"accelerator_type:A10": 1}, {"accelerator_type:A100": 1}
+    assert taken(config()) == [emulated, {"GPU": 2, "accelerator_type:A100": 0.001}, attached]
+    assert taken(config(vllm={"cpu": True}))[1] == {"accelerator_type:A100": 2}
+    named = config(ray={"resources": {"A100x2": {"GPU": 2, "accelerator_type:A100-80G": 0.001}}})
+    assert taken(named) == [emulated, {"GPU": 2, "accelerator_type:A100-80G": 0.001}, attached]
+
+
+@pytest.mark.parametrize(
+    ("ray", "words"),
+    [
+        ({"address": "ray://head:10001"}, ["ray", "ray://head:10001", "expected auto, or host:port"]),
+        ({"address": "head"}, ["'head'", "expected auto, or host:port"]),
+        ({"address": "head:0"}, ["'head:0'"]),
+        ({"namespace": ""}, ["ray.namespace is ''"]),
+        ({"resources": {"A10": {}}}, ["ray.resources.A10 is {}", "at least 1"]),
+        ({"resources": {"A10": {"GPU": 0}}}, ["ray.resources.A10.GPU is 0", "above 0"]),
+        ({"resources": {"A10": {"GPU": 1.5}}}, ["1.5 of GPU in resources.A10", "a whole number"]),
+        ({"adress": "auto"}, ["ray.adress"]),
+    ],
+)
+def test_a_wrong_section_is_told_in_one_sentence(ray: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        config(ray=ray)
+    assert all(word in str(refused.value) for word in ["qlm.yaml", *words]), str(refused.value)
+
+
+def test_another_recipe_for_what_an_agent_reads_and_the_same_for_the_rest() -> None:
+    def recipes(**more: Any) -> list[str]:
+        made = config(**more)
+        return [agent_spec(made, instance, 20).recipe for instance in made.instances]
+
+    first = recipes()
+    assert len(set(first)) == 3
+    assert recipes(http={"port": 1234}, planner="edf", ray={"namespace": "other"}) == first
+    assert not set(recipes(store="redis://elsewhere")) & set(first)
+    models = [
+        {"id": "mistral-7b", "context_tokens": 2048},
+        {"id": "real", "engine": "vllm", "path": "weights"},
+    ]
+    assert [now == then for now, then in zip(recipes(models=models), first, strict=True)] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_an_agent_travels_with_paths_that_mean_the_same_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = config(vllm={"python": "venv/bin/python"}, profiles=["profiles"])
+    spec = agent_spec(made, made.instances[1], 20)
+    monkeypatch.chdir("/")
+    own, level = pickle.loads(pickle.dumps(spec.work)).args
+    assert level == 20
+    assert (own.data_dir, own.profiles) == (tmp_path / "qlm-data", (tmp_path / "profiles",))
+    assert (own.models[0].path, own.vllm.python) == (tmp_path / "weights", tmp_path / "venv/bin/python")
+    assert [instance.id for instance in own.instances] == ["real"]
+    plain = agent_spec(config(), config().instances[1], 20).work
+    assert isinstance(plain, functools.partial)
+    assert plain.args[0].vllm.python == Path("python3"), "looked up where the agent runs"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--runtime", "ray"], "broker is 'sqlite'; expected an amqp:// address and store a redis:// one"),
+        (["--ray-address", "auto"], "--ray-address is 'auto' without --runtime ray"),
+        (["--runtime", "ray", "--ray-address", "there"], "'there'; expected auto, or host:port"),
+        (["--broker", "amqp://127.0.0.1/"], "expected sqlite with embedded"),
+    ],
+)
+def test_serve_says_what_is_missing_for_ray(words: list[str], told: str) -> None:
+    result = CliRunner().invoke(main, ["serve", *words])
+    assert result.exit_code == 2
+    assert told in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_without_the_package_one_sentence_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("raise ImportError('not here')")
+    words = ["serve", "--runtime", "ray", "--broker", SERVERS["broker"], "--store", SERVERS["store"]]
+    told = subprocess.run(
+        [str(Path(sys.executable).with_name("qlm")), *words],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (
+        1,
+        "qlm: --runtime ray needs the package ray, which cannot be imported (not here); "
+        "install the extra `ray` of qlm-serving\n",
+    )

@@ -10,24 +10,15 @@ from typing import Any
 import httpx
 import pytest
 
-from support import ray_agents
 from support.cluster_load import Streamed, read_stream, until
 from support.qlm_process import QlmProcess
 from support.rabbitmq import RabbitMQ
-from support.ray_agents import below, left, placed, under_ray
+from support.ray_agents import READY_S, below, left, need_ray, part, placed
 from support.redis import RedisServer
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
 MODEL, PROMPTS, TOKENS = "rayed", 4, 150
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_ray() -> None:
-    why = ray_agents.missing()
-    if why is not None:
-        required = os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1"
-        pytest.fail(why, pytrace=False) if required else pytest.skip(why)
 
 
 def config(rabbitmq: RabbitMQ, redis: RedisServer, *instances: tuple[str, str]) -> dict[str, Any]:
@@ -46,8 +37,16 @@ def config(rabbitmq: RabbitMQ, redis: RedisServer, *instances: tuple[str, str]) 
 @pytest.fixture(scope="module")
 def serving(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[QlmProcess]:
     three = config(rabbitmq, redis_server, ("small", "A10"), ("large", "A100"), ("homeless", "H100"))
-    with under_ray(three, awake=2) as process:
-        yield process
+    with need_ray() as folder:
+        process = part("serve", "serve", "--runtime", "ray", config=three, folder=folder)
+        process.start()
+        try:
+            process.wait_ready(instances=2, timeout_s=READY_S)
+            yield process
+        finally:
+            if process.alive:
+                process.terminate(timeout_s=40)
+            process.close()
 
 
 def body(n: int, **more: Any) -> dict[str, Any]:

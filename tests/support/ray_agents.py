@@ -1,34 +1,42 @@
 """QLM with its agents under Ray, as a process under test: what it says of its agents, what runs below it."""
 
 import importlib.util
+import json
+import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from qlm.agents.guard import descendants, start_ticks
+import pytest
+
+from qlm.agents.guard import descendants, process_stat, start_ticks
+from support import ray_nodes
 from support.ports import free_port
+from support.process import ServerProcess
 from support.qlm_process import QlmProcess
 
 _PLACED = re.compile(r"(\S+): agent runs under Ray, in process (\d+)")
 
-READY_S = 150.0
-"""Ray itself takes a dozen processes to start: seconds, or a minute on a busy machine."""
+READY_S = 240.0
+"""Ray itself takes a dozen processes to start: seconds, or minutes on a busy machine."""
 
 Process = tuple[int, int | None]
 """Id and start time of a process: ids are used again."""
 
 
-def missing() -> str | None:
-    """Say what is not installed."""
-    return None if importlib.util.find_spec("ray") else "Ray is not installed: install the extra `ray`"
-
-
 def placed(log: str) -> dict[str, int]:
     """Process of the agent of each instance, the newest that the log tells of."""
     return {name: int(pid) for name, pid in _PLACED.findall(log)}
+
+
+def node_of(pid: int) -> str:
+    """Command line of the parent of an agent's process: the raylet of a node, with what the node offers."""
+    parent = process_stat(pid)[1]
+    return Path(f"/proc/{parent}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
 def below(pid: int) -> set[Process]:
@@ -42,17 +50,40 @@ def left(processes: set[Process]) -> set[Process]:
 
 
 @contextmanager
-def under_ray(config: Mapping[str, Any], *arguments: str, awake: int) -> Iterator[QlmProcess]:
-    """Run `qlm serve --runtime ray`, and wait until that many instances have a model awake."""
-    with tempfile.TemporaryDirectory(prefix="qlm-ray-") as temporary:
-        folder = Path(temporary)
-        whole = {**config, "data_dir": str(folder / "data"), "http": {"port": free_port()}}
-        process = QlmProcess("serve", "serve", "--runtime", "ray", *arguments, config=whole, folder=folder)
-        process.start()
-        try:
-            process.wait_ready(instances=awake, timeout_s=READY_S)
-            yield process
-        finally:
-            if process.alive:
-                process.terminate(timeout_s=40)
-            process.close()
+def need_ray() -> Iterator[Path]:
+    """Skip without Ray, fail where it has to be; give a folder, where Ray keeps its files too.
+
+    Its path is short: Ray has sockets below it.
+    """
+    if importlib.util.find_spec("ray") is None:
+        why = "Ray is not installed: install the extra `ray`"
+        required = os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1"
+        pytest.fail(why, pytrace=False) if required else pytest.skip(why)
+    with tempfile.TemporaryDirectory(prefix="qlm-ray-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # whatever its name says: loopback only
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # the token would be written into the home directory
+        yield Path(folder)
+
+
+def part(name: str, *arguments: str, config: Mapping[str, Any], folder: Path) -> QlmProcess:
+    """Describe a process of QLM with a data folder and a port of its own."""
+    whole = {**config, "data_dir": str(folder / "data"), "http": {"port": free_port()}}
+    return QlmProcess(name, *arguments, config=whole, folder=folder)
+
+
+@contextmanager
+def ray_cluster(folder: Path, *nodes: Mapping[str, float]) -> Iterator[str]:
+    """Run a Ray cluster with a node for each of some custom resources; give the address of its head."""
+    file = folder / "address"
+    argv = [sys.executable, ray_nodes.__file__, str(file), *(json.dumps(dict(node)) for node in nodes)]
+    server = ServerProcess("ray", argv, env=dict(os.environ), folder=folder)
+    server.start()
+    try:
+        server.wait_ready(file.exists, timeout_s=READY_S)
+        yield file.read_text()
+    finally:
+        started = below(server.pid)
+        server.kill()
+        assert not left(started), "Ray itself left processes behind"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from qlm.agents.guard import descendants, kill
 from qlm.agents.ray.actor import AgentActor, Work
 from qlm.agents.ray.placement import Node, Resources
 from qlm.domain.errors import QlmError
@@ -16,11 +17,16 @@ ACTOR_PREFIX: Final = "qlm-agent/"
 OBJECT_STORE_BYTES: Final = 80 * 1024**2
 """Of a Ray of our own: near the least that Ray takes; agents exchange nothing through it."""
 
+STARTS_MAX: Final = 3
+"""Ray gives its processes 30 s to start; on a busy machine that is not enough."""
+
 CALLS_MAX: Final = 100
 """Calls to one actor at a time; each supervisor has two."""
 
 _OWN_RAY: Final[Mapping[str, str]] = {
     "RAY_USAGE_STATS_ENABLED": "0",  # it does not phone home
+    "RAY_DEDUP_LOGS": "0",  # agents say alike things of different instances
+    "RAY_COLOR_PREFIX": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # despite its name: one machine, all ports on loopback
 }
 
@@ -82,13 +88,25 @@ class RayCluster:
                 "--runtime ray needs the package ray, which cannot be imported "
                 f"({error}); install the extra `ray` of qlm-serving"
             ) from error
-        what = "Ray did not start" if self.own else f"no Ray cluster answers at {self._address!r}"
-        try:
-            ray.init(**self._arguments())
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-            raise RayUnavailableError(f"{what}: {cut(' '.join(str(error).split()))}") from error
         self._ray = ray
+        for tries_left in reversed(range(STARTS_MAX if self.own else 1)):
+            try:
+                ray.init(**self._arguments())
+            except Exception as error:  # Ray raises just that when its processes are slow to start
+                self._clear_away()
+                if not tries_left:
+                    what = "Ray did not start" if self.own else f"no Ray cluster at {self._address!r}"
+                    raise RayUnavailableError(f"{what}: {cut(' '.join(str(error).split()))}") from error
+            else:
+                break
         return self
+
+    def _clear_away(self) -> None:
+        """End what a failed start has left: nothing else was started by this process yet."""
+        self._ray.shutdown()
+        if self.own:
+            for pid in descendants(os.getpid()):
+                kill(pid)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -25,6 +25,8 @@ CALLS_MAX: Final = 100
 
 _OWN_RAY: Final[Mapping[str, str]] = {
     "RAY_USAGE_STATS_ENABLED": "0",  # it does not phone home
+    # Else, after a kill, two of its processes would stay for a minute.
+    "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
     "RAY_DEDUP_LOGS": "0",  # agents say alike things of different instances
     "RAY_COLOR_PREFIX": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # despite its name: one machine, all ports on loopback

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from qlm.agents.ray.cluster import AgentSpec, RayCluster
+from qlm.agents.ray.cluster import AgentSpec, RayCluster, RayUnavailableError
 from qlm.agents.ray.placement import fits, why_it_waits
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import InstanceId
@@ -58,6 +58,7 @@ class Supervisor:
 
         Raises:
             NoPlaceError: Not one of them fits, and no node will ever join.
+            RayUnavailableError: A Ray of our own has ended.
         """
         await self._check_places()
         await asyncio.gather(*(self._retire(name) for name in await self._unwanted()))
@@ -131,6 +132,8 @@ class Supervisor:
         try:
             while not (await asyncio.wait({asked}, timeout=NOTICE_S))[0]:
                 nodes = await asyncio.to_thread(self._cluster.nodes)
+                if self._cluster.own and not nodes:
+                    raise RayUnavailableError("the Ray that was started here has ended; start again")
                 if (why := why_it_waits(spec.resources, nodes)) != told:
                     log.warning("%s waits for a place: %s", spec.instance, why)
                     told = why

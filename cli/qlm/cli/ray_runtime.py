@@ -35,8 +35,9 @@ def check_servers(config: Config, where: str) -> None:
     """
     if config.embedded:
         raise ConfigError(
-            f"{where}: broker is 'sqlite'; expected an amqp:// address and store a redis:// one (--broker, "
-            "--store), since agents under Ray are processes of their own"
+            f"{where}: broker is 'sqlite'; expected an amqp:// address and store a redis:// one "
+            "(say, --broker amqp://guest:guest@127.0.0.1/ --store redis://127.0.0.1/0), "
+            "since agents under Ray are processes of their own"
         )
 
 

@@ -1,6 +1,7 @@
 """Agents under Ray, from the configuration: what is refused, what each takes, which change makes another."""
 
 import functools
+import importlib.util
 import os
 import pickle
 import subprocess
@@ -15,6 +16,7 @@ from qlm.cli.config import Config, parse_config
 from qlm.cli.config_errors import ConfigError
 from qlm.cli.main import main
 from qlm.cli.ray_runtime import agent_spec, resources_of
+from support.ports import free_port
 
 SERVERS = {"broker": "amqp://127.0.0.1/", "store": "redis://127.0.0.1"}
 
@@ -33,6 +35,12 @@ def config(**more: Any) -> Config:
 
 def taken(made: Config) -> list[dict[str, float]]:
     return [dict(resources_of(made, instance)) for instance in made.instances]
+
+
+def qlm(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(Path(sys.executable).with_name("qlm")), *words]
+    env = {**os.environ, **environment}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_gpus_are_taken_by_engines_that_need_them_and_stood_for_otherwise() -> None:
@@ -115,17 +123,21 @@ def test_serve_says_what_is_missing_for_ray(words: list[str], told: str) -> None
     assert len(result.output.splitlines()) == 1
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
+def test_an_address_where_nobody_listens_is_told_at_once() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    words = ["--broker", SERVERS["broker"], "--store", SERVERS["store"], "--ray-address", address]
+    told = qlm("serve", "--runtime", "ray", *words)
+    assert (told.returncode, told.stderr) == (
+        1,
+        f"qlm: no Ray cluster at '{address}': connection refused\n",
+    )
+
+
 def test_without_the_package_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError('not here')")
     words = ["serve", "--runtime", "ray", "--broker", SERVERS["broker"], "--store", SERVERS["store"]]
-    told = subprocess.run(
-        [str(Path(sys.executable).with_name("qlm")), *words],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    told = qlm(*words, PYTHONPATH=str(tmp_path))
     assert (told.returncode, told.stderr) == (
         1,
         "qlm: --runtime ray needs the package ray, which cannot be imported (not here); "

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,6 +17,9 @@ from qlm.domain.shown import cut
 ACTOR_PREFIX: Final = "qlm-agent/"
 OBJECT_STORE_BYTES: Final = 80 * 1024**2
 """Of a Ray of our own: near the least that Ray takes; agents exchange nothing through it."""
+
+KNOCK_MAX_S: Final = 10.0
+"""How long the head of a cluster may take to accept a connection."""
 
 STARTS_MAX: Final = 3
 """Ray gives its processes 30 s to start; on a busy machine that is not enough."""
@@ -91,6 +95,7 @@ class RayCluster:
                 f"({error}); install the extra `ray` of qlm-serving"
             ) from error
         self._ray = ray
+        self._knock()
         for tries_left in reversed(range(STARTS_MAX if self.own else 1)):
             try:
                 ray.init(**self._arguments())
@@ -102,6 +107,17 @@ class RayCluster:
             else:
                 break
         return self
+
+    def _knock(self) -> None:
+        """Fail at once where nobody listens: Ray would try for minutes."""
+        host, _, port = (self._address or "").rpartition(":")
+        if not host:
+            return
+        try:
+            socket.create_connection((host, int(port)), timeout=KNOCK_MAX_S).close()
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise RayUnavailableError(f"no Ray cluster at {self._address!r}: {why}") from error
 
     def _clear_away(self) -> None:
         """End what a failed start has left: nothing else was started by this process yet."""

@@ -135,7 +135,8 @@ class Supervisor:
                 if self._cluster.own and not nodes:
                     raise RayUnavailableError("the Ray that was started here has ended; start again")
                 if (why := why_it_waits(spec.resources, nodes)) != told:
-                    log.warning("%s waits for a place: %s", spec.instance, why)
+                    level = logging.INFO if fits(spec.resources, nodes) else logging.WARNING
+                    log.log(level, "%s waits for a place: %s", spec.instance, why)
                     told = why
             recipe, pid = asked.result()
         finally:

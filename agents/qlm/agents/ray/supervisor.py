@@ -14,6 +14,7 @@ from qlm.agents.ray.cluster import AgentSpec, RayCluster, RayUnavailableError
 from qlm.agents.ray.placement import fits, why_it_waits
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import InstanceId
+from qlm.domain.shown import cut
 
 log = logging.getLogger("qlm.agents")
 
@@ -31,6 +32,10 @@ DRAIN_MAX_S: Final = 10.0
 
 STOP_MAX_S: Final = 10.0
 """How long one that did not drain may take to stop its engines, before it is killed."""
+
+
+TOLD_CHARACTERS_MAX: Final = 300
+"""Of what Ray says of an error, in a log line."""
 
 
 class NoPlaceError(QlmError):
@@ -95,17 +100,17 @@ class Supervisor:
     async def _attend(self, spec: AgentSpec) -> None:
         """See to one instance until its agent has been drained."""
         while True:
-            actor = await asyncio.to_thread(self._cluster.make, spec)
-            self._actors[spec.instance] = actor
             try:
+                actor = await asyncio.to_thread(self._cluster.make, spec)
+                self._actors[spec.instance] = actor
                 if await self._follow(spec, actor):
                     log.info("%s is drained", spec.instance)
                     await self._kill(spec.instance, actor)
                     return
                 log.info("%s: an agent of another configuration is replaced", spec.instance)
                 await self._stop(spec.instance, actor)
-            except self._cluster.gone as error:
-                log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _first_line(error))
+            except self._cluster.away as error:
+                log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _told(error))
             self._placed.discard(spec.instance)
             await asyncio.sleep(RETRY_S)
 
@@ -122,7 +127,7 @@ class Supervisor:
             except self._cluster.gone:
                 raise
             except self._cluster.away as error:
-                log.warning("%s: agent is away (%s); Ray starts it again", spec.instance, _first_line(error))
+                log.warning("%s: agent is away (%s); Ray starts it again", spec.instance, _told(error))
                 await asyncio.sleep(RETRY_S)
 
     async def _placed_at(self, spec: AgentSpec, actor: Any) -> tuple[str, int]:
@@ -151,7 +156,7 @@ class Supervisor:
                 async with asyncio.timeout(STOP_MAX_S):
                     await _answer(actor.stop.remote())
             except (TimeoutError, self._cluster.away) as error:
-                log.warning("%s: did not stop (%s): killed", instance, _first_line(error))
+                log.warning("%s: did not stop (%s): killed", instance, _told(error))
         await self._kill(instance, actor)
 
     async def _drained(self, instance: str, actor: Any) -> bool:
@@ -161,7 +166,7 @@ class Supervisor:
                     await _answer(actor.drained.remote())
                     return True
         except (TimeoutError, QlmError, self._cluster.away) as error:
-            log.warning("%s: not drained: %s", instance, _first_line(error) or f"after {DRAIN_MAX_S:g} s")
+            log.warning("%s: not drained: %s", instance, _told(error))
         return False
 
     async def _kill(self, instance: str, actor: Any) -> None:
@@ -174,5 +179,7 @@ async def _answer(ref: Any) -> Any:
     return await asyncio.wrap_future(ref.future())
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _told(error: Exception) -> str:
+    """The first and the last line of what Ray says: what happened, and what it knows of why."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return cut("; ".join(dict.fromkeys((lines[0], lines[-1]))), TOLD_CHARACTERS_MAX) if lines else "no answer"

@@ -131,6 +131,7 @@ def _sampling(body: Body, prompt_ids: TokenIds, served: ServedModel, limits: Gat
         repetition_penalty=body.repetition_penalty,
         ignore_eos=body.ignore_eos,
         stop_token_ids=tuple(body.stop_token_ids),
+        eos_token_ids=tuple(sorted(served.tokenizer.eos_ids)),
         logit_bias=bias,
     )
 

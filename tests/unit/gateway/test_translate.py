@@ -51,6 +51,11 @@ def test_each_sampling_field_reaches_the_domain() -> None:
     assert (sampling.stop_token_ids, sampling.logit_bias) == ((3,), ((5, -1.5),))
 
 
+def test_the_models_own_end_reaches_the_domain() -> None:
+    # An agent that takes a request over must see that its answer has ended.
+    assert card().sampling.eos_token_ids == tuple(ByteTokenizer().eos_ids)
+
+
 def test_answer_fields_reach_the_domain() -> None:
     answer = card(stop=["x", "y"], include_stop_str_in_output=True, skip_special_tokens=False).answer
     assert (answer.kind, answer.stop) == (AnswerKind.COMPLETION, ("x", "y"))

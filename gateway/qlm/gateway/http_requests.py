@@ -38,9 +38,11 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Response:
     if record.outcome is None:
         return json_answer(status, headers=headers)
     log = await gateway.store.read_output(record.card.id, 0)
-    if record.outcome.ok and log is not None:
+    if log is None:
+        raise await _unknown(gateway, record.card.id)  # the store was emptied between the two questions
+    if record.outcome.ok:
         return json_answer(status | {"response": await _answer(gateway, record, log)}, headers=headers)
-    error = from_outcome(record.outcome, "" if log is None else log.detail)
+    error = from_outcome(record.outcome, log.detail)
     # The question was how the request stands, and that is answered: the bad end is in the body.
     return json_answer(status | error.body(), headers=headers)
 
@@ -105,13 +107,18 @@ async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
     record = await gateway.store.record(id)
     if record is not None:
         return record
+    raise await _unknown(gateway, id)
+
+
+async def _unknown(gateway: Gateway, id: RequestId) -> ApiError:
+    """Make the error for a request that the store does not know: not yet, or not any more."""
     await gateway.load.check_incarnation()
     if gateway.load.rebuilding:
-        raise unavailable(
+        return unavailable(
             f"request {cut(id)} is not known yet: the shared state is being rebuilt", "state_rebuilding"
         )
     message = f"no request {cut(id)}; it never was, or ended so long ago that it was forgotten"
-    raise ApiError(status=404, message=message, param="id", code="request_not_found")
+    return ApiError(status=404, message=message, param="id", code="request_not_found")
 
 
 async def _answer(gateway: Gateway, record: RequestRecord, log: OutputSlice) -> dict[str, Any]:

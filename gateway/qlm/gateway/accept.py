@@ -62,10 +62,11 @@ async def prepare(
     served = gateway.served(body.model)
     key = headers.get(KEY_HEADER)
     id, digest = gateway.new_id(), ""
+    found = None
     if key is not None:
         digest = fingerprint(plain)
         id, found = await _find(gateway, tenant(body, headers), _checked(key), digest)
-        if found is not None:
+        if found is not None and not _perhaps_unqueued(gateway, found):
             return Prepared(card=found.card, request=None, keyed=True, state=found.state)
     arrival = Arrival(id=id, headers=headers, now_ns=now_ns, fingerprint=digest, detached=detached)
     prompt_ids = await _encode(gateway, body, served)
@@ -73,9 +74,20 @@ async def prepare(
         # A try that has not reached the store yet; from here to its session nothing waits.
         _check_body(key, twin, digest)
         return Prepared(card=twin, request=None, keyed=True)
+    if found is not None:
+        return Prepared(card=found.card, request=with_prompt(found.card, prompt_ids), keyed=True)
     card = to_card(body, prompt_ids, served, gateway.limits, arrival)
     _admit(gateway, card, p_met_min(body.slo, headers, gateway.limits))
     return Prepared(card=card, request=with_prompt(card, prompt_ids), keyed=key is not None)
+
+
+def _perhaps_unqueued(gateway: Gateway, found: RequestRecord) -> bool:
+    """Whether the index may name a request whose message the queue does not have.
+
+    So it is if the earlier try was not confirmed and its withdrawal broke off halfway. Then it is queued
+    again; where that makes two messages of it, the second one meets the lease or the end of the first.
+    """
+    return found.state is RequestState.QUEUED and gateway.hub.card_of(found.card.id) is None
 
 
 def _admit(gateway: Gateway, card: RequestCard, p_met_min: float | None) -> None:

@@ -2,10 +2,12 @@
 
 import time
 
+from qlm.domain.steady_clock import SteadyClock
 
-class SystemClock:
+
+class SystemClock(SteadyClock):
     """The machine's wall clock; machines of one cluster keep theirs within a fraction of a second (NTP)."""
 
-    def now_ns(self) -> int:
-        """Return the present time in nanoseconds since the epoch."""
-        return time.time_ns()
+    def __init__(self) -> None:
+        """Begin with the wall clock's time."""
+        super().__init__(time.time_ns, time.monotonic_ns)

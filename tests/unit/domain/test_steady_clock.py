@@ -1,0 +1,65 @@
+"""A clock that never goes back, and comes back to the wall clock."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.domain.steady_clock import SteadyClock
+
+S = 1_000_000_000
+
+
+class Machine:
+    """A wall clock that can be set, and one that cannot."""
+
+    def __init__(self) -> None:
+        self.elapsed_ns = 0
+        self.set_by_ns = 0
+        self.clock = SteadyClock(
+            lambda: 1_000 * S + self.elapsed_ns + self.set_by_ns, lambda: self.elapsed_ns
+        )
+
+
+def test_it_is_the_wall_clock_while_nobody_sets_it() -> None:
+    machine = Machine()
+    machine.elapsed_ns = 7 * S
+    assert machine.clock.now_ns() == 1_007 * S
+
+
+def test_it_follows_forwards_at_once() -> None:
+    machine = Machine()
+    machine.set_by_ns = 60 * S
+    assert machine.clock.now_ns() == 1_060 * S
+
+
+def test_set_back_it_goes_slower_until_both_agree() -> None:
+    machine = Machine()
+    machine.set_by_ns = -10 * S
+    assert machine.clock.now_ns() == 1_000 * S
+    machine.elapsed_ns = 4 * S
+    assert machine.clock.now_ns() == 1_003 * S
+    machine.elapsed_ns = 40 * S
+    assert machine.clock.now_ns() == 1_030 * S
+    machine.elapsed_ns = 50 * S
+    assert machine.clock.now_ns() == 1_040 * S
+
+
+@given(st.lists(st.tuples(st.integers(0, 100 * S), st.integers(-100 * S, 100 * S))))
+def test_it_always_goes_on(steps: list[tuple[int, int]]) -> None:
+    machine = Machine()
+    before_ns = machine.clock.now_ns()
+    for passes_ns, set_by_ns in steps:
+        machine.elapsed_ns += passes_ns
+        machine.set_by_ns += set_by_ns
+        now_ns = machine.clock.now_ns()
+        assert now_ns >= before_ns + passes_ns * 3 // 4
+        before_ns = now_ns
+
+
+def test_who_asks_at_each_nanosecond_sees_the_last_one_come() -> None:
+    machine = Machine()
+    machine.set_by_ns = -60 * S
+    began_ns = machine.clock.now_ns()
+    for _ in range(8):
+        machine.elapsed_ns += 1
+        machine.clock.now_ns()
+    assert machine.clock.now_ns() == began_ns + 8

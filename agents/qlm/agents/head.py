@@ -17,6 +17,7 @@ class QueueHead:
 
     Attributes:
         failed_until_ns: Models whose engine failed, and until when they are left alone.
+        passed_over: Work without a deadline was left alone since it needs another model (`stay_with`).
     """
 
     def __init__(self, instance: InstanceId, models: Collection[ModelId]) -> None:
@@ -30,6 +31,8 @@ class QueueHead:
         self._urgency = (0, 0.0, 0)
         self._until_ns = 0
         self._committed: GroupId | None = None
+        self._stays: ModelId | None = None
+        self.passed_over = False
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
         """Take a new reading; the groups of messages whose lease is still being taken may count them yet."""
@@ -77,6 +80,12 @@ class QueueHead:
         self._committed = None
         self.changed()
 
+    def stay_with(self, model: ModelId | None) -> None:
+        """Leave groups of other models alone if they have no deadline; None to leave none alone."""
+        if model != self._stays:
+            self._stays = model
+            self.changed()
+
     def changed(self) -> None:
         """Have the head found again."""
         self._until_ns = 0
@@ -110,9 +119,12 @@ class QueueHead:
         groups = self._queue.groups
         while self._spent < len(groups) and not self._possible(groups[self._spent]):
             self._spent += 1
-        self._head, self._until_ns = None, _NEVER_NS
+        self._head, self._until_ns, self.passed_over = None, _NEVER_NS, False
         for group in self._in_order():
             if not self._possible(group):
+                continue
+            if self._stays is not None and group.cls.model != self._stays and group.deadline_ns is None:
+                self.passed_over = True
                 continue
             free_ns = max(self._dry.until_ns(group.id), self.failed_until_ns.get(group.cls.model, 0))
             if free_ns <= now_ns:

@@ -66,6 +66,8 @@ class AgentSettings:
         pull_max: Requests asked for in one pull.
         swap_after_s: How long a group of another model must have been first before the model is swapped;
             longer than a re-plan takes, so that a new plan can still keep the present model.
+        swap_idle_s: For work without a deadline the model is swapped only when no request with one has
+            started for so long: about two swaps.
         retry_s: Pause before the store is tried again.
         evicts: Running requests make room for more urgent ones; else they always run to their end.
         demotes: Requests that would be late if they started now make way for others (`agents.lateness`).
@@ -77,6 +79,7 @@ class AgentSettings:
     custody_s: float = 600.0
     pull_max: int = 16
     swap_after_s: float = 0.1
+    swap_idle_s: float = 4.0
     retry_s: float = 0.2
     evicts: bool = True
     demotes: bool = True
@@ -113,6 +116,7 @@ class AgentProtocol:
         self.head: Final = QueueHead(holder.instance, self.models)
         self.failed_until_ns: Final = self.head.failed_until_ns
         self.head_since: tuple[GroupId, int] | None = None
+        self.timed_ns = 0
         self.pulling: int = 0
         self.engines: dict[ModelId, EngineState] = dict.fromkeys(self.models, EngineState.COLD)
         self.capacity: EngineCapacity | None = None

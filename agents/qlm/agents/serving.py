@@ -12,7 +12,7 @@ from qlm.agents.held import Held, Phase, Then
 from qlm.agents.kv_swap import kept_in_host
 from qlm.agents.lateness import demote, must_sift, too_late
 from qlm.agents.stopping import abort_again, expire, stop
-from qlm.agents.swapping import bring_up, toward_swap
+from qlm.agents.swapping import bring_up, stays_with, toward_swap
 from qlm.domain.actions import Action, NoteResumed, ProbeEngine, Pull, Submit
 from qlm.domain.group import Group
 from qlm.domain.outcome import Outcome
@@ -33,6 +33,7 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
         actions += stop(agent, held, Then.RETURN, "its model is not awake here", now_ns)
     if agent.draining:
         return actions
+    agent.head.stay_with(stays_with(agent, now_ns))
     head = agent.head.group(now_ns)
     if agent.active is None:
         return actions + bring_up(agent, head, now_ns)
@@ -115,6 +116,8 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     agent.calls[call.call_id] = held
     held.started_ns, held.resumed_at = now_ns, len(held.output)
     agent.candidates.started(held)
+    if held.request.cls.due_ms is not None:
+        agent.timed_ns = now_ns
     agent.work.started(held, len(call.prompt_ids))
     if resumed and held.epoch is not None:
         actions.append(NoteResumed(id=held.request.id, epoch=held.epoch))

@@ -28,6 +28,21 @@ def bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Ac
     return []
 
 
+def stays_with(agent: "AgentProtocol", now_ns: int) -> ModelId | None:
+    """The model from which nobody swaps for work without a deadline; None if the instance may.
+
+    Such work gains nothing by being early, and who comes next for the present model would wait for two swaps:
+    nobody with a deadline must have started for about as long as these take (the rule of the ski rental:
+    never more than twice the cost of knowing what comes).
+    """
+    free_ns = agent.timed_ns + round(agent.settings.swap_idle_s * 1e9)
+    if agent.active is None or now_ns >= free_ns:
+        return None
+    if agent.head.passed_over:
+        agent.alarm.want(free_ns)
+    return agent.active
+
+
 def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
     """Let the present model's requests run out, or evict them if the head cannot wait; then swap."""
     if agent.head_since is None or agent.head_since[0] != head.id:

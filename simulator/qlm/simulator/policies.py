@@ -64,6 +64,7 @@ class Policy:
         evicts: Agents evict running requests for more urgent ones.
         demotes: Requests that cannot be in time any more make way for those that can.
         limits_batch: Agents run fewer requests at once while those need a faster pace.
+        swap_idle_s: Models are not swapped for work without a deadline so soon after work with one.
         warms_ahead: Agents read weights files of models later in their queue into host memory.
         balances: The waiting requests of a class are spread over instances.
     """
@@ -76,6 +77,7 @@ class Policy:
     evicts: bool = False
     demotes: bool = False
     limits_batch: bool = False
+    swap_idle_s: float = 0.0
     warms_ahead: bool = True
     balances: bool = True
 
@@ -104,6 +106,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 evicts=True,
                 demotes=True,
                 limits_batch=True,
+                swap_idle_s=4.0,
             ),
             Policy(
                 name="fcfs",

@@ -137,6 +137,7 @@ def _world(
         evicts=policy.evicts,
         demotes=policy.demotes,
         limits_batch=policy.limits_batch,
+        swap_idle_s=policy.swap_idle_s,
         warms_ahead=policy.warms_ahead,
     )
     fleet = SimulatedFleet(parts, scenario, workload, clients, settings, watcher)

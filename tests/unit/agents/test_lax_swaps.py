@@ -1,0 +1,61 @@
+"""Work without a deadline does not have the model swapped under work with one."""
+
+from qlm.agents.events import GenerationEnded
+from qlm.agents.protocol import AgentSettings
+from qlm.domain.actions import Pull, SwapModel
+from support.agent_bench import Bench, group_of
+from support.requests import a_request
+
+
+def after_timed_work(settings: AgentSettings | None = None) -> Bench:
+    """An agent that has just answered a request with a deadline."""
+    bench = Bench(settings=settings)
+    submit = bench.start(a_request("chat", deadline_ms=60_000, arrival_ns=bench.now_ns))
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    bench.store_appends()
+    bench.take(SwapModel)
+    return bench
+
+
+def test_batch_work_of_another_model_waits_until_nobody_with_a_deadline_has_come_for_a_while() -> None:
+    bench = after_timed_work()
+    bench.queue(group_of(a_request("b", model="n"), name="b"))
+    bench.later(1)
+    assert not bench.take(SwapModel)
+    bench.later(4)
+    bench.later(0.2)
+    assert [swap.model for swap in bench.take(SwapModel)] == ["n"]
+
+
+def test_what_else_the_present_model_has_is_served_meanwhile() -> None:
+    bench = after_timed_work()
+    other, own = a_request("b", model="n"), a_request("own")
+    bench.queue(group_of(other, name="b"), group_of(own, name="g"))
+    assert [pull.group for pull in bench.take(Pull)] == ["g"]
+    assert not bench.take(SwapModel)
+
+
+def test_work_with_a_deadline_has_the_model_swapped_at_once() -> None:
+    bench = after_timed_work()
+    urgent = a_request("u", model="n", deadline_ms=5_000, arrival_ns=bench.now_ns)
+    bench.queue(group_of(urgent, name="u"))
+    bench.later(0.2)
+    assert [swap.model for swap in bench.take(SwapModel)] == ["n"]
+
+
+def test_among_work_without_deadlines_the_plan_decides() -> None:
+    bench = Bench()
+    submit = bench.start(a_request("batch"))
+    bench.take(SwapModel)
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    bench.store_appends()
+    bench.queue(group_of(a_request("b", model="n"), name="b"), group_of(a_request("own"), name="g"))
+    bench.later(0.2)
+    assert [swap.model for swap in bench.take(SwapModel)] == ["n"]
+
+
+def test_without_the_rule_it_is_swapped_at_once() -> None:
+    bench = after_timed_work(AgentSettings(swap_idle_s=0))
+    bench.queue(group_of(a_request("b", model="n"), name="b"))
+    bench.later(0.2)
+    assert [swap.model for swap in bench.take(SwapModel)] == ["n"]

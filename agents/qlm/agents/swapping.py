@@ -35,8 +35,10 @@ def stays_with(agent: "AgentProtocol", now_ns: int) -> ModelId | None:
     nobody with a deadline must have started for about as long as these take (the rule of the ski rental:
     never more than twice the cost of knowing what comes).
     """
+    if agent.active is None or agent.timed_ns is None:
+        return None
     free_ns = agent.timed_ns + round(agent.settings.swap_idle_s * 1e9)
-    if agent.active is None or now_ns >= free_ns:
+    if now_ns >= free_ns:
         return None
     if agent.head.passed_over:
         agent.alarm.want(free_ns)

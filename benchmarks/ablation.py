@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for one in pool.map(ablated, repeat(options.scenario), arms, seeds, repeat(options.load)):
             found.append(one)
             print(f"  without {one.arm:12} seed {one.seed}: {one.told['attainment']:.4f}", flush=True)
-    setups.save(options.out, {"machine": setups.machine(), "found": [asdict(one) for one in found]})
+            setups.save(options.out, {"machine": setups.machine(), "found": [asdict(one) for one in found]})
     Console(width=150).print(table(found))
     return 0
 

@@ -179,6 +179,22 @@ class InstanceConfig(_Section):
         return self
 
 
+class OperationsConfig(_Section):
+    """Which LLM serving operations are used beside pulling and model swaps: all, unless one is to be studied.
+
+    Attributes:
+        evict: Running requests make room for more urgent ones, swapped to host memory or computed again.
+        demote: Requests that cannot be in time any more make way for those that can.
+        warm_ahead: Weights files of models later in a virtual queue are read into host memory.
+        balance: The waiting requests of a class are spread over instances.
+    """
+
+    evict: bool = True
+    demote: bool = True
+    warm_ahead: bool = True
+    balance: bool = True
+
+
 class LimitsConfig(_Section):
     """Limits of the gateway."""
 
@@ -207,6 +223,7 @@ class Config(_Section):
         vllm: How vLLM is started.
         emulate: How emulated engines behave.
         ray: Where agents run under `--runtime ray`.
+        operations: Which operations are used.
         limits: Limits of the gateway.
         profiles: Directories with further profile files.
     """
@@ -225,6 +242,7 @@ class Config(_Section):
     vllm: VllmConfig = VllmConfig()
     emulate: EmulateConfig = EmulateConfig()
     ray: RayConfig = RayConfig()
+    operations: OperationsConfig = OperationsConfig()
     limits: LimitsConfig = LimitsConfig()
     profiles: tuple[Path, ...] = ()
 

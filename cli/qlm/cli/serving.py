@@ -20,6 +20,7 @@ from qlm.cli.parts import Parts, open_parts
 from qlm.cli.plan_generator import PlanGenerator
 from qlm.cli.wiring import (
     agent_settings,
+    controller_settings,
     fleet,
     gateway_limits,
     group_ids,
@@ -31,7 +32,6 @@ from qlm.cli.wiring import (
 )
 from qlm.controller.fleet import Fleet
 from qlm.controller.loop import ControllerLoop
-from qlm.controller.protocol import ControllerSettings
 from qlm.controller.reindex import Reindexer
 from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
 from qlm.domain.fleet import EngineState, InstanceStatus
@@ -130,7 +130,7 @@ async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemCloc
             broker=broker,
             clock=clock,
             fleet=known,
-            settings=ControllerSettings(demotes=True),
+            settings=controller_settings(config),
             planner=generator if config.planner == "qlm" else plan_edf_late_last,
             new_group_id=group_ids(),
         )

@@ -12,6 +12,7 @@ from qlm.cli.config import Config, InstanceConfig, ModelConfig
 from qlm.cli.config_errors import ConfigError
 from qlm.controller.fleet import Fleet
 from qlm.controller.grouping import NewGroupId
+from qlm.controller.protocol import ControllerSettings
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
@@ -73,7 +74,18 @@ def gateway_limits(config: Config) -> GatewayLimits:
 
 def agent_settings(config: Config) -> AgentSettings:
     """Turn what is configured about agents into their settings."""
-    return AgentSettings(custody_s=config.broker_ack_timeout_s * CUSTODY_SHARE)
+    used = config.operations
+    return AgentSettings(
+        custody_s=config.broker_ack_timeout_s * CUSTODY_SHARE,
+        evicts=used.evict,
+        demotes=used.demote,
+        warms_ahead=used.warm_ahead,
+    )
+
+
+def controller_settings(config: Config) -> ControllerSettings:
+    """Turn the operations that are used into settings of the controller."""
+    return ControllerSettings(demotes=config.operations.demote, balances=config.operations.balance)
 
 
 def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence[Path]) -> Path | None:

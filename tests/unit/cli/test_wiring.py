@@ -13,6 +13,7 @@ from qlm.cli.wiring import (
     GIB,
     agent_settings,
     check,
+    controller_settings,
     fleet,
     gateway_limits,
     group_ids,
@@ -159,3 +160,15 @@ def test_agents_renew_custody_before_half_of_the_brokers_acknowledgement_timeout
     assert (usual.custody_s, told.custody_s) == (600.0, 20.0)
     with pytest.raises(ConfigError, match="broker_ack_timeout_s"):
         configured(broker_ack_timeout_s=0)
+
+
+def test_an_operation_that_is_switched_off_is_off_in_agents_and_controller() -> None:
+    config = emulated_config({})
+    agent, controller = agent_settings(config), controller_settings(config)
+    assert agent.evicts and agent.demotes and agent.warms_ahead
+    assert controller.demotes and controller.balances
+    off = {"evict": False, "demote": False, "warm_ahead": False, "balance": False}
+    config = emulated_config({"operations": off})
+    agent, controller = agent_settings(config), controller_settings(config)
+    assert not (agent.evicts or agent.demotes or agent.warms_ahead)
+    assert not (controller.demotes or controller.balances)

@@ -1,9 +1,8 @@
 """The ablation on emulated engines: real servers, real agents and processes, the clock of this machine.
 
 The requests of `scenarios/four-models.yaml` are sent to `qlm serve`, whose agents start emulated engines on
-two A100, open loop and streamed. Times are scaled: an emulated second takes `--time-scale` real ones, arrivals
-and objectives alike. Each arm switches one operation off. `python -m benchmarks.ablation_real`; needs
-QLM_TRACES.
+two A100, open loop and streamed. Times are scaled: an emulated second takes `--time-scale` real ones,
+arrivals and objectives alike. Each arm switches one operation off. Needs QLM_TRACES.
 """
 
 import argparse

@@ -120,18 +120,18 @@ class ModelHost:
         reading the files is the part of a start that needs host memory only.
         """
         if self._awake == model or not self._memory.has_room_ahead(model):
-            return self._ahead(refused=model)
+            return self._ahead(model, refused=True)
         self._memory.fetched(model)
         came = await self._units[model].fetch()
         if came and model in self._memory.ahead:
-            return self._ahead()
+            return self._ahead(model)
         await self._drop(model)
-        return self._ahead(refused=model)
+        return self._ahead(model, refused=True)
 
     async def cool(self, model: ModelId) -> HeldAhead:
         """Let go of weights files held ahead."""
         await self._drop(model)
-        return self._ahead()
+        return self._ahead(model)
 
     async def close(self) -> None:
         """Stop all engines."""
@@ -194,8 +194,8 @@ class ModelHost:
         self._memory.dropped(model)
         await self._units[model].let_go()
 
-    def _ahead(self, refused: ModelId | None = None) -> HeldAhead:
-        return HeldAhead(models=tuple(self._memory.ahead), refused=refused)
+    def _ahead(self, answered: ModelId | None = None, *, refused: bool = False) -> HeldAhead:
+        return HeldAhead(models=tuple(self._memory.ahead), answered=answered, refused=refused)
 
     async def _stop(self, model: ModelId) -> None:
         if self._awake == model:

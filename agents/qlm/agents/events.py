@@ -88,15 +88,17 @@ class EngineChanged:
 
 @value
 class HeldAhead:
-    """Which weights files are in host memory ahead of their models' turns: the answer to Warm- and CoolModel.
+    """Which weights files are in host memory ahead of their models' turns.
 
     Attributes:
         models: Whose, the oldest first.
-        refused: The model that was to be warmed, if its files cannot be held.
+        answered: The model of the Warm- or CoolModel that this answers; None if nobody asked.
+        refused: It was to be warmed, but its files cannot be held.
     """
 
     models: tuple[ModelId, ...]
-    refused: ModelId | None = None
+    answered: ModelId | None = None
+    refused: bool = False
 
 
 @value

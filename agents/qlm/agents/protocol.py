@@ -227,7 +227,7 @@ class AgentProtocol:
                 return self._engine_changed(event, now_ns)
             case HeldAhead():
                 self.ahead.told(event)
-                self.tally.warmed(event.refused is not None, now_ns)
+                self.tally.warmed(event, now_ns)
                 return []
             case EngineProbed(healthy=healthy):
                 self.suspect = self.suspect and not healthy

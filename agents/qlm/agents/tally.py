@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from qlm.agents.events import HeldAhead
 from qlm.agents.held import Held
 from qlm.domain.actions import CoolModel, WarmModel
 from qlm.domain.group import Group
@@ -97,12 +98,12 @@ class OperationTally:
         operation = Operation.WARM if isinstance(action, WarmModel) else Operation.COOL
         self._warming = (operation, action.model, now_ns)
 
-    def warmed(self, refused: bool, now_ns: int) -> None:
+    def warmed(self, event: HeldAhead, now_ns: int) -> None:
         """That is over, or was refused."""
-        if self._warming is None:
+        if self._warming is None or event.answered is None:
             return
         (operation, model, began_ns), self._warming = self._warming, None
-        if not refused:
+        if not event.refused:
             self._note(operation, model, now_ns - began_ns)
 
     def stats(self) -> OperationStats:

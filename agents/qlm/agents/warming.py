@@ -37,11 +37,12 @@ class Ahead:
     def told(self, event: "HeldAhead") -> None:
         """Take the answer of whoever holds the files."""
         self.models = event.models
-        if event.refused is not None:
-            self._refused.add(event.refused)
-        if self.under_way is not None:
-            self.under_way = None
-            self.stale = True
+        if event.answered is None:
+            return
+        if event.refused:
+            self._refused.add(event.answered)
+        self.under_way = None
+        self.stale = True
 
     def changed(self, *, memory: bool = False) -> None:
         """Decide anew; if host memory changed, what was refused may have room."""

@@ -159,8 +159,8 @@ async def test_a_failed_reload_is_a_cold_start() -> None:
 async def test_files_are_held_ahead_until_their_model_comes_up() -> None:
     bench = Bench(cost=LASTING)
     await bench.swap(A)
-    assert await bench.host.warm(B) == HeldAhead(models=(B,))
-    assert await bench.host.warm(A) == HeldAhead(models=(B,), refused=A), "it is awake"
+    assert await bench.host.warm(B) == HeldAhead(models=(B,), answered=B)
+    assert await bench.host.warm(A) == HeldAhead(models=(B,), answered=A, refused=True), "it is awake"
     await bench.swap(B)
     assert bench.diary == ["sleep a", "start b", "let go b"]
     assert bench.changes[-1] == HeldAhead(models=())
@@ -168,11 +168,11 @@ async def test_files_are_held_ahead_until_their_model_comes_up() -> None:
 
 async def test_files_that_do_not_come_or_have_no_room_are_refused() -> None:
     bench = Bench(host_memory_bytes=9, cost=LASTING)
-    assert await bench.host.warm(B) == HeldAhead(models=(), refused=B)
+    assert await bench.host.warm(B) == HeldAhead(models=(), answered=B, refused=True)
     assert "fetch b" not in bench.diary
     bench = Bench(cost=LASTING)
     bench.units[B].fail.add("come")
-    assert await bench.host.warm(B) == HeldAhead(models=(), refused=B)
+    assert await bench.host.warm(B) == HeldAhead(models=(), answered=B, refused=True)
     assert bench.diary[-1] == "let go b"
 
 

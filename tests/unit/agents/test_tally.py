@@ -111,4 +111,6 @@ def test_warming_is_counted_when_it_succeeds() -> None:
     assert bench.take(WarmModel) == [WarmModel(model=N)]
     bench.now_ns += 5 * S
     bench.send(HeldAhead(models=(N,)))
+    assert Operation.WARM not in {each.operation for each in stats_of(bench).counts}, "no answer yet"
+    bench.send(HeldAhead(models=(N,), answered=N))
     assert OperationCount(Operation.WARM, N, 1, 5.0) in stats_of(bench).counts

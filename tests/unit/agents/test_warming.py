@@ -42,8 +42,11 @@ class Bench:
         read = QueueRead(queue=VirtualQueue(instance=InstanceId("i"), groups=groups))
         return self.kept(self.agent.receive(read, 0))
 
-    def told(self, models: Sequence[ModelId], refused: ModelId | None = None) -> list[Action]:
-        return self.kept(self.agent.receive(HeldAhead(models=tuple(models), refused=refused), 0))
+    def told(
+        self, models: Sequence[ModelId], answered: ModelId | None = None, *, refused: bool = False
+    ) -> list[Action]:
+        event = HeldAhead(models=tuple(models), answered=answered, refused=refused)
+        return self.kept(self.agent.receive(event, 0))
 
     def kept(self, actions: list[Action]) -> list[Action]:
         return [action for action in actions if isinstance(action, WarmModel | CoolModel)]
@@ -53,8 +56,9 @@ def test_models_are_warmed_in_the_order_of_their_turns_one_at_a_time() -> None:
     bench = Bench()
     assert bench.queue(A, C, B, C) == [WarmModel(model=C)]
     assert bench.queue(A, C, B, C) == [], "one is under way"
-    assert bench.told([C]) == [WarmModel(model=B)]
-    assert bench.told([C, B]) == []
+    assert bench.told([C]) == [], "that was no answer"
+    assert bench.told([C], C) == [WarmModel(model=B)]
+    assert bench.told([C, B], B) == []
 
 
 def test_a_model_that_sleeps_warm_needs_nothing_and_one_without_weights_does() -> None:
@@ -68,22 +72,22 @@ def test_host_memory_bounds_what_is_held_ahead() -> None:
     bench = Bench(host_memory_bytes=25)
     bench.changed(D, EngineState.ASLEEP)
     assert bench.queue(A, B, C) == [WarmModel(model=B)]
-    assert bench.told([B]) == [], "12 sleep, 10 are held"
+    assert bench.told([B], B) == [], "12 sleep, 10 are held"
 
 
 def test_what_has_no_turn_makes_room_for_what_has_one() -> None:
     bench = Bench(host_memory_bytes=15)
     assert bench.queue(A, B) == [WarmModel(model=B)]
-    assert bench.told([B]) == []
+    assert bench.told([B], B) == []
     assert bench.queue(A, C, B) == [CoolModel(model=B)]
-    assert bench.told([]) == [WarmModel(model=C)]
-    assert bench.told([C]) == [], "its turn is before b's"
+    assert bench.told([], B) == [WarmModel(model=C)]
+    assert bench.told([C], C) == [], "its turn is before b's"
 
 
 def test_what_cannot_be_held_is_not_asked_for_until_host_memory_changes() -> None:
     bench = Bench()
     assert bench.queue(A, B) == [WarmModel(model=B)]
-    assert bench.told([], refused=B) == []
+    assert bench.told([], B, refused=True) == []
     assert bench.queue(A, B) == []
     assert bench.changed(D, EngineState.COLD) == [WarmModel(model=B)]
 

@@ -114,21 +114,21 @@ class SimulatedHost:
     def warm(self, model: ModelId) -> None:
         """Read a model's weights files into host memory, if there is room; `changed` is told."""
         if self.awake == model or not self._memory.has_room_ahead(model):
-            self._changed(self._ahead(refused=model))
+            self._changed(self._ahead(model, refused=True))
             return
         self._memory.fetched(model)
 
         def read() -> None:
             if model in self._memory.ahead:
                 self._fetched.add(model)
-            self._changed(self._ahead(refused=None if model in self._memory.ahead else model))
+            self._changed(self._ahead(model, refused=model not in self._memory.ahead))
 
         self._after(round(self._models[model].profile.swap_reload_s * 1e9), read)
 
     def cool(self, model: ModelId) -> None:
         """Let go of weights files; `changed` is told."""
         self._drop(model)
-        self._changed(self._ahead())
+        self._changed(self._ahead(model))
 
     def kill_awake(self) -> None:
         """Let the awake engine's process die."""
@@ -186,8 +186,8 @@ class SimulatedHost:
         self._memory.dropped(model)
         self._fetched.discard(model)
 
-    def _ahead(self, refused: ModelId | None = None) -> HeldAhead:
-        return HeldAhead(models=tuple(self._memory.ahead), refused=refused)
+    def _ahead(self, answered: ModelId | None = None, *, refused: bool = False) -> HeldAhead:
+        return HeldAhead(models=tuple(self._memory.ahead), answered=answered, refused=refused)
 
     def _bring_up(self, model: ModelId, began_ns: int) -> None:
         process, tier = self._processes.get(model), self._memory.tier(model)

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from qlm.cli.config import Name, read_mapping
+from qlm.cli.config import Name
 from qlm.cli.config_errors import ConfigError, Steps, explain
+from qlm.cli.config_yaml import read_mapping
 from qlm.cli.scenario_sections import (
     ControllerSection,
     FaultSection,

@@ -8,6 +8,7 @@ import pytest
 from qlm.domain.fleet import EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, ModelId
+from qlm.domain.operations import OperationStats
 from qlm.domain.outcome import Outcome
 from qlm.domain.slo import DeadlineSlo
 from qlm.store.contract_values import ARRIVAL_NS, A, card
@@ -61,6 +62,7 @@ def test_indexing_is_enqueueing_without_the_record() -> None:
         {},
         *({name: 7} for name in ("running", "parked", "kv_used_tokens")),
         {"work": ServedWork(ended=7)},
+        {"operations": OperationStats(ended=7)},
         {"answers": (OpenAnswers(cls=RequestClass(M7, "batch"), counts=((7, 1, 7),)),)},
         {"staged": (StagedWork(cls=RequestClass(M7, "batch"), fresh=7),)},
         {"active_model": M7},
@@ -73,5 +75,5 @@ def test_two_heartbeats_are_steady_if_they_differ_in_gauges_only(change: dict[st
     before = InstanceStatus(holder=A, accelerator="A10", models=(M7,))
     now = replace(before, **change)
     assert is_steady(before, now) == (steady(before) == steady(now))
-    gauges = {"running", "parked", "staged", "answers", "kv_used_tokens", "work"}
+    gauges = {"running", "parked", "staged", "answers", "kv_used_tokens", "work", "operations"}
     assert is_steady(before, now) == (change.keys() <= gauges)

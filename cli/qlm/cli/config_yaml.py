@@ -1,0 +1,54 @@
+"""Reading YAML files of settings, with one clear error for what is no such file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from qlm.cli.config_errors import ConfigError
+from qlm.domain.shown import shown
+
+
+def read_mapping(path: Path, keys: str) -> dict[str, Any]:
+    """Read a YAML file that holds keys such as `keys`.
+
+    Raises:
+        ConfigError: It cannot be read, or holds something else.
+    """
+    try:
+        raw = yaml.load(path.read_text("utf-8"), UniqueKeyLoader)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: is nested too deeply") from error
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{path}: holds {type(raw).__name__}; expected keys such as {keys}")
+    return dict(raw)
+
+
+class UniqueKeyLoader(yaml.SafeLoader):
+    """Reads YAML and refuses a key that stands twice, of which YAML itself would drop one in silence."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Build a value; what looks like a number or a date and is none is named with its line."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            text = shown(node.value)
+            problem = f"{text} is no number or date that can be read"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a mapping whose keys differ."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                problem = f"the key {shown(key)} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made

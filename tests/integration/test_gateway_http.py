@@ -551,6 +551,72 @@ async def test_a_message_stored_but_never_confirmed_does_not_run(
     assert [request.tenant for request in cluster.agent.leased] == ["good"]
 
 
+async def test_a_try_that_was_not_confirmed_leaves_alone_what_another_one_with_its_key_brought(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.working.clear()
+    broken: Any = BrokenBroker(cluster.broker, confirm=None)
+    url = await cluster.gateway(broker=broken, limits=GatewayLimits(publish_timeout_s=0.5))
+    good = await cluster.gateway()
+    headers = {"Idempotency-Key": "twice"}
+    first = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers))
+    second = asyncio.create_task(http.post(f"{good}/v1/completions", json=COMPLETION, headers=headers))
+    await until(lambda: cluster.store.records(QUEUED))
+    assert (await first).status_code == 503
+    cluster.agent.working.set()
+    assert (await second).status_code == 200
+
+
+class HungStore(MemoryStore):
+    """Does not answer when it is asked to cancel, as a store may that is overloaded."""
+
+    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_what_was_not_confirmed_never_waits_in_the_store_without_a_message(
+    tmp_path: Path, http: httpx.AsyncClient
+) -> None:
+    """A retry with its key would wait with it, for ever."""
+    headers = {"Idempotency-Key": "again"}
+    async with running_cluster(tmp_path, HungStore(SystemClock())) as running:
+        broken: Any = BrokenBroker(running.broker, confirm=False)
+        url = await running.gateway(broker=broken, limits=GatewayLimits(publish_timeout_s=0.1))
+        answer = await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)
+        assert answer.status_code == 503
+        assert not await running.store.records(QUEUED)
+        good = await running.gateway()
+        answer = await http.post(f"{good}/v1/completions", json=COMPLETION, headers=headers)
+        assert answer.status_code == 200
+
+
+class EmptiedStore(MemoryStore):
+    """Still tells of a request, and is emptied before it is asked for its output."""
+
+    emptied = False
+
+    async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
+        return None if self.emptied else await super().read_output(id, offset)
+
+    async def incarnation(self) -> int:
+        return await super().incarnation() + self.emptied
+
+
+async def test_a_store_emptied_while_a_request_is_looked_up_is_said_to_be_rebuilt(
+    tmp_path: Path, http: httpx.AsyncClient
+) -> None:
+    store = EmptiedStore(SystemClock())
+    async with running_cluster(tmp_path, store) as running:
+        url = await running.gateway()
+        answer = await http.post(f"{url}/v1/completions", json=COMPLETION)
+        id = answer.headers["x-request-id"]
+        assert (await http.get(f"{url}/v1/requests/{id}")).status_code == 200
+        store.emptied = True
+        answer = await http.get(f"{url}/v1/requests/{id}")
+        assert (answer.status_code, refusal(answer)["code"]) == (503, "state_rebuilding")
+
+
 class ForgetfulStore(MemoryStore):
     """Fails to index or cancel, announces nothing, or has lost all output, as a store may that is going."""
 

@@ -192,6 +192,7 @@ _steps = st.one_of(
         ids,
         st.sampled_from((Outcome.CANCELLED, Outcome.STOP)),
     ),
+    st.builds(lambda c: Step(f"withdraw {c.id}", lambda store, _: store.withdraw(c)), cards),
     st.builds(
         lambda due, n: Step(f"expire {due} {n}", lambda store, _: store.expire(due, n)),
         st.sampled_from((START_NS, LAST_DUE_NS - 2, LAST_DUE_NS)),

@@ -163,11 +163,14 @@ async def _confirmed(gateway: Gateway, request: Request) -> None:
 
 
 async def _withdraw(gateway: Gateway, card: RequestCard) -> None:
-    """Make sure, if that can be, that a message which was stored all the same is dropped when met."""
+    """Make sure, if that can be, that a message which was stored all the same is dropped when met.
+
+    Of a request with an Idempotency-Key another try may have been accepted meanwhile: that one stays.
+    """
     try:
         async with asyncio.timeout(_WITHDRAW_TIMEOUT_S):
-            await gateway.store.enqueue(card)
-            await gateway.store.cancel(card.id, Outcome.CANCELLED)
+            if not await gateway.store.withdraw(card) and not card.fingerprint:
+                await gateway.store.cancel(card.id, Outcome.CANCELLED)
     except (StoreUnavailableError, TimeoutError) as error:
         _log.warning(
             "request %s was not confirmed; if the queue has it, it will run unseen: %s", card.id, error

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from qlm.domain.ids import RequestId
+from qlm.domain.lease_answer import Over
 from qlm.domain.notices import CancelAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry
@@ -112,6 +113,34 @@ async def check_cancel_of_a_dead_holders_request_ends_it(subject: Subject) -> No
     ended = await store.cancel(card(1).id)
     assert ended is not None and ended.outcome is Outcome.CANCELLED
     assert ended.lease is None
+
+
+async def check_withdraw_leaves_a_cancelled_request_and_nothing_that_waits(subject: Subject) -> None:
+    """Whoever meets its message drops it; asking again changes nothing."""
+    store = subject.store
+    await alive(store, A)
+    assert await store.withdraw(card(1))
+    record = await store.record(card(1).id)
+    assert record is not None
+    assert (record.state, record.outcome) == (RequestState.ENDED, Outcome.CANCELLED)
+    assert [event.what for event in record.events] == ["accepted", "ended"]
+    assert sum(each.queued for each in (await store.view()).classes) == 0
+    assert await store.lease(card(1), A, None) == Over(outcome=Outcome.CANCELLED)
+    assert not await store.withdraw(card(1))
+    assert await store.record(card(1).id) == record
+
+
+async def check_withdraw_leaves_alone_what_another_try_brought(subject: Subject) -> None:
+    """It may have been accepted."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    await leased(store, 2, A)
+    for n, state in ((1, RequestState.QUEUED), (2, RequestState.RUNNING)):
+        assert not await store.withdraw(card(n))
+        record = await store.record(card(n).id)
+        assert record is not None and record.state is state
+        assert not record.cancel_requested
 
 
 async def check_expire_ends_late_waiting_requests(subject: Subject) -> None:
@@ -224,6 +253,8 @@ CHECKS = (
     check_cancel_ends_a_waiting_request_at_once,
     check_cancel_asks_the_holder,
     check_cancel_of_a_dead_holders_request_ends_it,
+    check_withdraw_leaves_a_cancelled_request_and_nothing_that_waits,
+    check_withdraw_leaves_alone_what_another_try_brought,
     check_expire_ends_late_waiting_requests,
     check_a_first_token_in_time_is_no_miss,
     check_results_max_drops_the_oldest_ended,

@@ -83,6 +83,11 @@ class MemoryStore:
         await self._settled(id)
         return await self._commit(self._core.cancel(id, outcome, self._clock.now_ns()))
 
+    async def withdraw(self, card: RequestCard) -> bool:
+        """Note as cancelled, in one step, a request that was not accepted, unless its id is known."""
+        self._check_writable()
+        return await self._commit(self._core.withdraw(card, self._clock.now_ns()))
+
     async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
         """End as expired the waiting requests whose `drop_at_ns` has passed; return their ids."""
         self._check_writable()

@@ -138,6 +138,10 @@ class RedisStore(RedisPlans):
         reply = await self._scripts.run("cancel", id, outcome)
         return codec.read_record(reply) if reply else None
 
+    async def withdraw(self, card: RequestCard) -> bool:
+        """Note as cancelled, in one step, a request that was not accepted, unless its id is known."""
+        return bool(await self._scripts.run("withdraw", *codec.card_arguments(card), Outcome.CANCELLED))
+
     async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
         """End as expired the waiting requests whose `drop_at_ns` has passed; return their ids."""
         ids = await self._scripts.run("expire", padded(now_ns + 1), limit, now_ns=now_ns)

@@ -92,6 +92,14 @@ class RequestOps(LeadOps):
             self._cancel(row, outcome, now_ns, effects)
         return row.record(self.incarnation), effects
 
+    def withdraw(self, card: RequestCard, now_ns: int) -> tuple[bool, Effects]:
+        """Note as cancelled, in one step, a request that was not accepted, unless its id is known."""
+        effects = Effects()
+        if card.id in self._rows:
+            return False, effects
+        self._end(self._add(card, now_ns), Outcome.CANCELLED, "", now_ns, effects)
+        return True, effects
+
     def _cancel(self, row: RequestRow, outcome: Outcome, now_ns: int, effects: Effects) -> None:
         if row.holder is None or not self._alive(row.holder, now_ns):
             self._end(row, row.cancel or outcome, "", now_ns, effects)

@@ -60,6 +60,14 @@ class Store(Protocol):
         """
         ...
 
+    async def withdraw(self, card: RequestCard) -> bool:
+        """Note as cancelled, in one step, a request that was not accepted, unless its id is known.
+
+        Its message, should the queue have it all the same, is then dropped when met. A known one is left
+        as it is: another try with the same key may have been accepted. Returns whether it was unknown.
+        """
+        ...
+
     async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
         """End as expired the waiting requests whose `drop_at_ns` has passed; return their ids."""
         ...

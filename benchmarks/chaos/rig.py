@@ -26,7 +26,7 @@ PLACES: Final = 16
 LAUNCHED: Final = ("launched-0", "launched-1")
 ATTACHED: Final = "attached"
 PREFIX: Final = "chaos:"
-READY_S: Final = 90.0
+READY_S: Final = 180.0
 """Longest start of a part."""
 
 

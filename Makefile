@@ -44,6 +44,7 @@ bench: ## the benchmarks (ARGS="...")
 chaos: ## kill every part in turn, under load, ROUNDS times (ARGS="..."), and account for each request
 	@scripts/setup.sh dev
 	@scripts/install_servers.sh
+	@.venv/bin/python -m qlm.planner.warm_up
 	@PYTHONPATH=tests .venv/bin/python -m benchmarks.chaos --rounds $(ROUNDS) $(ARGS)
 
 format: ## rewrite the code in the house format

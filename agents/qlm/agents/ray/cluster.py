@@ -14,6 +14,8 @@ from qlm.agents.ray.placement import Node, Resources
 from qlm.domain.errors import QlmError
 from qlm.domain.shown import cut
 
+log = logging.getLogger("qlm.agents")
+
 ACTOR_PREFIX: Final = "qlm-agent/"
 OBJECT_STORE_BYTES: Final = 80 * 1024**2
 """Of a Ray of our own: near the least that Ray takes; agents exchange nothing through it."""
@@ -101,9 +103,11 @@ class RayCluster:
                 ray.init(**self._arguments())
             except Exception as error:  # Ray raises just that when its processes are slow to start
                 self._clear_away()
+                why = cut(" ".join(str(error).split()))
                 if not tries_left:
                     what = "Ray did not start" if self.own else f"no Ray cluster at {self._address!r}"
-                    raise RayUnavailableError(f"{what}: {cut(' '.join(str(error).split()))}") from error
+                    raise RayUnavailableError(f"{what}: {why}") from error
+                log.warning("Ray did not start (%s): trying again", why)
             else:
                 break
         return self

@@ -4,16 +4,17 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from support.cluster_load import Streamed, read_stream, until
+from support.cluster_load import Streamed, read_stream
+from support.cluster_load import until as until_within
 from support.qlm_process import QlmProcess
 from support.rabbitmq import RabbitMQ
-from support.ray_agents import READY_S, below, left, need_ray, part, placed
+from support.ray_agents import READY_S, below, left, need_ray, open_to_others, part, placed
 from support.redis import RedisServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
@@ -52,6 +53,10 @@ def serving(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[QlmProces
 def body(n: int, **more: Any) -> dict[str, Any]:
     whole = {"model": MODEL, "prompt": f"story {n % PROMPTS}", "max_tokens": TOKENS, "ignore_eos": True}
     return whole | more
+
+
+async def until(holds: Callable[[], Any], what: str) -> None:
+    await until_within(holds, what, timeout_s=READY_S)
 
 
 async def listed(http: httpx.AsyncClient, what: str) -> dict[str, dict[str, Any]]:
@@ -132,6 +137,7 @@ async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: Q
 
 def test_stopping_leaves_no_process_of_ours_or_of_rays(serving: QlmProcess) -> None:
     running = below(serving.pid)
+    assert not open_to_others(running)
     assert len(running) >= 8, "raylet, its helpers, two agents with guards and engines"
     serving.terminate(timeout_s=40)
     assert serving.exit_code in (0, None), serving.log()

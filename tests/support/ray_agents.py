@@ -1,11 +1,13 @@
 """QLM with its agents under Ray, as a process under test: what it says of its agents, what runs below it."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,9 @@ _PLACED = re.compile(r"(\S+): agent runs under Ray, in process (\d+)")
 
 READY_S = 240.0
 """Ray itself takes a dozen processes to start: seconds, or minutes on a busy machine."""
+
+_LISTENING = "0A"
+_LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
 
 Process = tuple[int, int | None]
 """Id and start time of a process: ids are used again."""
@@ -49,6 +54,34 @@ def left(processes: set[Process]) -> set[Process]:
     return {(pid, started) for pid, started in processes if started and start_ticks(pid) == started}
 
 
+def open_to_others(processes: set[Process]) -> set[int]:
+    """Those of some processes that listen on TCP ports beyond the loopback interface."""
+    sockets = {
+        f"socket:[{fields[9]}]"
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        for fields in [line.split()]
+        if fields[3] == _LISTENING and fields[1].partition(":")[0] not in _LOOPBACK
+    }
+    return {pid for pid, _ in processes if sockets & _opened(pid)}
+
+
+def _opened(pid: int) -> set[str]:
+    opened = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            opened.add(str(file.readlink()))
+    return opened
+
+
+def wait_gone(processes: set[Process]) -> None:
+    """Wait until none of some processes lives: a worker of Ray's ends when it misses its node."""
+    deadline_s = time.monotonic() + READY_S
+    while found := left(processes):
+        assert time.monotonic() < deadline_s, f"left behind: {found}"
+        time.sleep(0.05)
+
+
 @contextmanager
 def need_ray() -> Iterator[Path]:
     """Skip without Ray, fail where it has to be; give a folder, where Ray keeps its files too.
@@ -59,12 +92,15 @@ def need_ray() -> Iterator[Path]:
         why = "Ray is not installed: install the extra `ray`"
         required = os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1"
         pytest.fail(why, pytrace=False) if required else pytest.skip(why)
-    with tempfile.TemporaryDirectory(prefix="qlm-ray-") as folder, pytest.MonkeyPatch.context() as patch:
+    with _folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # whatever its name says: loopback only
         patch.setenv("RAY_AUTH_MODE", "disabled")  # the token would be written into the home directory
         yield Path(folder)
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    # What writes its log there while it is deleted does not matter any more.
+    return tempfile.TemporaryDirectory(prefix="qlm-ray-", ignore_cleanup_errors=True)
 
 
 def part(name: str, *arguments: str, config: Mapping[str, Any], folder: Path) -> QlmProcess:
@@ -75,15 +111,35 @@ def part(name: str, *arguments: str, config: Mapping[str, Any], folder: Path) ->
 
 @contextmanager
 def ray_cluster(folder: Path, *nodes: Mapping[str, float]) -> Iterator[str]:
-    """Run a Ray cluster with a node for each of some custom resources; give the address of its head."""
+    """Run a Ray cluster with a node for each of some custom resources; give the address of its head.
+
+    What is started meanwhile finds it on the loopback interface.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # whatever its name says: loopback only
+        with _nodes(folder, *nodes) as address:
+            yield address
+
+
+@contextmanager
+def _nodes(folder: Path, *nodes: Mapping[str, float]) -> Iterator[str]:
     file = folder / "address"
     argv = [sys.executable, ray_nodes.__file__, str(file), *(json.dumps(dict(node)) for node in nodes)]
     server = ServerProcess("ray", argv, env=dict(os.environ), folder=folder)
-    server.start()
     try:
-        server.wait_ready(file.exists, timeout_s=READY_S)
+        for last in (False, False, True):  # Ray gives itself 30 s, too little on a busy machine
+            server.start()
+            try:
+                server.wait_ready(file.exists, timeout_s=READY_S)
+                break
+            except RuntimeError:
+                server.kill()
+                if last:
+                    raise
         yield file.read_text()
     finally:
-        started = below(server.pid)
-        server.kill()
-        assert not left(started), "Ray itself left processes behind"
+        if server.alive:
+            running = below(server.pid)
+            server.kill()
+            wait_gone(running)

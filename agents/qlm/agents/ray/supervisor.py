@@ -116,9 +116,11 @@ class Supervisor:
 
     async def _follow(self, spec: AgentSpec, actor: Any) -> bool:
         """Wait until an agent has been drained; False at once if it is one of another recipe."""
+        away = False
         while True:
             try:
                 recipe, pid = await self._placed_at(spec, actor)
+                away = False
                 if recipe != spec.recipe:
                     return False
                 log.info("%s: agent runs under Ray, in process %d", spec.instance, pid)
@@ -127,7 +129,9 @@ class Supervisor:
             except self._cluster.gone:
                 raise
             except self._cluster.away as error:
-                log.warning("%s: agent is away (%s); Ray starts it again", spec.instance, _told(error))
+                if not away:
+                    log.warning("%s: agent is away (%s); Ray starts it again", spec.instance, _told(error))
+                away = True
                 await asyncio.sleep(RETRY_S)
 
     async def _placed_at(self, spec: AgentSpec, actor: Any) -> tuple[str, int]:

@@ -1,0 +1,1 @@
+"""The whole system on one deterministic event loop: production's shells, simulated servers, drawn faults."""

@@ -1,0 +1,108 @@
+"""The global queue as a server: durable queues; what was handed out returns when its connection breaks."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from qlm.broker import codec
+from qlm.domain.errors import StoreCorruptError
+from qlm.domain.ids import QueueName
+from qlm.domain.request import Request
+
+
+@dataclass(slots=True)
+class Message:
+    """A message that is stored.
+
+    Attributes:
+        number: Its place: it grows with each publish to any queue.
+        body: Its bytes.
+        request: What it says; None if it is no request.
+        redelivered: It was handed out before.
+    """
+
+    number: int
+    body: bytes
+    request: Request | None
+    redelivered: bool = False
+
+
+@dataclass(slots=True)
+class _Queue:
+    ready: list[tuple[int, Message]] = field(default_factory=list)
+
+
+class BrokerServer:
+    """Queues by name. A message is ready, handed out to one connection, or gone.
+
+    Attributes:
+        repeats: Whether the message published now is stored twice, as after a publish that was repeated
+            because its confirm was lost.
+    """
+
+    def __init__(self) -> None:
+        self.repeats: Callable[[], bool] = lambda: False
+        self._queues: dict[QueueName, _Queue] = {}
+        self._numbers = itertools.count()
+        self._connections = itertools.count()
+
+    def connected(self) -> int:
+        """Number a new connection: what one was handed, no other can settle."""
+        return next(self._connections)
+
+    def publish(self, queue: QueueName, body: bytes) -> Message:
+        """Store a message."""
+        message = self._store(queue, body, _read(body))
+        if self.repeats():
+            self._store(queue, body, message.request)
+        return message
+
+    def take(self, queue: QueueName, limit: int) -> list[Message]:
+        """Hand messages out, from the front."""
+        ready = self._queue(queue).ready
+        return [heappop(ready)[1] for _ in range(min(limit, len(ready)))]
+
+    def pick(
+        self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, looks_max: int
+    ) -> list[Message]:
+        """Hand out those messages near the front that are wanted."""
+        looked = self.take(queue, looks_max)
+        chosen = [message for message in looked if wanted(message.body)][:limit]
+        for message in looked:
+            if message not in chosen:
+                heappush(self._queue(queue).ready, (message.number, message))
+        return chosen
+
+    def bodies(self, queue: QueueName, limit: int) -> list[bytes]:
+        """Bodies from the front; the messages stay."""
+        return [message.body for _, message in sorted(self._queue(queue).ready)[:limit]]
+
+    def put_back(self, queue: QueueName, message: Message) -> None:
+        """Take a message back, to its old place."""
+        message.redelivered = True
+        heappush(self._queue(queue).ready, (message.number, message))
+
+    def depth(self, queue: QueueName) -> int:
+        """Messages ready in a queue."""
+        known = self._queues.get(queue)
+        return 0 if known is None else len(known.ready)
+
+    def names(self) -> Sequence[QueueName]:
+        """Queues ever used."""
+        return list(self._queues)
+
+    def _queue(self, name: QueueName) -> _Queue:
+        return self._queues.setdefault(name, _Queue())
+
+    def _store(self, queue: QueueName, body: bytes, request: Request | None) -> Message:
+        message = Message(next(self._numbers), body, request)
+        heappush(self._queue(queue).ready, (message.number, message))
+        return message
+
+
+def _read(body: bytes) -> Request | None:
+    try:
+        return codec.decode_request(body)
+    except StoreCorruptError:
+        return None

@@ -1,0 +1,107 @@
+"""Answers: nothing accepted is lost, nothing is answered twice, and each bad end has its reason."""
+
+from collections.abc import Iterator, Sequence
+
+from qlm.domain.ids import RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import Request
+from qlm.domain.sampling import Evictability
+from qlm.domain.slo import OnMiss
+from qlm.simulator.system.client import LEFT, REBUILDING, UNKNOWN, UNSENT
+from qlm.simulator.system.faults import GATEWAY_KILLED
+from qlm.simulator.system.history import (
+    Answered,
+    Confirmed,
+    Ended,
+    Event,
+    Failed,
+    Fault,
+    Flushed,
+    Published,
+    Shown,
+)
+from qlm.simulator.system.workload import Errand, number_of
+
+
+def nothing_fails(events: Sequence[Event]) -> Iterator[str]:
+    """No part ends by itself."""
+    for event in events:
+        if isinstance(event, Failed):
+            yield f"at {event.at_s:.3f} s: {event.process} failed: {event.error}"
+
+
+def nothing_is_lost(events: Sequence[Event], errands: Sequence[Errand]) -> Iterator[str]:
+    """Each confirmed request ends, and each client knows how, unless the store forgot it before that."""
+    ended = {event.id for event in events if isinstance(event, Ended)}
+    for event in events:
+        if isinstance(event, Confirmed) and event.id not in ended:
+            yield f"{event.id}, confirmed at {event.at_s:.3f} s, never ended"
+    answered = {event.client for event in events if isinstance(event, Answered)}
+    forgotten = _forgotten(events)
+    unheard = {number_of(e.request) for e in events if isinstance(e, Published) and e.request.id in forgotten}
+    for errand in errands:
+        if errand.number not in answered | unheard:
+            yield f"client {errand.number}, which began at {errand.at_s:.3f} s, waits for ever"
+
+
+def _forgotten(events: Sequence[Event]) -> set[RequestId]:
+    """Requests whose end was known to a store that was emptied then."""
+    ended: set[RequestId] = set()
+    forgotten: set[RequestId] = set()
+    for event in events:
+        if isinstance(event, Ended):
+            ended.add(event.id)
+        elif isinstance(event, Flushed):
+            forgotten = set(ended)
+    return forgotten
+
+
+def nothing_is_answered_twice(events: Sequence[Event]) -> Iterator[str]:
+    """The store ends a request once, unless it was emptied after that; a client is told one end."""
+    ended: set[RequestId] = set()
+    answered: set[int] = set()
+    for event in events:
+        match event:
+            case Flushed():
+                ended.clear()
+            case Ended(id=id):
+                if id in ended:
+                    yield f"at {event.at_s:.3f} s: {id} ended again"
+                ended.add(id)
+            case Answered(client=client) | Shown(client=client):
+                if client in answered:
+                    yield f"at {event.at_s:.3f} s: client {client} was told more after the end"
+                if isinstance(event, Answered):
+                    answered.add(client)
+
+
+def bad_ends_have_a_reason(events: Sequence[Event], errands: Sequence[Errand]) -> Iterator[str]:
+    """An answer is missing only where the client, its request, or an emptied store is the cause."""
+    requests = {event.request.id: event.request for event in events if isinstance(event, Published)}
+    forgotten = _forgotten(events)
+    flushed = any(isinstance(event, Flushed) for event in events)
+    # One that began after the store was emptied does not know that there is something it may not know.
+    new_gateway = any(isinstance(event, Fault) and event.kind == GATEWAY_KILLED for event in events)
+    for event in events:
+        if isinstance(event, Answered):
+            end, errand = event.end, errands[event.client]
+            if end in (Outcome.OUTPUT_LOST, REBUILDING, UNKNOWN):
+                fine = event.id in forgotten or (flushed and (end != UNKNOWN or new_gateway))
+            else:
+                fine = _has_a_reason(end, errand, requests.get(event.id))
+            if not fine:
+                yield f"at {event.at_s:.3f} s: client {event.client} ({event.id}) ended: {end}"
+
+
+def _has_a_reason(end: str, errand: Errand, request: Request | None) -> bool:
+    match end:
+        case Outcome.STOP | Outcome.LENGTH:
+            return True
+        case Outcome.CANCELLED:
+            # Who breaks its stream may, among other faults, come back after the grace.
+            return errand.cancels_after_s is not None or errand.breaks_after is not None
+        case Outcome.EXPIRED:
+            return request is not None and request.on_miss is OnMiss.DROP
+        case Outcome.ENGINE_LOST:
+            return request is not None and request.evictability is Evictability.PINNED
+    return (end == UNSENT and errand.key is None) or (end == LEFT and errand.leaves)

@@ -1,0 +1,275 @@
+"""Simulated engines of one instance: tokens that follow from all before them, real limits, drawn troubles."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ids import ModelId, TokenIds
+from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.sampling import Sampling
+from qlm.simulator.engine.token_chain import TokenChain, digests
+from qlm.simulator.system.machine import Machine
+from qlm.simulator.system.virtual_loop import VirtualLoop
+
+MEAN_OUTPUT_TOKENS: Final = 16.0
+"""Average length of an answer that no limit ends."""
+
+TOKEN_S: Final = 0.03
+PROMPT_S: Final = 0.03
+CHUNK_TOKENS: Final = 8
+"""Tokens handed out at once at most."""
+
+ABORT_S: Final = 0.02
+"""Longest time until an aborted generation stops; what is generated meanwhile is handed out."""
+
+STARTED_S: Final = 1.0
+WOKEN_S: Final = 0.2
+
+
+@dataclass(slots=True, eq=False)
+class _Generation:
+    call: EngineCall
+    chain: TokenChain
+    tokens: int
+    blocks: int = 0
+    made: int = 0
+    leaving: bool = False
+    stopped: bool = False
+    waiter: "asyncio.Future[None] | None" = field(default=None)
+
+
+class SimulatedEngine:
+    """A `qlm.domain.ports.engine.Engine` of one model on a machine; it serves while it is up and awake."""
+
+    def __init__(
+        self, loop: VirtualLoop, model: ModelId, machine: Machine, capacity: EngineCapacity, chance: Random
+    ) -> None:
+        self.model = model
+        self._loop = loop
+        self._machine = machine
+        self._capacity = capacity
+        self._chance = chance
+        self._up = False
+        self._awake = False
+        self._running: dict[str, _Generation] = {}
+        self._preemptions = 0
+        self._death: asyncio.Future[str] | None = None
+
+    # the process
+
+    async def start(self) -> None:
+        """Come up.
+
+        Raises:
+            EngineUnavailableError: It does not come up this time.
+        """
+        await asyncio.sleep(STARTED_S * self._machine.slowness)
+        if self._machine.fails("start"):
+            raise EngineUnavailableError("it did not come up")
+        self._up = self._awake = True
+        self._death = asyncio.get_running_loop().create_future()
+        self._machine.changed(self.model, awake=True, asleep=False)
+
+    async def stop(self) -> None:
+        """Go down, with all that runs."""
+        self._go_down()
+
+    async def died(self) -> str:
+        """Wait until it dies by itself; return why."""
+        assert self._death is not None, "only an engine that was started can die"
+        return await asyncio.shield(self._death)
+
+    def die(self) -> None:
+        """Die at once, as by kill -9."""
+        death = self._death
+        self._go_down()
+        if death is not None and not death.done():
+            death.set_result("the engine process died")
+
+    @property
+    def up(self) -> bool:
+        """Whether there is a process."""
+        return self._up
+
+    def _go_down(self) -> None:
+        self._up = self._awake = False
+        self._machine.changed(self.model, awake=False, asleep=False)
+        for generation in self._running.values():
+            _wake(generation)
+
+    # the port
+
+    async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
+        """Generate token after token until an end, an abort, or its death."""
+        self._check_serving()
+        generation = _Generation(call, chain_after(call.prompt_ids), len(call.prompt_ids))
+        self._running[call.call_id] = generation
+        try:
+            staying = [each for each in self._running.values() if not each.leaving]
+            blocks = sum(self._capacity.blocks(each.tokens) for each in staying)
+            self._machine.started(call.call_id, len(staying), self._capacity.seqs_max, blocks)
+            await self._pause(generation, PROMPT_S)
+            while True:
+                self._check_serving()
+                chunk = await self._step(generation)
+                yield chunk
+                if chunk.finish is not None:
+                    return
+        finally:
+            self._running.pop(call.call_id, None)
+            self._machine.free(generation.blocks)
+
+    async def abort(self, call_ids: Sequence[str]) -> None:
+        """Stop generations; each hands out what it has made by then."""
+        self._check_serving()
+        asked = [self._running[call_id] for call_id in call_ids if call_id in self._running]
+        for generation in asked:
+            generation.leaving = True
+        await asyncio.sleep(ABORT_S * self._chance.random())
+        for generation in asked:
+            generation.stopped = True
+            _wake(generation)
+
+    async def capacity(self) -> EngineCapacity:
+        """What it can hold."""
+        self._check_serving()
+        return self._capacity
+
+    async def load(self) -> EngineLoad:
+        """Its gauges now."""
+        used = self._machine.kv_blocks / self._capacity.kv_blocks
+        return EngineLoad(running=len(self._running), waiting=0, kv_usage=used, preemptions=self._preemptions)
+
+    async def healthy(self) -> bool:
+        """Whether it answers."""
+        return self._up and self._awake
+
+    async def sleep(self, level: int = 1) -> None:
+        """Free the accelerator; the weights stay in host memory."""
+        self._check_serving()
+        await asyncio.sleep(WOKEN_S / 2)
+        self._check_serving()
+        self._awake = False
+        self._machine.changed(self.model, awake=False, asleep=True)
+        for generation in self._running.values():
+            _wake(generation)
+
+    async def wake(self) -> None:
+        """Come back from sleep.
+
+        Raises:
+            EngineUnavailableError: It does not wake this time.
+        """
+        await asyncio.sleep(WOKEN_S * self._machine.slowness)
+        if not self._up or self._machine.fails("wake"):
+            raise EngineUnavailableError("it did not wake")
+        self._awake = True
+        self._machine.changed(self.model, awake=True, asleep=False)
+
+    async def close(self) -> None:
+        """There is no connection to let go of."""
+
+    # generating
+
+    async def _step(self, generation: _Generation) -> EngineChunk:
+        """Make the next tokens, in their time, or hand out what there is if it was stopped meanwhile."""
+        wanted = self._chance.randint(1, CHUNK_TOKENS)
+        whole = await self._pause(generation, wanted * TOKEN_S)
+        self._check_serving()
+        while not self._grow(generation, wanted):
+            await self._pause(generation, TOKEN_S)
+            self._check_serving()
+            if generation.stopped:
+                return EngineChunk(token_ids=(), finish="abort")
+        token_ids, finish = self._make(generation, wanted if whole else self._chance.randint(0, wanted))
+        if finish is None and generation.stopped:
+            finish = "abort"
+        return EngineChunk(token_ids=token_ids, finish=finish)
+
+    def _make(self, generation: _Generation, count: int) -> tuple[TokenIds, str | None]:
+        sampling, made = generation.call.sampling, []
+        finish = None
+        while len(made) < count and finish is None:
+            made.append(generation.chain.next_id())
+            generation.made += 1
+            if ends(sampling, made[-1]):
+                finish = "stop"
+            elif generation.made >= sampling.max_tokens:
+                finish = "length"
+        generation.tokens += len(made)
+        return tuple(made), finish
+
+    def _grow(self, generation: _Generation, tokens: int) -> bool:
+        """Take the KV blocks for further tokens; False if there are none now."""
+        needed = self._capacity.blocks(generation.tokens + tokens) - generation.blocks
+        if not self._machine.take(needed):
+            self._make_room(generation)
+            if not self._machine.take(needed):
+                return False
+        generation.blocks += needed
+        return True
+
+    def _make_room(self, generation: _Generation) -> None:
+        """Preempt the youngest other generation, as vLLM does: it computes its tokens again later."""
+        for other in reversed(self._running.values()):
+            if other is generation:
+                return
+            if other.blocks:
+                self._machine.free(other.blocks)
+                other.blocks = 0
+                self._preemptions += 1
+                return
+
+    async def _pause(self, generation: _Generation, seconds: float) -> bool:
+        """Let time pass; False if it was stopped before."""
+        if not generation.stopped:
+            generation.waiter = self._loop.pause(seconds * self._machine.slowness)
+            await generation.waiter
+        return not generation.stopped
+
+    def _check_serving(self) -> None:
+        if not (self._up and self._awake):
+            raise EngineUnavailableError("the engine does not answer")
+
+
+class SimulatedUnit:
+    """The process of one engine, as `agents.engine_host` supervises it."""
+
+    def __init__(self, engine: SimulatedEngine) -> None:
+        self.engine: Final = engine
+
+    async def start(self) -> None:
+        """Bring it up."""
+        await self.engine.start()
+
+    async def stop(self) -> None:
+        """Bring it down."""
+        await self.engine.stop()
+
+    async def close(self) -> None:
+        """Bring it down for good."""
+        await self.engine.stop()
+
+    async def died(self) -> str:
+        """Wait until it dies by itself; return why."""
+        return await self.engine.died()
+
+
+def chain_after(token_ids: TokenIds) -> TokenChain:
+    """The one continuation of these ids: whoever goes on after other ids gives other tokens."""
+    return TokenChain(digests(token_ids, len(token_ids) + 1)[-1], token_ids[-1], MEAN_OUTPUT_TOKENS)
+
+
+def ends(sampling: Sampling, token_id: int) -> bool:
+    """Whether a token ends an answer: as a real engine, it knows its own end of sequence."""
+    return sampling.ends_with(token_id) or (token_id == EOS_ID and not sampling.ignore_eos)
+
+
+def _wake(generation: _Generation) -> None:
+    if generation.waiter is not None and not generation.waiter.done():
+        generation.waiter.set_result(None)

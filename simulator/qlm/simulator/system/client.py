@@ -138,7 +138,7 @@ class Client:
         if found is None:
             self._count("finds no gateway")
             return None
-        return Exchange(*found, method, path, body, **headers)
+        return Exchange(*found, method, path, body, headers)
 
     async def _refused(self, exchange: Exchange, head: Head) -> float:
         """Come back after an overload or outage; a request that ended badly, or is unknown, is over."""

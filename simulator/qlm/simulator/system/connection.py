@@ -32,7 +32,7 @@ class Exchange:
     """One request to a gateway, and its response."""
 
     def __init__(
-        self, process: Process, app: App, method: str, path: str, body: bytes, **headers: str
+        self, process: Process, app: App, method: str, path: str, body: bytes, headers: Mapping[str, str]
     ) -> None:
         """Send a request; header names have `_` for `-`."""
         self._body = body

@@ -192,7 +192,8 @@ class SimulatedEngine:
         return EngineChunk(token_ids=token_ids, finish=finish)
 
     def _make(self, generation: _Generation, count: int) -> tuple[TokenIds, str | None]:
-        sampling, made = generation.call.sampling, []
+        sampling = generation.call.sampling
+        made: list[int] = []
         finish = None
         while len(made) < count and finish is None:
             made.append(generation.chain.next_id())

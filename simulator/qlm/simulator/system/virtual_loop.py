@@ -3,9 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from contextvars import Context
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Final, TypeVar, TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 EPOCH_NS: Final = 1_600_000_000 * 1_000_000_000
 """Where virtual time begins, nanoseconds since the epoch: far from 0, so that no time is taken for none."""
@@ -50,7 +54,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Call it after all that is to be called now."""
         handle = asyncio.Handle(callback, args, self, context)
@@ -58,7 +62,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return handle
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call it at a moment; at once if that has passed."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
@@ -67,14 +75,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return timer
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Call it after so many virtual seconds."""
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
+    ) -> "asyncio.Future[T]":
         """Run it here and now: how long a thread takes is nothing that a seed could decide."""
-        future = self.create_future()
+        future: asyncio.Future[T] = asyncio.Future(loop=self)
         try:
             future.set_result(func(*args))
         except Exception as error:
@@ -105,7 +119,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._now_s = max(self._now_s, when)
                 self._ready.append(timer)
                 return
-        if not self._stopping:
+        if not self._stopping:  # type: ignore[attr-defined]  # asyncio's own, unknown to its stubs
             raise StandstillError("every task waits for another one")
 
     def _process_events(self, event_list: object) -> None:

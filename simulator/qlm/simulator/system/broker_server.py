@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from qlm.broker import codec
 from qlm.domain.errors import StoreCorruptError
@@ -67,12 +67,13 @@ class BrokerServer:
         self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, looks_max: int
     ) -> list[Message]:
         """Hand out those messages near the front that are wanted."""
-        looked = self.take(queue, looks_max)
-        chosen = [message for message in looked if wanted(message.body)][:limit]
-        for message in looked:
-            if message not in chosen:
-                heappush(self._queue(queue).ready, (message.number, message))
-        return chosen
+        ready = self._queue(queue).ready
+        looked = sorted(ready)[:looks_max]
+        chosen = [entry for entry in looked if wanted(entry[1].body)][:limit]
+        for entry in chosen:
+            ready.remove(entry)
+        heapify(ready)
+        return [message for _, message in chosen]
 
     def bodies(self, queue: QueueName, limit: int) -> list[bytes]:
         """Bodies from the front; the messages stay."""

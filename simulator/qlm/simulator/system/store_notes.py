@@ -79,7 +79,7 @@ class StoreNotes:
         return answer
 
     def _planned(self, process: Process, name: str, arguments: Sequence[Any], *, done: bool) -> None:
-        term = arguments[-1]
+        term = arguments[-1] if arguments else None
         if isinstance(term, Term):
             self._history.add(Planned(self._loop.time(), process.name, name, term, done))
             self._count(f"{name} {'done' if done else 'refused'}")

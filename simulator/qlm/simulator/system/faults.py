@@ -15,7 +15,6 @@ from qlm.simulator.system.workload import SPAN_S
 FAULTS: Final = (5, 9)
 """Faults of one trial, fewest and most."""
 
-GATEWAY_KILLED: Final = "gateway killed"
 _EVERYBODY: Final = (*GATEWAYS, *CONTROLLERS, *INSTANCES)
 
 
@@ -155,7 +154,7 @@ _AT_ONCE: Final = (0.0, 0.0)
 
 KINDS: Final[Mapping[str, tuple[Act, tuple[str, ...], tuple[float, float]]]] = MappingProxyType(
     {
-        GATEWAY_KILLED: (_kill, GATEWAYS, (0.1, 5.0)),
+        "gateway killed": (_kill, GATEWAYS, (0.1, 5.0)),
         "controller killed": (_kill, CONTROLLERS, (0.1, 8.0)),
         "controller stopped": (_stop, CONTROLLERS, (0.1, 5.0)),
         "agent killed": (_kill, tuple(INSTANCES), (0.1, 8.0)),

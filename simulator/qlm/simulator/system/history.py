@@ -49,6 +49,13 @@ class Confirmed(NamedTuple):
     id: RequestId
 
 
+class Indexed(NamedTuple):
+    """The store took note of a request that it did not know."""
+
+    at_s: float
+    id: RequestId
+
+
 class HandedOut(NamedTuple):
     """The broker handed a request's message out."""
 
@@ -180,8 +187,8 @@ class Resident(NamedTuple):
 
 
 Event = (
-    Fault | Failed | Flushed | Published | Confirmed | HandedOut | Leased | Appended | Restored | Released
-    | Ended | Beat | Led | Planned | Accepted | Shown | Answered | Started | Resident
+    Fault | Failed | Flushed | Published | Confirmed | Indexed | HandedOut | Leased | Appended | Restored
+    | Released | Ended | Beat | Led | Planned | Accepted | Shown | Answered | Started | Resident
 )  # fmt: skip
 
 

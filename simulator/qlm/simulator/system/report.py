@@ -7,8 +7,8 @@ from typing import Final
 from qlm.simulator.system.history import Event
 from qlm.simulator.system.trial import Trial
 
-_COLUMN: Final = 36
-_COLUMNS: Final = 3
+_COLUMN: Final = 50
+_COLUMNS: Final = 2
 
 
 def coverage_table(coverage: Counter[str]) -> str:

@@ -11,10 +11,12 @@ from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted, LeaseAnswer
 from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.request import RequestCard
+from qlm.domain.view import Enqueued
 from qlm.simulator.system.history import (
     Appended,
     Beat,
     History,
+    Indexed,
     Leased,
     Led,
     Planned,
@@ -35,6 +37,7 @@ class StoreNotes:
         self._loop = loop
         self._history = history
         self._notes: Mapping[str, Callable[..., None]] = {
+            "enqueue": self._enqueued,
             "lease": self._leased,
             "reregister": self._reregistered,
             "append": self._appended,
@@ -86,6 +89,10 @@ class StoreNotes:
 
     def _count(self, what: str) -> None:
         self._history.coverage[what] += 1
+
+    def _enqueued(self, answer: Enqueued, card: RequestCard, watcher: object = None) -> None:
+        if answer.created:
+            self._history.add(Indexed(self._loop.time(), card.id))
 
     def _leased(self, answer: LeaseAnswer, card: RequestCard, holder: Holder, group: object) -> None:
         self._count(f"lease {type(answer).__name__.lower()}")

@@ -8,15 +8,15 @@ from qlm.domain.request import Request
 from qlm.domain.sampling import Evictability
 from qlm.domain.slo import OnMiss
 from qlm.simulator.system.client import LEFT, REBUILDING, UNKNOWN, UNSENT
-from qlm.simulator.system.faults import GATEWAY_KILLED
 from qlm.simulator.system.history import (
     Answered,
     Confirmed,
     Ended,
     Event,
     Failed,
-    Fault,
     Flushed,
+    Indexed,
+    Leased,
     Published,
     Shown,
 )
@@ -76,21 +76,25 @@ def nothing_is_answered_twice(events: Sequence[Event]) -> Iterator[str]:
 
 
 def bad_ends_have_a_reason(events: Sequence[Event], errands: Sequence[Errand]) -> Iterator[str]:
-    """An answer is missing only where the client, its request, or an emptied store is the cause."""
+    """An answer is missing only where the client, its request, or what the store has lost is the cause."""
     requests = {event.request.id: event.request for event in events if isinstance(event, Published)}
-    forgotten = _forgotten(events)
-    flushed = any(isinstance(event, Flushed) for event in events)
-    # One that began after the store was emptied does not know that there is something it may not know.
-    new_gateway = any(isinstance(event, Fault) and event.kind == GATEWAY_KILLED for event in events)
+    known: set[RequestId] = set()
+    flushed = False
     for event in events:
-        if isinstance(event, Answered):
-            end, errand = event.end, errands[event.client]
-            if end in (Outcome.OUTPUT_LOST, REBUILDING, UNKNOWN):
-                fine = event.id in forgotten or (flushed and (end != UNKNOWN or new_gateway))
-            else:
-                fine = _has_a_reason(end, errand, requests.get(event.id))
-            if not fine:
-                yield f"at {event.at_s:.3f} s: client {event.client} ({event.id}) ended: {end}"
+        match event:
+            case Flushed():
+                known.clear()
+                flushed = True
+            case Indexed(id=id) | Leased(id=id):
+                known.add(id)
+            case Answered(id=id, end=end):
+                errand, request = errands[event.client], requests.get(id)
+                if end in (REBUILDING, UNKNOWN):
+                    fine = id not in known
+                else:
+                    fine = _has_a_reason(end, errand, request) or (flushed and end == Outcome.OUTPUT_LOST)
+                if not fine:
+                    yield f"at {event.at_s:.3f} s: client {event.client} ({id}) ended: {end}"
 
 
 def _has_a_reason(end: str, errand: Errand, request: Request | None) -> bool:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from qlm.agents.engine_host import ModelHost
+from qlm.agents.host_memory import SwapCost
 from qlm.agents.interpreter import AgentRunner
 from qlm.agents.protocol import AgentSettings
 from qlm.controller.fleet import Fleet
@@ -210,7 +211,7 @@ class Cluster:
         self._machines[name] = (machine, list(units.values()))
         host = ModelHost(
             units,
-            weights_bytes=dict.fromkeys(models, WEIGHTS_BYTES),
+            costs=dict.fromkeys(models, SwapCost(weights_bytes=WEIGHTS_BYTES)),
             host_memory_bytes=HOST_MEMORY_BYTES,
         )
         protocol = self._parts.make_agent(holder, ACCELERATOR, models, AGENT)

@@ -150,12 +150,12 @@ class SimulatedEngine:
         return self._up and self._awake
 
     async def sleep(self, level: int = 1) -> None:
-        """Free the accelerator; the weights stay in host memory."""
+        """Free the accelerator; at level 1 the weights stay in host memory."""
         self._check_serving()
         await asyncio.sleep(WOKEN_S / 2)
         self._check_serving()
         self._awake = False
-        self._machine.changed(self.model, awake=False, asleep=True)
+        self._machine.changed(self.model, awake=False, asleep=level == 1)
         for generation in self._running.values():
             _wake(generation)
 
@@ -259,6 +259,13 @@ class SimulatedUnit:
     async def died(self) -> str:
         """Wait until it dies by itself; return why."""
         return await self.engine.died()
+
+    async def fetch(self) -> bool:
+        """It has no files to read ahead."""
+        return False
+
+    async def let_go(self) -> None:
+        """Nothing was read ahead."""
 
 
 def chain_after(token_ids: TokenIds) -> TokenChain:

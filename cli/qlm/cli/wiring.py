@@ -79,6 +79,7 @@ def agent_settings(config: Config) -> AgentSettings:
         custody_s=config.broker_ack_timeout_s * CUSTODY_SHARE,
         evicts=used.evict,
         demotes=used.demote,
+        limits_batch=used.limit_batch,
         warms_ahead=used.warm_ahead,
     )
 

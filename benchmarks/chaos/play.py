@@ -97,7 +97,7 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
         repaired_s=repaired_s - since_s,
         open=len(before),
         new_request_s=min(answered_s, default=None),
-        at_once_s=probes[0].over_s - since_s if probes[0].over_s else None,
+        at_once_s=probes[0].over_s - since_s if probes[0].over_s and probes[0].answered else None,
         all_ended_s=max(0.0, over_s - since_s) if ended else None,
         silence_s=silence_s(before, since_s),
     )

@@ -50,6 +50,7 @@ def show(rounds: Sequence[Round]) -> None:
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(verdict.accepted.items()))
     print(f"accepted {verdict.accepted.total()} ({kinds})")
     print(f"lost {verdict.lost}, answered twice {verdict.twice}, broken streams {verdict.broken}")
+    print(f"never accepted, and refused for good: {verdict.refused}")
     print(f"after a flush: output_lost {verdict.output_lost}, answers gone unfetched {verdict.gone}")
 
 

@@ -17,8 +17,9 @@ class Verdict:
         twice: Ended more than once, in the story of the store or for the client.
         broken: A token was missing, repeated or wrong.
         output_lost: Streams that ended so after Redis was emptied: nobody else had what was shown.
+        refused: Never accepted, and told not to come again.
         gone: Ended before Redis was emptied, and not fetched by then: results live only there.
-        stories: Of each request that is lost, ended twice or broken: why.
+        stories: Of each request that is lost, ended twice, broken or refused: why.
     """
 
     accepted: Counter[str] = field(default_factory=Counter)
@@ -26,6 +27,7 @@ class Verdict:
     twice: int = 0
     broken: int = 0
     output_lost: int = 0
+    refused: int = 0
     gone: int = 0
     stories: list[str] = field(default_factory=list)
 
@@ -41,6 +43,7 @@ class Verdict:
         self.twice += other.twice
         self.broken += other.broken
         self.output_lost += other.output_lost
+        self.refused += other.refused
         self.gone += other.gone
         self.stories += other.stories
 
@@ -56,8 +59,8 @@ def judge(asked: Sequence[Asked], ends: Mapping[str, int], flushed_s: Sequence[f
     verdict = Verdict()
     for one in asked:
         if one.accepted_s is None and one.over:
-            verdict.lost += 1
-            _note(verdict, "lost", one, "refused for good")
+            verdict.refused += 1
+            _note(verdict, "refused", one, one.trouble or one.finish)
         if one.accepted_s is None:
             continue
         verdict.accepted[one.kind] += 1

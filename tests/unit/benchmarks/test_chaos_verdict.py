@@ -23,8 +23,8 @@ def asked(text: str = WHOLE, *, finish: str = "length", kind: Kind = "stream", *
 
 def counts(one: Asked, *, ends: int = 1, flushed_s: float | None = None) -> dict[str, int]:
     verdict = judge([one], {one.id: ends}, [] if flushed_s is None else [flushed_s])
-    assert bool(verdict.stories) == (not verdict.clean)
-    names = ("lost", "twice", "broken", "output_lost", "gone")
+    assert bool(verdict.stories) == (not verdict.clean or verdict.refused > 0)
+    names = ("lost", "twice", "broken", "output_lost", "gone", "refused")
     return {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
 
 
@@ -56,9 +56,9 @@ def test_an_answer_that_never_ended_is_lost_and_one_never_accepted_is_not() -> N
     assert counts(asked("", finish="", ends=0, over_s=None, accepted_s=None)) == {}
 
 
-def test_a_request_refused_for_good_is_lost() -> None:
+def test_an_accepted_request_refused_for_good_is_lost_and_one_never_accepted_is_shown() -> None:
     assert counts(asked("", finish="404", trouble="404 no such request")) == {"lost": 1}
-    assert counts(asked("", finish="500", accepted_s=None)) == {"lost": 1}
+    assert counts(asked("", finish="409", accepted_s=None)) == {"refused": 1}
 
 
 def test_two_ends_are_seen_by_the_client_or_in_the_story() -> None:

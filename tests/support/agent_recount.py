@@ -24,7 +24,7 @@ def check_counts(agent: AgentProtocol, capacity: EngineCapacity, now_ns: int) ->
         assert kv.blocks == sum(blocks)
         usable = int(capacity.kv_blocks * 0.99)
         assert kv.free_blocks == max(0, usable - sum(blocks) - len(blocks))
-        assert kv.free_seqs == max(0, capacity.seqs_max - len(blocks))
+        assert kv.seqs_max == capacity.seqs_max >= kv.lax_limit
     _check_unwritten(agent, everything)
     _check_candidates(agent, now_ns)
 

@@ -2,7 +2,8 @@
 
 A full batch serves most tokens per second, and each of its requests slowest. A long answer with a deadline
 may then be late although it started at once, and a stream slower than it was promised. So the agent measures
-how long a token takes, and lets fewer run while that is too long: work without an objective makes room first.
+how long a token takes, and lets fewer run while that is too long: work without an objective waits, so that
+what has one runs faster. What has one may fill the engine all the same, since whoever waits is later still.
 
 Works on the state of `agents.protocol.AgentProtocol`.
 """
@@ -195,16 +196,14 @@ def limit_batch(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     wanted_s = limit.wanted_s(hands.running.values())
     agent.work.observe(hands.kv.running, now_ns)
     most = limit.measured(agent.work, wanted_s, agent.capacity.seqs_max, now_ns)
-    hands.kv.limit = most
+    hands.kv.lax_limit = most
     if wanted_s is None:
         return []
     agent.alarm.want(limit.look_ns)
     surplus = len(hands.running) - most
     if surplus <= SLACK * most:
         return []
-    able = [
-        held for held in hands.running.values() if held.request.cls.due_ms is None and may_be_evicted(held)
-    ]
+    able = [held for held in hands.running.values() if held.lax and may_be_evicted(held)]
     able.sort(key=lambda held: (held.tokens, held.order))
     why = "evicted: others need more of the engine's speed"
     return [action for held in able[:surplus] for action in stop(agent, held, Then.PARK, why, now_ns)]

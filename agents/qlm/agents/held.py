@@ -75,14 +75,15 @@ class Held:
         blocks: KV blocks that the ledger counts for it; 0 unless it generates.
         spare_tokens: Tokens that still fit into these blocks.
         id: Of the request.
+        lax: It has no objective, or has missed it.
         urgency: Sort key: priority, then deadline of its class (none is last), then arrival; smaller first.
     """
 
     __slots__ = (
         "aborted_ns", "blocks", "call_id", "custody_ns", "delivery", "ending_sent", "epoch", "evictions",
-        "group", "id", "kv_meter", "kv_written", "legs", "logged", "order", "outcome", "output", "parked",
-        "phase", "request", "resumed_at", "sent", "spare_tokens", "started_ns", "swapped", "then", "urgency",
-        "why",
+        "group", "id", "kv_meter", "kv_written", "lax", "legs", "logged", "order", "outcome", "output",
+        "parked", "phase", "request", "resumed_at", "sent", "spare_tokens", "started_ns", "swapped", "then",
+        "urgency", "why",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +118,7 @@ class Held:
         self.id: RequestId = request.id
         # As groups count it: with their own laxer deadlines, all would come after their class's next group.
         cls, arrival_ns = request.cls, request.arrival_ns
+        self.lax = cls.due_ms is None
         deadline_ns = None if cls.due_ms is None else arrival_ns + round(cls.due_ms * 1_000_000)
         self.urgency = urgency(cls.priority, deadline_ns, arrival_ns)
 

@@ -24,7 +24,8 @@ class KvLedger:
         tokens: Prompt plus generated tokens of them all.
         blocks: KV blocks of them all, without reserves.
         block_tokens: Tokens in a block.
-        limit: Requests that may run at once: the engine's places, or fewer (`agents.batch_limit`).
+        seqs_max: Requests that may run at once.
+        lax_limit: With so many running, no work without an objective starts (`agents.batch_limit`).
     """
 
     def __init__(self) -> None:
@@ -32,14 +33,14 @@ class KvLedger:
         self.tokens = 0
         self.blocks = 0
         self.block_tokens = 1
-        self.limit = 0
+        self.seqs_max = self.lax_limit = 0
         self._blocks_max = 0
         self._usable_blocks = 0
 
     def resize(self, capacity: EngineCapacity, generating: Iterable[Held]) -> None:
         """Take the capacity of another engine and count again what is in it."""
         self.block_tokens = capacity.block_tokens
-        self.limit = capacity.seqs_max
+        self.seqs_max = self.lax_limit = capacity.seqs_max
         self._blocks_max = capacity.kv_blocks
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
         self.running = self.tokens = self.blocks = 0
@@ -66,18 +67,12 @@ class KvLedger:
         """KV blocks that `tokens` tokens of one request take."""
         return -(-tokens // self.block_tokens)
 
-    @property
-    def places(self) -> int:
-        """Places left in the batch; 0 if no block is left to grow into."""
-        running = self.running
+    def places(self, *, lax: bool) -> int:
+        """Places left in the batch for lax work or other; 0 if no block is left to grow into."""
+        running, limit = self.running, self.lax_limit if lax else self.seqs_max
         if self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
             return 0
-        return self.limit - running if self.limit > running else 0
-
-    @property
-    def free_seqs(self) -> int:
-        """Places left in the batch; never negative."""
-        return max(0, self.limit - self.running)
+        return limit - running if limit > running else 0
 
     @property
     def free_blocks(self) -> int:
@@ -88,8 +83,14 @@ class KvLedger:
         """Whether the whole cache is enough for a request of `tokens` tokens."""
         return self.blocks_of(tokens) <= self._blocks_max
 
-    def fits(self, tokens: int) -> bool:
-        """Whether a request of `tokens` tokens can start now; one that is alone may use the reserves."""
+    def fits(self, tokens: int, *, lax: bool) -> bool:
+        """Whether a request of `tokens` tokens can start now; one that is alone may use the reserves.
+
+        Args:
+            tokens: Of its text so far.
+            lax: It has no objective.
+        """
         if not self.running:
             return self.ever_fits(tokens)
-        return self.free_seqs > 0 and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks
+        limit = self.lax_limit if lax else self.seqs_max
+        return self.running < limit and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks

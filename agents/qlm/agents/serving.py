@@ -76,7 +76,7 @@ def _fill(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Actio
         if too_late(agent, held, now_ns):
             actions += demote(agent, held, now_ns)
             continue
-        if _comes_first(agent, head, held) or (held.parked and not _has_place(agent)):
+        if _comes_first(agent, head, held) or (held.parked and not _has_place(agent, held)):
             break
         if not _start(agent, held, now_ns, actions):
             return actions + _evict_for(agent, held.urgency, held.request.deadline_ns, 1, now_ns)
@@ -92,10 +92,11 @@ def _comes_first(agent: "AgentProtocol", head: Group | None, held: Held) -> bool
     return agent.head.urgency[:2] < held.urgency[:2]
 
 
-def _has_place(agent: "AgentProtocol") -> bool:
+def _has_place(agent: "AgentProtocol", held: Held) -> bool:
     """Whether a place in the batch is left that no request on its way here was pulled for."""
     hands = agent.hands
-    return hands.kv.running + len(hands.leasing) + agent.pulling < hands.kv.limit
+    limit = hands.kv.lax_limit if held.lax else hands.kv.seqs_max
+    return hands.kv.running + len(hands.leasing) + agent.pulling < limit
 
 
 def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action]) -> bool:
@@ -107,7 +108,7 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
         why = f"it needs a KV cache of {held.tokens} tokens; this engine has {agent.capacity.kv_tokens}"
         stop(agent, held, Then.END, why, now_ns)
         return True
-    if not hands.kv.fits(held.tokens):
+    if not hands.kv.fits(held.tokens, lax=held.lax):
         return False
     resumed = held.parked
     held.swapped = resumed and kept_in_host(agent, held)
@@ -116,7 +117,7 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     agent.calls[call.call_id] = held
     held.started_ns, held.resumed_at = now_ns, len(held.output)
     agent.candidates.started(held)
-    if held.request.cls.due_ms is not None:
+    if not held.lax:
         agent.timed_ns = now_ns
     agent.work.started(held, len(call.prompt_ids))
     if resumed and held.epoch is not None:
@@ -128,7 +129,7 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
 def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
     hands, pulling = agent.hands, agent.pulling
     leasing = len(hands.leasing)
-    places = hands.kv.places
+    places = hands.kv.places(lax=head.cls.due_ms is None)
     if places:
         places -= leasing + pulling
     if places <= 0 and (leasing or pulling):

@@ -93,17 +93,20 @@ def test_batch_work_makes_room_when_a_token_takes_too_long() -> None:
     # 120 ms per token with all places taken; with 10 requests it would be the 85 ms that are needed.
     gone = stopped(run(bench, [*deadlines, *batch], seconds=6, token_s=0.035, slope_s=0.005))
     assert gone and gone <= {each.call.call_id for each in batch}
-    assert bench.agent.hands.kv.limit == pytest.approx(10, abs=1)
+    assert bench.agent.hands.kv.lax_limit == pytest.approx(10, abs=1)
     assert PLACES - len(gone) == pytest.approx(10, abs=1.5)
 
 
-def test_no_more_is_pulled_than_may_run() -> None:
+def test_batch_work_above_the_limit_is_not_pulled_and_work_with_a_deadline_is() -> None:
     bench = learned()
     deadlines, batch = full(bench, 6)
     run(bench, [*deadlines, *batch], seconds=6, token_s=0.035, slope_s=0.005)
     assert not bench.take(Submit)
-    bench.queue(group_of(a_request("more", deadline_ms=100_000, arrival_ns=bench.now_ns), count=20))
+    bench.queue(group_of(a_request("more"), count=20))
     assert not bench.take(Pull)
+    timely = a_request("timely", deadline_ms=100_000, arrival_ns=bench.now_ns)
+    bench.queue(group_of(timely, name="t", count=20))
+    assert [pull.group for pull in bench.take(Pull)] == ["t"]
 
 
 @pytest.mark.parametrize("token_s", [0.02, 0.08])
@@ -111,7 +114,7 @@ def test_a_pace_that_is_fast_enough_costs_nobody_a_place(token_s: float) -> None
     bench = learned()
     deadlines, batch = full(bench, 6)
     assert not run(bench, [*deadlines, *batch], seconds=6, token_s=token_s)
-    assert bench.agent.hands.kv.limit == PLACES
+    assert bench.agent.hands.kv.lax_limit == PLACES
 
 
 def test_half_of_the_places_are_used_however_slow_the_engine_is() -> None:
@@ -132,12 +135,12 @@ def test_all_places_are_used_again_when_nobody_needs_a_pace() -> None:
     bench = learned()
     deadlines, batch = full(bench, 6)
     run(bench, [*deadlines, *batch], seconds=4, token_s=0.12)
-    assert bench.agent.hands.kv.limit < PLACES
+    assert bench.agent.hands.kv.lax_limit < PLACES
     for each in deadlines:
         bench.send(GenerationEnded(call_id=each.call.call_id, finish="stop"))
     bench.store_appends()
     bench.later(1)
-    assert bench.agent.hands.kv.limit == PLACES
+    assert bench.agent.hands.kv.lax_limit == PLACES
 
 
 @pytest.mark.parametrize(

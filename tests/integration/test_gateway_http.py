@@ -618,21 +618,10 @@ async def test_a_store_emptied_while_a_request_is_looked_up_is_said_to_be_rebuil
 
 
 class ForgetfulStore(MemoryStore):
-    """Fails to index or cancel, announces nothing, or has lost all output, as a store may that is going."""
+    """Fails to index, or announces nothing, as a store may that is going."""
 
     enqueues_to_fail = 0
-    cancels_to_fail = 0
     deaf = False
-    emptied = False
-
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
-        if self.cancels_to_fail:
-            self.cancels_to_fail -= 1
-            raise StoreUnavailableError("connection reset")
-        return await super().cancel(id, outcome)
-
-    async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
-        return None if self.emptied else await super().read_output(id, offset)
 
     async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
         if self.enqueues_to_fail:
@@ -653,32 +642,6 @@ async def forgetful(tmp_path: Path) -> AsyncIterator[tuple[Cluster, ForgetfulSto
     store = ForgetfulStore(SystemClock())
     async with running_cluster(tmp_path, store) as running:
         yield running, store
-
-
-async def test_a_retry_is_queued_though_the_first_try_was_withdrawn_halfway(
-    forgetful: tuple[Cluster, ForgetfulStore], http: httpx.AsyncClient
-) -> None:
-    cluster, store = forgetful
-    broken: Any = BrokenBroker(cluster.broker, confirm=False)
-    bad, good = await cluster.gateway(broker=broken), await cluster.gateway()
-    store.cancels_to_fail, headers = 1, {"idempotency-key": "k"}
-    first = await http.post(f"{bad}/v1/completions", json=COMPLETION, headers=headers)
-    assert (first.status_code, store.cancels_to_fail) == (503, 0)
-    again = await http.post(f"{good}/v1/completions", json=COMPLETION, headers=headers, timeout=10)
-    assert again.json()["choices"][0]["text"] == ANSWER
-
-
-async def test_a_store_emptied_between_two_questions_is_no_failure(
-    forgetful: tuple[Cluster, ForgetfulStore], http: httpx.AsyncClient
-) -> None:
-    cluster, store = forgetful
-    url = await cluster.gateway()
-    headers = {"prefer": "respond-async"}
-    id = (await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)).json()["id"]
-    await until(lambda: cluster.agent.ended.get(RequestId(id)))
-    store.emptied = True
-    answer = await http.get(f"{url}/v1/requests/{id}")
-    assert (answer.status_code, refusal(answer)["code"]) == (404, "request_not_found")
 
 
 @pytest.mark.parametrize("stream", [False, True])

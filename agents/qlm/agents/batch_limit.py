@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from qlm.agents.eviction import may_be_evicted
-from qlm.agents.held import Held, Then
-from qlm.agents.stopping import stop
+from qlm.agents.held import Held
+from qlm.agents.stopping import park
 from qlm.agents.work import WorkMeter
 from qlm.domain.actions import Action
 from qlm.domain.group import RequestClass
@@ -191,6 +191,8 @@ def limit_batch(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     if not agent.settings.limits_batch or agent.capacity is None:
         return []
     if now_ns < limit.look_ns:
+        if hands.kv.lax_limit < agent.capacity.seqs_max:
+            agent.alarm.want(limit.look_ns)
         return []
     limit.look_ns = now_ns + LOOK_NS
     wanted_s = limit.wanted_s(hands.running.values())
@@ -204,6 +206,5 @@ def limit_batch(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     if surplus <= SLACK * most:
         return []
     able = [held for held in hands.running.values() if held.lax and may_be_evicted(held)]
-    able.sort(key=lambda held: (held.tokens, held.order))
-    why = "evicted: others need more of the engine's speed"
-    return [action for held in able[:surplus] for action in stop(agent, held, Then.PARK, why, now_ns)]
+    able.sort(key=lambda held: (-held.urgency[0], held.tokens, held.order))
+    return [act for held in able[:surplus] for act in park(agent, held, "for the pace of others", now_ns)]

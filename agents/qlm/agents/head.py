@@ -31,7 +31,7 @@ class QueueHead:
         self._urgency = (0, 0.0, 0)
         self._until_ns = 0
         self._committed: GroupId | None = None
-        self._stays: ModelId | None = None
+        self._stays: tuple[ModelId, int] | None = None
         self.passed_over = False
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
@@ -80,8 +80,12 @@ class QueueHead:
         self._committed = None
         self.changed()
 
-    def stay_with(self, model: ModelId | None) -> None:
-        """Leave groups of other models alone if they have no deadline; None to leave none alone."""
+    def stay_with(self, model: tuple[ModelId, int] | None) -> None:
+        """Leave groups of other models alone if they have no deadline; None to leave none alone.
+
+        Args:
+            model: With the priority from which on (no higher) they are left alone.
+        """
         if model != self._stays:
             self._stays = model
             self.changed()
@@ -123,7 +127,7 @@ class QueueHead:
         for group in self._in_order():
             if not self._possible(group):
                 continue
-            if self._stays is not None and group.cls.model != self._stays and group.deadline_ns is None:
+            if self._may_wait(group):
                 self.passed_over = True
                 continue
             free_ns = max(self._dry.until_ns(group.id), self.failed_until_ns.get(group.cls.model, 0))
@@ -132,6 +136,12 @@ class QueueHead:
                 self._urgency = urgency(group.cls.priority, group.deadline_ns, group.head_arrival_ns or 0)
                 return
             self._until_ns = min(self._until_ns, free_ns)
+
+    def _may_wait(self, group: Group) -> bool:
+        if self._stays is None or group.deadline_ns is not None:
+            return False
+        model, priority = self._stays
+        return group.cls.model != model and group.cls.priority >= priority
 
     def _in_order(self) -> Sequence[Group]:
         """The groups from the first one with something to pull on; before all the committed one."""

@@ -11,8 +11,8 @@ from qlm.agents.eviction import must_make_room, victims
 from qlm.agents.held import Held, Phase, Then
 from qlm.agents.kv_swap import kept_in_host
 from qlm.agents.lateness import demote, must_sift, too_late
-from qlm.agents.stopping import abort_again, expire, stop
-from qlm.agents.swapping import bring_up, stays_with, toward_swap
+from qlm.agents.stopping import abort_again, expire, park, stop
+from qlm.agents.swapping import bring_up, stay, toward_swap
 from qlm.domain.actions import Action, NoteResumed, ProbeEngine, Pull, Submit
 from qlm.domain.group import Group
 from qlm.domain.outcome import Outcome
@@ -33,7 +33,7 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
         actions += stop(agent, held, Then.RETURN, "its model is not awake here", now_ns)
     if agent.draining:
         return actions
-    agent.head.stay_with(stays_with(agent, now_ns))
+    stay(agent, now_ns)
     head = agent.head.group(now_ns)
     if agent.active is None:
         return actions + bring_up(agent, head, now_ns)
@@ -118,7 +118,7 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     held.started_ns, held.resumed_at = now_ns, len(held.output)
     agent.candidates.started(held)
     if not held.lax:
-        agent.timed_ns = now_ns
+        agent.timed = (now_ns, held.request.cls.priority)
     agent.work.started(held, len(call.prompt_ids))
     if resumed and held.epoch is not None:
         actions.append(NoteResumed(id=held.request.id, epoch=held.epoch))
@@ -156,7 +156,5 @@ def _evict_for(
         return []
     actions: list[Action] = []
     for victim in victims(hands.running.values(), head=head, count=count - leaving, now_ns=now_ns):
-        victim.swapped = kept_in_host(agent, victim)
-        how = "swapped out" if victim.swapped else "evicted"
-        actions += stop(agent, victim, Then.PARK, f"{how} for more urgent work", now_ns)
+        actions += park(agent, victim, "for more urgent work", now_ns)
     return actions

@@ -6,6 +6,7 @@ Works on the state of `agents.protocol.AgentProtocol`.
 from typing import TYPE_CHECKING, Final
 
 from qlm.agents.held import GENERATING, Held, Phase, Then
+from qlm.agents.kv_swap import kept_in_host
 from qlm.domain.actions import Abort, Action
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
 
 ABORT_AGAIN_NS: Final = 1_000_000_000
 """An abort without effect is repeated after this."""
+
+
+def park(agent: "AgentProtocol", held: Held, what_for: str, now_ns: int) -> list[Action]:
+    """Evict a running request, or swap it out if its KV cache stays in host memory; it goes on here later."""
+    held.swapped = kept_in_host(agent, held)
+    how = "swapped out" if held.swapped else "evicted"
+    return stop(agent, held, Then.PARK, f"{how} {what_for}", now_ns)
 
 
 def stop(agent: "AgentProtocol", held: Held, then: Then, why: str, now_ns: int) -> list[Action]:

@@ -28,21 +28,22 @@ def bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Ac
     return []
 
 
-def stays_with(agent: "AgentProtocol", now_ns: int) -> ModelId | None:
-    """The model from which nobody swaps for work without a deadline; None if the instance may.
+def stay(agent: "AgentProtocol", now_ns: int) -> None:
+    """Do not swap for work without a deadline soon after work with one, unless its priority is higher.
 
     Such work gains nothing by being early, and who comes next for the present model would wait for two swaps:
     nobody with a deadline must have started for about as long as these take (the rule of the ski rental:
     never more than twice the cost of knowing what comes).
     """
-    if agent.active is None or agent.timed_ns is None:
-        return None
-    free_ns = agent.timed_ns + round(agent.settings.swap_idle_s * 1e9)
-    if now_ns >= free_ns:
-        return None
+    model, timed = agent.active, agent.timed
+    if model is None or timed is None:
+        agent.head.stay_with(None)
+        return
+    free_ns = timed[0] + round(agent.settings.swap_idle_s * 1e9)
+    agent.head.stay_with((model, timed[1]) if now_ns < free_ns else None)
+    agent.head.group(now_ns)
     if agent.head.passed_over:
         agent.alarm.want(free_ns)
-    return agent.active
 
 
 def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:

@@ -98,7 +98,10 @@ async def run_agent(config: Config, log_level: int) -> None:
 def _of_instance(config: Config, instance: InstanceConfig) -> Config:
     """Leave out what an agent does not read: a change elsewhere is none of its business."""
     models = tuple(model for model in config.models if model.id in instance.models)
-    read = {"data_dir", "broker", "store", "store_prefix", "vllm", "emulate", "profiles"}
+    read = {
+        "data_dir", "broker", "broker_ack_timeout_s", "store", "store_prefix", "operations", "vllm",
+        "emulate", "profiles",
+    }  # fmt: skip
     kept = {name: getattr(config, name) for name in read}
     return Config(models=models, instances=(instance,), **kept)
 

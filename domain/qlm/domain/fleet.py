@@ -32,8 +32,8 @@ class EngineState(StrEnum):
     def sleeps(self) -> bool:
         """Whether its process sleeps, with weights or without.
 
-        Plans count both as warm: reading weights again into a live process (0.9 to 20 s by the shipped
-        profiles) is far nearer to a warm start than to a cold one (36 s and more).
+        Plans count both as warm: reading weights again into a live process (4 to 36 s by the shipped
+        profiles) is far nearer to a warm start than to a cold one (43 to 105 s) of the same model.
         """
         return self in (EngineState.ASLEEP, EngineState.UNLOADED)
 

@@ -62,11 +62,10 @@ async def prepare(
     served = gateway.served(body.model)
     key = headers.get(KEY_HEADER)
     id, digest = gateway.new_id(), ""
-    found = None
     if key is not None:
         digest = fingerprint(plain)
         id, found = await _find(gateway, tenant(body, headers), _checked(key), digest)
-        if found is not None and not _perhaps_unqueued(gateway, found):
+        if found is not None:
             return Prepared(card=found.card, request=None, keyed=True, state=found.state)
     arrival = Arrival(id=id, headers=headers, now_ns=now_ns, fingerprint=digest, detached=detached)
     prompt_ids = await _encode(gateway, body, served)
@@ -74,20 +73,9 @@ async def prepare(
         # A try that has not reached the store yet; from here to its session nothing waits.
         _check_body(key, twin, digest)
         return Prepared(card=twin, request=None, keyed=True)
-    if found is not None:
-        return Prepared(card=found.card, request=with_prompt(found.card, prompt_ids), keyed=True)
     card = to_card(body, prompt_ids, served, gateway.limits, arrival)
     _admit(gateway, card, p_met_min(body.slo, headers, gateway.limits))
     return Prepared(card=card, request=with_prompt(card, prompt_ids), keyed=key is not None)
-
-
-def _perhaps_unqueued(gateway: Gateway, found: RequestRecord) -> bool:
-    """Whether the index may name a request whose message the queue does not have.
-
-    So it is if the earlier try was not confirmed and its withdrawal broke off halfway. Then it is queued
-    again; where that makes two messages of it, the second one meets the lease or the end of the first.
-    """
-    return found.state is RequestState.QUEUED and gateway.hub.card_of(found.card.id) is None
 
 
 def _admit(gateway: Gateway, card: RequestCard, p_met_min: float | None) -> None:
@@ -141,7 +129,12 @@ async def publish(
     if seat is not None:
         seat.published = True
     try:
-        await gateway.store.enqueue(card, None if seat is None else gateway.hub.gateway_id)
+        watcher = None if seat is None else gateway.hub.gateway_id
+        record = (await gateway.store.enqueue(card, watcher)).record
+        if record.outcome is Outcome.CANCELLED and card.fingerprint:
+            # Another try with its key was not confirmed meanwhile, and withdrew what it took for its own.
+            _forget(gateway, seat)
+            raise from_qlm(BrokerUnavailableError("another try of this request was withdrawn meanwhile"))
         if seat is not None:
             seat.indexed = True
     except StoreUnavailableError as error:

@@ -168,3 +168,13 @@ def test_a_long_answer_is_a_standard_deviation_above_the_mean_but_no_longer_than
     assert lengths.long_tokens == pytest.approx(110, abs=0.5)
     lengths.seen(200)
     assert 111 < lengths.long_tokens < 130
+
+
+def test_of_batch_work_that_of_the_lowest_priority_makes_room_first() -> None:
+    bench = learned()
+    deadlines = start(bench, *(timed(f"t{n}", bench) for n in range(6)))
+    high = start(bench, *(a_request(f"h{n}", max_tokens=1000, priority=-5) for n in range(5)))
+    low = start(bench, *(a_request(f"l{n}", max_tokens=1000) for n in range(5)))
+    gone = stopped(run(bench, [*deadlines, *high, *low], seconds=6, token_s=0.035, slope_s=0.005))
+    assert {each.call.call_id for each in low} >= gone or gone >= {each.call.call_id for each in low}
+    assert gone

@@ -2,8 +2,8 @@
 
 from qlm.agents.events import GenerationEnded
 from qlm.agents.protocol import AgentSettings
-from qlm.domain.actions import Pull, SwapModel
-from support.agent_bench import Bench, group_of
+from qlm.domain.actions import Pull, SetTimer, SwapModel
+from support.agent_bench import Bench, S, group_of
 from support.requests import a_request
 
 
@@ -59,3 +59,18 @@ def test_without_the_rule_it_is_swapped_at_once() -> None:
     bench.queue(group_of(a_request("b", model="n"), name="b"))
     bench.later(0.2)
     assert [swap.model for swap in bench.take(SwapModel)] == ["n"]
+
+
+def test_batch_work_of_a_higher_priority_has_the_model_swapped_at_once() -> None:
+    bench = after_timed_work()
+    bench.queue(group_of(a_request("b", model="n", priority=-1), name="b"))
+    bench.later(0.2)
+    assert [swap.model for swap in bench.take(SwapModel)] == ["n"]
+
+
+def test_it_looks_again_when_the_wait_is_over_without_being_asked() -> None:
+    bench = after_timed_work()
+    bench.take(SetTimer)
+    bench.queue(group_of(a_request("b", model="n"), name="b"))
+    (timer,) = bench.take(SetTimer)
+    assert bench.now_ns < timer.at_ns <= bench.now_ns + 4 * S

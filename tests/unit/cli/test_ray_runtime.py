@@ -16,6 +16,7 @@ from qlm.cli.config import Config, parse_config
 from qlm.cli.config_errors import ConfigError
 from qlm.cli.main import main
 from qlm.cli.ray_runtime import agent_spec, resources_of
+from qlm.cli.wiring import agent_settings
 from support.ports import free_port
 
 SERVERS = {"broker": "amqp://127.0.0.1/", "store": "redis://127.0.0.1"}
@@ -105,6 +106,13 @@ def test_an_agent_travels_with_paths_that_mean_the_same_elsewhere(
     plain = agent_spec(config(), config().instances[1], 20).work
     assert isinstance(plain, functools.partial)
     assert plain.args[0].vllm.python == Path("python3"), "looked up where the agent runs"
+
+
+def test_an_agent_under_ray_has_the_settings_of_the_whole_configuration() -> None:
+    made = config(broker_ack_timeout_s=60, operations={"evict": False, "warm_ahead": False})
+    own, _ = agent_spec(made, made.instances[1], 20).work.args
+    assert agent_settings(own) == agent_settings(made)
+    assert not agent_settings(own).evicts
 
 
 @pytest.mark.parametrize(

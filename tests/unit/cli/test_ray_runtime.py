@@ -110,7 +110,7 @@ def test_an_agent_travels_with_paths_that_mean_the_same_elsewhere(
 
 def test_an_agent_under_ray_has_the_settings_of_the_whole_configuration() -> None:
     made = config(broker_ack_timeout_s=60, operations={"evict": False, "warm_ahead": False})
-    own, _ = agent_spec(made, made.instances[1], 20).work.args
+    own, _ = pickle.loads(pickle.dumps(agent_spec(made, made.instances[1], 20).work)).args
     assert agent_settings(own) == agent_settings(made)
     assert not agent_settings(own).evicts
 

@@ -71,7 +71,6 @@ ARMS: Final = {
     "warm-ahead": Arm(off="warming ahead", policy={"warms_ahead": False}),
     "balance": Arm(off="load balancing", policy={"balances": False}),
     "demotion": Arm(off="demotion of late requests", policy={"demotes": False}),
-    "batch-limit": Arm(off="limits of the batch", policy={"limits_batch": False}),
     "lax-swaps": Arm(off="waiting before swaps for batch work", policy={"swap_idle_s": 0.0}),
     "model-swap": Arm(off="model swaps (first models only)", change=_pinned),
 }

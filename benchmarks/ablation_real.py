@@ -53,7 +53,6 @@ ARMS: Final = {
     "warm-ahead": RealArm(off="warming ahead", operations={"warm_ahead": False}),
     "balance": RealArm(off="load balancing", operations={"balance": False}),
     "demotion": RealArm(off="demotion of late requests", operations={"demote": False}),
-    "batch-limit": RealArm(off="limits of the batch", operations={"limit_batch": False}),
 }
 
 

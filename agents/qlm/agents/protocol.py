@@ -71,7 +71,7 @@ class AgentSettings:
         retry_s: Pause before the store is tried again.
         evicts: Running requests make room for more urgent ones; else they always run to their end.
         demotes: Requests that would be late if they started now make way for others (`agents.lateness`).
-        limits_batch: Fewer requests run at once while they need a faster pace (`agents.batch_limit`).
+        limits_batch: Batch work waits while those that run need a faster pace (`agents.batch_limit`).
         warms_ahead: Models later in the virtual queue are brought into host memory (`agents.warming`).
     """
 
@@ -83,7 +83,7 @@ class AgentSettings:
     retry_s: float = 0.2
     evicts: bool = True
     demotes: bool = True
-    limits_batch: bool = True
+    limits_batch: bool = False
     warms_ahead: bool = True
 
 

@@ -180,19 +180,19 @@ class InstanceConfig(_Section):
 
 
 class OperationsConfig(_Section):
-    """Which LLM serving operations are used beside pulling and model swaps: all, unless one is to be studied.
+    """Which LLM serving operations are used beside pulling and model swaps.
 
     Attributes:
         evict: Running requests make room for more urgent ones, swapped to host memory or computed again.
         demote: Requests that cannot be in time any more make way for those that can.
-        limit_batch: Fewer requests run at once while those that run need a faster pace.
+        limit_batch: Batch work waits while requests that run need a faster pace.
         warm_ahead: Weights files of models later in a virtual queue are read into host memory.
         balance: The waiting requests of a class are spread over instances.
     """
 
     evict: bool = True
     demote: bool = True
-    limit_batch: bool = True
+    limit_batch: bool = False
     warm_ahead: bool = True
     balance: bool = True
 

@@ -63,7 +63,7 @@ class Policy:
         by_priority: With `by_arrival`: one class for each priority, too.
         evicts: Agents evict running requests for more urgent ones.
         demotes: Requests that cannot be in time any more make way for those that can.
-        limits_batch: Agents run fewer requests at once while those need a faster pace.
+        limits_batch: Batch work waits while requests that run need a faster pace.
         swap_idle_s: Models are not swapped for work without a deadline so soon after work with one.
         warms_ahead: Agents read weights files of models later in their queue into host memory.
         balances: The waiting requests of a class are spread over instances.
@@ -105,7 +105,6 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 make_planner=_qlm,
                 evicts=True,
                 demotes=True,
-                limits_batch=True,
                 swap_idle_s=4.0,
             ),
             Policy(

@@ -16,6 +16,7 @@ from support.agent_bench import Bench, S, delivery_of, group_of
 from support.requests import a_request
 
 PLACES = 16
+LIMITED = AgentSettings(limits_batch=True)
 ANSWER = 100
 """Tokens of the answer from which the agent learns how long answers are."""
 
@@ -65,7 +66,7 @@ def run(
     return aborts
 
 
-def learned(settings: AgentSettings | None = None) -> Bench:
+def learned(settings: AgentSettings = LIMITED) -> Bench:
     """An agent that has seen one answer of the class that `timed` makes."""
     bench = Bench(seqs_max=PLACES, kv_tokens=65536, settings=settings)
     calls = start(bench, timed("first", bench))
@@ -147,7 +148,7 @@ def test_all_places_are_used_again_when_nobody_needs_a_pace() -> None:
     "slo", [TokenSlo(ttft_ms=1000, tpot_ms=50), ReadingSlo(ttft_ms=1000, tokens_per_s=20)]
 )
 def test_a_stream_gets_the_speed_it_was_promised(slo: Slo) -> None:
-    bench = Bench(seqs_max=PLACES, kv_tokens=65536)
+    bench = Bench(seqs_max=PLACES, kv_tokens=65536, settings=LIMITED)
     streams = start(bench, *(paced(f"s{n}", bench, slo) for n in range(4)))
     batch = start(bench, *(a_request(f"b{n}", max_tokens=1000) for n in range(PLACES - 4)))
     gone = stopped(run(bench, [*streams, *batch], seconds=6, token_s=0.02, slope_s=0.003))
@@ -155,8 +156,8 @@ def test_a_stream_gets_the_speed_it_was_promised(slo: Slo) -> None:
     assert PLACES - len(gone) == pytest.approx(10, abs=1.5)
 
 
-def test_an_operator_may_switch_it_off() -> None:
-    bench = learned(AgentSettings(limits_batch=False))
+def test_nobody_waits_for_the_pace_of_others_unless_an_operator_says_so() -> None:
+    bench = learned(AgentSettings())
     deadlines, batch = full(bench, 6)
     assert not run(bench, [*deadlines, *batch], seconds=6, token_s=0.5)
 

@@ -165,10 +165,11 @@ def test_agents_renew_custody_before_half_of_the_brokers_acknowledgement_timeout
 def test_an_operation_that_is_switched_off_is_off_in_agents_and_controller() -> None:
     config = emulated_config({})
     agent, controller = agent_settings(config), controller_settings(config)
-    assert agent.evicts and agent.demotes and agent.limits_batch and agent.warms_ahead
+    assert agent.evicts and agent.demotes and not agent.limits_batch and agent.warms_ahead
     assert controller.demotes and controller.balances
-    off = {"evict": False, "demote": False, "limit_batch": False, "warm_ahead": False, "balance": False}
+    off = {"evict": False, "demote": False, "limit_batch": True, "warm_ahead": False, "balance": False}
     config = emulated_config({"operations": off})
     agent, controller = agent_settings(config), controller_settings(config)
-    assert not (agent.evicts or agent.demotes or agent.limits_batch or agent.warms_ahead)
+    assert not (agent.evicts or agent.demotes or agent.warms_ahead)
+    assert agent.limits_batch
     assert not (controller.demotes or controller.balances)

@@ -11,13 +11,16 @@ from qlm.domain.virtual_queue import VirtualQueue
 
 _NEVER_NS: Final = 1 << 63
 
+WAIT_SHARE: Final = 0.5
+"""Share of its target that must be left to a group which waits for another model than its own."""
+
 
 class QueueHead:
     """The virtual queue of an instance, and what was pulled from it since it was read.
 
     Attributes:
         failed_until_ns: Models whose engine failed, and until when they are left alone.
-        passed_over: Work without a deadline was left alone since it needs another model (`stay_with`).
+        passed_over: Work that can wait was left alone since it needs another model (`stay_with`).
     """
 
     def __init__(self, instance: InstanceId, models: Collection[ModelId]) -> None:
@@ -81,7 +84,9 @@ class QueueHead:
         self.changed()
 
     def stay_with(self, model: tuple[ModelId, int] | None) -> None:
-        """Leave groups of other models alone if they have no deadline; None to leave none alone.
+        """Leave groups of other models alone as long as they can wait; None to leave none alone.
+
+        Without a deadline they can for ever, with one until half of their target is left.
 
         Args:
             model: With the priority from which on (no higher) they are left alone.
@@ -127,9 +132,12 @@ class QueueHead:
         for group in self._in_order():
             if not self._possible(group):
                 continue
-            if self._may_wait(group):
-                self.passed_over = True
-                continue
+            if self._stays is not None:
+                wait_ns = self._may_wait_until_ns(group)
+                if wait_ns > now_ns:
+                    self.passed_over = True
+                    self._until_ns = min(self._until_ns, wait_ns)
+                    continue
             free_ns = max(self._dry.until_ns(group.id), self.failed_until_ns.get(group.cls.model, 0))
             if free_ns <= now_ns:
                 self._head = group
@@ -137,11 +145,14 @@ class QueueHead:
                 return
             self._until_ns = min(self._until_ns, free_ns)
 
-    def _may_wait(self, group: Group) -> bool:
-        if self._stays is None or group.deadline_ns is not None:
-            return False
+    def _may_wait_until_ns(self, group: Group) -> int:
+        assert self._stays is not None
         model, priority = self._stays
-        return group.cls.model != model and group.cls.priority >= priority
+        if group.cls.model == model or group.cls.priority < priority:
+            return 0
+        if group.deadline_ns is None or group.cls.due_ms is None:
+            return _NEVER_NS
+        return group.deadline_ns - round(WAIT_SHARE * group.cls.due_ms * 1e6)
 
     def _in_order(self) -> Sequence[Group]:
         """The groups from the first one with something to pull on; before all the committed one."""

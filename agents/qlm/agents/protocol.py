@@ -66,7 +66,7 @@ class AgentSettings:
         pull_max: Requests asked for in one pull.
         swap_after_s: How long a group of another model must have been first before the model is swapped;
             longer than a re-plan takes, so that a new plan can still keep the present model.
-        swap_idle_s: For work without a deadline the model is swapped only when no request with one has
+        swap_idle_s: For work that can wait the model is swapped only when no request with a deadline has
             started for so long: about two swaps.
         retry_s: Pause before the store is tried again.
         evicts: Running requests make room for more urgent ones; else they always run to their end.

@@ -29,11 +29,12 @@ def bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Ac
 
 
 def stay(agent: "AgentProtocol", now_ns: int) -> None:
-    """Do not swap for work without a deadline soon after work with one, unless its priority is higher.
+    """Do not swap for work that can wait soon after work with a deadline, unless its priority is higher.
 
-    Such work gains nothing by being early, and who comes next for the present model would wait for two swaps:
-    nobody with a deadline must have started for about as long as these take (the rule of the ski rental:
-    never more than twice the cost of knowing what comes).
+    Work without a deadline gains nothing by being early, and a deadline is far while more than half of the
+    target is left; but who comes next for the present model would wait for two swaps. So nobody with a
+    deadline must have started for about as long as these take (the rule of the ski rental: never more than
+    twice the cost of knowing what comes).
     """
     model, timed = agent.active, agent.timed
     if model is None or timed is None:

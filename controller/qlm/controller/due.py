@@ -48,7 +48,9 @@ def due_in_time(group: Group, view: ClassView, last_ns: int, now_ns: int, takes_
     """What of a group to plan for where agents demote what cannot be in time (`agents.lateness`).
 
     Those requests take no time of the group's: whoever pulls it puts them aside. If they are all of it, it
-    is planned for as what it will be, late work. Arrivals are taken as evenly spread over the group.
+    is planned for as what it will be, late work, which costs nothing wherever it stands: as long as it had a
+    price, plans swapped models for it and missed what came next. Arrivals are taken as evenly spread over the
+    group.
 
     Args:
         group: With waiting requests.
@@ -59,11 +61,11 @@ def due_in_time(group: Group, view: ClassView, last_ns: int, now_ns: int, takes_
     """
     target_ms = group.cls.target_ms
     if target_ms is None or group.cls.late:
-        return due(group, view, last_ns, now_ns)
+        return Due(group.remaining, None)
     first_s, last_s = _arrivals_s(group, view, last_ns)
     hopeful_s = now_ns / 1e9 + lead_s(target_ms, takes_s) - target_ms / 1000
     if hopeful_s > last_s:
-        return Due(group.remaining, min((first_s + last_s) / 2 + target_ms / 1000, now_ns / 1e9))
+        return Due(group.remaining, None)
     gone = max(0.0, hopeful_s - first_s) / (last_s - first_s) if last_s > first_s else 0.0
     requests = max(1, group.remaining - int(gone * group.remaining))
     return Due(requests, (max(first_s, hopeful_s) + last_s) / 2 + target_ms / 1000)

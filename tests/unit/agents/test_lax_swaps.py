@@ -1,4 +1,6 @@
-"""Work without a deadline does not have the model swapped under work with one."""
+"""Work that can wait does not have the model swapped under work with a deadline."""
+
+import pytest
 
 from qlm.agents.events import GenerationEnded
 from qlm.agents.protocol import AgentSettings
@@ -35,9 +37,20 @@ def test_what_else_the_present_model_has_is_served_meanwhile() -> None:
     assert not bench.take(SwapModel)
 
 
-def test_work_with_a_deadline_has_the_model_swapped_at_once() -> None:
+@pytest.mark.parametrize(("deadline_s", "waits_s"), [(5, 2.5), (60, 4)])
+def test_work_with_a_deadline_waits_for_half_of_it_at_most(deadline_s: float, waits_s: float) -> None:
     bench = after_timed_work()
-    urgent = a_request("u", model="n", deadline_ms=5_000, arrival_ns=bench.now_ns)
+    began_ns = bench.now_ns
+    urgent = a_request("u", model="n", deadline_ms=1000 * deadline_s, arrival_ns=began_ns)
+    bench.queue(group_of(urgent, name="u"))
+    while not bench.take(SwapModel):
+        bench.later(0.05)
+    assert (bench.now_ns - began_ns) / S == pytest.approx(waits_s, abs=0.35)
+
+
+def test_work_whose_time_is_short_has_the_model_swapped_at_once() -> None:
+    bench = after_timed_work()
+    urgent = a_request("u", model="n", deadline_ms=5_000, arrival_ns=bench.now_ns - 3 * S)
     bench.queue(group_of(urgent, name="u"))
     bench.later(0.2)
     assert [swap.model for swap in bench.take(SwapModel)] == ["n"]

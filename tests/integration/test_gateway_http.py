@@ -525,6 +525,41 @@ class BrokenBroker:
         return getattr(self._broker, name)
 
 
+class HeldBroker:
+    """Publishes when told to; else as the broker it stands before."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+
+    async def publish(self, queue: QueueName, body: bytes) -> None:
+        self.asked.set()
+        await self.may.wait()
+        await self._broker.publish(queue, body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._broker, name)
+
+
+async def test_a_try_is_not_accepted_if_its_twin_was_withdrawn_before_it_was_confirmed(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    held: Any = HeldBroker(cluster.broker)
+    broken: Any = BrokenBroker(cluster.broker, confirm=False)
+    slow, bad, good = [await cluster.gateway(broker=each) for each in (held, broken, cluster.broker)]
+    headers = {"idempotency-key": "k"}
+
+    def ask(url: str) -> Any:
+        return http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers, timeout=10)
+
+    first = asyncio.create_task(ask(slow))
+    await held.asked.wait()
+    assert (await ask(bad)).status_code == 503
+    held.may.set()
+    assert (await first).status_code == 503
+    assert (await ask(good)).json()["choices"][0]["text"] == ANSWER
+
+
 async def test_without_a_broker_nothing_is_accepted(cluster: Cluster, http: httpx.AsyncClient) -> None:
     broken: Any = BrokenBroker(cluster.broker, confirm=False)
     url = await cluster.gateway(broker=broken)

@@ -71,7 +71,7 @@ ARMS: Final = {
     "warm-ahead": Arm(off="warming ahead", policy={"warms_ahead": False}),
     "balance": Arm(off="load balancing", policy={"balances": False}),
     "demotion": Arm(off="demotion of late requests", policy={"demotes": False}),
-    "lax-swaps": Arm(off="waiting before swaps for batch work", policy={"swap_idle_s": 0.0}),
+    "lax-swaps": Arm(off="waiting before swaps for what can wait", policy={"swap_idle_s": 0.0}),
     "model-swap": Arm(off="model swaps (first models only)", change=_pinned),
 }
 

@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -115,6 +116,10 @@ async def _hit(rig: Rig, clients: Clients, name: str, rng: random.Random) -> tup
     return hit, time.monotonic()
 
 
+def _all_accepted(burst: Sequence[Asked]) -> bool:
+    return all(one.accepted_s for one in burst)
+
+
 async def _many_wait(rig: Rig, traffic: Traffic) -> None:
     """Send asynchronous requests until enough of them wait."""
     async with httpx.AsyncClient(base_url=rig.urls[0], timeout=30) as client:
@@ -122,7 +127,7 @@ async def _many_wait(rig: Rig, traffic: Traffic) -> None:
         while wanted > 0:
             low, high = _BURST_TOKENS
             burst = [traffic.ask("async", low + n % (high - low)) for n in range(wanted)]
-            await until(lambda burst=burst: all(one.accepted_s for one in burst), OVER_S)  # type: ignore[misc]
+            await until(partial(_all_accepted, burst), OVER_S)
             listed = (await client.get("/admin/v1/queues")).raise_for_status().json()["classes"]
             wanted = WAITING - sum(each["queued"] for each in listed)
             wanted += 2 * PLACES if wanted > 0 else 0

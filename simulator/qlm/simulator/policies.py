@@ -64,7 +64,7 @@ class Policy:
         evicts: Agents evict running requests for more urgent ones.
         demotes: Requests that cannot be in time any more make way for those that can.
         limits_batch: Batch work waits while requests that run need a faster pace.
-        swap_idle_s: Models are not swapped for work without a deadline so soon after work with one.
+        swap_idle_s: Models are not swapped for work that can wait so soon after work with a deadline.
         warms_ahead: Agents read weights files of models later in their queue into host memory.
         balances: The waiting requests of a class are spread over instances.
     """

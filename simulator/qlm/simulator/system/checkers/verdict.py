@@ -37,5 +37,5 @@ def violations(events: Sequence[Event], errands: Sequence[Errand]) -> Iterator[s
         memory_suffices(events),
     )
     for check in checks:
-        name = check.__name__.replace("_", " ")  # type: ignore[attr-defined]
+        name = check.__name__.replace("_", " ")  # type: ignore[attr-defined]  # a generator has its function's name
         yield from (f"{name}: {wrong}" for wrong in check)

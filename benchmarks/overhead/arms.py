@@ -15,6 +15,7 @@ import aiohttp
 
 from benchmarks.overhead.meter import Filled, Meter, filled
 from benchmarks.overhead.work import Work, draw, gateway_body
+from qlm.agents.kv_ledger import PLACES_FOR_ONE_AHEAD
 from support.ports import free_port
 from support.qlm_process import QlmProcess
 from support.rabbitmq import running_rabbitmq
@@ -74,7 +75,8 @@ def measure(arm: str, engine: EngineUnderTest, requests: int, seed: int) -> Fill
 
 
 def _directly(engine: EngineUnderTest, requests: int, seed: int) -> None:
-    words = (engine.url, engine.model["id"], engine.seqs_max, requests, seed, DIRECT)
+    at_once = engine.seqs_max + engine.seqs_max // PLACES_FOR_ONE_AHEAD
+    words = (engine.url, engine.model["id"], at_once, requests, seed, DIRECT)
     argv = [sys.executable, "-m", "benchmarks.overhead.direct", *map(str, words)]
     subprocess.run(argv, check=True, timeout=engine.timeout_s)
 

@@ -1,6 +1,6 @@
-"""The simplest client that keeps an engine full: as many loops as places, each with one request at a time.
+"""The simplest client that keeps an engine full: more loops than places, each with one request at a time.
 
-    python -m benchmarks.overhead.direct URL MODEL PLACES REQUESTS SEED ARM
+    python -m benchmarks.overhead.direct URL MODEL LOOPS REQUESTS SEED ARM
 
 A process of its own, as an agent is.
 """
@@ -16,7 +16,7 @@ import uvloop
 from benchmarks.overhead.work import Work, draw, engine_body
 
 
-async def keep_full(url: str, model: str, places: int, work: Work, arm: str) -> None:
+async def keep_full(url: str, model: str, loops: int, work: Work, arm: str) -> None:
     """Have all the work done.
 
     Raises:
@@ -27,10 +27,7 @@ async def keep_full(url: str, model: str, places: int, work: Work, arm: str) -> 
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         await asyncio.gather(
-            *(
-                _work(session, f"{url}/inference/v1/generate", model, numbers, work, arm)
-                for _ in range(places)
-            )
+            *(_work(session, f"{url}/inference/v1/generate", model, numbers, work, arm) for _ in range(loops))
         )
 
 
@@ -50,9 +47,9 @@ async def _work(
 
 def main() -> None:
     """Do the work that the command line says."""
-    url, model, places, requests, seed, arm = sys.argv[1:]
+    url, model, loops, requests, seed, arm = sys.argv[1:]
     work = draw(int(requests), seed=int(seed), arm=arm)
-    uvloop.run(keep_full(url, model, int(places), work, arm))
+    uvloop.run(keep_full(url, model, int(loops), work, arm))
 
 
 if __name__ == "__main__":

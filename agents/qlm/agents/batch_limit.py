@@ -196,7 +196,7 @@ def limit_batch(agent: "AgentProtocol", now_ns: int) -> list[Action]:
         return []
     limit.look_ns = now_ns + LOOK_NS
     wanted_s = limit.wanted_s(hands.running.values())
-    agent.work.observe(hands.kv.running, now_ns)
+    agent.work.observe(hands.kv.in_batch, now_ns)
     most = limit.measured(agent.work, wanted_s, agent.capacity.seqs_max, now_ns)
     hands.kv.lax_limit = most
     if wanted_s is None:

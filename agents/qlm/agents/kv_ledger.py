@@ -12,6 +12,10 @@ GROWTH_BLOCKS: Final = 1
 WATERMARK: Final = 0.01
 """Share of blocks kept free before admitting a request, as vLLM's own watermark; dimensionless."""
 
+PLACES_FOR_ONE_AHEAD: Final = 32
+"""For so many places of the batch one request more is submitted, which waits in the engine: a place that
+comes free is taken within the same step. Urgent work waits longer for that by 1/32 of a service time."""
+
 
 class KvLedger:
     """Sums over the generating requests, kept up as they start, grow and end: asking costs nothing.
@@ -20,11 +24,12 @@ class KvLedger:
     far more often than anything else.
 
     Attributes:
-        running: Requests in the engine's batch.
+        running: Requests in the engine: in its batch, or ahead of their place.
         tokens: Prompt plus generated tokens of them all.
         blocks: KV blocks of them all, without reserves.
         block_tokens: Tokens in a block.
-        seqs_max: Requests that may run at once.
+        seqs_max: Places in the batch.
+        limit: Requests in the engine at most: some more than it has places.
         lax_limit: With so many running, no work without an objective starts (`agents.batch_limit`).
     """
 
@@ -33,14 +38,15 @@ class KvLedger:
         self.tokens = 0
         self.blocks = 0
         self.block_tokens = 1
-        self.seqs_max = self.lax_limit = 0
+        self.seqs_max = self.limit = self.lax_limit = 0
         self._blocks_max = 0
         self._usable_blocks = 0
 
     def resize(self, capacity: EngineCapacity, generating: Iterable[Held]) -> None:
         """Take the capacity of another engine and count again what is in it."""
         self.block_tokens = capacity.block_tokens
-        self.seqs_max = self.lax_limit = capacity.seqs_max
+        self.seqs_max = capacity.seqs_max
+        self.limit = self.lax_limit = self.seqs_max + self.seqs_max // PLACES_FOR_ONE_AHEAD
         self._blocks_max = capacity.kv_blocks
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
         self.running = self.tokens = self.blocks = 0
@@ -67,9 +73,19 @@ class KvLedger:
         """KV blocks that `tokens` tokens of one request take."""
         return -(-tokens // self.block_tokens)
 
+    @property
+    def in_batch(self) -> int:
+        """Requests in the batch, as far as its places tell."""
+        return min(self.running, self.seqs_max)
+
+    @property
+    def ahead(self) -> int:
+        """Requests in the engine that have no place in its batch yet."""
+        return max(0, self.running - self.seqs_max)
+
     def places(self, *, lax: bool) -> int:
-        """Places left in the batch for lax work or other; 0 if no block is left to grow into."""
-        running, limit = self.running, self.lax_limit if lax else self.seqs_max
+        """How many more the engine takes of lax work or other; 0 if no block is left to grow into."""
+        running, limit = self.running, self.lax_limit if lax else self.limit
         if self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
             return 0
         return limit - running if limit > running else 0
@@ -92,5 +108,5 @@ class KvLedger:
         """
         if not self.running:
             return self.ever_fits(tokens)
-        limit = self.lax_limit if lax else self.seqs_max
+        limit = self.lax_limit if lax else self.limit
         return self.running < limit and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks

@@ -180,7 +180,7 @@ class AgentProtocol:
             actions += custody.reregistrations(self, now_ns)
         if now_ns >= self.renew_after_ns:
             actions += custody.renewals(self, now_ns)
-        self.work.observe(self.hands.kv.running, now_ns)
+        self.work.observe(self.hands.kv.in_batch, now_ns)
         if self.draining and not self.held and not self.pulling and not self.drained:
             self.drained = True
             actions.append(Drained())
@@ -196,7 +196,7 @@ class AgentProtocol:
             active_model=self.active,
             engines=tuple(self.engines.items()),
             capacity=self.capacity,
-            running=self.hands.kv.running,
+            running=self.hands.kv.in_batch,
             parked=self.hands.staged,
             staged=self.hands.staged_work(),
             answers=self.hands.open_answers(),

@@ -93,9 +93,9 @@ def _comes_first(agent: "AgentProtocol", head: Group | None, held: Held) -> bool
 
 
 def _has_place(agent: "AgentProtocol", held: Held) -> bool:
-    """Whether a place in the batch is left that no request on its way here was pulled for."""
+    """Whether the engine takes one more than the requests on their way here were pulled for."""
     hands = agent.hands
-    limit = hands.kv.lax_limit if held.lax else hands.kv.seqs_max
+    limit = hands.kv.lax_limit if held.lax else hands.kv.limit
     return hands.kv.running + len(hands.leasing) + agent.pulling < limit
 
 
@@ -149,8 +149,12 @@ def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
 def _evict_for(
     agent: "AgentProtocol", head: tuple[int, float, int], deadline_ns: int | None, count: int, now_ns: int
 ) -> list[Action]:
-    """Evict less urgent requests if waiting for room would make the head late."""
+    """Evict less urgent requests if waiting for room would make the head late.
+
+    Places that come free are taken first by those who wait in the engine, so as many more must go.
+    """
     hands = agent.hands
+    count += hands.kv.ahead
     leaving = len(hands.aborting)
     if leaving >= count or not must_make_room(agent, head, deadline_ns, now_ns):
         return []

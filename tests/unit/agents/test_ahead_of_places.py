@@ -1,0 +1,35 @@
+"""A large batch: more is submitted than it has places, so that none is empty while work waits."""
+
+from qlm.domain.actions import Abort, Pull
+from support.agent_bench import Bench, group_of
+from support.requests import a_request
+
+
+def _full() -> Bench:
+    """64 places, filled by batch work; two more wait in the engine."""
+    bench = Bench(seqs_max=64, kv_tokens=64_000)
+    for n in range(66):
+        bench.start(a_request(f"batch-{n}", max_tokens=1000))
+    return bench
+
+
+def test_two_wait_in_an_engine_of_64_places_and_count_as_waiting() -> None:
+    bench = _full()
+    bench.queue(group_of(a_request("next")))
+    assert not bench.take(Pull)
+    assert bench.agent.status().running == 64
+
+
+def test_a_small_batch_is_filled_exactly() -> None:
+    bench = Bench(seqs_max=31, kv_tokens=64_000)
+    for n in range(31):
+        bench.start(a_request(f"batch-{n}"))
+    bench.queue(group_of(a_request("next")))
+    assert not bench.take(Pull)
+
+
+def test_urgent_work_evicts_those_who_would_take_its_place_too() -> None:
+    bench = _full()
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
+    assert sum(len(abort.call_ids) for abort in bench.take(Abort)) == 3

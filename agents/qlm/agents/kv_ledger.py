@@ -13,8 +13,8 @@ WATERMARK: Final = 0.01
 """Share of blocks kept free before admitting a request, as vLLM's own watermark; dimensionless."""
 
 PLACES_FOR_ONE_AHEAD: Final = 32
-"""For so many places of the batch one request more is submitted, which waits in the engine: a place that
-comes free is taken within the same step. Urgent work waits longer for that by 1/32 of a service time."""
+"""For so many places of the batch one request more may be submitted, which waits in the engine: a place that
+comes free is taken within the same step."""
 
 
 class KvLedger:
@@ -29,8 +29,8 @@ class KvLedger:
         blocks: KV blocks of them all, without reserves.
         block_tokens: Tokens in a block.
         seqs_max: Places in the batch.
-        limit: Requests in the engine at most: some more than it has places.
         lax_limit: With so many running, no work without an objective starts (`agents.batch_limit`).
+        goes_ahead: Work without an objective may be submitted ahead of its place (`agents.serving`).
     """
 
     def __init__(self) -> None:
@@ -38,15 +38,15 @@ class KvLedger:
         self.tokens = 0
         self.blocks = 0
         self.block_tokens = 1
-        self.seqs_max = self.limit = self.lax_limit = 0
+        self.seqs_max = self.lax_limit = 0
+        self.goes_ahead = False
         self._blocks_max = 0
         self._usable_blocks = 0
 
     def resize(self, capacity: EngineCapacity, generating: Iterable[Held]) -> None:
         """Take the capacity of another engine and count again what is in it."""
         self.block_tokens = capacity.block_tokens
-        self.seqs_max = capacity.seqs_max
-        self.limit = self.lax_limit = self.seqs_max + self.seqs_max // PLACES_FOR_ONE_AHEAD
+        self.seqs_max = self.lax_limit = capacity.seqs_max
         self._blocks_max = capacity.kv_blocks
         self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
         self.running = self.tokens = self.blocks = 0
@@ -83,9 +83,17 @@ class KvLedger:
         """Requests in the engine that have no place in its batch yet."""
         return max(0, self.running - self.seqs_max)
 
+    def limit(self, *, lax: bool) -> int:
+        """With so many in the engine none starts of lax work, or of other."""
+        if not lax:
+            return self.seqs_max
+        if not self.goes_ahead or self.lax_limit < self.seqs_max:
+            return self.lax_limit
+        return self.seqs_max + self.seqs_max // PLACES_FOR_ONE_AHEAD
+
     def places(self, *, lax: bool) -> int:
         """How many more the engine takes of lax work or other; 0 if no block is left to grow into."""
-        running, limit = self.running, self.lax_limit if lax else self.limit
+        running, limit = self.running, self.limit(lax=lax)
         if self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
             return 0
         return limit - running if limit > running else 0
@@ -108,5 +116,6 @@ class KvLedger:
         """
         if not self.running:
             return self.ever_fits(tokens)
-        limit = self.lax_limit if lax else self.limit
-        return self.running < limit and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks
+        return (
+            self.running < self.limit(lax=lax) and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks
+        )

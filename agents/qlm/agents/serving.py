@@ -4,7 +4,7 @@ Works on the state of `agents.protocol.AgentProtocol`. Nothing here looks at all
 them are to be evicted or to go back: it is called with every event but tokens.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from qlm.agents.batch_limit import limit_batch
 from qlm.agents.eviction import must_make_room, victims
@@ -19,6 +19,10 @@ from qlm.domain.outcome import Outcome
 
 if TYPE_CHECKING:
     from qlm.agents.protocol import AgentProtocol
+
+AHEAD_AFTER_NS: Final = 4_000_000_000
+"""Work without an objective is submitted ahead of its place when nothing else has started for so long: what
+has one would stand behind it, or have to evict it, too."""
 
 
 def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
@@ -38,6 +42,7 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     if agent.active is None:
         return actions + bring_up(agent, head, now_ns)
     actions += limit_batch(agent, now_ns)
+    agent.hands.kv.goes_ahead = agent.timed is None or now_ns - agent.timed[0] >= AHEAD_AFTER_NS
     if head is None or head.cls.model == agent.active:
         return actions + _fill(agent, head, now_ns)
     if agent.pulling or agent.hands.fresh:
@@ -93,9 +98,9 @@ def _comes_first(agent: "AgentProtocol", head: Group | None, held: Held) -> bool
 
 
 def _has_place(agent: "AgentProtocol", held: Held) -> bool:
-    """Whether the engine takes one more than the requests on their way here were pulled for."""
+    """Whether a place in the batch is left that no request on its way here was pulled for."""
     hands = agent.hands
-    limit = hands.kv.lax_limit if held.lax else hands.kv.limit
+    limit = hands.kv.lax_limit if held.lax else hands.kv.seqs_max
     return hands.kv.running + len(hands.leasing) + agent.pulling < limit
 
 

@@ -1,4 +1,4 @@
-"""A large batch: more is submitted than it has places, so that none is empty while work waits."""
+"""A large batch: of work without an objective more is submitted than it has places, so that none is empty."""
 
 from qlm.domain.actions import Abort, Pull
 from support.agent_bench import Bench, group_of
@@ -18,6 +18,17 @@ def test_two_wait_in_an_engine_of_64_places_and_count_as_waiting() -> None:
     bench.queue(group_of(a_request("next")))
     assert not bench.take(Pull)
     assert bench.agent.status().running == 64
+
+
+def test_none_goes_ahead_soon_after_work_with_an_objective() -> None:
+    bench = Bench(seqs_max=64, kv_tokens=64_000)
+    bench.start(a_request("timed", deadline_ms=600_000))
+    for n in range(63):
+        bench.start(a_request(f"batch-{n}", max_tokens=1000))
+    bench.queue(group_of(a_request("next")))
+    assert not bench.take(Pull)
+    bench.later(5.0)
+    assert [pull.limit for pull in bench.take(Pull)] == [1]
 
 
 def test_a_small_batch_is_filled_exactly() -> None:

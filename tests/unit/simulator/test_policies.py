@@ -40,13 +40,13 @@ def test_only_priority_fcfs_keeps_arrival_classes_of_different_priorities_apart(
 def test_priorities_go_first_under_priority_fcfs_only() -> None:
     def make(seeds: Seeds) -> Workload:
         """A backlog of common requests, and then some of a higher priority."""
-        base = workload(340, rate_rps=340.0, output_tokens=300.0)(seeds)
-        return replace(base, slo_class=np.where(np.arange(340) >= 300, 0, 2))
+        base = workload(300, rate_rps=300.0, output_tokens=300.0)(seeds)
+        return replace(base, slo_class=np.where(np.arange(300) >= 260, 0, 2))
 
     first = SloClass(name="first", slo=BATCH.slo, priority=-1)
     subject = replace(scenario(make, instances=1), slo_classes=(first, REPORT, BATCH))
     with_it, without = run(subject, policy="priority-fcfs"), run(subject, policy="fcfs")
-    ended = [result.outcomes.ended_ns[300:].mean() for result in (with_it, without)]
+    ended = [result.outcomes.ended_ns[260:].mean() for result in (with_it, without)]
     assert ended[0] < ended[1]
 
 

@@ -86,7 +86,7 @@ class QueueHead:
     def stay_with(self, model: tuple[ModelId, int] | None) -> None:
         """Leave groups of other models alone as long as they can wait; None to leave none alone.
 
-        Without a deadline they can for ever, with one until half of their target is left.
+        Without a deadline, or past it, they can for ever, with one until half of their target is left.
 
         Args:
             model: With the priority from which on (no higher) they are left alone.
@@ -133,7 +133,7 @@ class QueueHead:
             if not self._possible(group):
                 continue
             if self._stays is not None:
-                wait_ns = self._may_wait_until_ns(group)
+                wait_ns = self._may_wait_until_ns(group, now_ns)
                 if wait_ns > now_ns:
                     self.passed_over = True
                     self._until_ns = min(self._until_ns, wait_ns)
@@ -145,14 +145,15 @@ class QueueHead:
                 return
             self._until_ns = min(self._until_ns, free_ns)
 
-    def _may_wait_until_ns(self, group: Group) -> int:
+    def _may_wait_until_ns(self, group: Group, now_ns: int) -> int:
         assert self._stays is not None
         model, priority = self._stays
         if group.cls.model == model or group.cls.priority < priority:
             return 0
-        if group.deadline_ns is None or group.cls.due_ms is None:
+        deadline_ns = group.hopeful_deadline_ns(now_ns)
+        if deadline_ns is None or group.cls.due_ms is None:
             return _NEVER_NS
-        return group.deadline_ns - round(WAIT_SHARE * group.cls.due_ms * 1e6)
+        return deadline_ns - round(WAIT_SHARE * group.cls.due_ms * 1e6)
 
     def _in_order(self) -> Sequence[Group]:
         """The groups from the first one with something to pull on; before all the committed one."""

@@ -64,9 +64,12 @@ def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action
 
 
 def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
-    """Evict what need not go first once running out would make the head late."""
+    """Evict what need not go first once running out would make the head late.
+
+    Nobody is evicted for work that can wait, or groups of which all are late would take turns for ever.
+    """
     watch_head(agent, now_ns)
-    deadline_ns = head.deadline_ns
+    deadline_ns = head.hopeful_deadline_ns(now_ns)
     if (
         not agent.hands.running
         or deadline_ns is None

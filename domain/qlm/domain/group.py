@@ -109,6 +109,7 @@ class Group:
         sealed: No further request joins it.
         created_ns: When it was formed.
         head_arrival_ns: Arrival of its oldest waiting request; None when none waits.
+        last_arrival_ns: Arrival of its newest one; None when it does not wait yet.
     """
 
     id: GroupId
@@ -119,6 +120,7 @@ class Group:
     sealed: bool = False
     created_ns: int = 0
     head_arrival_ns: int | None = None
+    last_arrival_ns: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.pulled <= self.count:
@@ -135,3 +137,11 @@ class Group:
         if self.cls.due_ms is None or self.head_arrival_ns is None:
             return None
         return self.head_arrival_ns + round(self.cls.due_ms * 1_000_000)
+
+    def hopeful_deadline_ns(self, now_ns: int) -> int | None:
+        """The deadline; None, too, if all of its waiting requests are past theirs: haste gains nothing."""
+        if self.last_arrival_ns is not None and self.cls.due_ms is not None:
+            last_ns = self.last_arrival_ns + round(self.cls.due_ms * 1_000_000)
+            if last_ns <= now_ns:
+                return None
+        return self.deadline_ns

@@ -58,6 +58,7 @@ async def check_groups_slice_the_order_of_arrival(subject: Subject) -> None:
     assert _heads(view.groups) == [(G1, 2, 1), (G2, 2, 3)]
     assert [group.seq for group in view.groups] == [0, 1]
     assert (view.queued, view.ungrouped_arrival_ns) == (5, ARRIVAL_NS + 5)
+    assert [group.last_arrival_ns for group in view.groups] == [ARRIVAL_NS + 2, ARRIVAL_NS + 4]
     assert view.groups[0].deadline_ns == ARRIVAL_NS + 1 + 10_000_000_000
     assert view.groups[0].created_ns > 0
 

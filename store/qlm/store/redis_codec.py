@@ -215,7 +215,7 @@ def read_lease_answer(reply: list[Any], holder: Holder) -> LeaseAnswer:
 
 def read_group(reply: list[Any]) -> Group:
     """Read a group."""
-    id, seq, count, pulled, sealed, created, head, cls = reply
+    id, seq, count, pulled, sealed, created, head, last, cls = reply
     return Group(
         id=id.decode(),
         cls=class_of(cls),
@@ -225,6 +225,7 @@ def read_group(reply: list[Any]) -> Group:
         sealed=sealed == b"1",
         created_ns=int(created),
         head_arrival_ns=_optional_time(head),
+        last_arrival_ns=_optional_time(last),
     )
 
 

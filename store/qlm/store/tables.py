@@ -39,13 +39,16 @@ class GroupRow:
         valid = (self.cls.waiting.place(rank), self.count, self.pulled, self.sealed)
         if self._value is not None and valid == self._valid:
             return self._value
-        head_arrival_ns = self.cls.waiting.arrival_ns(rank) if self.count > self.pulled else None
-        # Who counts in it may not wait yet: then its head is looked up again.
-        self._valid = None if head_arrival_ns is None and self.count > self.pulled else valid
+        remaining, arrival_ns = self.count - self.pulled, self.cls.waiting.arrival_ns
+        head_arrival_ns = arrival_ns(rank) if remaining else None
+        last_arrival_ns = arrival_ns(rank + remaining - 1) if remaining else None
+        # Who counts in it may not wait yet: then its arrivals are looked up again.
+        self._valid = None if last_arrival_ns is None and remaining else valid
         value = self._value
         if (
             value is None
             or value.head_arrival_ns != head_arrival_ns
+            or value.last_arrival_ns != last_arrival_ns
             or value.count != self.count
             or value.pulled != self.pulled
             or value.sealed != self.sealed
@@ -59,6 +62,7 @@ class GroupRow:
                 sealed=self.sealed,
                 created_ns=self.created_ns,
                 head_arrival_ns=head_arrival_ns,
+                last_arrival_ns=last_arrival_ns,
             )
         return value
 

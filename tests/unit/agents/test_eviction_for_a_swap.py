@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
+from qlm.agents.events import GenerationEnded
 from qlm.agents.eviction import for_a_swap
 from qlm.agents.held import Held
+from qlm.domain.actions import Abort, SwapModel
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId
 from qlm.domain.slo import BatchSlo, DeadlineSlo, Slo, TokenSlo
-from support.agent_bench import S, delivery_of
+from support.agent_bench import Bench, N, S, delivery_of, group_of
 from support.requests import a_request
 
 NOW_NS = 1000 * S
@@ -47,3 +51,27 @@ def test_whole_answers_that_are_due_before_the_head_stay() -> None:
 def test_for_a_late_head_nobody_goes_who_may_yet_be_in_time() -> None:
     report, answered = held("report", DeadlineSlo(deadline_ms=60_000)), held("answered", STREAM, tokens=3)
     assert going(report, answered, held("batch", BatchSlo()), due_s=999) == {"answered", "batch"}
+
+
+@pytest.mark.parametrize(("last_s", "evicts"), [(40, False), (80, True)])
+def test_nobody_is_evicted_for_a_group_all_of_which_is_late(last_s: float, evicts: bool) -> None:
+    bench = Bench()
+    bench.start(a_request("batch", max_tokens=1000))
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.later(99)
+    late = a_request("late", model="n", deadline_ms=30_000, arrival_ns=40 * S)
+    bench.queue(replace(group_of(late), last_arrival_ns=round(last_s * S)))
+    bench.later(1)
+    assert bool(bench.take(Abort)) == evicts
+
+
+def test_a_late_group_gets_its_model_once_the_batch_has_run_out() -> None:
+    bench = Bench()
+    batch = bench.start(a_request("batch"))
+    bench.later(99)
+    late = a_request("late", model="n", deadline_ms=30_000, arrival_ns=40 * S)
+    bench.queue(replace(group_of(late), last_arrival_ns=40 * S))
+    bench.later(1)
+    bench.send(GenerationEnded(call_id=batch.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert bench.take(SwapModel)[1:] == [SwapModel(model=N)]

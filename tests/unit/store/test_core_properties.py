@@ -25,6 +25,8 @@ def _waiting_is_what_is_queued(view: ClusterView, records: list[RequestRecord]) 
         for group in seen.groups:
             covered, order = order[: group.remaining], order[group.remaining :]
             assert group.head_arrival_ns == (covered[0][0] if covered else None)
+            whole = covered and len(covered) == group.remaining
+            assert group.last_arrival_ns == (covered[-1][0] if whole else None)
         assert seen.ungrouped_arrival_ns == (order[0][0] if order else None)
         assert all(a.seq < b.seq for a, b in pairwise(seen.groups))
 

@@ -297,10 +297,15 @@ local function arrival_at(class, rank)
   return found[1] and string.sub(found[1], 1, TIME_DIGITS) or ''
 end
 
--- A group as {id, seq, count, pulled, sealed, created at, arrival of its head, class} if `rank` wait before it.
+-- A group as {id, seq, count, pulled, sealed, created at, arrival of its head, arrival of its last, class} if
+-- `rank` wait before it.
 local function group_at(group, rank)
-  local head = group.count > group.pulled and arrival_at(group.class, rank) or ''
-  return { group.id, group.seq, group.count, group.pulled, group.sealed, group.created_at, head, group.class }
+  local remaining = group.count - group.pulled
+  local head = remaining > 0 and arrival_at(group.class, rank) or ''
+  local last = remaining > 0 and arrival_at(group.class, rank + remaining - 1) or ''
+  return {
+    group.id, group.seq, group.count, group.pulled, group.sealed, group.created_at, head, last, group.class,
+  }
 end
 
 -- A class's groups by seq, and the first arrival beyond them.

@@ -51,11 +51,11 @@ def engine_body(model: str, work: Work, n: int, arm: str) -> dict[str, Any]:
 
 
 def gateway_body(model: str, work: Work, n: int) -> dict[str, Any]:
-    """The same request for a gateway; it may take an hour."""
+    """The same request for a gateway, as batch work: of that an agent submits some ahead of its place."""
     return {
         "model": model,
         "prompt": work.prompts[n],
         "max_tokens": work.tokens[n],
         "ignore_eos": True,
-        "slo": {"deadline_ms": 3_600_000},
+        "service_tier": "flex",
     }

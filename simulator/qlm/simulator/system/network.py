@@ -72,10 +72,12 @@ class Network:
         self._cuts: dict[tuple[str, Server], Cut] = {}
         self._stopped: dict[Server, Cut] = {}
         self._slow: dict[str, tuple[float, float]] = {}
+        self._whole_from_s = 0.0
 
     def cut(self, name: str, server: Server, cut: Cut) -> None:
         """Cut a process off from a server."""
         self._cuts[name, server] = cut
+        self._whole_from_s = max(self._whole_from_s, cut.until_s)
 
     def slow_down(self, name: str, until_s: float, extra_s: float) -> None:
         """Let what a process sends and receives take up to `extra_s` longer, each message its own time."""
@@ -84,6 +86,7 @@ class Network:
     def stop(self, server: Server, until_s: float) -> None:
         """Take a server away from everybody."""
         self._stopped[server] = Cut(until_s, silent=False)
+        self._whole_from_s = max(self._whole_from_s, until_s)
 
     def trip_s(self, name: str) -> float:
         """Draw how long one message takes."""
@@ -128,6 +131,8 @@ class Network:
 
     def cut_of(self, name: str, server: Server) -> Cut | None:
         """Return what keeps a process from a server now, if anything."""
+        if self._loop.time() >= self._whole_from_s:
+            return None
         for cut in (self._stopped.get(server), self._cuts.get((name, server))):
             if cut is not None and self._loop.time() < cut.until_s:
                 return cut

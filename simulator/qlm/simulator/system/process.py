@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final
+from weakref import ref
 
 from qlm.domain.steady_clock import SteadyClock
 from qlm.simulator.system.virtual_loop import VirtualLoop
 
 _CURRENT: Final[ContextVar["Process | None"]] = ContextVar("process", default=None)
+
+_TASKS_MAX: Final = 64
+"""Tasks of a process before those that have ended are left out for the first time."""
 
 
 class Process:
@@ -29,7 +33,9 @@ class Process:
         self.offset_ns = 0
         self._loop = loop
         self._clock = SteadyClock(lambda: loop.now_ns + self.offset_ns, lambda: loop.now_ns)
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        # What they wait for holds them. A callback to let go of each would be an eighth of what the loop calls.
+        self._tasks: list[ref[asyncio.Task[Any]]] = []
+        self._tasks_max = _TASKS_MAX
 
     def now_ns(self) -> int:
         """Return what its clock says: it is a `Clock`."""
@@ -44,18 +50,21 @@ class Process:
     def kill(self) -> None:
         """End it without a word."""
         self.alive = False
-        for task in list(self._tasks):
+        for task in self._running():
             task.cancel()
 
     def own(self, task: "asyncio.Task[Any]") -> None:
         """Take a task that one of its tasks has started."""
-        self._tasks[task] = None
-        task.add_done_callback(self._over)
+        if len(self._tasks) >= self._tasks_max:
+            self._tasks = [ref(each) for each in self._running()]
+            self._tasks_max = _TASKS_MAX + 2 * len(self._tasks)
+        self._tasks.append(ref(task))
         if not self.alive:
             task.cancel()
 
-    def _over(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.pop(task, None)
+    def _running(self) -> "list[asyncio.Task[Any]]":
+        """Its tasks that have not ended, in the order in which they began."""
+        return [task for each in self._tasks if (task := each()) is not None and not task.done()]
 
 
 def own_tasks(loop: VirtualLoop) -> None:

@@ -32,7 +32,8 @@ class _StoreLink:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        return partial(self._call, name)
+        call = self.__dict__[name] = partial(self._call, name)
+        return call
 
     async def close(self) -> None:
         """Nothing is kept open between calls."""

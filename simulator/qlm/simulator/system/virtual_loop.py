@@ -25,10 +25,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
     Timers of one moment go off in the order in which they were set. What would run on a thread runs at
     once. There is no network, no signal and no child process. What asyncio's own loop does besides (slow
     callbacks, threads, a selector) is left out: most of a trial would be spent on that.
+
+    Attributes:
+        now_ns: Virtual nanoseconds since the epoch.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.now_ns = EPOCH_NS
         self._now_s = 0.0
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle | asyncio.Future[None]]] = []
@@ -37,11 +41,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         """Virtual seconds since the beginning."""
         return self._now_s
-
-    @property
-    def now_ns(self) -> int:
-        """Virtual nanoseconds since the epoch."""
-        return EPOCH_NS + round(self._now_s * 1e9)
 
     def pause(self, seconds: float) -> "asyncio.Future[None]":
         """Make a future that is done after so many virtual seconds, if nobody does it before.
@@ -96,14 +95,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """Call what is ready; if nothing is, let the time pass until a timer is due."""
+        """Call what is ready, and whenever nothing is, let the time pass until a timer is due; until stopped."""
         ready = self._ready
-        if not ready:
-            self._pass_time()
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle.cancelled():
-                handle._run()
+        while True:
+            if not ready:
+                self._pass_time()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            if self._stopping:  # type: ignore[attr-defined]  # asyncio's own, unknown to its stubs
+                return
 
     def _pass_time(self) -> None:
         timers = self._timers
@@ -112,15 +114,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if isinstance(timer, asyncio.Future):
                 if timer.done():
                     continue
-                self._now_s = max(self._now_s, when)
+                self._set_time(when)
                 timer.set_result(None)
                 return
-            if not timer.cancelled():
-                self._now_s = max(self._now_s, when)
+            if not timer._cancelled:
+                self._set_time(when)
                 self._ready.append(timer)
                 return
         if not self._stopping:  # type: ignore[attr-defined]  # asyncio's own, unknown to its stubs
             raise StandstillError("every task waits for another one")
+
+    def _set_time(self, now_s: float) -> None:
+        if now_s > self._now_s:
+            self._now_s = now_s
+            self.now_ns = EPOCH_NS + round(now_s * 1e9)
 
     def _process_events(self, event_list: object) -> None:
         """There are none."""

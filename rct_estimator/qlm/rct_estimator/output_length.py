@@ -50,7 +50,7 @@ class LengthCounts:
     def __post_init__(self) -> None:
         for name in ("ended", "outlived", "tokens"):
             values = getattr(self, name)
-            if values.shape != (BINS,) or not np.all(np.isfinite(values) & (values >= 0)):
+            if values.shape != (BINS,) or not 0 <= values.min() <= values.max() < math.inf:
                 raise InvalidValueError(name, values.tolist(), f"{BINS} finite numbers, 0 or more")
 
     def combined(self, other: "LengthCounts", weight: float = 1.0) -> "LengthCounts":
@@ -104,7 +104,7 @@ def typical_prior(max_tokens: float | None = None, *, strength: float = PRIOR_ST
         _positive("max_tokens", max_tokens)
         median = max(1.0, min(max_tokens / 2, math.sqrt(TYPICAL_TOKENS * max_tokens / 2)))
     z = np.log(EDGES[1:-1] / median) / PRIOR_LOG_SD
-    below = np.array([0.0, *(0.5 * math.erfc(-v / math.sqrt(2)) for v in z), 1.0])
+    below = np.array([0.0, *(0.5 * math.erfc(v) for v in (-z / math.sqrt(2)).tolist()), 1.0])
     share = (np.diff(below) + _UNLIKELY) / (1 + BINS * _UNLIKELY)
     return OutputLengths(_weighted(share, _MIDDLES, strength), _nothing())
 

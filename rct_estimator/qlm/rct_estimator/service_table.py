@@ -12,7 +12,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.length_predictive import FloatArray, LengthPredictive
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.throughput import SteadyState
-from qlm.rct_estimator.waiting_time import emptying_time
+from qlm.rct_estimator.waiting_time import emptying_times
 
 POINTS = 8
 """Values that stand for the distribution of a request's service time."""
@@ -140,6 +140,7 @@ def class_times(entry: ClassOnKind, *, first_token: bool) -> ClassTimes:
         first_token: Whether the objective of the class is about the first token.
     """
     state = entry.state
+    tails, emptyings = _ends(entry)
     return ClassTimes(
         request_s=state.request_s,
         prompt_s=state.prompt_s,
@@ -154,8 +155,8 @@ def class_times(entry: ClassOnKind, *, first_token: bool) -> ClassTimes:
         mean_doubt=state.work_doubt,
         alone=state.alone_s / state.iteration_s,
         response_s=response_s(entry, first_token=first_token),
-        tails=np.array(_ends(entry, followed=True)),
-        emptyings=np.array(_ends(entry, followed=False)),
+        tails=tails,
+        emptyings=emptyings,
     )
 
 
@@ -207,12 +208,10 @@ def response_s(entry: ClassOnKind, *, first_token: bool) -> FloatArray:
     return np.asarray(entry.state.prefill_s + steps * entry.state.iteration_s, dtype=np.float64)
 
 
-def _ends(entry: ClassOnKind, *, followed: bool) -> list[list[float]]:
-    ends = [
-        emptying_time(entry.state, entry.lengths, requests=n, cap=entry.cap, followed=followed)
-        for n in (1.0, math.inf)
-    ]
-    return [[end.mean, end.var] for end in ends]
+def _ends(entry: ClassOnKind) -> FloatArray:
+    """Tails and emptyings: mean and variance for one request and for many; shape (2, 2, 2), seconds."""
+    ends = [emptying_times(entry.state, entry.lengths, requests=n, cap=entry.cap) for n in (1.0, math.inf)]
+    return np.array([[[end.mean, end.var] for end in each] for each in zip(*ends, strict=True)])
 
 
 def _between(ends: FloatArray, batch: FloatArray, requests: FloatArray) -> tuple[FloatArray, FloatArray]:

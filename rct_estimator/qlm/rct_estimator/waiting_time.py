@@ -175,6 +175,24 @@ def emptying_time(
     """
     tokens, alive, running = _ends(state.batch, lengths, requests, cap)
     step_s = np.full(len(alive), state.iteration_s) if followed else state.step_s(alive)
+    return _emptying(state, tokens, running, step_s)
+
+
+def emptying_times(
+    state: SteadyState,
+    lengths: LengthPredictive,
+    *,
+    requests: float = math.inf,
+    cap: float = TOKENS_MAX,
+) -> tuple[Normal, Normal]:
+    """Return `emptying_time` where others follow, and where nobody does; most of the work is the same."""
+    tokens, alive, running = _ends(state.batch, lengths, requests, cap)
+    steps_s = np.full(len(alive), state.iteration_s), state.step_s(alive)
+    tail, emptying = (_emptying(state, tokens, running, step_s) for step_s in steps_s)
+    return tail, emptying
+
+
+def _emptying(state: SteadyState, tokens: FloatArray, running: FloatArray, step_s: FloatArray) -> Normal:
     mean, square = _survival_moments(tokens, running, step_s)
     prefill_s = max(0.0, state.prefill_s - state.iteration_s)
     return Normal(mean + prefill_s, max(0.0, square - mean**2))

@@ -125,8 +125,9 @@ def class_entry(
     on_kind = ClassOnKind(state=state, lengths=posterior.lengths, cap=posterior.cap)
     about_first = about_first_token(cls)
     times = class_times(on_kind, first_token=about_first)
-    first, answer = (_normal(response_s(on_kind, first_token=each)) for each in (True, False))
-    response = first if about_first else answer
+    response = _normal(times.response_s)
+    other = _normal(response_s(on_kind, first_token=not about_first))
+    first, answer = (response, other) if about_first else (other, response)
     return ClassEntry(posterior, profile, on_kind, times, response, first, answer, shape)
 
 

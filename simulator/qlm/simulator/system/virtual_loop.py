@@ -95,7 +95,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
-        """Call what is ready, and whenever nothing is, let the time pass until a timer is due; until stopped."""
+        """Call what is ready, and let the time pass until a timer is due when nothing is, until stopped."""
         ready = self._ready
         while True:
             if not ready:

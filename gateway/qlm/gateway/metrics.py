@@ -1,7 +1,8 @@
 """The gateway's metrics, in a registry of its own. Label values are bounded: models are configured ones."""
 
 import math
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -34,8 +35,8 @@ class GatewayMetrics:
         self._labels_of: dict[tuple[str, str], tuple[str, str]] = {}
         self._classes: set[str] = set()
         registry = self.registry
-        histogram = partial(Histogram, registry=registry)
-        counter = partial(Counter, registry=registry)
+        histogram = partial(_histogram, registry)
+        counter = partial(_counter, registry)
         gauge = partial(Gauge, registry=registry)
         self._requests = counter(
             "qlm_gateway_requests", "Requests that ended, by outcome", (*_LABELS, "outcome")
@@ -43,9 +44,7 @@ class GatewayMetrics:
         self._accepted = counter(
             "qlm_gateway_accepted", "Requests accepted, by kind of answer", (*_LABELS, "kind")
         )
-        self._refused = Counter(
-            "qlm_gateway_refused", "Requests refused, by reason", ("status", "reason"), registry=registry
-        )
+        self._refused = counter("qlm_gateway_refused", "Requests refused, by reason", ("status", "reason"))
         self._accept_s = histogram(
             "qlm_gateway_accept_seconds",
             "From a request's arrival until it is durably queued",
@@ -76,16 +75,15 @@ class GatewayMetrics:
             _LABELS,
             buckets=_ANSWER_BUCKETS_S,
         )
-        self._attained = Counter(
-            "qlm_gateway_request_slo_attained", "Requests whose objective was met", _LABELS, registry=registry
+        self._attained = counter(
+            "qlm_gateway_request_slo_attained", "Requests whose objective was met", _LABELS
         )
-        self._violated = Counter(
+        self._violated = counter(
             "qlm_gateway_request_slo_violation",
             "Requests whose objective was missed, those that ended badly included, cancelled ones not",
             _LABELS,
-            registry=registry,
         )
-        self._tokens = Counter("qlm_gateway_tokens", "Tokens, by side", ("model", "side"), registry=registry)
+        self._tokens = counter("qlm_gateway_tokens", "Tokens, by side", ("model", "side"))
         self.open_streams = gauge("qlm_gateway_open_streams", "Answers being streamed")
         self.sessions = gauge("qlm_gateway_open_requests", "Requests that this gateway watches")
         self._dead_letters = gauge(
@@ -103,34 +101,34 @@ class GatewayMetrics:
     def accepted(self, card: RequestCard, kind: str, seconds: float) -> None:
         """Count a request that was queued."""
         model, slo_class = self._label(card)
-        self._accepted.labels(model, slo_class, kind).inc()
-        self._accept_s.labels(model).observe(seconds)
-        self._tokens.labels(model, "prompt").inc(card.prompt_tokens)
+        self._accepted(model, slo_class, kind).inc()
+        self._accept_s(model).observe(seconds)
+        self._tokens(model, "prompt").inc(card.prompt_tokens)
 
     def predicted(self, card: RequestCard, expected: Expected) -> None:
         """Note what was forecast of a request that was queued."""
         labels = self._label(card)
-        self._predicted_first_token_s.labels(*labels).observe(max(0.0, expected.first_token.mean))
-        self._predicted_token_s.labels(*labels).observe(expected.token_s)
+        self._predicted_first_token_s(*labels).observe(max(0.0, expected.first_token.mean))
+        self._predicted_token_s(*labels).observe(expected.token_s)
 
     def refused(self, status: int, reason: str) -> None:
         """Count a request that was not queued."""
-        self._refused.labels(str(status), reason).inc()
+        self._refused(str(status), reason).inc()
 
     def ended(self, card: RequestCard, final: SendFinal, first_output_ns: int | None, now_ns: int) -> None:
         """Count a request that was answered, or ended otherwise."""
         labels = self._label(card)
-        self._requests.labels(*labels, str(final.outcome)).inc()
-        self._tokens.labels(labels[0], "completion").inc(final.offset)
+        self._requests(*labels, str(final.outcome)).inc()
+        self._tokens(labels[0], "completion").inc(final.offset)
         if first_output_ns is not None:
-            self._first_token_s.labels(*labels).observe((first_output_ns - card.arrival_ns) / _NS_PER_S)
+            self._first_token_s(*labels).observe((first_output_ns - card.arrival_ns) / _NS_PER_S)
         if final.outcome.ok:
-            self._answer_s.labels(*labels).observe((now_ns - card.arrival_ns) / _NS_PER_S)
+            self._answer_s(*labels).observe((now_ns - card.arrival_ns) / _NS_PER_S)
         self._judge(card, final, first_output_ns, now_ns, labels)
 
     def cancelled(self, card: RequestCard) -> None:
         """Count a request whose client went away."""
-        self._requests.labels(*self._label(card), "cancelled").inc()
+        self._requests(*self._label(card), "cancelled").inc()
 
     def _judge(
         self,
@@ -145,7 +143,7 @@ class GatewayMetrics:
         met = final.outcome.ok and attained(
             card, first_output_ns=first_output_ns, ended_ns=now_ns, tokens=final.offset
         )
-        (self._attained if met else self._violated).labels(*labels).inc()
+        (self._attained if met else self._violated)(*labels).inc()
 
     def _label(self, card: RequestCard) -> tuple[str, str]:
         key = (str(card.model), card.cls.slo)
@@ -157,3 +155,17 @@ class GatewayMetrics:
                 return (key[0], "other")
             self._classes.add(slo_class)
         return self._labels_of.setdefault(key, (key[0], slo_class))
+
+
+def _counter(
+    registry: CollectorRegistry, name: str, about: str, labels: tuple[str, ...]
+) -> Callable[..., Counter]:
+    """Make a counter; called with values of its labels, it gives theirs, which take long to look up."""
+    return cache(Counter(name, about, labels, registry=registry).labels)
+
+
+def _histogram(
+    registry: CollectorRegistry, name: str, about: str, labels: tuple[str, ...], *, buckets: tuple[float, ...]
+) -> Callable[..., Histogram]:
+    """Make a histogram, likewise."""
+    return cache(Histogram(name, about, labels, registry=registry, buckets=buckets).labels)

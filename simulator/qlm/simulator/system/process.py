@@ -33,7 +33,7 @@ class Process:
         self.offset_ns = 0
         self._loop = loop
         self._clock = SteadyClock(lambda: loop.now_ns + self.offset_ns, lambda: loop.now_ns)
-        # What they wait for holds them. Callbacks to let go of each would be an eighth of all that are called.
+        # What they wait for holds them. Callbacks to let go of each would be an eighth of the loop's work.
         self._tasks: list[ref[asyncio.Task[Any]]] = []
         self._tasks_max = _TASKS_MAX
 

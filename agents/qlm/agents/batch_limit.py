@@ -124,7 +124,8 @@ class BatchLimit:
     def ended(self, held: Held) -> None:
         """Take note of an answer that came to its end."""
         if isinstance(held.request.slo, DeadlineSlo):
-            cls = replace(held.request.cls, late=False)
+            cls = held.request.cls
+            cls = replace(cls, late=False) if cls.late else cls
             self._lengths.setdefault(cls, Lengths()).seen(len(held.output))
 
     def awake(self, now_ns: int) -> None:

@@ -38,7 +38,9 @@ class Leads:
         if held.legs != 1:
             return
         # Late ones tell as much, and more: a class all of which is demoted would never learn otherwise.
-        cls = replace(held.request.cls, late=False)
+        cls = held.request.cls
+        if cls.late:
+            cls = replace(cls, late=False)
         took_s = max(0.0, (now_ns - held.started_ns) / 1e9)
         count = self._count[cls] = self._count.get(cls, 0) + 1
         before_s = self._mean_s.get(cls, 0.0)

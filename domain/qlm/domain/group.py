@@ -53,7 +53,7 @@ class RequestClass:
 
     def missed(self) -> "RequestClass":
         """The class of those of its requests that cannot be in time any more."""
-        return replace(self, late=True)
+        return _late(self)
 
     @property
     def queue(self) -> QueueName:
@@ -76,6 +76,11 @@ def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
     target_ms = slo.target_ms
     bucket_ms = None if target_ms is None else bucket_floor(target_ms)
     return RequestClass(model=model, slo=slo.label, priority=priority, target_ms=bucket_ms)
+
+
+@lru_cache(maxsize=1024)
+def _late(cls: RequestClass) -> RequestClass:
+    return replace(cls, late=True)
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,9 @@ from qlm.simulator.system.virtual_loop import VirtualLoop
 TRIP_S: Final = (0.0005, 0.004)
 """One way between two machines of a data centre, shortest and longest."""
 
+_LEAST_S: Final = TRIP_S[0]
+_SPREAD_S: Final = TRIP_S[1] - TRIP_S[0]
+
 REPLY_TIMEOUT_S: Final = 5.0
 """How long a client waits for a server that does not answer, as `store.redis` does by default."""
 
@@ -90,11 +93,11 @@ class Network:
 
     def trip_s(self, name: str) -> float:
         """Draw how long one message takes."""
-        least, most = TRIP_S
-        trip_s = least + (most - least) * self._chance.random()
-        slow = self._slow.get(name)
-        if slow is not None and self._loop.time() < slow[0]:
-            trip_s += slow[1] * self._chance.random() ** 2
+        trip_s = _LEAST_S + _SPREAD_S * self._chance.random()
+        if self._slow:
+            until_s, extra_s = self._slow.get(name, (0.0, 0.0))
+            if self._loop.time() < until_s:
+                trip_s += extra_s * self._chance.random() ** 2
         return trip_s
 
     async def send(self, process: Process, server: Server, lane: Lane | None = None) -> None:
@@ -107,10 +110,11 @@ class Network:
             raise UnreachableError("killed")
         cut = self.cut_of(process.name, server)
         if cut is None or cut.answers_only:
-            arrives_s = self._loop.time() + self.trip_s(process.name)
+            now_s = self._loop.time()
+            arrives_s = now_s + self.trip_s(process.name)
             if lane is not None:
                 arrives_s = lane.go_s = max(arrives_s, lane.go_s + _APART_S)
-            await self._loop.pause(arrives_s - self._loop.time())
+            await self._loop.pause(arrives_s - now_s)
             cut = self.cut_of(process.name, server)
         if cut is not None and not cut.answers_only:
             await self._lose(server, cut)
@@ -121,10 +125,11 @@ class Network:
         Raises:
             UnreachableError: It did not arrive; what was asked for was done.
         """
-        arrives_s = self._loop.time() + self.trip_s(process.name)
+        now_s = self._loop.time()
+        arrives_s = now_s + self.trip_s(process.name)
         if lane is not None:
             arrives_s = lane.back_s = max(arrives_s, lane.back_s + _APART_S)
-        await self._loop.pause(arrives_s - self._loop.time())
+        await self._loop.pause(arrives_s - now_s)
         cut = self.cut_of(process.name, server)
         if cut is not None:
             await self._lose(server, cut)

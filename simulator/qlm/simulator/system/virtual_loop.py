@@ -129,6 +129,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._now_s = now_s
             self.now_ns = EPOCH_NS + round(now_s * 1e9)
 
+    def _asyncgen_firstiter_hook(self, generator: object) -> None:
+        """Keep no list of generators: a loop that ends for good closes none."""
+
     def _process_events(self, event_list: object) -> None:
         """There are none."""
 

@@ -7,7 +7,7 @@ it half mapped.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, Protocol
 
 from qlm.agents.events import EngineChanged, HeldAhead
@@ -94,8 +94,12 @@ class ModelHost:
         """Return the awake engine, if any."""
         return None if self._awake is None else self._units[self._awake].engine
 
-    async def swap(self, model: ModelId) -> EngineChanged:
+    async def swap(self, model: ModelId, later: Sequence[ModelId] = ()) -> EngineChanged:
         """Make a model's engine the awake one.
+
+        Args:
+            model: Whose engine.
+            later: Models whose turns come after it, in order, as far as that is known.
 
         Returns:
             AWAKE with the engine's capacity, or FAILED with the reason.
@@ -103,7 +107,7 @@ class ModelHost:
         async with self._swapping:
             try:
                 if self._awake is not None and self._awake != model:
-                    await self._put_to_sleep(self._awake)
+                    await self._put_to_sleep(self._awake, (model, *later))
                 tier = await self._bring_up(model)
                 capacity = await self._units[model].engine.capacity()
             except ENGINE_ERRORS as error:
@@ -166,10 +170,10 @@ class ModelHost:
             self._on_change(self._ahead())
         return tier
 
-    async def _put_to_sleep(self, model: ModelId) -> None:
+    async def _put_to_sleep(self, model: ModelId, coming: Sequence[ModelId]) -> None:
         """Let a model sleep in the tier that `host_memory` decides, after what makes room for it."""
         self._awake = None
-        bedding = self._memory.bed(model)
+        bedding = self._memory.bed(model, coming)
         for other in bedding.drop:
             await self._drop(other)
         if bedding.drop:

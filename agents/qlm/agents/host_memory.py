@@ -6,7 +6,7 @@ budget is one for all of them. vLLM (0.32) ignores a second sleep of a sleeping 
 sleeps can make room only by the end of its process.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -111,11 +111,13 @@ def bed(
     costs: Mapping[ModelId, SwapCost],
     host_memory_bytes: int,
     tiers: Collection[SwapTier] = ALL_TIERS,
+    coming: Sequence[ModelId] = (),
 ) -> Bedding:
     """Choose the tier that saves most, after what has to make room for it.
 
     Room is made by files held ahead, then by the least recently used models. What one of them is worth
-    halves with each model used since, so that among equals the last one used is always kept.
+    halves with each model used since, so that among equals the last one used is always kept. A model that
+    has a turn is worth all that it saves, and makes room after those that have none, the last turn first.
 
     Args:
         model: The awake model that is to sleep.
@@ -123,39 +125,62 @@ def bed(
         costs: Of each model.
         host_memory_bytes: Memory for all of it together.
         tiers: What may be used; COLD always may.
+        coming: Models that have a turn, in order, as far as that is known. The first one is woken next: it
+            makes no room, and needs what it holds until then.
     """
     best, best_s = Bedding(SwapTier.COLD), 0.0
     for tier in (SwapTier.WARM, SwapTier.RELOAD):
-        needed = costs[model].holds_bytes(tier)
-        if tier not in tiers or needed > host_memory_bytes:
+        if tier not in tiers:
             continue
-        bedding = _making_room(held, costs, host_memory_bytes - needed, tier)
-        gain_s = costs[model].saves_s(tier) - _worth_s(bedding, held, costs)
+        room_bytes = host_memory_bytes - costs[model].holds_bytes(tier)
+        bedding = _making_room(held, costs, room_bytes, tier, coming)
+        if bedding is None:
+            continue
+        gain_s = costs[model].saves_s(tier) - _worth_s(bedding, held, costs, coming)
         if gain_s > best_s:
             best, best_s = bedding, gain_s
     return best
 
 
 def _making_room(
-    held: Holding, costs: Mapping[ModelId, SwapCost], room_bytes: int, tier: SwapTier
-) -> Bedding:
+    held: Holding,
+    costs: Mapping[ModelId, SwapCost],
+    room_bytes: int,
+    tier: SwapTier,
+    coming: Sequence[ModelId],
+) -> Bedding | None:
+    """Let go of no more than must be until the rest fits; None if it does not."""
     used = held.bytes(costs)
     drop, stop = [], []
-    for model in held.ahead:
+    for model in _first_to_go(held.ahead, coming):
         if used > room_bytes:
             drop.append(model)
             used -= costs[model].weights_bytes
-    for model, its_tier in held.asleep.items():
+    for model in _first_to_go(held.asleep, coming):
         if used > room_bytes:
             stop.append(model)
-            used -= costs[model].holds_bytes(its_tier)
-    return Bedding(tier, tuple(stop), tuple(drop))
+            used -= costs[model].holds_bytes(held.asleep[model])
+    return Bedding(tier, tuple(stop), tuple(drop)) if used <= room_bytes else None
 
 
-def _worth_s(bedding: Bedding, held: Holding, costs: Mapping[ModelId, SwapCost]) -> float:
+def _first_to_go(models: Iterable[ModelId], coming: Sequence[ModelId]) -> list[ModelId]:
+    """Put those without a turn first, as they stand, then the others from the last turn on."""
+    turns = {model: turn for turn, model in enumerate(coming)}
+    others = [model for model in models if turns.get(model) != 0]
+    return sorted(others, key=lambda model: -turns.get(model, len(turns)))
+
+
+def _worth_s(
+    bedding: Bedding, held: Holding, costs: Mapping[ModelId, SwapCost], coming: Sequence[ModelId]
+) -> float:
+    """Seconds that are lost with what makes room, as far as they are to be expected."""
     ages = dict(zip(reversed(tuple(held.asleep)), count(1), strict=False))
-    stopped = sum(costs[model].saves_s(held.asleep[model]) * 0.5 ** ages[model] for model in bedding.stop)
-    return stopped + sum(costs[model].ahead_saves_s / 2 for model in bedding.drop)
+    stopped = sum(
+        costs[model].saves_s(held.asleep[model]) * (1.0 if model in coming else 0.5 ** ages[model])
+        for model in bedding.stop
+    )
+    dropped = sum(costs[model].ahead_saves_s * (1.0 if model in coming else 0.5) for model in bedding.drop)
+    return stopped + dropped
 
 
 class HostMemory:
@@ -189,9 +214,9 @@ class HostMemory:
         """Models whose weights files are held ahead of their turn."""
         return tuple(self._ahead)
 
-    def bed(self, model: ModelId) -> Bedding:
-        """Decide what becomes of an awake model that is to sleep; nothing changes yet."""
-        return bed(model, self.held, self.costs, self.host_memory_bytes, self._tiers)
+    def bed(self, model: ModelId, coming: Sequence[ModelId] = ()) -> Bedding:
+        """Decide what becomes of an awake model that is to sleep; nothing changes yet. See `bed`."""
+        return bed(model, self.held, self.costs, self.host_memory_bytes, self._tiers, coming)
 
     def tier(self, model: ModelId) -> SwapTier:
         """From where a model that is not awake would come."""

@@ -1,6 +1,6 @@
 """What the interpreter of an agent asks of whoever moves its engines."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from qlm.agents.events import EngineChanged, HeldAhead
@@ -15,7 +15,7 @@ class EngineHost(Protocol):
         """Return the awake engine, if any."""
         ...
 
-    async def swap(self, model: ModelId) -> EngineChanged:
+    async def swap(self, model: ModelId, later: Sequence[ModelId] = ()) -> EngineChanged:
         """Make a model's engine the awake one; tell how that ended."""
         ...
 

@@ -169,8 +169,8 @@ class AgentRunner:
             case ProbeEngine():
                 engine = self._host.engine()
                 self.post(EngineProbed(healthy=engine is not None and await engine.healthy()))
-            case SwapModel(model=model):
-                self._engine_changed(await self._host.swap(model))
+            case SwapModel(model=model, later=later):
+                self._engine_changed(await self._host.swap(model, later))
             case WarmModel(model=model):
                 self.post(await self._host.warm(model))
             case CoolModel(model=model):

@@ -90,8 +90,9 @@ def _evict_all(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]
 def _swap(agent: "AgentProtocol", model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
     agent.tally.swaps(agent.active, model, head.cls.queue if head else "", now_ns)
     agent.swapping_to = model
+    later = tuple(each for each in agent.head.models() if each not in (model, agent.active))
     agent.head_since = None
     agent.head.release()
     agent.active, agent.capacity = None, None
     agent.engines[model] = EngineState.STARTING
-    return [SwapModel(model=model)]
+    return [SwapModel(model=model, later=later)]

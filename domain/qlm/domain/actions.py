@@ -134,9 +134,15 @@ class Reregister:
 
 @value
 class SwapModel:
-    """Make another model the awake one (model swap: warm or reloading if its engine sleeps, else cold)."""
+    """Make another model the awake one (model swap: warm or reloading if its engine sleeps, else cold).
+
+    Attributes:
+        model: The other model.
+        later: Models whose turns come after it, in order; the one that is awake until now left out.
+    """
 
     model: ModelId
+    later: tuple[ModelId, ...] = ()
 
 
 @value

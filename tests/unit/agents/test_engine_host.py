@@ -119,6 +119,23 @@ async def test_host_memory_bounds_warm_models_and_the_oldest_goes_first() -> Non
     assert bench.diary == ["stop b", "sleep c", "start a"]
 
 
+async def test_the_engine_that_is_to_wake_is_not_stopped_for_the_one_that_sleeps() -> None:
+    bench = Bench(host_memory_bytes=10)
+    for model in (A, B):
+        await bench.swap(model)
+    assert await bench.swap(A) is EngineState.AWAKE
+    assert bench.diary == ["stop b", "wake a"]
+
+
+async def test_an_engine_with_a_turn_is_not_stopped_for_one_that_has_none() -> None:
+    bench = Bench(host_memory_bytes=10)
+    for model in (A, B):
+        await bench.swap(model)
+    bench.diary.clear()
+    await bench.host.swap(C, (A,))
+    assert bench.diary == ["stop b", "start c"]
+
+
 async def test_a_model_larger_than_host_memory_is_stopped_not_slept() -> None:
     bench = Bench(host_memory_bytes=5)
     await bench.swap(A)

@@ -1,6 +1,7 @@
 """Which models stay in host memory, and in which tier."""
 
 from collections.abc import Mapping
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +67,35 @@ def test_files_held_ahead_make_room_before_any_process() -> None:
     assert bed(C, held, costs, 12 + 32) == Bedding(SwapTier.WARM, drop=(B,))
 
 
+def test_the_model_that_is_woken_makes_no_room() -> None:
+    """Before, what makes room for the one that goes to sleep was the very one that is to serve."""
+    costs = warm_only(dict.fromkeys(SIZES, 10))
+    assert bed(B, asleep(A), costs, 15) == Bedding(SwapTier.WARM, stop=(A,))
+    assert bed(B, asleep(A), costs, 15, coming=(A,)) == Bedding(SwapTier.COLD)
+    assert bed(B, asleep(A, C), costs, 25, coming=(A,)) == Bedding(SwapTier.WARM, stop=(C,))
+
+
+def test_the_files_of_the_model_that_is_woken_stay() -> None:
+    costs = {model: lasting(10) for model in SIZES}
+    held = Holding(asleep={A: SwapTier.WARM}, ahead=(B,))
+    assert bed(C, held, costs, 12 + 12, coming=(A, B)) == Bedding(SwapTier.WARM, drop=(B,))
+    assert bed(C, held, costs, 12 + 12, coming=(B, A)) == Bedding(SwapTier.RELOAD)
+
+
+def test_a_model_that_has_a_turn_is_worth_all_that_it_saves() -> None:
+    costs = warm_only(dict.fromkeys(SIZES, 10))
+    assert bed(B, asleep(A), costs, 15, coming=(C,)).stop == (A,)
+    assert bed(B, asleep(A), costs, 15, coming=(C, A)) == Bedding(SwapTier.COLD)
+
+
+def test_whoever_has_no_turn_makes_room_first_then_who_has_the_last() -> None:
+    names = [ModelId(name) for name in "abcdef"]
+    costs = {name: SwapCost(weights_bytes=10, cold_s=1.0 + 100 * (name == "f")) for name in names}
+    held = asleep(*names[:5])
+    order = [bed(names[5], held, costs, 60 - 10 * n, coming=(*"cae",)).stop for n in (1, 2, 3, 4)]
+    assert order == [("b",), ("b", "d"), ("b", "d", "e"), ("b", "d", "e", "a")]
+
+
 def test_only_allowed_tiers_are_used() -> None:
     costs = {model: lasting(size) for model, size in SIZES.items()}
     for allowed in ({SwapTier.RELOAD}, {SwapTier.WARM}, set[SwapTier]()):
@@ -82,6 +112,27 @@ def test_what_is_held_ahead_counts_against_the_memory() -> None:
     assert not memory.has_room_ahead(B)
     memory.dropped(C)
     assert memory.has_room_ahead(B)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 50), min_size=2, max_size=6),
+    memory=st.integers(0, 200),
+    order=st.randoms(use_true_random=False),
+)
+def test_what_is_woken_stays_and_the_rest_fits(sizes: list[int], memory: int, order: Random) -> None:
+    names = [ModelId(f"m{i}") for i in range(len(sizes))]
+    costs = {name: lasting(size) for name, size in zip(names, sizes, strict=True)}
+    coming = order.sample(names[1:], order.randint(1, len(names) - 1))
+    ahead = tuple(order.sample(names[1:], order.randint(0, len(names) - 1)))
+    held = Holding(asleep={name: SwapTier.RELOAD for name in names[1:]}, ahead=ahead)
+    bedding = bed(names[0], held, costs, memory, coming=coming)
+    assert coming[0] not in bedding.stop + bedding.drop
+    left = Holding(
+        asleep={name: tier for name, tier in held.asleep.items() if name not in bedding.stop},
+        ahead=tuple(name for name in ahead if name not in bedding.drop),
+    )
+    if bedding.tier is not SwapTier.COLD:
+        assert left.bytes(costs) + costs[names[0]].holds_bytes(bedding.tier) <= memory
 
 
 @given(sizes=st.lists(st.integers(1, 50), min_size=1, max_size=6), memory=st.integers(0, 200))

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from qlm.agents.events import EngineChanged, HeldAhead, QueueRead
+from qlm.agents.events import EngineChanged, HeldAhead, QueueRead, Tick
 from qlm.agents.host_memory import SwapCost
 from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.protocol import AgentProtocol, AgentSettings
-from qlm.domain.actions import Action, CoolModel, WarmModel
+from qlm.domain.actions import Action, CoolModel, SwapModel, WarmModel
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
@@ -16,6 +16,7 @@ from qlm.domain.virtual_queue import VirtualQueue
 
 A, B, C, D = (ModelId(name) for name in "abcd")
 COST = SwapCost(weights_bytes=10, process_bytes=2, warm_s=2.0, reload_s=5.0, cold_s=45.0)
+S = 1_000_000_000
 CAPACITY = EngineCapacity(kv_tokens=100, block_tokens=1, seqs_max=4, context_tokens=50)
 
 
@@ -97,3 +98,14 @@ def test_nothing_is_warmed_where_it_is_switched_off_or_the_instance_drains() -> 
     bench = Bench()
     bench.agent.receive(DrainAsked(), 0)
     assert bench.queue(A, B) == []
+
+
+def test_whoever_swaps_models_is_told_whose_turns_come_later() -> None:
+    bench = Bench()
+    groups = tuple(
+        Group(id=GroupId(f"g{n}"), cls=RequestClass(model=model, slo="batch"), seq=n, count=5)
+        for n, model in enumerate((B, D, A, B, C))
+    )
+    read = QueueRead(queue=VirtualQueue(instance=InstanceId("i"), groups=groups))
+    actions = [*bench.agent.receive(read, 0), *bench.agent.receive(Tick(), 10 * S)]
+    assert SwapModel(model=B, later=(D, C)) in actions

@@ -169,7 +169,7 @@ class SimulatedAgent:
             Reregister: lambda action: parts.store_answers(entity, self._reregister, action),
             Pull: lambda action: parts.broker_answers(entity, self._pull, action),
             Abort: self._abort,
-            SwapModel: lambda action: self.host.swap(action.model),
+            SwapModel: lambda action: self.host.swap(action.model, action.later),
             WarmModel: lambda action: self.host.warm(action.model),
             CoolModel: lambda action: self.host.cool(action.model),
             ProbeEngine: lambda action: parts.store_answers(entity, self._probed),

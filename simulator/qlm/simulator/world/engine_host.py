@@ -1,6 +1,6 @@
 """The engines of one simulated instance: at most one awake, others asleep in host memory or not started."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from qlm.agents.events import EngineChanged, HeldAhead
@@ -106,10 +106,10 @@ class SimulatedHost:
         self._new_process(model)
         self._serve(model)
 
-    def swap(self, model: ModelId) -> None:
+    def swap(self, model: ModelId, later: Sequence[ModelId] = ()) -> None:
         """Put the awake engine to sleep, and wake or start the other; `changed` is told of each step."""
         began_ns = self._timeline.now_ns
-        self._put_to_sleep(lambda: self._bring_up(model, began_ns))
+        self._put_to_sleep((model, *later), lambda: self._bring_up(model, began_ns))
 
     def warm(self, model: ModelId) -> None:
         """Read a model's weights files into host memory, if there is room; `changed` is told."""
@@ -150,13 +150,13 @@ class SimulatedHost:
             self.driver.kill()
         self.driver, self.awake = None, None
 
-    def _put_to_sleep(self, then: Callable[[], None]) -> None:
+    def _put_to_sleep(self, coming: Sequence[ModelId], then: Callable[[], None]) -> None:
         model = self.awake
         if model is None:
             then()
             return
         self._drop_driver()
-        bedding = self._memory.bed(model)
+        bedding = self._memory.bed(model, coming)
         for other in bedding.drop:
             self._drop(other)
         if bedding.drop:

@@ -97,7 +97,7 @@ class Hands:
         for held in self._staged.values():
             of_class = counts.setdefault(held.request.cls, [0, 0, 0])
             of_class[held.parked] += 1
-            of_class[2] += held.tokens if held.parked and not held.swapped else 0
+            of_class[2] += held.tokens if held.parked and not held.swapped_out else 0
         return tuple(
             StagedWork(cls=cls, fresh=fresh, evicted=evicted, evicted_tokens=tokens)
             for cls, (fresh, evicted, tokens) in sorted(counts.items(), key=lambda item: item[0].queue)

@@ -68,7 +68,8 @@ class Held:
         resumed_at: Output tokens at that time.
         aborted_ns: When the engine was last asked to stop it.
         parked: It has been evicted and the store was told.
-        swapped: Its KV cache is in host memory while it is parked, and was loaded from there when it runs.
+        swapped_out: Its KV cache was in host memory when it was last asked to make room.
+        swapped_in: The present generation began with the KV cache of the one before, from host memory.
         kv_meter: Counts what the engine of its last leg does.
         kv_written: Tokens that this engine had written when that leg began.
         order: Its number among all that this agent took in hand.
@@ -82,8 +83,8 @@ class Held:
     __slots__ = (
         "aborted_ns", "blocks", "call_id", "custody_ns", "delivery", "ending_sent", "epoch", "evictions",
         "group", "id", "kv_meter", "kv_written", "lax", "legs", "logged", "order", "outcome", "output",
-        "parked", "phase", "request", "resumed_at", "sent", "spare_tokens", "started_ns", "swapped", "then",
-        "urgency", "why",
+        "parked", "phase", "request", "resumed_at", "sent", "spare_tokens", "started_ns", "swapped_in",
+        "swapped_out", "then", "urgency", "why",
     )  # fmt: skip
 
     def __init__(
@@ -109,7 +110,8 @@ class Held:
         self.resumed_at = 0
         self.aborted_ns = 0
         self.parked = False
-        self.swapped = False
+        self.swapped_out = False
+        self.swapped_in = False
         self.kv_meter: WorkMeter | None = None
         self.kv_written = 0
         self.order = 0

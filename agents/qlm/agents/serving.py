@@ -116,7 +116,7 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     if not hands.kv.fits(held.tokens, lax=held.lax):
         return False
     resumed = held.parked
-    held.swapped = resumed and kept_in_host(agent, held)
+    held.swapped_in = resumed and kept_in_host(agent, held)
     hands.move(held, Phase.RUNNING)
     call = held.next_call()
     agent.calls[call.call_id] = held

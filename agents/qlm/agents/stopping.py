@@ -21,8 +21,8 @@ ABORT_AGAIN_NS: Final = 1_000_000_000
 
 def park(agent: "AgentProtocol", held: Held, what_for: str, now_ns: int) -> list[Action]:
     """Evict a running request, or swap it out if its KV cache stays in host memory; it goes on here later."""
-    held.swapped = kept_in_host(agent, held)
-    how = "swapped out" if held.swapped else "evicted"
+    held.swapped_out = kept_in_host(agent, held)
+    how = "swapped out" if held.swapped_out else "evicted"
     return stop(agent, held, Then.PARK, f"{how} {what_for}", now_ns)
 
 

@@ -60,7 +60,7 @@ class OperationTally:
 
     def put_aside(self, held: Held, now_ns: int) -> None:
         """A request that made room is parked."""
-        operation = Operation.SWAP_OUT if held.swapped else Operation.EVICT
+        operation = Operation.SWAP_OUT if held.swapped_out else Operation.EVICT
         self._note(operation, held.request.model, now_ns - held.aborted_ns)
 
     def evicted(self, model: ModelId) -> None:
@@ -69,7 +69,7 @@ class OperationTally:
 
     def resumed(self, held: Held, now_ns: int) -> None:
         """A request that had begun before has got its next token."""
-        operation = Operation.SWAP_IN if held.swapped else Operation.RESUME
+        operation = Operation.SWAP_IN if held.swapped_in else Operation.RESUME
         self._note(operation, held.request.model, now_ns - held.started_ns)
 
     def swaps(self, old: ModelId | None, new: ModelId, cause: str, now_ns: int) -> None:

@@ -6,10 +6,10 @@ another model serves is to read weights files into host memory: the start or rel
 them there. Works on the state of `agents.protocol.AgentProtocol`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
-from qlm.agents.host_memory import SwapCost
+from qlm.agents.host_memory import ASLEEP_AS, Holding
 from qlm.domain.actions import Action, CoolModel, WarmModel
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
@@ -17,6 +17,8 @@ from qlm.domain.ids import ModelId
 if TYPE_CHECKING:
     from qlm.agents.events import HeldAhead
     from qlm.agents.protocol import AgentProtocol
+
+_ASLEEP_IN: Final = {state: tier for tier, state in ASLEEP_AS.items()}
 
 
 class Ahead:
@@ -77,7 +79,7 @@ def _next(agent: "AgentProtocol", wanted: Sequence[ModelId]) -> WarmModel | Cool
             continue
         if costs[model].ahead_saves_s <= 0:
             continue
-        free_bytes = agent.costs.host_memory_bytes - held_bytes(agent.engines, ahead.models, costs)
+        free_bytes = agent.costs.host_memory_bytes - _held(agent).bytes(costs)
         if costs[model].weights_bytes <= free_bytes:
             return WarmModel(model=model)
         before = set(wanted[:at])
@@ -88,13 +90,11 @@ def _next(agent: "AgentProtocol", wanted: Sequence[ModelId]) -> WarmModel | Cool
     return None
 
 
-def held_bytes(
-    engines: Mapping[ModelId, EngineState], ahead: Iterable[ModelId], costs: Mapping[ModelId, SwapCost]
-) -> int:
-    """Host memory in use: sleeping models, and weights files held ahead."""
-    sleeping = 0
-    for model, state in engines.items():
-        if model in costs and state in (EngineState.ASLEEP, EngineState.UNLOADED):
-            cost = costs[model]
-            sleeping += cost.process_bytes + (cost.weights_bytes if state is EngineState.ASLEEP else 0)
-    return sleeping + sum(costs[model].weights_bytes for model in ahead if model in costs)
+def _held(agent: "AgentProtocol") -> Holding:
+    """What is in host memory, by the states of the engines; models of unknown size left out."""
+    costs = agent.costs.swap
+    states = ((model, _ASLEEP_IN.get(state)) for model, state in agent.engines.items() if model in costs)
+    return Holding(
+        asleep={model: tier for model, tier in states if tier is not None},
+        ahead=tuple(model for model in agent.ahead.models if model in costs),
+    )

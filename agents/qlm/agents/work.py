@@ -38,9 +38,9 @@ class WorkMeter:
 
     def started(self, held: Held, prompt_tokens: int) -> None:
         """Count a generation that starts; what is loaded from host memory is not computed."""
-        if not held.swapped:
+        if not held.swapped_in:
             self.prompt_tokens += prompt_tokens
-        held.kv_meter, held.kv_written = self, self.written_tokens - (0 if held.swapped else prompt_tokens)
+        held.kv_meter, held.kv_written = self, self.written_tokens - (0 if held.swapped_in else prompt_tokens)
 
     def observe(self, running: int, now_ns: int) -> None:
         """Take note that `running` requests run from now on; until now it was as many as last observed."""
@@ -54,7 +54,7 @@ class WorkMeter:
     def stopped(self, held: Held) -> None:
         """Count what the prompt of a generation was that runs no more, however it came to that."""
         again = held.resumed_at
-        if held.swapped and again:
+        if held.swapped_in and again:
             return
         if len(held.output) == again:
             self.withdrawn_tokens += held.request.prompt_tokens + again

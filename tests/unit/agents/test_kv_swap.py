@@ -84,6 +84,21 @@ def test_what_host_memory_has_given_up_meanwhile_is_computed_again() -> None:
     assert pushed.bench.agent.work.prompt_tokens > before
 
 
+def test_what_was_computed_again_counts_even_if_it_is_swapped_out_afterwards() -> None:
+    pushed = Pushed(SWAPS)
+    bench, held = pushed.bench, pushed.bench.agent.held[pushed.batch.id]
+    assert held.swapped_out
+    resumed = pushed.resume(tokens=1000)
+    assert not held.swapped_in
+    bench.send(Progress(chunks=((resumed.call.call_id, (5,)),)))
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1000.0)
+    urgent = a_request("other", deadline_ms=2000, arrival_ns=bench.now_ns)
+    bench.queue(group_of(urgent, name="v"))
+    bench.send(GenerationEnded(call_id=resumed.call.call_id, finish="abort"))
+    assert (held.swapped_out, held.swapped_in) == (True, False)
+    assert bench.agent.work.repeated_tokens == pushed.batch.prompt_tokens + 4
+
+
 def test_a_model_that_has_slept_has_nothing_in_host_memory() -> None:
     pushed = Pushed(SWAPS)
     agent = pushed.bench.agent

@@ -21,7 +21,7 @@ from qlm.domain.request import RequestCard, RequestRecord, RequestState
 from qlm.domain.view import Enqueued, RequestFilter
 from qlm.gateway.limits import GatewayLimits
 from qlm.store.memory import MemoryStore
-from support.gateway import Cluster, SystemClock, running_cluster, text_then_end, until
+from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, text_then_end, until
 
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
@@ -652,6 +652,21 @@ async def test_a_store_emptied_while_a_request_is_looked_up_is_said_to_be_rebuil
         assert (answer.status_code, refusal(answer)["code"]) == (503, "state_rebuilding")
 
 
+async def test_an_unknown_request_may_wait_until_the_queue_was_read_into_the_store(
+    cluster: Cluster, http: httpx.AsyncClient
+) -> None:
+    """The gateway has seen nothing itself: it began after the store was emptied."""
+    cluster.store = MemoryStore(SystemClock())
+    url = await cluster.gateway()
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/events")):
+        answer = await http.request(method, f"{url}/v1/requests/waits{path}")
+        assert (answer.status_code, refusal(answer)["code"]) == (503, "state_rebuilding")
+        assert answer.headers["retry-after"] == "1"
+    await mark_indexed(cluster.store)
+    answer = await http.get(f"{url}/v1/requests/waits")
+    assert (answer.status_code, refusal(answer)["code"]) == (404, "request_not_found")
+
+
 class ForgetfulStore(MemoryStore):
     """Fails to index, or announces nothing, as a store may that is going."""
 
@@ -900,7 +915,7 @@ async def test_operators_see_which_controller_leads_since_when(
             "id": "host-1a2b3c",
             "since_s": led.since_ns / 1e9,
             "incarnation": await cluster.store.incarnation(),
-            "term": 1,
+            "term": led.term.n,
         }
     }
 

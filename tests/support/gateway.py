@@ -17,7 +17,7 @@ from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.fleet import InstanceStatus, ModelSpec
-from qlm.domain.ids import GatewayId, InstanceId, ModelId, RequestId, SessionId
+from qlm.domain.ids import ControllerId, GatewayId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import CancelAsked
@@ -184,6 +184,7 @@ async def running_cluster(folder: Path, store: MemoryStore | None = None) -> Asy
     file = await SqliteFile.open(folder / "queue.sqlite")
     queues = await SqliteQueues.open(file)
     store = store or MemoryStore(SystemClock())
+    await mark_indexed(store)
     broker = queues.broker()
     agent = ScriptedAgent(broker, store)
     async with contextlib.AsyncExitStack() as stack:
@@ -193,6 +194,13 @@ async def running_cluster(folder: Path, store: MemoryStore | None = None) -> Asy
         task = asyncio.create_task(agent.run())
         stack.push_async_callback(_end, task)
         yield Cluster(store, broker, agent, stack)
+
+
+async def mark_indexed(store: Store) -> None:
+    """Let a store be whole, as a controller does that has read the queue into it."""
+    term = (await store.lead(ControllerId("controller"), 3600)).term
+    await store.mark_indexed(term)
+    await store.resign(term)
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

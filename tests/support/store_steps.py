@@ -231,6 +231,7 @@ _steps = st.one_of(
         st.sampled_from((b"plan", b"")),
         off_by,
     ),
+    st.builds(lambda off: _led("mark indexed", off, lambda store, term: store.mark_indexed(term)), off_by),
     st.builds(lambda w: Step(f"records {w}", lambda store, _: store.records(w)), filters),
     st.builds(lambda i: Step(f"drain {i}", lambda store, _: store.ask_drain(i)), st.sampled_from(INSTANCES)),
 )
@@ -247,6 +248,7 @@ async def snapshot(store: Store) -> dict[str, Any]:
         "records": list(await store.records(RequestFilter(limit=1000))),
         "places": [await store.queue_place(card.id) for card in CARDS],
         "outputs": [await store.read_output(card.id, 0) for card in CARDS],
+        "indexed": await store.indexed(),
         "leader": await store.leader(),
         "plan": await store.kept_plan(),
         "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],

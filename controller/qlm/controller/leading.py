@@ -41,11 +41,6 @@ class Leading:
         """Whether this controller led when it last asked."""
         return self._term is not None
 
-    @property
-    def incarnation(self) -> int | None:
-        """The store's identity as of the last answer; None before the first."""
-        return None if self._told is None else self._told.term.incarnation
-
     async def term(self) -> Term:
         """Return the term to plan under; while another one leads, ask for the lead with each call.
 

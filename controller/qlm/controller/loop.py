@@ -131,8 +131,6 @@ class ControllerLoop:
         except NotLeadingError:
             if self._leading.lost():
                 self._woken.set()  # nobody may have taken it: ask at once
-            elif (incarnation := self._leading.incarnation) is not None:
-                self._upkeep.is_new(incarnation)  # it is the leader's to repair
             await self._watch()
 
     async def _watch(self) -> None:

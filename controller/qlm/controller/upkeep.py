@@ -1,8 +1,9 @@
 """What keeps queue and state in line when something died: leases, hold queues, and the index itself.
 
 Three repairs, each cheap when nothing is wrong: leases of dead holders are released, hold queues of dead
-instances emptied, and a class queue that holds more than the store knows of is indexed anew (the store
-was emptied, or an accepted request never reached it).
+instances emptied, and a class queue that holds more than the store knows of is indexed anew (an accepted
+request never reached it). A store that is empty is filled from all class queues, and once that is done it is
+marked: until then nobody takes a request that it does not know for one that never was.
 """
 
 import logging
@@ -39,6 +40,8 @@ class Upkeep:
         self._alive: set[Holder] = set()
         self._next_ns = 0
         self._incarnation: int | None = None
+        self._unread = False
+        self._unmarked = False
         self._young_until_ns = 0
         self._more_than_known: set[QueueName] = set()
 
@@ -55,8 +58,7 @@ class Upkeep:
         """
         now_ns = self._clock.now_ns()
         alive = {status.holder for status in view.instances}
-        emptied = term is not None and self.is_new(term.incarnation)
-        if emptied:
+        if term is not None and await self._is_empty(term.incarnation):
             self._young_until_ns = now_ns + YOUNG_NS
         elif alive == self._alive and now_ns < self._next_ns:
             return False
@@ -64,13 +66,31 @@ class Upkeep:
         self._next_ns = self._young_until_ns if young else now_ns + PERIOD_NS
         self._alive = alive
         changed = False if young else await self._bury(alive, term)
-        found = await self._index_unknown({each.cls.queue: each.queued for each in view.classes}, emptied)
+        found = await self._index({each.cls.queue: each.queued for each in view.classes})
+        if term is not None and self._unmarked and not young:
+            await self._store.mark_indexed(term)
+            self._unmarked = False
         return bool(changed or found)
 
-    def is_new(self, incarnation: int) -> bool:
-        """Note the store's identity; True if it was emptied since it was last noted."""
-        former, self._incarnation = self._incarnation, incarnation
-        return former is not None and incarnation != former
+    async def _is_empty(self, incarnation: int) -> bool:
+        """Note the store's identity; True if it is another than before, and the queue was not read into it.
+
+        It was emptied, then, or is the first one; and whoever has led since has not come to the end of it.
+        """
+        if incarnation == self._incarnation:
+            return False
+        self._unread = self._unmarked = not await self._store.indexed()
+        self._incarnation = incarnation
+        return self._unread
+
+    async def _index(self, queued: Mapping[QueueName, int]) -> int:
+        if not self._unread:
+            return await self._index_unknown(queued)
+        found = await self._reindexer.index_all()
+        self._unread = False
+        if found:
+            log.info("the shared state was empty: %d requests indexed", found)
+        return found
 
     async def _bury(self, alive: Collection[Holder], term: Term | None) -> bool:
         """Let what dead instances had in hand wait again; True if there was anything."""
@@ -80,7 +100,7 @@ class Upkeep:
             log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
         return bool(released or moved)
 
-    async def _index_unknown(self, queued: Mapping[QueueName, int], emptied: bool) -> int:
+    async def _index_unknown(self, queued: Mapping[QueueName, int]) -> int:
         """Index queues that hold more messages than the store has waiting requests.
 
         Twice in a row, unless the store was just emptied: once is normal, for a request is published before
@@ -90,7 +110,7 @@ class Upkeep:
         for queue in await self._reindexer.class_queues():
             if await self._broker.depth(queue) > queued.get(queue, 0):
                 more.add(queue)
-        confirmed = more if emptied else more & self._more_than_known
+        confirmed = more if self._unmarked else more & self._more_than_known
         self._more_than_known = more
         found = 0
         for queue in sorted(confirmed):

@@ -107,13 +107,17 @@ async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
     record = await gateway.store.record(id)
     if record is not None:
         return record
-    raise await _unknown(gateway, id)
+    unknown = await _unknown(gateway, id)
+    # It may have been found in the queue since the first look, and the store be whole only since then.
+    record = await gateway.store.record(id)
+    if record is not None:
+        return record
+    raise unknown
 
 
 async def _unknown(gateway: Gateway, id: RequestId) -> ApiError:
     """Make the error for a request that the store does not know: not yet, or not any more."""
-    await gateway.load.check_incarnation()
-    if gateway.load.rebuilding:
+    if await gateway.load.rebuilding():
         return unavailable(
             f"request {cut(id)} is not known yet: the shared state is being rebuilt", "state_rebuilding"
         )

@@ -46,10 +46,17 @@ class LoadWatch:
         """The latest forecast as of now; None if there is none that is recent."""
         return self._forecast.outlook(self._clock.now_ns())
 
-    @property
-    def rebuilding(self) -> bool:
-        """Whether the store was emptied so recently that it may not know every request."""
-        return self._clock.now_ns() < self._rebuilding_until_ns
+    async def rebuilding(self) -> bool:
+        """Whether the store may not know every request.
+
+        So it is until the queue was read into it, which the store itself tells; and, for a while, if this
+        gateway has seen it away or emptied.
+
+        Raises:
+            StoreUnavailableError: It cannot be asked.
+        """
+        await self.check_incarnation()
+        return self._clock.now_ns() < self._rebuilding_until_ns or not await self._store.indexed()
 
     def count_refused(self, now_ns: int, why: str) -> None:
         """Note that the queue did not take a request."""

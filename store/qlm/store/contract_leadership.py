@@ -42,6 +42,7 @@ def _writes(store: Store, term: Term) -> dict[str, Callable[[], Awaitable[object
         "apply": lambda: store.apply(PLAN, term),
         "apply nothing": lambda: store.apply((), term),
         "reap": lambda: store.reap(term),
+        "mark_indexed": lambda: store.mark_indexed(term),
         "keep_plan": lambda: store.keep_plan(b"stale", term),
         "keep_signal": lambda: store.keep_signal(b"stale", term),
     }
@@ -49,7 +50,7 @@ def _writes(store: Store, term: Term) -> dict[str, Callable[[], Awaitable[object
 
 async def _is_refused(store: Store, term: Term) -> None:
     """Whatever is asked under a term is refused and changes nothing."""
-    before = (await store.view(), await store.kept_plan(), await store.kept_signal())
+    before = await _kept(store)
     for name, write in _writes(store, term).items():
         try:
             await write()
@@ -57,7 +58,12 @@ async def _is_refused(store: Store, term: Term) -> None:
             continue
         raise AssertionError(f"{name} was done under {term}")
     assert not await store.resign(term)
-    assert (await store.view(), await store.kept_plan(), await store.kept_signal()) == before
+    assert await _kept(store) == before
+
+
+async def _kept(store: Store) -> tuple[object, ...]:
+    """What controllers write."""
+    return await store.view(), await store.indexed(), await store.kept_plan(), await store.kept_signal()
 
 
 async def _lapsed(store: Store) -> None:
@@ -179,6 +185,22 @@ async def check_terms_grow_when_the_store_is_emptied(subject: Subject) -> None:
     await store.apply(PLAN, led.term)
 
 
+async def check_an_empty_store_is_not_indexed_until_its_leader_says_so(subject: Subject) -> None:
+    """What is written meanwhile does not count; an emptied store is not indexed either, until said again."""
+    store = subject.store
+    term = (await store.lead(ONE, LONG_S)).term
+    await enqueued(store, 1)
+    assert not await store.indexed()
+    await store.mark_indexed(term)
+    await store.mark_indexed(term)
+    assert await store.indexed()
+    store = await subject.emptied()
+    await enqueued(store, 1)
+    assert not await store.indexed()
+    await store.mark_indexed((await store.lead(OTHER, LONG_S)).term)
+    assert await store.indexed()
+
+
 CHECKS = (
     check_the_first_to_ask_leads,
     check_a_lead_that_is_not_renewed_lapses,
@@ -187,4 +209,5 @@ CHECKS = (
     check_the_leader_plans,
     check_who_lost_the_lead_changes_nothing,
     check_terms_grow_when_the_store_is_emptied,
+    check_an_empty_store_is_not_indexed_until_its_leader_says_so,
 )

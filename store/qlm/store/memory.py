@@ -44,6 +44,15 @@ class MemoryStore:
         """Return the time of creation, in nanoseconds since the epoch."""
         return self._core.incarnation
 
+    async def indexed(self) -> bool:
+        """Tell whether the global queue was read into this store since it was empty."""
+        return self._core.indexed
+
+    async def mark_indexed(self, term: Term) -> None:
+        """Note that the global queue was read: `indexed` holds from now on."""
+        self._core.check_term(term, self._clock.now_ns())
+        self._core.indexed = True
+
     async def _settled(self, id: RequestId) -> None:
         """Wait until what the core says of a request may be shown: here at once."""
 

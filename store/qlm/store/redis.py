@@ -6,6 +6,7 @@ announcements in one atomic step, so the two cannot drift apart. Keys, after a c
 * `incarnation`: set once from a clock; an emptied Redis gets a larger one with the next operation.
 * `request:<id>` (hash: card, state, lease, outcome, times), `log:<id>` (string: the output log, four bytes
   per token), `events:<id>` (list), `watchers:<id>` (set).
+* `indexed`: when the global queue was last read into an empty Redis; missing until then.
 * `requests` and `held` (all requests, and the leased ones), `waiting:<class>`, `drops`: sorted sets whose
   members are `<time as 20 digits>:<id>`, all of score 0, so that they sort exactly by time, then id.
 * `ended` (list of the same members, oldest ended first).

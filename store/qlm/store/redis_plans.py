@@ -37,6 +37,14 @@ class RedisPlans:
         """Give the lead back and wake the controllers that stand by; False if the term is not current."""
         return bool(await self._scripts.run("resign", term.incarnation, term.n))
 
+    async def indexed(self) -> bool:
+        """Tell whether the global queue was read into this store since it was empty."""
+        return await self._kept("indexed") is not None
+
+    async def mark_indexed(self, term: Term) -> None:
+        """Note that the global queue was read: `indexed` holds until the store is emptied."""
+        await self._fenced("mark_indexed", term=term)
+
     async def apply(self, changes: Sequence[PlanChange], term: Term | None = None) -> None:
         """Apply plan changes in order, and notify each instance whose queue changed."""
         check_changes(changes)

@@ -21,11 +21,17 @@ class SharedState:
 
     Synchronous and deterministic: times are arguments, in nanoseconds since the epoch. Operations
     return their answer with the `Effects` they cause, and send nothing themselves.
+
+    Attributes:
+        incarnation: Identity of this content.
+        limits: How much is kept.
+        indexed: Whether the global queue was read into it.
     """
 
     def __init__(self, incarnation: int, limits: StoreLimits | None = None) -> None:
         self.incarnation = incarnation
         self.limits = limits or StoreLimits()
+        self.indexed = False
         self._rows: dict[RequestId, RequestRow] = {}
         self._by_arrival = ArrivalHistory()
         self._held: dict[RequestId, RequestRow] = {}

@@ -243,6 +243,8 @@ async def test_who_slept_through_its_lead_changes_nothing_wherever_it_was(bench:
 
     slept = Pausing(bench.store, method, meanwhile)
     one = bench.controller(ONE, cast(Store, slept))
+    await bench.store.mark_indexed((await bench.store.lead(OTHER, TTL_S)).term)
+    bench.clock.advance(TTL_S)
     await bench.beat()
     await bench.accept("a")
     with pytest.raises(NotLeadingError):

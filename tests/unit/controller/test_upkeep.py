@@ -11,7 +11,7 @@ from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.broker.topology import DEAD, hold_queue
 from qlm.controller.upkeep import PERIOD_NS, YOUNG_NS, Upkeep
-from qlm.domain.errors import DeliveryLostError, StoreUnavailableError
+from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import ControllerId, InstanceId, QueueName, SessionId
 from qlm.domain.leadership import Term
@@ -329,9 +329,8 @@ async def test_deliveries_lost_while_reading_a_queue_do_not_stop_the_controller(
 async def emptied(bench: Bench) -> Term:
     """Let the store lose everything under an upkeep that leads; return its term in what follows."""
     bench.clock.time_ns += 1
-    former, bench.store = bench.store, MemoryStore(bench.clock)
+    bench.store = MemoryStore(bench.clock)
     bench.upkeep = bench.new_upkeep()
-    bench.upkeep.is_new(await former.incarnation())
     return (await bench.store.lead(ControllerId("c"), 3600)).term
 
 
@@ -357,3 +356,46 @@ async def test_what_runs_is_not_taken_from_an_instance_that_an_emptied_store_has
     assert await bench.upkeep.run(await bench.store.view(), term), "it stays silent"
     assert await bench.state(request) is RequestState.QUEUED
     assert await bench.depth(hold_queue(GPU_0.instance)) == 0
+
+
+async def test_an_empty_store_is_marked_once_all_queues_are_read(bench: Bench) -> None:
+    """Also what comes back to a queue, or is found in the hands of the dead, while the store is young."""
+    first, returned, held = (a_request(id) for id in ("first", "returned", "held"))
+    await bench.accept(first)
+    await bench.publish(held, hold_queue(GPU_0.instance))
+    term = await emptied(bench)
+    await bench.upkeep.run(await bench.store.view(), term)
+    assert not await bench.store.indexed(), "live instances have not had the time to say what they run"
+    await bench.publish(returned)
+    bench.clock.time_ns += YOUNG_NS
+    await bench.upkeep.run(await bench.store.view(), term)
+    assert await bench.store.indexed()
+    assert [await bench.state(each) for each in (first, returned, held)] == [RequestState.QUEUED] * 3
+
+
+async def test_a_store_that_is_marked_is_not_filled_again_by_who_takes_over(bench: Bench) -> None:
+    await bench.accept(a_request())
+    await bench.store.mark_indexed((await bench.store.lead(ControllerId("former"), 1.0)).term)
+    bench.clock.time_ns += PERIOD_NS
+    term = (await bench.store.lead(ControllerId("c"), 3600)).term
+    bench.faults.fail(BrokerUnavailableError("must not be read again"), "get")
+    await bench.upkeep.run(await bench.store.view(), term)
+    assert not bench.faults.raised
+
+
+async def test_a_broker_that_is_away_while_an_empty_store_is_filled_is_asked_again(bench: Bench) -> None:
+    request = a_request()
+    await bench.accept(request)
+    term = await emptied(bench)
+    bench.faults.fail(BrokerUnavailableError("away"), "get")
+    with pytest.raises(BrokerUnavailableError):
+        await bench.upkeep.run(await bench.store.view(), term)
+    bench.clock.time_ns += YOUNG_NS
+    with pytest.raises(BrokerUnavailableError):
+        await bench.upkeep.run(await bench.store.view(), term)
+    assert not await bench.store.indexed()
+    bench.faults.heal()
+    bench.clock.time_ns += PERIOD_NS
+    await bench.upkeep.run(await bench.store.view(), term)
+    assert await bench.store.indexed()
+    assert await bench.state(request) is RequestState.QUEUED

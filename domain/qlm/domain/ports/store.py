@@ -28,6 +28,21 @@ class Store(Protocol):
         """Identity of the store's content; an emptied store answers a larger number."""
         ...
 
+    async def indexed(self) -> bool:
+        """Tell whether the messages of the global queue were read into this store since it was empty.
+
+        Until then a request that the store does not know may wait all the same.
+        """
+        ...
+
+    async def mark_indexed(self, term: Term) -> None:
+        """Note that the global queue was read: `indexed` holds until the store is emptied.
+
+        Raises:
+            NotLeadingError: As on `apply`.
+        """
+        ...
+
     # requests
 
     async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:

@@ -27,7 +27,7 @@ from qlm.simulator.system.process import Process
 from qlm.simulator.system.store_server import StoreServer
 from qlm.simulator.system.virtual_loop import VirtualLoop
 
-_UNDER_A_TERM: Final = ("apply", "reap", "keep_plan", "keep_signal")
+_UNDER_A_TERM: Final = ("apply", "reap", "mark_indexed", "keep_plan", "keep_signal")
 
 
 class StoreNotes:

@@ -673,11 +673,13 @@ class ForgetfulStore(MemoryStore):
     enqueues_to_fail = 0
     deaf = False
 
-    async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
+    async def enqueue(
+        self, card: RequestCard, watcher: GatewayId | None = None, incarnation: int | None = None
+    ) -> Enqueued:
         if self.enqueues_to_fail:
             self.enqueues_to_fail -= 1
             raise StoreUnavailableError("connection reset")
-        return await super().enqueue(card, watcher)
+        return await super().enqueue(card, watcher, incarnation)
 
     def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         return self._silence() if self.deaf else super().outputs(watcher)

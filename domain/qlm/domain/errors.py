@@ -35,6 +35,13 @@ class StoreUnavailableError(QlmError):
     """The shared state cannot be reached."""
 
 
+class StoreEmptiedError(QlmError):
+    """The store was emptied since: what was asked of its former content was not done."""
+
+    def __init__(self, incarnation: int) -> None:
+        super().__init__(f"the store was emptied: it is not of incarnation {incarnation} any more")
+
+
 class StoreCorruptError(QlmError):
     """What the store or broker returned cannot be read (for example, a newer schema version)."""
 

@@ -17,7 +17,7 @@ class Outcome(StrEnum):
     ENGINE_LOST = "engine_lost"
     """The engine died under a request that cannot be resumed exactly; safe to retry."""
     OUTPUT_LOST = "output_lost"
-    """Output that a client has seen is no longer known to anyone; safe to retry."""
+    """Output that a client has seen, or waits for, is no longer known to anyone; safe to retry."""
     FAILED = "failed"
     """The engine refused it, or it was undeliverable."""
 

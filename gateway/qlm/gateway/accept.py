@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from qlm.broker.codec import encode_request
-from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.errors import BrokerUnavailableError, StoreEmptiedError, StoreUnavailableError
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Request, RequestCard, RequestRecord, RequestState
@@ -113,6 +113,7 @@ async def publish(
     Raises:
         ApiError: The broker did not confirm; nothing was accepted.
     """
+    incarnation = gateway.load.incarnation
     try:
         await _confirmed(gateway, request)
     except BrokerUnavailableError as error:
@@ -127,17 +128,17 @@ async def publish(
     expected = None if outlook is None else outlook.expected(card.cls, card.sampling.max_tokens)
     gateway.load.count_accepted(card.model)
     if seat is not None:
-        seat.published = True
+        seat.published, seat.index_in = True, incarnation
     try:
         watcher = None if seat is None else gateway.hub.gateway_id
-        record = (await gateway.store.enqueue(card, watcher)).record
+        record = (await gateway.store.enqueue(card, watcher, incarnation)).record
         if record.outcome is Outcome.CANCELLED and card.fingerprint:
             # Another try with its key was not confirmed meanwhile, and withdrew what it took for its own.
             _forget(gateway, seat)
             raise from_qlm(BrokerUnavailableError("another try of this request was withdrawn meanwhile"))
         if seat is not None:
-            seat.indexed = True
-    except StoreUnavailableError as error:
+            seat.indexed, seat.index_in = True, None
+    except (StoreUnavailableError, StoreEmptiedError) as error:
         # The queue has it, so it will be served. Whoever pulls it indexes it; we ask again as we poll.
         gateway.load.expect_unknown()
         _log.warning("request %s is queued but not indexed yet: %s", card.id, error)

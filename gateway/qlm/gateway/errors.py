@@ -110,7 +110,7 @@ _OUTCOMES: Final[Mapping[Outcome, tuple[int, str, str]]] = {
     Outcome.OUTPUT_LOST: (
         503,
         "server_error",
-        "output that was already sent is no longer known; nothing was spliced",
+        "the request's output is no longer known; nothing was spliced",
     ),
     Outcome.FAILED: (500, "server_error", "the request failed"),
 }

@@ -71,6 +71,7 @@ class Gateway:
             poll_max_ns=_ns(limits.poll_max_s),
             grace_ns=_ns(grace_s),
             lost_after_ns=_ns(limits.lost_after_s),
+            unknown_after_ns=_ns(limits.unknown_after_s),
         )
 
     @contextlib.asynccontextmanager

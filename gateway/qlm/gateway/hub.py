@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import StoreEmptiedError, StoreUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
@@ -54,7 +54,9 @@ class Seat:
         sink: The place.
         counted: Its end counts in the metrics; false for a second look at a request.
         indexed: The store knows the request and that we watch it, as far as we know.
-        published: The queue has its message, so it may be indexed if the store does not know it.
+        published: The queue had its message.
+        index_in: The incarnation of the store in which it was published, and is to be indexed by us; None:
+            it was, or others index it who have its message.
         due_ns: When its next entry in the timer queue is due.
     """
 
@@ -63,6 +65,7 @@ class Seat:
     counted: bool
     indexed: bool = False
     published: bool = False
+    index_in: int | None = None
     due_ns: int = field(default=2**63)
 
     @property
@@ -228,24 +231,29 @@ class Hub:
                 if not seat.indexed:
                     await self._index(seat)
                 read = await self._store.read_output(seat.card.id, offset)
+                lost = read is None and seat.published and await self._store.indexed()
             if read is None:
                 seat.indexed = False
-            event = Read(read, self._clock.now_ns())
+            event = Read(read, self._clock.now_ns(), lost=lost)
         except StoreUnavailableError as error:
             _log.warning("output of request %s cannot be looked up: %s", seat.card.id, error)
         finally:
             self.handle(seat, event or ReadFailed(self._clock.now_ns()))
 
     async def _index(self, seat: Seat) -> None:
-        """Make sure that the store knows of the request and of our interest.
+        """Make sure that the store knows of our interest in a request, and of the request if we can.
 
-        A store that was emptied learns here of a request whose message is in the queue, before the
-        controller has read the queue again.
+        An emptied store learns of it from who has its message, the agent that runs it or the controller that
+        reads the queue: what was published before may have ended before, and would wait without a message.
         """
-        if seat.published:
-            await self._store.enqueue(seat.card, self._id)
-        else:
+        if seat.index_in is not None:
+            try:
+                await self._store.enqueue(seat.card, self._id, seat.index_in)
+            except StoreEmptiedError:
+                seat.index_in = None
+        if seat.index_in is None:
             await self._store.watch(seat.card.id, self._id)
+        seat.index_in = None
         seat.indexed = True
 
     async def _let_go(self, seat: Seat, outcome: Outcome) -> None:

@@ -33,6 +33,8 @@ class GatewayLimits:
         resume_grace_stream_s: How long a broken stream may be resumed before its request is cancelled.
         resume_grace_plain_s: Likewise for a plain answer; with an Idempotency-Key the former holds.
         lost_after_s: How long the store may know less than was shown before a request counts as lost.
+        unknown_after_s: Likewise for a request of which nothing was shown, and which store and queue do not
+            have: longer than the broker takes to take back what a dead machine held (twice its heartbeat).
         publish_timeout_s: How long a confirmation by the broker may take.
         probe_timeout_s: How long a readiness probe may take.
         view_interval_s: How often the queue is looked at for admission.
@@ -59,6 +61,7 @@ class GatewayLimits:
     resume_grace_stream_s: float = 10.0
     resume_grace_plain_s: float = 0.0
     lost_after_s: float = 15.0
+    unknown_after_s: float = 45.0
     publish_timeout_s: float = 10.0
     probe_timeout_s: float = 2.0
     view_interval_s: float = 1.0

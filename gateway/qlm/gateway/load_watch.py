@@ -42,6 +42,11 @@ class LoadWatch:
         """The latest look, with what was accepted here since."""
         return self._load
 
+    @property
+    def incarnation(self) -> int | None:
+        """The store's identity as of the latest look; None before the first."""
+        return self._incarnation
+
     def outlook(self) -> Outlook | None:
         """The latest forecast as of now; None if there is none that is recent."""
         return self._forecast.outlook(self._clock.now_ns())

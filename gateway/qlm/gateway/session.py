@@ -8,7 +8,7 @@ ends the session as `output_lost`. So no token is shown twice, skipped, or splic
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import assert_never
+from typing import Final, assert_never
 
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -31,6 +31,10 @@ from qlm.gateway.session_events import (
     Tick,
 )
 
+UNKNOWN_POLLS: Final = 2
+"""A request that the store does not know is looked up so many times as often as a silent one, and ever so:
+after the store was emptied it comes back at any moment, and nothing is announced before it is found."""
+
 
 class Mode(Enum):
     """How the answer goes out."""
@@ -52,6 +56,7 @@ class Timing:
     poll_max_ns: int
     grace_ns: int
     lost_after_ns: int
+    unknown_after_ns: int
 
 
 class Session:
@@ -114,8 +119,8 @@ class Session:
         match event:
             case Heard(slice=heard, now_ns=now_ns):
                 return self._take(heard, now_ns)
-            case Read(slice=read, now_ns=now_ns):
-                return self._read(read, now_ns)
+            case Read():
+                return self._read(event)
             case ReadFailed(now_ns=now_ns):
                 self._asked = False
                 self._back_off(now_ns)
@@ -209,27 +214,34 @@ class Session:
         self._ask_again = False
         return [AskOutput(max(0, len(self._ids) - 1))]
 
-    def _read(self, read: OutputSlice | None, now_ns: int) -> list[Action]:
+    def _read(self, read: Read) -> list[Action]:
         self._asked = False
-        self._back_off(now_ns)
-        actions = self._judge(read, now_ns)
+        if read.slice is None:
+            self._poll_at_ns = read.now_ns + self._timing.poll_ns // UNKNOWN_POLLS
+        else:
+            self._back_off(read.now_ns)
+        actions = self._judge(read)
         # A gap was heard of while the answer was on its way; the answer may be older than that.
         return actions + self._ask() if self._ask_again and not self.over else actions
 
-    def _judge(self, read: OutputSlice | None, now_ns: int) -> list[Action]:
-        """Take what was read, unless the store has less than what was shown."""
-        seen = max(len(self._ids), self._shown)
-        if read is not None and (read.outcome is not None or read.end >= seen or not self._agrees(read)):
+    def _judge(self, read: Read) -> list[Action]:
+        """Take what was read, unless the store has less than what was shown, or does not know the request."""
+        seen, log, now_ns = max(len(self._ids), self._shown), read.slice, read.now_ns
+        if log is not None and (log.outcome is not None or log.end >= seen or not self._agrees(log)):
             self._short_since_ns = None
-            return self._take(read, now_ns)
+            return self._take(log, now_ns)
+        if not seen and not read.lost:
+            self._short_since_ns = None  # it waits in the queue, as far as anybody knows
+            return []
         # A store that was emptied fills again as agents register what they run: give them a while.
         if self._short_since_ns is None:
             self._short_since_ns = now_ns
-        if now_ns - self._short_since_ns < self._timing.lost_after_ns:
+        patience_ns = self._timing.lost_after_ns if seen else self._timing.unknown_after_ns
+        if now_ns - self._short_since_ns < patience_ns:
             return []
-        if read is None:
-            return self._lost("the request is not known any more", log_end=0)
-        return self._lost(f"the output log has {read.end} tokens, {seen} were shown", read.end)
+        if log is None:
+            return self._lost("neither the queue nor the shared state knows the request any more", log_end=0)
+        return self._lost(f"the output log has {log.end} tokens, {seen} were shown", log.end)
 
     def _back_off(self, now_ns: int) -> None:
         self._poll_at_ns = now_ns + self._poll_pause_ns

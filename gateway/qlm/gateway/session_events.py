@@ -16,10 +16,17 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The answer to AskOutput: the log from the offset asked; None if the store does not know the request."""
+    """The answer to AskOutput: the log from the offset asked; None if the store does not know the request.
+
+    Attributes:
+        slice: The log.
+        now_ns: The present.
+        lost: The store would know the request if its message were in the queue.
+    """
 
     slice: OutputSlice | None
     now_ns: int
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

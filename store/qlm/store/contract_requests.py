@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from qlm.domain.errors import StoreEmptiedError
 from qlm.domain.ids import RequestId
 from qlm.domain.lease_answer import Over
 from qlm.domain.notices import CancelAsked
@@ -42,6 +43,20 @@ async def check_enqueue_indexes_a_request_once(subject: Subject) -> None:
     again = await store.enqueue(replace(card(1), tenant="someone else"))
     assert again == Enqueued(created=False, record=first.record)
     assert (await store.view()).classes[0].queued == 1
+
+
+async def check_enqueue_refuses_another_incarnation(subject: Subject) -> None:
+    """What was published before the store was emptied may have ended since; its message would tell."""
+    store = subject.store
+    former = await store.incarnation()
+    await store.enqueue(card(1), None, former)
+    store = await subject.emptied()
+    try:
+        await store.enqueue(card(1), GATEWAY, former)
+        raise AssertionError("it was indexed")
+    except StoreEmptiedError:
+        assert await store.record(card(1).id) is None
+    assert (await store.enqueue(card(1), GATEWAY, await store.incarnation())).created
 
 
 async def check_record_equals_what_was_accepted(subject: Subject) -> None:
@@ -248,6 +263,7 @@ async def check_means_are_over_the_class(subject: Subject) -> None:
 
 CHECKS = (
     check_enqueue_indexes_a_request_once,
+    check_enqueue_refuses_another_incarnation,
     check_record_equals_what_was_accepted,
     check_records_filters_and_limits,
     check_cancel_ends_a_waiting_request_at_once,

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeVar
 
+from qlm.domain.errors import StoreEmptiedError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.leadership import Leadership, Term
@@ -67,9 +68,13 @@ class MemoryStore:
 
     # requests
 
-    async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
+    async def enqueue(
+        self, card: RequestCard, watcher: GatewayId | None = None, incarnation: int | None = None
+    ) -> Enqueued:
         """Index an accepted request as waiting, unless its id is known; add the watcher either way."""
         await self._settled(card.id)
+        if incarnation is not None and incarnation != self._core.incarnation:
+            raise StoreEmptiedError(incarnation)
         return await self._commit(self._core.enqueue(card, watcher, self._clock.now_ns()))
 
     async def record(self, id: RequestId) -> RequestRecord | None:

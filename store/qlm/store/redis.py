@@ -31,6 +31,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from qlm.domain.errors import StoreEmptiedError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.leadership import Term
@@ -113,9 +114,15 @@ class RedisStore(RedisPlans):
 
     # requests
 
-    async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
+    async def enqueue(
+        self, card: RequestCard, watcher: GatewayId | None = None, incarnation: int | None = None
+    ) -> Enqueued:
         """Index an accepted request as waiting, unless its id is known; add the watcher either way."""
-        created, reply = await self._enqueues.run(*codec.card_arguments(card), watcher or "")
+        asked = "" if incarnation is None else incarnation
+        answer = await self._enqueues.run(*codec.card_arguments(card), watcher or "", asked)
+        if answer is None and incarnation is not None:
+            raise StoreEmptiedError(incarnation)
+        created, reply = answer
         known = codec.bare(card) if created else None
         return Enqueued(created=bool(created), record=codec.read_record(reply, known))
 

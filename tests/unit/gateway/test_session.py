@@ -35,7 +35,14 @@ from qlm.gateway.session_events import (
 
 S = 1_000_000_000
 ID = RequestId("r")
-TIMING = Timing(keepalive_ns=10 * S, poll_ns=2 * S, poll_max_ns=8 * S, grace_ns=10 * S, lost_after_ns=15 * S)
+TIMING = Timing(
+    keepalive_ns=10 * S,
+    poll_ns=2 * S,
+    poll_max_ns=8 * S,
+    grace_ns=10 * S,
+    lost_after_ns=15 * S,
+    unknown_after_ns=45 * S,
+)
 SLO = DeadlineSlo(deadline_ms=60_000)
 
 
@@ -146,7 +153,7 @@ def test_a_store_with_less_than_was_shown_gets_time_to_recover() -> None:
 
 def test_a_request_that_stays_unknown_is_lost() -> None:
     subject = session()
-    actions = play(subject, Read(None, 0), Read(None, 14 * S), Read(None, 15 * S))
+    actions = play(subject, *(Read(None, n * S, lost=True) for n in (0, 44, 45)))
     assert [type(each) for each in actions] == [SendFinal]
 
 
@@ -191,6 +198,30 @@ def test_an_error_ends_the_stream_with_its_detail() -> None:
     subject = session()
     final = play(subject, Heard(part("", 0, Outcome.FAILED, "engine refused"), 0))[0]
     assert final == SendFinal(0, "", None, Outcome.FAILED, "engine refused")
+
+
+def test_a_request_of_which_nothing_was_shown_is_lost_once_the_queue_does_not_hold_it_either() -> None:
+    """Not while the queue may hold it, and its time begins anew whenever it may."""
+    subject = session()
+    assert play(subject, *(Read(None, n * S) for n in range(100))) == []
+    assert play(subject, Read(None, 100 * S, lost=True), Read(None, 144 * S, lost=True)) == []
+    assert play(subject, Read(None, 145 * S), Read(None, 146 * S, lost=True)) == []
+    assert play(subject, Read(part(""), 150 * S), Read(None, 151 * S, lost=True)) == []
+    assert play(subject, Read(None, 195 * S, lost=True)) == []
+    (final,) = play(subject, Read(None, 196 * S, lost=True))
+    assert isinstance(final, SendFinal)
+    assert (final.outcome, final.offset) == (Outcome.OUTPUT_LOST, 0)
+    assert subject.over
+
+
+def test_a_request_that_is_not_known_is_looked_up_twice_as_often_and_ever_so() -> None:
+    subject = session(Mode.WHOLE)
+    asked_s = []
+    for second in range(12):
+        if play(subject, Tick(second * S)):
+            asked_s.append(second)
+            play(subject, Read(None, second * S))
+    assert asked_s == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
 def test_a_silent_stream_gets_comments_at_its_pace() -> None:

@@ -45,12 +45,21 @@ class Store(Protocol):
 
     # requests
 
-    async def enqueue(self, card: RequestCard, watcher: GatewayId | None = None) -> Enqueued:
+    async def enqueue(
+        self, card: RequestCard, watcher: GatewayId | None = None, incarnation: int | None = None
+    ) -> Enqueued:
         """Index an accepted request as waiting, unless its id is known; add the watcher either way.
+
+        Who has its message in hand asks for no incarnation. Whoever has published it earlier names that of
+        then: it may have ended since, and a store that was emptied after that would let it wait without a
+        message.
 
         If the class's newest group is unsealed and on a virtual queue, the request joins it at once, and
         the instance gets a QueueChanged, unless so many come before it there that polling finds it in time.
         The controller is woken in any case.
+
+        Raises:
+            StoreEmptiedError: The store is of another incarnation than that given; nothing was done.
         """
         ...
 

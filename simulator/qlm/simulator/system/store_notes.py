@@ -90,7 +90,9 @@ class StoreNotes:
     def _count(self, what: str) -> None:
         self._history.coverage[what] += 1
 
-    def _enqueued(self, answer: Enqueued, card: RequestCard, watcher: object = None) -> None:
+    def _enqueued(
+        self, answer: Enqueued, card: RequestCard, watcher: object = None, incarnation: object = None
+    ) -> None:
         if answer.created:
             self._history.add(Indexed(self._loop.time(), card.id))
 

@@ -23,9 +23,10 @@ from qlm.simulator.system.workload import SPAN_S, Errand, draw_errands
 PATIENCE_S: Final = 60.0
 """When the last fault has ended and the last request was sent, all must be answered within this."""
 
-SILENCE_S: Final = 20.0
+SILENCE_S: Final = 35.0
 """A client that has heard nothing for so long after all requests have ended never will: gateways look up
-what is silent every 4 s, and believe for 15 s that a shorter log may grow again."""
+what is silent every 4 s, believe for 15 s that a shorter log may grow again, and for 12 s that a request may
+be found that is not known, once a controller, which may be away for 8 s, has read the queues."""
 
 LOOK_S: Final = 0.5
 

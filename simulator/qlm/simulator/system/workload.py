@@ -10,7 +10,6 @@ from typing import Any, Final
 import orjson
 
 from qlm.domain.ids import ModelId
-from qlm.domain.request import Request
 
 REQUESTS: Final = 200
 SPAN_S: Final = 8.0
@@ -110,8 +109,3 @@ def _body(number: int, kind: Kind, chance: Random) -> dict[str, Any]:
     if chance.random() < 0.05:
         body["presence_penalty"] = 0.5  # pinned: it cannot be resumed exactly
     return body
-
-
-def number_of(request: Request) -> int:
-    """Which client a request is of: its prompt says so."""
-    return int(bytes(request.prompt_ids).partition(b":")[0])

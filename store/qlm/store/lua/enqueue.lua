@@ -1,4 +1,4 @@
--- card, watcher ('' for none) -> {1 if created, record}
+-- card, watcher ('' for none), incarnation ('' for any) -> {1 if created, record}, or nothing if it is another
 local function soon_reached(group)
   local ahead = 0
   for _, id in ipairs(call('LRANGE', key('queue', group.queue), 0, -1)) do
@@ -14,6 +14,10 @@ local function soon_reached(group)
 end
 
 local card, watcher = read_card(FIRST), ARGV[FIRST + CARD_ARGUMENTS]
+local incarnation = ARGV[FIRST + CARD_ARGUMENTS + 1]
+if incarnation ~= '' and incarnation ~= INCARNATION then
+  return finish(false)
+end
 local state = call('HGET', key('request', card.id), 'state')
 local created = 0
 if not state then

@@ -54,6 +54,8 @@ class Clients:
             except (aiohttp.ClientError, TimeoutError, ConnectionError):
                 gateway += 1
                 await asyncio.sleep(AGAIN_S)
+        if one.finish == "output_lost" and not one.text and one.id in self.gone:
+            one.finish = "gone"  # so its stream was told, which had shown nothing
 
     async def _stream(self, one: Asked, url: str) -> None:
         """Open the stream, or go on with it after the last token seen."""

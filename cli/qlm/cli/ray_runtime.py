@@ -52,7 +52,7 @@ def supervision(
 ) -> Callable[[Parts], Coroutine[Any, Any, None]]:
     """Return what keeps the agents of all instances running on a cluster."""
     specs = [agent_spec(config, instance, log_level) for instance in config.instances]
-    return lambda parts: Supervisor(cluster, specs, parts.store.ask_drain).run()
+    return lambda parts: Supervisor(cluster, specs, parts.store.ask_drain, parts.store.say_unplaced).run()
 
 
 def resources_of(config: Config, instance: InstanceConfig) -> Resources:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from rich import box
@@ -97,24 +98,25 @@ def groups(data: dict[str, Any]) -> Table:
 
 
 def instances(data: dict[str, Any]) -> Table:
-    """Live instances."""
-    return table(
-        "instances",
-        ("instance", "accelerator", "serving", "running>", "parked>", "KV tokens>", "engines", "note"),
+    """Live instances, and those that wait for a place to run."""
+    live = (
         (
-            (
-                each["id"],
-                each["accelerator"],
-                each["active_model"],
-                each["running"],
-                each["parked"],
-                f"{each['kv_used_tokens']}/{(each['capacity'] or {}).get('kv_tokens', '-')}",
-                ", ".join(f"{model} {state}" for model, state in each["engines"].items()),
-                "draining" if each["draining"] else each["error"] or None,
-            )
-            for each in data["instances"]
-        ),
+            each["id"],
+            each["accelerator"],
+            each["active_model"],
+            each["running"],
+            each["parked"],
+            f"{each['kv_used_tokens']}/{(each['capacity'] or {}).get('kv_tokens', '-')}",
+            ", ".join(f"{model} {state}" for model, state in each["engines"].items()),
+            "draining" if each["draining"] else each["error"] or None,
+        )
+        for each in data["instances"]
     )
+    unplaced = (
+        (each["id"], *(None,) * 6, f"{each['state']}: {each['why']}") for each in data.get("unplaced", ())
+    )
+    columns = ("instance", "accelerator", "serving", "running>", "parked>", "KV tokens>", "engines", "note")
+    return table("instances", columns, chain(live, unplaced))
 
 
 def operations(data: dict[str, Any]) -> Iterator[Table]:

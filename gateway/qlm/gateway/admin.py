@@ -104,9 +104,10 @@ async def get_controller(gateway: Gateway, request: HttpRequest) -> Response:
 
 
 async def list_instances(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /admin/v1/instances: the live ones."""
-    view = await gateway.store.view()
-    return json_answer({"instances": [_instance(each) for each in view.instances]})
+    """Answer GET /admin/v1/instances: the live ones, and those that wait for a place to run."""
+    view, unplaced = await gateway.store.view(), await gateway.store.unplaced()
+    waiting = [{"id": id, "state": "waiting for a place", "why": why} for id, why in unplaced.items()]
+    return json_answer({"instances": [_instance(each) for each in view.instances], "unplaced": waiting})
 
 
 async def drain_instance(gateway: Gateway, request: HttpRequest) -> Response:

@@ -3,7 +3,7 @@
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.store import Store
-from qlm.store.contract_values import BATCH, CHAT, G1, G2, A, Subject, alive, card, enqueued, leased
+from qlm.store.contract_values import BATCH, CHAT, G1, G2, A, B, Subject, alive, card, enqueued, leased, until
 
 
 async def _place(store: Store, n: int) -> tuple[int, int, GroupId | None, int, InstanceId | None] | None:
@@ -69,8 +69,33 @@ async def check_the_latest_signal_is_kept(subject: Subject) -> None:
     assert await store.kept_plan() == b"plan"
 
 
+async def check_an_instance_without_a_place_is_told_of_until_it_lives(subject: Subject) -> None:
+    """With the latest reason; it is no instance before, and forgotten when nobody says it any more."""
+    store = subject.store
+    assert await store.unplaced() == {}
+    await store.say_unplaced(B.instance, "no node offers H100: 1", 3600.0)
+    await store.say_unplaced(A.instance, "in use", 3600.0)
+    await store.say_unplaced(A.instance, "no node is alive", 3600.0)
+    assert list((await store.unplaced()).items()) == [
+        (A.instance, "no node is alive"),
+        (B.instance, "no node offers H100: 1"),
+    ]
+    assert (await store.view()).instances == ()
+    await alive(store, A)
+    assert list(await store.unplaced()) == [B.instance]
+    await store.leave(A)
+    assert list(await store.unplaced()) == [B.instance]
+    await store.say_unplaced(B.instance, "in use", 0.001)
+
+    async def forgotten() -> bool:
+        return await store.unplaced() == {}
+
+    await until(forgotten, "the end of what was said")
+
+
 CHECKS = (
     check_a_waiting_request_has_a_place,
     check_the_latest_plan_is_kept,
     check_the_latest_signal_is_kept,
+    check_an_instance_without_a_place_is_told_of_until_it_lives,
 )

@@ -1,5 +1,6 @@
 """Operations on instances: heartbeats, and what is asked of them."""
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Final
@@ -42,6 +43,17 @@ class InstanceOps(OutputOps):
             del self._instances[holder.instance]
             effects.wakeups.append(WAKE_INSTANCE)
         return None, effects
+
+    def say_unplaced(self, instance: InstanceId, why: str, ttl_s: float, now_ns: int) -> None:
+        """Say that an instance is to run and has no place yet, and why."""
+        self._unplaced[instance] = (now_ns + round(ttl_s * 1e9), why)
+
+    def unplaced(self, now_ns: int) -> Mapping[InstanceId, str]:
+        """Tell which instances were said to have no place, and why; those that live are left out."""
+        live = {status.id for status in self.live_instances(now_ns)}
+        told = {id: each for id, each in self._unplaced.items() if each[0] > now_ns and id not in live}
+        self._unplaced = told
+        return {id: why for id, (_, why) in sorted(told.items())}
 
     def ask_drain(self, instance: InstanceId, now_ns: int) -> tuple[bool, Effects]:
         """Ask an instance to drain; False if it is not alive."""

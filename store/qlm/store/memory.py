@@ -1,6 +1,6 @@
 """The shared state in process: nothing outlives it."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TypeVar
 
 from qlm.domain.errors import StoreEmptiedError
@@ -175,6 +175,14 @@ class MemoryStore:
     async def leave(self, holder: Holder) -> None:
         """Say that this life of the instance is over, at once."""
         await self._commit(self._core.leave(holder))
+
+    async def say_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        """Say that an instance is to run and has no place yet, and why; it counts for `ttl_s`."""
+        self._core.say_unplaced(instance, why, ttl_s, self._clock.now_ns())
+
+    async def unplaced(self) -> Mapping[InstanceId, str]:
+        """Tell which instances were said to have no place, and why; those that live are left out."""
+        return self._core.unplaced(self._clock.now_ns())
 
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
         """Return the groups of an instance in order, with their counts; empty if it has none."""

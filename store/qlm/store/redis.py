@@ -16,6 +16,7 @@ announcements in one atomic step, so the two cannot drift apart. Keys, after a c
 * `queue:<instance>` (list of group ids), `queues` (hash: version by instance).
 * `leases` (hash: number of leases by instance).
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).
+* `unplaced:<instance>` (why it has no place; expires), `unplaced` (set).
 * `plan` and `signal` (strings, which expire): the latest plan and forecast, for those who look at them.
 * `leader` (hash that expires with the lead), `terms` (how often the lead was taken).
 * Channels: `outputs:<gateway>`, `notices:<instance>`, `wakeups`.
@@ -23,7 +24,7 @@ announcements in one atomic step, so the two cannot drift apart. Keys, after a c
 Redis Cluster is not claimed to work: a script touches keys of several hash slots. Tested on Redis 7.0.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -246,6 +247,15 @@ class RedisStore(RedisPlans):
     async def leave(self, holder: Holder) -> None:
         """Say that this life of the instance is over, at once."""
         await self._scripts.run("leave", holder.instance, holder.session)
+
+    async def say_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        """Say that an instance is to run and has no place yet, and why; it counts for `ttl_s`."""
+        await self._scripts.run("say_unplaced", instance, why, max(1, round(ttl_s * 1000)))
+
+    async def unplaced(self) -> Mapping[InstanceId, str]:
+        """Tell which instances were said to have no place, and why; those that live are left out."""
+        told = [text.decode() for text in await self._scripts.run("unplaced")]
+        return {InstanceId(id): why for id, why in sorted(zip(told[::2], told[1::2], strict=True))}
 
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
         """Return the groups of an instance in order, with their counts; empty if it has none."""

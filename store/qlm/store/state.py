@@ -42,6 +42,7 @@ class SharedState:
         self._groups: dict[GroupId, GroupRow] = {}
         self._queues: dict[InstanceId, QueueRow] = {}
         self._instances: dict[InstanceId, InstanceRow] = {}
+        self._unplaced: dict[InstanceId, tuple[int, str]] = {}
         self._restored: dict[RequestId, tuple[TokenIds, int]] = {}
         self._leader: LeaderRow | None = None
         self._terms = 0

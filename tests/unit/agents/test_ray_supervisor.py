@@ -16,6 +16,7 @@ from qlm.agents.ray import supervisor as supervising
 from qlm.agents.ray.cluster import AgentSpec, RayUnavailableError
 from qlm.agents.ray.placement import Node
 from qlm.agents.ray.supervisor import NoPlaceError, Supervisor
+from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import InstanceId
 from support.gateway import until
 
@@ -150,7 +151,14 @@ class Run:
         self._cluster = cluster
         self._drains = drains
         made: Any = cluster
-        self.task = asyncio.create_task(Supervisor(made, specs, self.ask_drain).run())
+        self.unplaced: dict[str, str] = {}
+        supervisor = Supervisor(made, specs, self.ask_drain, self.say_unplaced)
+        self.task = asyncio.create_task(supervisor.run())
+
+    async def say_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        self.unplaced[instance] = why
+        if len(self.unplaced) == 1:
+            raise StoreUnavailableError("away")
 
     async def ask_drain(self, instance: InstanceId) -> bool:
         self.asked.append(instance)
@@ -254,6 +262,23 @@ async def test_the_end_of_a_ray_of_our_own_is_noticed() -> None:
     cluster.up = []
     with pytest.raises(RayUnavailableError, match="has ended"):
         await run.task
+
+
+async def test_those_who_look_at_instances_hear_of_each_that_waits() -> None:
+    """Also after the store was away, and no more of one that has a place."""
+    cluster = Cluster(A10)
+    run = Run(cluster, spec("a"), spec("b", kind="H100"), spec("c", kind="H200"))
+    await placed(cluster, "a")
+    await until(lambda: {"b", "c"} <= run.unplaced.keys())
+    assert run.unplaced["b"].startswith("no node offers accelerator_type:H100: 1")
+    await placed(cluster, "b")
+    cluster.up = []
+    await until(lambda: "no node is alive" in run.unplaced["c"])
+    await until(lambda: cluster.actors["b"].watched)
+    run.unplaced.clear()
+    await until(lambda: run.unplaced)
+    assert list(run.unplaced) == ["c"]
+    await run.stop()
 
 
 async def test_why_something_waits_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

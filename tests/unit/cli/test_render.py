@@ -139,6 +139,18 @@ async def test_instances_show_their_engines_and_errors(cluster: Cluster) -> None
     assert "0/-" in idle.split(), "an instance without an awake engine has no capacity to show"
 
 
+async def test_instances_that_wait_for_a_place_are_shown(cluster: Cluster) -> None:
+    await fill(cluster.store)
+    await cluster.store.say_unplaced(InstanceId("gpu-7"), "no node offers GPU: 1", 60.0)
+    shown = await get(cluster, "/admin/v1/instances")
+    assert shown["unplaced"] == [
+        {"id": "gpu-7", "state": "waiting for a place", "why": "no node offers GPU: 1"}
+    ]
+    assert "gpu-7" not in [each["id"] for each in shown["instances"]]
+    (row,) = [line for line in text_of(render.instances(shown)).splitlines() if "gpu-7" in line]
+    assert "waiting for a place: no node offers GPU: 1" in row
+
+
 async def test_a_request_is_shown_with_its_story(cluster: Cluster) -> None:
     await fill(cluster.store)
     text = text_of(render.story(await get(cluster, "/admin/v1/requests/b0")))

@@ -6,13 +6,14 @@ run: what a supervisor that was killed left on a cluster, the next one finds by 
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from qlm.agents.ray.cluster import AgentSpec, RayCluster, RayUnavailableError
 from qlm.agents.ray.placement import fits, why_it_waits
-from qlm.domain.errors import QlmError
+from qlm.domain.errors import QlmError, StoreUnavailableError
 from qlm.domain.ids import InstanceId
 from qlm.domain.shown import cut
 
@@ -21,8 +22,14 @@ log = logging.getLogger("qlm.agents")
 AskDrain = Callable[[InstanceId], Awaitable[bool]]
 """Asks an instance to drain; False if it is not alive."""
 
+SayUnplaced = Callable[[InstanceId, str, float], Awaitable[None]]
+"""Says that an instance has no place, and why, for so many seconds."""
+
 NOTICE_S: Final = 5.0
 """How often an actor without a place is looked at."""
+
+UNPLACED_TTL_S: Final = 20.0
+"""How long what was said of that counts, should it not be said again."""
 
 RETRY_S: Final = 0.5
 """Pause before an actor that Ray is starting again is asked again."""
@@ -49,12 +56,20 @@ class Supervisor:
         cluster: Where they run.
         specs: The agents.
         ask_drain: How an agent is asked to give its work back.
+        say_unplaced: Where those who look at instances hear of one that has no place.
     """
 
-    def __init__(self, cluster: RayCluster, specs: Sequence[AgentSpec], ask_drain: AskDrain) -> None:
+    def __init__(
+        self,
+        cluster: RayCluster,
+        specs: Sequence[AgentSpec],
+        ask_drain: AskDrain,
+        say_unplaced: SayUnplaced,
+    ) -> None:
         self._cluster = cluster
         self._specs = {spec.instance: spec for spec in specs}
         self._ask_drain = ask_drain
+        self._say_unplaced = say_unplaced
         self._actors: dict[str, Any] = {}
         self._placed: set[str] = set()
 
@@ -147,6 +162,8 @@ class Supervisor:
                     level = logging.INFO if fits(spec.resources, nodes) else logging.WARNING
                     log.log(level, "%s waits for a place: %s", spec.instance, why)
                     told = why
+                with contextlib.suppress(StoreUnavailableError):  # it is said again
+                    await self._say_unplaced(InstanceId(spec.instance), why, UNPLACED_TTL_S)
             recipe, pid = asked.result()
         finally:
             asked.cancel()

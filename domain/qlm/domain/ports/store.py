@@ -1,6 +1,6 @@
 """The port to the shared state."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from qlm.domain.fleet import InstanceStatus
@@ -190,6 +190,17 @@ class Store(Protocol):
 
     async def leave(self, holder: Holder) -> None:
         """Say that this life of the instance is over, at once."""
+        ...
+
+    async def say_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        """Say that an instance is to run and has no place yet, and why; silent for `ttl_s`, it is forgotten.
+
+        It is no instance for all others: this is for those who look.
+        """
+        ...
+
+    async def unplaced(self) -> Mapping[InstanceId, str]:
+        """Tell which instances were said to have no place, and why; those that live are left out."""
         ...
 
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:

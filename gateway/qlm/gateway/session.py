@@ -240,7 +240,10 @@ class Session:
         if now_ns - self._short_since_ns < patience_ns:
             return []
         if log is None:
-            return self._lost("neither the queue nor the shared state knows the request any more", log_end=0)
+            told = "the request is not known any more"
+            if not seen:
+                told = "neither the queue nor the shared state knows the request any more"
+            return self._lost(told, log_end=0)
         return self._lost(f"the output log has {log.end} tokens, {seen} were shown", log.end)
 
     def _back_off(self, now_ns: int) -> None:

@@ -25,10 +25,35 @@ def test_it_is_the_wall_clock_while_nobody_sets_it() -> None:
     assert machine.clock.now_ns() == 1_007 * S
 
 
-def test_it_follows_forwards_at_once() -> None:
+def test_it_follows_small_steps_forwards_at_once() -> None:
     machine = Machine()
-    machine.set_by_ns = 60 * S
-    assert machine.clock.now_ns() == 1_060 * S
+    for _ in range(3):
+        machine.set_by_ns += S
+        assert machine.clock.now_ns() == 1_000 * S + machine.set_by_ns
+
+
+def test_set_forwards_it_follows_once_that_has_stood_for_a_minute() -> None:
+    machine = Machine()
+    machine.set_by_ns = 3_600 * S
+    assert machine.clock.now_ns() == 1_000 * S
+    machine.elapsed_ns = 59 * S
+    assert machine.clock.now_ns() == 1_059 * S
+    machine.elapsed_ns = 60 * S
+    assert machine.clock.now_ns() == 4_660 * S
+    machine.set_by_ns += 2 * S
+    assert machine.clock.now_ns() == 4_660 * S, "each step has to stand"
+
+
+def test_a_mistake_that_is_corrected_within_a_minute_leaves_no_trace() -> None:
+    machine = Machine()
+    machine.set_by_ns = 3_600 * S
+    for second in range(59):
+        machine.elapsed_ns = second * S
+        assert machine.clock.now_ns() == (1_000 + second) * S
+    machine.set_by_ns = 0
+    assert machine.clock.now_ns() == 1_058 * S
+    machine.set_by_ns, machine.elapsed_ns = 3_600 * S, 70 * S
+    assert machine.clock.now_ns() == 1_070 * S, "the next one counts from its own beginning"
 
 
 def test_set_back_it_goes_slower_until_both_agree() -> None:
@@ -63,3 +88,16 @@ def test_who_asks_at_each_nanosecond_sees_the_last_one_come() -> None:
         machine.elapsed_ns += 1
         machine.clock.now_ns()
     assert machine.clock.now_ns() == began_ns + 8
+
+
+@given(st.lists(st.tuples(st.integers(0, 100 * S), st.integers(-100 * S, 100 * S))))
+def test_left_alone_it_comes_back_to_the_wall_clock(steps: list[tuple[int, int]]) -> None:
+    machine = Machine()
+    for passes_ns, set_by_ns in steps:
+        machine.elapsed_ns += passes_ns
+        machine.set_by_ns += set_by_ns
+        machine.clock.now_ns()
+    for passes_s in (0, 60, 4 * 100 * (len(steps) + 1)):
+        machine.elapsed_ns += passes_s * S
+        now_ns = machine.clock.now_ns()
+    assert now_ns == 1_000 * S + machine.elapsed_ns + machine.set_by_ns

@@ -11,6 +11,9 @@ from qlm.simulator.system.virtual_loop import VirtualLoop
 
 _CURRENT: Final[ContextVar["Process | None"]] = ContextVar("process", default=None)
 
+CLOCK_BELIEVED_AFTER_S: Final = 2.0
+"""Time until a clock that was set forwards is believed: a trial is too short for the minute of production."""
+
 _TASKS_MAX: Final = 64
 """Tasks of a process before those that have ended are left out for the first time."""
 
@@ -32,7 +35,9 @@ class Process:
         self.alive = True
         self.offset_ns = 0
         self._loop = loop
-        self._clock = SteadyClock(lambda: loop.now_ns + self.offset_ns, lambda: loop.now_ns)
+        self._clock = SteadyClock(
+            lambda: loop.now_ns + self.offset_ns, lambda: loop.now_ns, CLOCK_BELIEVED_AFTER_S
+        )
         # What they wait for holds them. Callbacks to let go of each would be an eighth of the loop's work.
         self._tasks: list[ref[asyncio.Task[Any]]] = []
         self._tasks_max = _TASKS_MAX

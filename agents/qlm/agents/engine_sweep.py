@@ -81,18 +81,23 @@ def leftovers(state: Mapping[str, Any]) -> list[int]:
 
 
 def _kill_all(state: Mapping[str, Any]) -> list[int]:
-    killed: set[int] = set()
+    killed: dict[int, int | None] = {}
     deadline_s = time.monotonic() + _WAIT_S
-    while pids := leftovers(state):
+    while pids := [*leftovers(state), *_ending(killed)]:
         for pid in pids:
+            killed.setdefault(pid, start_ticks(pid))
             kill(pid)
-        killed.update(pids)
         if time.monotonic() > deadline_s:
             raise LeftoverError(
                 f"processes {pids} of a former engine did not end within {_WAIT_S:.0f} s of SIGKILL"
             )
         time.sleep(_POLL_S)
     return sorted(killed)
+
+
+def _ending(killed: Mapping[int, int | None]) -> list[int]:
+    """Those that are there yet: a process loses its environment, by which it is found, before it goes."""
+    return [pid for pid, began in killed.items() if began is not None and start_ticks(pid) == began]
 
 
 def _environment(pid: int) -> bytes | None:

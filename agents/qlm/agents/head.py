@@ -1,6 +1,7 @@
 """The head of the virtual queue: the first group with something to pull, found again only after changes."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.agents.dry import DryGroups
@@ -13,6 +14,53 @@ _NEVER_NS: Final = 1 << 63
 
 WAIT_SHARE: Final = 0.5
 """Share of its target that must be left to a group which waits for another model than its own."""
+
+SWAPS: Final = 2
+"""There and back: a model swap takes an instance from its model for so many swaps at least."""
+
+IN_TIME: Final = 1.25
+"""A swap is begun so many times as long before a deadline as it takes, to be in time."""
+
+STARVING_NS: Final = 120_000_000_000
+"""Work with a deadline that no swap could meet has waited long enough after so much time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """Why the model of an instance is left awake for now.
+
+    Attributes:
+        model: The one that is awake.
+        priority: Groups of a higher one (a lower number) do not wait.
+        since_ns: When work with a deadline last started.
+        idle_ns: Groups of other models that can wait do so until none has started for so long,
+        swap_ns: or for so many times as long (`SWAPS`) as the swap to their model takes.
+    """
+
+    model: ModelId
+    priority: int
+    since_ns: int
+    idle_ns: int
+    swap_ns: Mapping[ModelId, int] = field(default_factory=dict)
+
+    def until_ns(self, group: Group, now_ns: int) -> int:
+        """Until when a group has to wait; past: it need not.
+
+        It is not kept from a swap that can still make it in time; work without a deadline gains nothing by
+        being early. But who comes next for the present model would wait for two swaps (the rule of the ski
+        rental: never more than twice the cost of knowing what comes).
+        """
+        if group.cls.model == self.model or group.cls.priority < self.priority:
+            return 0
+        swap_ns = self.swap_ns.get(group.cls.model, 0)
+        free_ns = self.since_ns + max(self.idle_ns, SWAPS * swap_ns)
+        if group.cls.due_ms is None or group.head_arrival_ns is None:
+            return free_ns
+        deadline_ns = group.hopeful_deadline_ns(now_ns + swap_ns)
+        if deadline_ns is None:
+            return min(free_ns, group.head_arrival_ns + STARVING_NS)
+        must_ns = round(max(WAIT_SHARE * group.cls.due_ms * 1e6, IN_TIME * swap_ns))
+        return min(free_ns, deadline_ns - must_ns)
 
 
 class QueueHead:
@@ -34,7 +82,7 @@ class QueueHead:
         self._urgency = (0, 0.0, 0)
         self._until_ns = 0
         self._committed: GroupId | None = None
-        self._stays: tuple[ModelId, int] | None = None
+        self._stays: Stay | None = None
         self.passed_over = False
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
@@ -83,16 +131,10 @@ class QueueHead:
         self._committed = None
         self.changed()
 
-    def stay_with(self, model: tuple[ModelId, int] | None) -> None:
-        """Leave groups of other models alone as long as they can wait; None to leave none alone.
-
-        Without a deadline, or past it, they can for ever, with one until half of their target is left.
-
-        Args:
-            model: With the priority from which on (no higher) they are left alone.
-        """
-        if model != self._stays:
-            self._stays = model
+    def stay_with(self, stay: Stay | None) -> None:
+        """Leave groups of other models alone as long as they have to wait; None to leave none alone."""
+        if stay != self._stays:
+            self._stays = stay
             self.changed()
 
     def changed(self) -> None:
@@ -133,7 +175,7 @@ class QueueHead:
             if not self._possible(group):
                 continue
             if self._stays is not None:
-                wait_ns = self._may_wait_until_ns(group, now_ns)
+                wait_ns = self._stays.until_ns(group, now_ns)
                 if wait_ns > now_ns:
                     self.passed_over = True
                     self._until_ns = min(self._until_ns, wait_ns)
@@ -144,16 +186,6 @@ class QueueHead:
                 self._urgency = urgency(group.cls.priority, group.deadline_ns, group.head_arrival_ns or 0)
                 return
             self._until_ns = min(self._until_ns, free_ns)
-
-    def _may_wait_until_ns(self, group: Group, now_ns: int) -> int:
-        assert self._stays is not None
-        model, priority = self._stays
-        if group.cls.model == model or group.cls.priority < priority:
-            return 0
-        deadline_ns = group.hopeful_deadline_ns(now_ns)
-        if deadline_ns is None or group.cls.due_ms is None:
-            return _NEVER_NS
-        return deadline_ns - round(WAIT_SHARE * group.cls.due_ms * 1e6)
 
     def _in_order(self) -> Sequence[Group]:
         """The groups from the first one with something to pull on; before all the committed one."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from qlm.agents.host_memory import SwapCost
 from qlm.agents.kv_swap import KvSwapCost
+from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 
 
@@ -21,3 +22,15 @@ class OperationCosts:
     swap: Mapping[ModelId, SwapCost] = field(default_factory=dict)
     kv: Mapping[ModelId, KvSwapCost] = field(default_factory=dict)
     host_memory_bytes: int = 0
+
+    def swap_ns(self, engines: Mapping[ModelId, EngineState]) -> dict[ModelId, int]:
+        """How long it takes until each model that is not awake serves, by where it comes from."""
+        took = {
+            EngineState.ASLEEP: lambda cost: cost.warm_s,
+            EngineState.UNLOADED: lambda cost: cost.reload_s,
+        }
+        return {
+            model: round(1e9 * took.get(state, lambda cost: cost.cold_s)(self.swap[model]))
+            for model, state in engines.items()
+            if model in self.swap and state is not EngineState.AWAKE
+        }

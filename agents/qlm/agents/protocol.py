@@ -119,6 +119,7 @@ class AgentProtocol:
         self.timed: tuple[int, int] | None = None  # when work with a deadline last started; its priority
         self.pulling: int = 0
         self.engines: dict[ModelId, EngineState] = dict.fromkeys(self.models, EngineState.COLD)
+        self.swap_ns: dict[ModelId, int] = costs.swap_ns(self.engines)
         self.capacity: EngineCapacity | None = None
         self.active: ModelId | None = None
         self.swapping_to: ModelId | None = None
@@ -311,6 +312,7 @@ class AgentProtocol:
 
     def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
         self.engines[event.model] = event.state
+        self.swap_ns = self.costs.swap_ns(self.engines)
         self.head.changed()
         self.ahead.changed(memory=True)
         if event.model == self.swapping_to and event.state in (EngineState.AWAKE, EngineState.FAILED):

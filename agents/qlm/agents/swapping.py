@@ -6,6 +6,7 @@ Works on the state of `agents.protocol.AgentProtocol`.
 from typing import TYPE_CHECKING
 
 from qlm.agents.eviction import cannot_wait, for_a_swap, watch_head
+from qlm.agents.head import Stay
 from qlm.agents.held import Then
 from qlm.agents.stopping import give_all_back, stop
 from qlm.domain.actions import Action, SwapModel
@@ -29,22 +30,22 @@ def bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Ac
 
 
 def stay(agent: "AgentProtocol", now_ns: int) -> None:
-    """Do not swap for work that can wait soon after work with a deadline, unless its priority is higher.
-
-    Work without a deadline gains nothing by being early, and a deadline is far while more than half of the
-    target is left; but who comes next for the present model would wait for two swaps. So nobody with a
-    deadline must have started for about as long as these take (the rule of the ski rental: never more than
-    twice the cost of knowing what comes).
-    """
-    model, timed = agent.active, agent.timed
-    if model is None or timed is None:
+    """Do not swap for work that can wait soon after work with a deadline (`agents.head.Stay`)."""
+    model, timed, idle_s = agent.active, agent.timed, agent.settings.swap_idle_s
+    if model is None or timed is None or not idle_s:
         agent.head.stay_with(None)
         return
-    free_ns = timed[0] + round(agent.settings.swap_idle_s * 1e9)
-    agent.head.stay_with((model, timed[1]) if now_ns < free_ns else None)
+    stays = Stay(
+        model=model,
+        priority=timed[1],
+        since_ns=timed[0],
+        idle_ns=round(idle_s * 1e9),
+        swap_ns=agent.swap_ns,
+    )
+    agent.head.stay_with(stays)
     agent.head.group(now_ns)
-    if agent.head.passed_over:
-        agent.alarm.want(free_ns)
+    if agent.head.passed_over and agent.head.until_ns is not None:
+        agent.alarm.want(max(agent.head.until_ns, now_ns + 1))
 
 
 def toward_swap(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:

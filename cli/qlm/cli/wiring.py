@@ -86,7 +86,8 @@ def agent_settings(config: Config) -> AgentSettings:
 
 def controller_settings(config: Config) -> ControllerSettings:
     """Turn the operations that are used into settings of the controller."""
-    return ControllerSettings(demotes=config.operations.demote, balances=config.operations.balance)
+    used = config.operations
+    return ControllerSettings(demotes=used.demote, stays=True, balances=used.balance)
 
 
 def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence[Path]) -> Path | None:

@@ -1,7 +1,7 @@
 """The planning problem of a moment: what the estimator knows, as the plain data that planning methods see."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -9,7 +9,7 @@ from qlm.controller.due import due, due_in_time
 from qlm.controller.estimating.moment import InstanceMoment, Moment
 from qlm.controller.estimating.planning_times import PlanningForm, busy_time, planning_form, waited_shares
 from qlm.controller.estimating.queues import last_arrivals_ns
-from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.fleet import EngineState
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.view import ClusterView
@@ -19,17 +19,31 @@ NO_HOMES: Final[Mapping[GroupId, InstanceId]] = MappingProxyType({})
 """All groups are where they are."""
 
 
+STAYS: Final = 3
+"""A cold start on an instance in use counts so many times: its agent waits twice as long before it."""
+
+IN_USE_S: Final = 60.0
+"""A model for which a request with a deadline comes at least so often is in use."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """A kind of accelerator with the models that an instance of it can serve at present."""
+    """A kind of accelerator with the models that an instance of it can serve at present.
+
+    Attributes:
+        accelerator: Its name.
+        models: Sorted.
+        in_use: Requests with deadlines come for the model that is awake.
+    """
 
     accelerator: str
     models: tuple[ModelId, ...]
+    in_use: bool = False
 
     @property
     def name(self) -> str:
         """Key of the kind in the problem: instances that differ in their models are of different kinds."""
-        return f"{self.accelerator}[{','.join(self.models)}]"
+        return f"{self.accelerator}[{','.join(self.models)}]{' in use' if self.in_use else ''}"
 
 
 def make_problem(
@@ -39,6 +53,7 @@ def make_problem(
     move_s: float,
     homes: Mapping[GroupId, InstanceId] = NO_HOMES,
     demotes: bool = False,
+    stays: bool = False,
 ) -> Problem:
     """Write the planning problem for groups with waiting requests, in seconds since the epoch.
 
@@ -48,11 +63,12 @@ def make_problem(
         move_s: What moving a group must gain to be worth it, seconds.
         homes: Where groups belong that are on no queue yet, or on another: they count as if they were there.
         demotes: Agents put aside what cannot be in time any more.
+        stays: Agents whose model is in use start no other engine anew for what can wait.
     """
     queues = {queue.instance: [g.id for g in queue.groups if g.id not in homes] for queue in view.queues}
     for group, home in homes.items():
         queues.setdefault(home, []).append(group)
-    variants = {id: _variant(each.status) for id, each in moment.instances.items()}
+    variants = {id: _variant(each, moment, stays=stays) for id, each in moment.instances.items()}
     names = {variant: variant.name for variant in variants.values()}
     return Problem(
         now_s=moment.now_ns / 1e9,
@@ -70,23 +86,32 @@ def class_forms(
     moment: Moment, classes: Iterable[RequestClass]
 ) -> dict[RequestClass, dict[str, PlanningForm]]:
     """Give the times of classes by kind of the problem; none where a class cannot run."""
-    variants = {variant: variant.name for variant in map(_variant, _statuses(moment))}
+    found = (_variant(each, moment, stays=False) for each in moment.instances.values())
+    variants = {variant: variant.name for variant in found}
     waited = waited_shares(moment)
     return {cls: _forms(moment, cls, variants, waited.get(cls.model, 1.0)) for cls in classes}
 
 
-def _statuses(moment: Moment) -> Iterator[InstanceStatus]:
-    return (each.status for each in moment.instances.values())
+def _variant(instance: InstanceMoment, moment: Moment, *, stays: bool) -> _Variant:
+    """Leave out models whose engine has failed: the agent tries again, others serve meanwhile.
 
-
-def _variant(status: InstanceStatus) -> _Variant:
-    """Leave out models whose engine has failed: the agent tries again, others serve meanwhile."""
+    An instance whose model is in use with deadlines starts no engine anew for what can wait (`agents.head`).
+    """
+    status = instance.status
+    in_use = stays and any(
+        cls.model == instance.loaded and cls.due_ms is not None and each.rate_rps > 1 / IN_USE_S
+        for cls, each in moment.state.arrivals.items()
+    )
     failed = {model for model, state in status.engines if state is EngineState.FAILED}
-    return _Variant(status.accelerator, tuple(sorted(m for m in status.models if m not in failed)))
+    return _Variant(status.accelerator, tuple(sorted(m for m in status.models if m not in failed)), in_use)
 
 
 def _kind(kind: Kind, variant: _Variant) -> Kind:
     models = {model: kind.models[model] for model in variant.models if model in kind.models}
+    if variant.in_use:
+        models = {
+            model: replace(cost, swap_cold_s=STAYS * cost.swap_cold_s) for model, cost in models.items()
+        }
     return Kind(host_memory_bytes=kind.host_memory_bytes, models=models)
 
 

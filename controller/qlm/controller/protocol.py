@@ -42,6 +42,8 @@ class ControllerSettings:
         quiet_s: The loop runs this often even if nothing wakes it: silence (a dead instance) is an
             event, too.
         demotes: Agents put aside what cannot be in time any more, and plans count on it.
+        stays: Agents whose model is in use start no other engine anew for what can wait, and plans count
+            on it.
         balances: The waiting requests of a class are spread over instances (`controller.balancing`).
         lead_ttl_s: Of several controllers another one plans after the leader was silent for so long.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
@@ -52,6 +54,7 @@ class ControllerSettings:
     linger_s: float = 30.0
     move_s: float = 1.0
     demotes: bool = False
+    stays: bool = False
     balances: bool = True
     quiet_s: float = 0.5
     lead_ttl_s: float = 3.5
@@ -131,7 +134,14 @@ def decide(
     estimator = learned(estimator, view, now_ns=now_ns, fleet=fleet)
     grouped = _group_all(view, now_ns, settings, new_id, estimator.times, Loads(view, estimator.times, fleet))
     now = moment(view, grouped.groups, now_ns=now_ns, fleet=fleet, state=estimator)
-    problem = make_problem(view, now, move_s=settings.move_s, homes=grouped.homes, demotes=settings.demotes)
+    problem = make_problem(
+        view,
+        now,
+        move_s=settings.move_s,
+        homes=grouped.homes,
+        demotes=settings.demotes,
+        stays=settings.stays,
+    )
     plan = planner(problem)
     changes = (*grouped.changes, *_queue_changes(view, grouped, plan))
     return Decision(changes=changes, problem=problem, plan=plan, estimator=estimator, moment=now)

@@ -145,7 +145,12 @@ def _world(
         parts,
         [each.id for each in fleet.instances],
         fleet=scenario.fleet,
-        settings=replace(scenario.controller, demotes=policy.demotes, balances=policy.balances),
+        settings=replace(
+            scenario.controller,
+            demotes=policy.demotes,
+            stays=policy.swap_idle_s > 0,
+            balances=policy.balances,
+        ),
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,
         watcher=watcher,

@@ -1,17 +1,23 @@
 """Work that can wait does not have the model swapped under work with a deadline."""
 
+from dataclasses import replace
+
 import pytest
 
 from qlm.agents.events import GenerationEnded
+from qlm.agents.host_memory import SwapCost
+from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.protocol import AgentSettings
 from qlm.domain.actions import Pull, SetTimer, SwapModel
-from support.agent_bench import Bench, S, group_of
+from support.agent_bench import Bench, M, N, S, group_of
 from support.requests import a_request
 
+COLD = OperationCosts(swap=dict.fromkeys((M, N), SwapCost(weights_bytes=1, warm_s=1, cold_s=40)))
 
-def after_timed_work(settings: AgentSettings | None = None) -> Bench:
+
+def after_timed_work(settings: AgentSettings | None = None, costs: OperationCosts | None = None) -> Bench:
     """An agent that has just answered a request with a deadline."""
-    bench = Bench(settings=settings)
+    bench = Bench(settings=settings, costs=costs or OperationCosts())
     submit = bench.start(a_request("chat", deadline_ms=60_000, arrival_ns=bench.now_ns))
     bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
     bench.store_appends()
@@ -87,3 +93,41 @@ def test_it_looks_again_when_the_wait_is_over_without_being_asked() -> None:
     bench.queue(group_of(a_request("b", model="n"), name="b"))
     (timer,) = bench.take(SetTimer)
     assert bench.now_ns < timer.at_ns <= bench.now_ns + 4 * S
+
+
+def swapped_after_s(bench: Bench, most_s: float) -> float:
+    """Until its model is swapped, if it is within some time, by what it asks to be woken for."""
+    began_ns = bench.now_ns
+    while bench.now_ns - began_ns < most_s * S and not bench.take(SwapModel):
+        bench.later(1.0)
+    return (bench.now_ns - began_ns) / S
+
+
+@pytest.mark.parametrize(
+    ("due_s", "age_s", "waits_s"),
+    [
+        (5, 0, 80),  # no cold start can meet it: nobody may have come for as long as two of them take
+        (60, 30, 80),
+        (60, 0, 10),  # a cold start that begins by then can
+        (300, 170, 0),  # half of its time is over
+    ],
+)
+def test_an_engine_is_started_anew_for_what_it_can_meet(due_s: float, age_s: float, waits_s: float) -> None:
+    bench = after_timed_work(costs=COLD)
+    urgent = a_request("u", model="n", deadline_ms=1000 * due_s, arrival_ns=bench.now_ns - round(age_s * S))
+    bench.queue(replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns))
+    assert swapped_after_s(bench, 200) == pytest.approx(waits_s, abs=2.1)
+
+
+def test_what_no_cold_start_can_meet_has_one_after_two_minutes_all_the_same() -> None:
+    bench = after_timed_work(costs=COLD)
+    urgent = a_request("u", model="n", deadline_ms=5_000, arrival_ns=bench.now_ns)
+    group = replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns)
+    for n in range(4):
+        bench.later(30)
+        assert not bench.take(SwapModel)
+        chat = bench.start(a_request(f"chat-{n}", deadline_ms=60_000, arrival_ns=bench.now_ns))
+        bench.send(GenerationEnded(call_id=chat.call.call_id, finish="stop"))
+        bench.store_appends()
+        bench.queue(group)
+    assert swapped_after_s(bench, 200) == pytest.approx(0, abs=2.1)

@@ -134,3 +134,21 @@ def test_the_tail_is_what_the_objective_is_about() -> None:
 def test_an_empty_group_is_not_planned() -> None:
     written, _, _ = problem(0, 5, status=instance())
     assert [group.requests for group in written.groups] == [5]
+
+
+@pytest.mark.parametrize(("stays", "came", "times"), [(True, 60, 3), (True, 0, 1), (False, 60, 1)])
+def test_a_cold_start_counts_with_the_wait_before_it_where_the_model_is_in_use(
+    stays: bool, came: int, times: int
+) -> None:
+    """Agents whose model serves requests with deadlines wait twice as long as it takes."""
+    (group,) = groups_of(CHAT, 5)
+    fleet, state = steady_fleet(PLACES), NOTHING_LEARNED
+    for minute in (0, 1):
+        now_ns = NOW_NS + minute * 60 * 10**9
+        view = replace(class_view(CHAT, LENGTHS, group), finished=1000 + minute * came)
+        seen = cluster(view, instances=(instance(),), queues={"gpu-0": (group,)})
+        state = learned(state, seen, now_ns=now_ns, fleet=fleet)
+    now = moment(seen, now_ns=now_ns, fleet=fleet, state=state)
+    (kind,) = make_problem(seen, now, move_s=0.0, stays=stays).kinds.values()
+    (known,) = fleet.kinds.values()
+    assert kind.models[M].swap_cold_s == times * known.models[M].swap_cold_s

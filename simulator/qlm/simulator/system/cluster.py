@@ -52,7 +52,7 @@ LIMITS: Final = GatewayLimits(
     poll_max_s=4.0, unknown_after_s=12.0, resume_grace_stream_s=3.0, publish_timeout_s=6.0, encode_threads=1
 )
 AGENT: Final = AgentSettings(custody_s=6.0, append_interval_s=0.25)
-CONTROLLER: Final = ControllerSettings(demotes=True, min_interval_s=0.8, linger_s=5.0)
+CONTROLLER: Final = ControllerSettings(demotes=True, stays=True, min_interval_s=0.8, linger_s=5.0)
 
 
 class Cluster:

@@ -42,13 +42,22 @@ def serve(agent: "AgentProtocol", now_ns: int) -> list[Action]:
     if agent.active is None:
         return actions + bring_up(agent, head, now_ns)
     actions += limit_batch(agent, now_ns)
-    agent.hands.kv.goes_ahead = agent.timed is None or now_ns - agent.timed[0] >= AHEAD_AFTER_NS
+    agent.hands.kv.goes_ahead = _goes_ahead(agent, now_ns)
     if head is None or head.cls.model == agent.active:
         return actions + _fill(agent, head, now_ns)
     if agent.pulling or agent.hands.fresh:
         # Pulled before the other model's turn came: it was first, so it goes first.
         return actions + _fill(agent, None, now_ns)
     return actions + toward_swap(agent, head, now_ns)
+
+
+def _goes_ahead(agent: "AgentProtocol", now_ns: int) -> bool:
+    """Whether work may be submitted ahead of its place; not past evicted requests, which wait for one."""
+    assert agent.active is not None
+    staged = agent.hands.staged_for(agent.active)
+    if len(staged) > staged.fresh:
+        return False
+    return agent.timed is None or now_ns - agent.timed[0] >= AHEAD_AFTER_NS
 
 
 def _what_is_due(agent: "AgentProtocol", now_ns: int) -> list[Action]:

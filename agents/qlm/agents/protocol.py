@@ -116,7 +116,8 @@ class AgentProtocol:
         self.head: Final = QueueHead(holder.instance, self.models)
         self.failed_until_ns: Final = self.head.failed_until_ns
         self.head_since: tuple[GroupId, int] | None = None
-        self.timed: tuple[int, int] | None = None  # when work with a deadline last started; its priority
+        # when work with a deadline last started; its priority and model
+        self.timed: tuple[int, int, ModelId] | None = None
         self.pulling: int = 0
         self.engines: dict[ModelId, EngineState] = dict.fromkeys(self.models, EngineState.COLD)
         self.swap_ns: dict[ModelId, int] = costs.swap_ns(self.engines)

@@ -132,7 +132,7 @@ def _start(agent: "AgentProtocol", held: Held, now_ns: int, actions: list[Action
     held.started_ns, held.resumed_at = now_ns, len(held.output)
     agent.candidates.started(held)
     if not held.lax:
-        agent.timed = (now_ns, held.request.cls.priority)
+        agent.timed = (now_ns, held.request.cls.priority, held.request.model)
     agent.work.started(held, len(call.prompt_ids))
     if resumed and held.epoch is not None:
         actions.append(NoteResumed(id=held.request.id, epoch=held.epoch))

@@ -32,7 +32,7 @@ def bring_up(agent: "AgentProtocol", head: Group | None, now_ns: int) -> list[Ac
 def stay(agent: "AgentProtocol", now_ns: int) -> None:
     """Do not swap for work that can wait soon after work with a deadline (`agents.head.Stay`)."""
     model, timed, idle_s = agent.active, agent.timed, agent.settings.swap_idle_s
-    if model is None or timed is None or not idle_s:
+    if model is None or timed is None or timed[2] != model or not idle_s:
         agent.head.stay_with(None)
         return
     stays = Stay(

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.agents.events import GenerationEnded
+from qlm.agents.events import EngineChanged, GenerationEnded, Pulled
 from qlm.agents.host_memory import SwapCost
 from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.protocol import AgentSettings
 from qlm.domain.actions import Pull, SetTimer, SwapModel
+from qlm.domain.fleet import EngineState
+from qlm.domain.ids import GroupId
 from support.agent_bench import Bench, M, N, S, group_of
 from support.requests import a_request
 
@@ -130,4 +132,20 @@ def test_what_no_cold_start_can_meet_has_one_after_two_minutes_all_the_same() ->
         bench.send(GenerationEnded(call_id=chat.call.call_id, finish="stop"))
         bench.store_appends()
         bench.queue(group)
+    assert swapped_after_s(bench, 200) == pytest.approx(0, abs=2.1)
+
+
+def test_what_had_a_deadline_keeps_nobody_from_its_own_model_once_another_is_awake() -> None:
+    swap = {
+        M: SwapCost(weights_bytes=1, warm_s=1, cold_s=60),
+        N: SwapCost(weights_bytes=1, warm_s=1, cold_s=1),
+    }
+    bench = after_timed_work(costs=OperationCosts(swap=swap))
+    bench.queue(group_of(a_request("b", model="n"), name="b"))
+    assert swapped_after_s(bench, 20) < 10
+    bench.send(EngineChanged(model=M, state=EngineState.COLD))
+    bench.awake(N)
+    urgent = a_request("u", deadline_ms=30_000, arrival_ns=bench.now_ns)
+    bench.queue(replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns))
+    bench.send(Pulled(group=GroupId("b"), asked=1, messages=()))
     assert swapped_after_s(bench, 200) == pytest.approx(0, abs=2.1)

@@ -174,6 +174,8 @@ class ModelHost:
         """Let a model sleep in the tier that `host_memory` decides, after what makes room for it."""
         self._awake = None
         bedding = self._memory.bed(model, coming)
+        # Noted before it is so: files read ahead meanwhile must not take the room.
+        self._memory.slept(model, bedding.tier)
         for other in bedding.drop:
             await self._drop(other)
         if bedding.drop:
@@ -190,7 +192,6 @@ class ModelHost:
         if tier is SwapTier.COLD:
             await self._stop(model)
             return
-        self._memory.slept(model, tier)
         self._states[model] = ASLEEP_AS[tier]
         self._on_change(EngineChanged(model=model, state=ASLEEP_AS[tier]))
 

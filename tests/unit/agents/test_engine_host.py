@@ -25,6 +25,8 @@ class Unit:
         self.diary = diary
         self.fail: set[str] = set()
         self.dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.asleep = asyncio.Event()
+        self.asleep.set()
 
     @property
     def engine(self) -> "Unit":
@@ -57,6 +59,7 @@ class Unit:
 
     async def sleep(self, level: int = 1) -> None:
         self._do("sleep" if level == 1 else "unload")
+        await self.asleep.wait()
 
     async def wake(self) -> None:
         self._do("wake")
@@ -134,6 +137,18 @@ async def test_an_engine_with_a_turn_is_not_stopped_for_one_that_has_none() -> N
     bench.diary.clear()
     await bench.host.swap(C, (A,))
     assert bench.diary == ["stop b", "start c"]
+
+
+async def test_files_read_ahead_do_not_take_the_room_of_a_model_that_is_going_to_sleep() -> None:
+    bench = Bench(host_memory_bytes=15)
+    await bench.swap(A)
+    bench.units[A].asleep.clear()
+    swap = asyncio.create_task(bench.host.swap(B))
+    await asyncio.sleep(0)
+    assert (await bench.host.warm(C)).refused
+    bench.units[A].asleep.set()
+    assert (await swap).state is EngineState.AWAKE
+    assert EngineChanged(model=A, state=EngineState.ASLEEP) in bench.changes
 
 
 async def test_a_model_larger_than_host_memory_is_stopped_not_slept() -> None:

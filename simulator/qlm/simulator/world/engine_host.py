@@ -157,6 +157,8 @@ class SimulatedHost:
             return
         self._drop_driver()
         bedding = self._memory.bed(model, coming)
+        # Noted before it is so: files read ahead meanwhile must not take the room.
+        self._memory.slept(model, bedding.tier)
         for other in bedding.drop:
             self._drop(other)
         if bedding.drop:
@@ -171,7 +173,6 @@ class SimulatedHost:
             if tier is SwapTier.COLD:
                 self._stop(model)
             else:
-                self._memory.slept(model, tier)
                 self._changed(EngineChanged(model=model, state=ASLEEP_AS[tier]))
             then()
 

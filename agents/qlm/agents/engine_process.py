@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 import sys
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from qlm.agents import guard
-from qlm.agents.engine_sweep import sweep_one
+from qlm.agents.engine_sweep import LeftoverError, sweep_one
 from qlm.domain.errors import EngineUnavailableError
+
+log = logging.getLogger("qlm.agents")
 
 _POLL_S: Final = 0.1
 _TAIL_BYTES: Final = 16_384
@@ -140,8 +143,12 @@ class EngineProcess:
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
         """Note the end; if the guard was killed, do what it would have done."""
         code = await process.wait()
-        if code < 0:
-            await asyncio.to_thread(sweep_one, self._state_file)
+        while code < 0:
+            try:
+                await asyncio.to_thread(sweep_one, self._state_file)
+                break
+            except LeftoverError as error:  # it has not ended yet: who waits for that waits on
+                log.error("engine %s: %s", self.name, error)
         if process.stdin is not None:
             process.stdin.close()
         self.exited.set_result(EngineExit(code, self.log_tail()))

@@ -15,7 +15,7 @@ import pytest
 
 from qlm.agents.engine_command import EmulateSettings, VllmSettings, emulate_command, vllm_command
 from qlm.agents.engine_process import EngineProcess
-from qlm.agents.engine_sweep import leftovers, sweep
+from qlm.agents.engine_sweep import LeftoverError, leftovers, sweep, sweep_one
 from qlm.agents.guard import MARKER_VARIABLE, boot_id, process_ids, start_ticks
 from qlm.domain.errors import EngineUnavailableError, InvalidValueError
 
@@ -168,6 +168,25 @@ async def test_an_agent_whose_guard_is_killed_does_its_work(make: Any, tmp_path:
     assert end.return_code == -signal.SIGKILL
     assert gone(pids)
     assert state_files(states) == []
+
+
+async def test_an_engine_that_is_slow_to_go_after_its_guard_was_killed_ends_when_it_has_gone(
+    make: Any, tmp_path: Path, states: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = iter((0.0, 10.0))
+    monkeypatch.setattr("qlm.agents.engine_process.sweep_one", lambda file: _swept_within(next(waits), file))
+    engine = make(*tree(tmp_path))
+    await engine.start()
+    pids = await asyncio.to_thread(read_tree, tmp_path)
+    os.kill(read_state(states)["guard"], signal.SIGKILL)
+    await asyncio.wait_for(engine.exited, WAIT_S)
+    assert gone(pids)
+
+
+def _swept_within(seconds: float, state_file: Path) -> list[int]:
+    if not seconds:
+        raise LeftoverError("processes of a former engine did not end")
+    return sweep_one(state_file)
 
 
 def test_the_next_agent_sweeps_what_two_kills_left(

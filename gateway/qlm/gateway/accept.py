@@ -131,7 +131,11 @@ async def publish(
         seat.published, seat.index_in = True, incarnation
     try:
         watcher = None if seat is None else gateway.hub.gateway_id
-        await gateway.store.enqueue(card, watcher, incarnation)
+        record = (await gateway.store.enqueue(card, watcher, incarnation)).record
+        if record.outcome is Outcome.CANCELLED and card.fingerprint:
+            # Another try with its key was not confirmed meanwhile, and withdrew what it took for its own.
+            _forget(gateway, seat)
+            raise from_qlm(BrokerUnavailableError("another try of this request was withdrawn meanwhile"))
         if seat is not None:
             seat.indexed, seat.index_in = True, None
     except (StoreUnavailableError, StoreEmptiedError) as error:
@@ -155,14 +159,11 @@ async def _confirmed(gateway: Gateway, request: Request) -> None:
 async def _withdraw(gateway: Gateway, card: RequestCard) -> None:
     """Make sure, if that can be, that a message which was stored all the same is dropped when met.
 
-    Not one of a request with an Idempotency-Key: the next try has the same id, may be accepted, and is then
-    answered by whichever message of both is met first.
+    Of a request with an Idempotency-Key another try may have been accepted meanwhile: that one stays.
     """
-    if card.fingerprint:
-        return
     try:
         async with asyncio.timeout(_WITHDRAW_TIMEOUT_S):
-            if not await gateway.store.withdraw(card):
+            if not await gateway.store.withdraw(card) and not card.fingerprint:
                 await gateway.store.cancel(card.id, Outcome.CANCELLED)
     except (StoreUnavailableError, TimeoutError) as error:
         _log.warning(

@@ -109,8 +109,8 @@ class Hub:
         return seat
 
     def card_of(self, id: RequestId) -> RequestCard | None:
-        """A request that was brought here, and whose session is open."""
-        return next((seat.card for seat in self._seats.get(id, ()) if seat.counted), None)
+        """A request that has a session here."""
+        return next((seat.card for seat in self._seats.get(id, ())), None)
 
     def drop(self, seat: Seat) -> None:
         """Forget a session."""

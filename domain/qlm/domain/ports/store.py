@@ -88,7 +88,7 @@ class Store(Protocol):
         """Note as cancelled, in one step, a request that was not accepted, unless its id is known.
 
         Its message, should the queue have it all the same, is then dropped when met. A known one is left
-        as it is: somebody has met its message. Returns whether it was unknown.
+        as it is: another try with the same key may have been accepted. Returns whether it was unknown.
         """
         ...
 

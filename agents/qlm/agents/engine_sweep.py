@@ -83,7 +83,7 @@ def leftovers(state: Mapping[str, Any]) -> list[int]:
 def _kill_all(state: Mapping[str, Any]) -> list[int]:
     killed: dict[int, int | None] = {}
     deadline_s = time.monotonic() + _WAIT_S
-    while pids := [*leftovers(state), *_ending(killed)]:
+    while pids := sorted({*leftovers(state), *_ending(killed)}):
         for pid in pids:
             killed.setdefault(pid, start_ticks(pid))
             kill(pid)

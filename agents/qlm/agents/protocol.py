@@ -67,7 +67,7 @@ class AgentSettings:
         swap_after_s: How long a group of another model must have been first before the model is swapped;
             longer than a re-plan takes, so that a new plan can still keep the present model.
         swap_idle_s: For work that can wait the model is swapped only when no request with a deadline has
-            started for so long: about two swaps.
+            started for so long, or for two swaps if they take longer (`agents.head.Stay`); 0 for at once.
         retry_s: Pause before the store is tried again.
         evicts: Running requests make room for more urgent ones; else they always run to their end.
         demotes: Requests that would be late if they started now make way for others (`agents.lateness`).

@@ -9,7 +9,7 @@ STEP_S: Final = 1.0
 _STEP_NS: Final = round(STEP_S * 1e9)
 
 BELIEVED_AFTER_S: Final = 60.0
-"""A wall clock that was set forwards is believed once it has stood so for so long."""
+"""A wall clock that was set forwards is believed once it has been ahead for so long."""
 
 
 class SteadyClock:
@@ -34,7 +34,7 @@ class SteadyClock:
             wall_ns: The wall clock, nanoseconds since the epoch.
             monotonic_ns: A clock that nobody sets, nanoseconds since any moment. What it leaves out, a
                 machine's sleep for instance, looks as if the wall clock had been set.
-            believed_after_s: How long the wall clock must stand where it was set to.
+            believed_after_s: How long the wall clock must have been ahead.
         """
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns

@@ -157,8 +157,7 @@ def _pull(agent: "AgentProtocol", head: Group, now_ns: int) -> list[Action]:
         return [Pull(group=head.id, cls=head.cls, limit=limit)]
     if places > 0 or leasing or pulling:
         return []
-    deadline_ns = head.hopeful_deadline_ns(now_ns)
-    return _evict_for(agent, agent.head.urgency, deadline_ns, max(1, wanted), now_ns)
+    return _evict_for(agent, agent.head.urgency, head.deadline_ns, max(1, wanted), now_ns)
 
 
 def _evict_for(

@@ -7,6 +7,7 @@ import pytest
 from qlm.agents.events import GenerationEnded
 from qlm.agents.eviction import for_a_swap
 from qlm.agents.held import Held
+from qlm.agents.protocol import AgentSettings
 from qlm.domain.actions import Abort, SwapModel
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId
@@ -75,3 +76,13 @@ def test_a_late_group_gets_its_model_once_the_batch_has_run_out() -> None:
     bench.send(GenerationEnded(call_id=batch.call.call_id, finish="stop"))
     bench.store_appends()
     assert bench.take(SwapModel)[1:] == [SwapModel(model=N)]
+
+
+def test_batch_work_of_the_same_model_makes_room_for_what_is_late_by_a_little() -> None:
+    bench = Bench(seqs_max=1, settings=AgentSettings(demotes=False))
+    bench.start(a_request("batch", max_tokens=1000))
+    bench.agent.pace = bench.agent.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.later(1)
+    urgent = a_request("urgent", deadline_ms=50, arrival_ns=bench.now_ns - S // 10)
+    bench.queue(replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns))
+    assert bench.take(Abort)

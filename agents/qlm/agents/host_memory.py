@@ -25,6 +25,9 @@ ALL_TIERS: Final = frozenset(SwapTier)
 ASLEEP_AS: Final = {SwapTier.WARM: EngineState.ASLEEP, SwapTier.RELOAD: EngineState.UNLOADED}
 """State of an engine by the tier in which it sleeps."""
 
+ASLEEP_IN: Final = {state: tier for tier, state in ASLEEP_AS.items()}
+"""The tier in which an engine sleeps by its state."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapCost:
@@ -61,10 +64,13 @@ class SwapCost:
             return 0
         return self.process_bytes + (self.weights_bytes if tier is SwapTier.WARM else 0)
 
+    def takes_s(self, tier: SwapTier) -> float:
+        """Seconds until it serves."""
+        return {SwapTier.WARM: self.warm_s, SwapTier.RELOAD: self.reload_s, SwapTier.COLD: self.cold_s}[tier]
+
     def saves_s(self, tier: SwapTier) -> float:
         """Seconds by which it serves sooner than from nothing."""
-        takes_s = {SwapTier.WARM: self.warm_s, SwapTier.RELOAD: self.reload_s, SwapTier.COLD: self.cold_s}
-        return max(0.0, self.cold_s - takes_s[tier])
+        return max(0.0, self.cold_s - self.takes_s(tier))
 
     @property
     def ahead_saves_s(self) -> float:

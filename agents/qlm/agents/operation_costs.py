@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from qlm.agents.host_memory import SwapCost
+from qlm.agents.host_memory import ASLEEP_IN, SwapCost
 from qlm.agents.kv_swap import KvSwapCost
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,13 +25,9 @@ class OperationCosts:
     host_memory_bytes: int = 0
 
     def swap_ns(self, engines: Mapping[ModelId, EngineState]) -> dict[ModelId, int]:
-        """How long it takes until each model that is not awake serves, by where it comes from."""
-        took = {
-            EngineState.ASLEEP: lambda cost: cost.warm_s,
-            EngineState.UNLOADED: lambda cost: cost.reload_s,
-        }
+        """Nanoseconds until each model that is not awake serves, by where it comes from."""
         return {
-            model: round(1e9 * took.get(state, lambda cost: cost.cold_s)(self.swap[model]))
+            model: round(1e9 * self.swap[model].takes_s(ASLEEP_IN.get(state, SwapTier.COLD)))
             for model, state in engines.items()
             if model in self.swap and state is not EngineState.AWAKE
         }

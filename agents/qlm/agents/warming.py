@@ -7,9 +7,9 @@ them there. Works on the state of `agents.protocol.AgentProtocol`.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from qlm.agents.host_memory import ASLEEP_AS, Holding
+from qlm.agents.host_memory import ASLEEP_IN, Holding
 from qlm.domain.actions import Action, CoolModel, WarmModel
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
@@ -17,8 +17,6 @@ from qlm.domain.ids import ModelId
 if TYPE_CHECKING:
     from qlm.agents.events import HeldAhead
     from qlm.agents.protocol import AgentProtocol
-
-_ASLEEP_IN: Final = {state: tier for tier, state in ASLEEP_AS.items()}
 
 
 class Ahead:
@@ -93,7 +91,7 @@ def _next(agent: "AgentProtocol", wanted: Sequence[ModelId]) -> WarmModel | Cool
 def _held(agent: "AgentProtocol") -> Holding:
     """What is in host memory, by the states of the engines; models of unknown size left out."""
     costs = agent.costs.swap
-    states = ((model, _ASLEEP_IN.get(state)) for model, state in agent.engines.items() if model in costs)
+    states = ((model, ASLEEP_IN.get(state)) for model, state in agent.engines.items() if model in costs)
     return Holding(
         asleep={model: tier for model, tier in states if tier is not None},
         ahead=tuple(model for model in agent.ahead.models if model in costs),

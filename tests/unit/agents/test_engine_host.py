@@ -25,6 +25,7 @@ class Unit:
         self.diary = diary
         self.fail: set[str] = set()
         self.dead: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.going_to_sleep = asyncio.Event()
         self.asleep = asyncio.Event()
         self.asleep.set()
 
@@ -59,6 +60,7 @@ class Unit:
 
     async def sleep(self, level: int = 1) -> None:
         self._do("sleep" if level == 1 else "unload")
+        self.going_to_sleep.set()
         await self.asleep.wait()
 
     async def wake(self) -> None:
@@ -143,8 +145,9 @@ async def test_files_read_ahead_do_not_take_the_room_of_a_model_that_is_going_to
     bench = Bench(host_memory_bytes=15)
     await bench.swap(A)
     bench.units[A].asleep.clear()
+    bench.units[A].going_to_sleep.clear()
     swap = asyncio.create_task(bench.host.swap(B))
-    await asyncio.sleep(0)
+    await bench.units[A].going_to_sleep.wait()
     assert (await bench.host.warm(C)).refused
     bench.units[A].asleep.set()
     assert (await swap).state is EngineState.AWAKE

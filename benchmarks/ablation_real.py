@@ -87,7 +87,7 @@ async def replay(url: str, scenario: Scenario, workload: Workload, time_scale: f
     """Send all requests when they are due, and wait for all answers."""
     outcomes = [Outcome() for _ in range(len(workload))]
     began_s = time.perf_counter()
-    async with client() as session, asyncio.TaskGroup() as group:
+    async with client(timeout_s=None) as session, asyncio.TaskGroup() as group:
         for row in range(len(workload)):
             due_s = int(workload.arrival_ns[row]) / 1e9 * time_scale
             await asyncio.sleep(max(0.0, due_s - (time.perf_counter() - began_s)))
@@ -160,7 +160,13 @@ async def measured(arm: str, options: argparse.Namespace) -> dict[str, Any]:
         met(classes[int(workload.slo_class[row])], outcome, options.time_scale)
         for row, outcome in enumerate(outcomes)
     ]
-    return {"arm": arm, "attainment": sum(good) / len(good), "requests": len(good), **_operations(instances)}
+    return {
+        "arm": arm,
+        "attainment": sum(good) / len(good),
+        "requests": len(good),
+        "answered": sum(outcome.ended_s is not None for outcome in outcomes),
+        **_operations(instances),
+    }
 
 
 def _operations(instances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -191,14 +197,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _table(found: Sequence[Mapping[str, Any]], time_scale: float) -> Table:
     swaps = ("model_swap_warm", "model_swap_reload", "model_swap_cold")
     table = Table(
-        "switched off", "requests", "attainment", *(name.removeprefix("model_swap_") for name in swaps),
-        "swap s", "thrash", "ahead", "evicted", "swapped out",
+        "switched off", "requests", "answered", "attainment",
+        *(name.removeprefix("model_swap_") for name in swaps), "swap s", "thrash", "ahead", "evicted", "swapped out",
     )  # fmt: skip
     for one in found:
         counts = one["counts"]
         table.add_row(
             ARMS[one["arm"]].off,
             str(one["requests"]),
+            str(one["answered"]),
             f"{one['attainment']:.3f}",
             *(str(counts.get(name, 0)) for name in swaps),
             f"{one['lost_s'] / time_scale:.0f}",

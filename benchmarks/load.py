@@ -111,7 +111,7 @@ async def closed_loop(
     return sample
 
 
-def client(timeout_s: float = 60.0) -> aiohttp.ClientSession:
+def client(timeout_s: float | None = 60.0) -> aiohttp.ClientSession:
     """Open a session with enough connections that the client is never the queue."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=timeout_s))

@@ -19,7 +19,7 @@ What /inference/v1/generate does, as measured on vLLM 0.32.0:
 """
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from qlm.agents.engine_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.tracing import TRACE_HEADER
 from qlm.domain.sampling import Sampling
 
 _ABORT_PREFIX: Final = "generate-tokens-"
@@ -98,7 +99,8 @@ class VllmEngine:
             EngineUnavailableError: The engine died or cannot be reached.
             EngineRefusedError: It refused this request for good.
         """
-        response = await self._start(orjson.dumps(self._body(call)))
+        headers = {TRACE_HEADER: call.traceparent} if call.traceparent else None
+        response = await self._start(orjson.dumps(self._body(call)), headers)
         stream = EngineStream()
         try:
             async for data in response.content.iter_any():
@@ -184,7 +186,7 @@ class VllmEngine:
             "stream_options": {"include_usage": True},
         }
 
-    async def _start(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _start(self, body: bytes, headers: Mapping[str, str] | None) -> aiohttp.ClientResponse:
         """Send the request and read the status; the response is the caller's to close.
 
         A connection kept from an earlier request may have been closed by the engine meanwhile; then
@@ -194,7 +196,9 @@ class VllmEngine:
         for retries_left in reversed(range(_STALE_RETRIES_MAX + 1)):
             attempt = _Attempt()
             try:
-                response = await self._session.post(url, data=body, trace_request_ctx=attempt)
+                response = await self._session.post(
+                    url, data=body, headers=headers, trace_request_ctx=attempt
+                )
             except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
                 if attempt.reused and retries_left:
                     continue

@@ -156,6 +156,7 @@ class Held:
             call_id=self.call_id,
             prompt_ids=(*self.request.prompt_ids, *self.output) if done else self.request.prompt_ids,
             sampling=self.request.sampling.after(done),
+            traceparent=self.request.traceparent,
         )
 
     def back(self, epoch: Epoch | None, why: str) -> Return:

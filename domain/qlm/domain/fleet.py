@@ -196,3 +196,13 @@ class InstanceStatus:
     def id(self) -> InstanceId:
         """Name of the instance."""
         return self.holder.instance
+
+    @property
+    def kv_usage(self) -> float | None:
+        """Share of the awake engine's KV cache in use; None while none is awake."""
+        return None if self.capacity is None else self.kv_used_tokens / self.capacity.kv_tokens
+
+    @property
+    def batch_usage(self) -> float | None:
+        """Share of the places in the awake engine's batch in use; None while none is awake."""
+        return None if self.capacity is None else self.running / self.capacity.seqs_max

@@ -26,7 +26,7 @@ _SLO_KINDS: Final[dict[str, type[Slo]]] = {
 
 def card_to_plain(card: RequestCard) -> dict[str, Any]:
     """Write a card (or a request, without its prompt) as plain data."""
-    return {
+    plain: dict[str, Any] = {
         "version": SCHEMA_VERSION,
         "id": card.id,
         "cls": class_to_plain(card.cls),
@@ -41,6 +41,9 @@ def card_to_plain(card: RequestCard) -> dict[str, Any]:
         "fingerprint": card.fingerprint,
         "detached": card.detached,
     }
+    if card.traceparent:
+        plain["traceparent"] = card.traceparent
+    return plain
 
 
 def card_from_plain(plain: Mapping[str, Any]) -> RequestCard:
@@ -120,6 +123,7 @@ def _card_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
             "answer": Answer(**answer),
             "fingerprint": plain["fingerprint"],
             "detached": plain["detached"],
+            "traceparent": str(plain.get("traceparent", "")),  # earlier versions wrote none
         }
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorruptError(f"message cannot be read: {error!r}") from error

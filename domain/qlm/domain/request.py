@@ -73,6 +73,7 @@ class RequestCard:
         answer: The shape of the answer.
         fingerprint: Digest of the client's body, to tell a retry from a reused idempotency key.
         detached: Nobody waits for it (respond-async); it is never cancelled because a client left.
+        traceparent: W3C trace context that its spans continue; empty if it is not traced.
     """
 
     id: RequestId
@@ -87,6 +88,7 @@ class RequestCard:
     answer: Answer
     fingerprint: str = ""
     detached: bool = False
+    traceparent: str = ""
 
     @property
     def model(self) -> ModelId:
@@ -146,6 +148,7 @@ class Request(RequestCard):
             answer=self.answer,
             fingerprint=self.fingerprint,
             detached=self.detached,
+            traceparent=self.traceparent,
         )
 
 

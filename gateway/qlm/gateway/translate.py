@@ -7,6 +7,7 @@ from typing import Any, Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import request_class
 from qlm.domain.ids import RequestId, TokenIds
+from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestCard
 from qlm.domain.sampling import Sampling
 from qlm.gateway.errors import ApiError
@@ -67,6 +68,7 @@ def to_card(
         ),
         fingerprint=arrival.fingerprint,
         detached=arrival.detached,
+        traceparent=_traceparent(arrival.headers),
     )
 
 
@@ -155,6 +157,12 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
         )
         raise _too_long(name, message)
     return asked
+
+
+def _traceparent(headers: Mapping[str, str]) -> str:
+    """The trace that a client began; one that cannot be read is ignored, as W3C Trace Context asks."""
+    told = headers.get(TRACE_HEADER, "")
+    return told if told and well_formed(told) else ""
 
 
 def _too_long(field: str, message: str) -> ApiError:

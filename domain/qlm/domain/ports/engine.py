@@ -18,11 +18,13 @@ class EngineCall:
         call_id: Unique per attempt; aborts name it.
         prompt_ids: The prompt, with the tokens generated earlier appended on a resume.
         sampling: With max_tokens and min_tokens reduced accordingly.
+        traceparent: W3C trace context that the engine's own span continues; empty for none.
     """
 
     call_id: str
     prompt_ids: TokenIds
     sampling: Sampling
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,80 @@
+"""The port to distributed tracing: spans, and the W3C trace context that joins them across processes."""
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, Protocol
+
+TRACE_HEADER: Final = "traceparent"
+"""Header that carries the context over HTTP, and metadata key over gRPC (W3C Trace Context)."""
+
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+Attribute = str | int | float | bool
+
+# OpenTelemetry's semantic conventions for generative AI, as vLLM's own span `llm_request` uses them.
+OPERATION: Final = "gen_ai.operation.name"
+REQUEST_ID: Final = "gen_ai.request.id"
+REQUEST_MODEL: Final = "gen_ai.request.model"
+REQUEST_MAX_TOKENS: Final = "gen_ai.request.max_tokens"
+PROMPT_TOKENS: Final = "gen_ai.usage.prompt_tokens"
+COMPLETION_TOKENS: Final = "gen_ai.usage.completion_tokens"
+QUEUE_S: Final = "gen_ai.latency.time_in_queue"
+FIRST_TOKEN_S: Final = "gen_ai.latency.time_to_first_token"
+E2E_S: Final = "gen_ai.latency.e2e"
+SLO_CLASS: Final = "qlm.slo_class"
+INSTANCE: Final = "qlm.instance"
+OUTCOME: Final = "qlm.outcome"
+
+
+class SpanKind(StrEnum):
+    """The part that the process of a span plays in what it measures."""
+
+    SERVER = "server"
+    CLIENT = "client"
+    CONSUMER = "consumer"
+
+
+class Span(Protocol):
+    """Something that takes time, as a part of a trace."""
+
+    @property
+    def traceparent(self) -> str:
+        """Context for what is done on its behalf elsewhere."""
+        ...
+
+    def note(self, attributes: Mapping[str, Attribute]) -> None:
+        """Add facts."""
+        ...
+
+    def end(self, at_ns: int, error: str = "") -> None:
+        """End it; with an error, as failed.
+
+        Args:
+            at_ns: When, nanoseconds since the epoch.
+            error: What went wrong, in a line.
+        """
+        ...
+
+
+class Tracer(Protocol):
+    """Makes spans, and sends them somewhere once they have ended."""
+
+    def begin(
+        self, name: str, *, kind: SpanKind, parent: str, at_ns: int, attributes: Mapping[str, Attribute]
+    ) -> Span:
+        """Begin a span.
+
+        Args:
+            name: What it measures; one of few.
+            kind: Its part.
+            parent: The traceparent that it continues; empty for a trace of its own.
+            at_ns: When it began, nanoseconds since the epoch.
+            attributes: Facts known so far.
+        """
+        ...
+
+
+def well_formed(traceparent: str) -> bool:
+    """Whether a text is a W3C traceparent of the form that all versions share."""
+    return _TRACEPARENT.fullmatch(traceparent) is not None

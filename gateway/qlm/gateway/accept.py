@@ -114,14 +114,17 @@ async def publish(
         ApiError: The broker did not confirm; nothing was accepted.
     """
     incarnation = gateway.load.incarnation
+    request = gateway.spans.begin(request)
     try:
         await _confirmed(gateway, request)
     except BrokerUnavailableError as error:
         gateway.load.count_refused(gateway.clock.now_ns(), str(error))
+        gateway.spans.left(card.id, gateway.clock.now_ns(), str(error))
         _forget(gateway, seat)
         await _withdraw(gateway, card)
         raise from_qlm(error) from error
-    except BaseException:
+    except BaseException as error:
+        gateway.spans.left(card.id, gateway.clock.now_ns(), repr(error))
         _forget(gateway, seat)
         raise
     outlook = gateway.load.outlook()
@@ -134,6 +137,7 @@ async def publish(
         record = (await gateway.store.enqueue(card, watcher, incarnation)).record
         if record.outcome is Outcome.CANCELLED and card.fingerprint:
             # Another try with its key was not confirmed meanwhile, and withdrew what it took for its own.
+            gateway.spans.left(card.id, gateway.clock.now_ns(), "withdrawn")
             _forget(gateway, seat)
             raise from_qlm(BrokerUnavailableError("another try of this request was withdrawn meanwhile"))
         if seat is not None:
@@ -141,10 +145,16 @@ async def publish(
     except (StoreUnavailableError, StoreEmptiedError) as error:
         # The queue has it, so it will be served. Whoever pulls it indexes it; we ask again as we poll.
         gateway.load.expect_unknown()
-        _log.warning("request %s is queued but not indexed yet: %s", card.id, error)
+        _log.warning(
+            "request %s is queued but not indexed yet: %s", card.id, error, extra={"request_id": card.id}
+        )
     gateway.metrics.accepted(card, kind, (gateway.clock.now_ns() - card.arrival_ns) / 1e9)
     if expected is not None:
         gateway.metrics.predicted(card, expected)
+        if seat is not None:
+            seat.predicted_s = expected.completion.mean
+    if seat is None:
+        gateway.spans.left(card.id, gateway.clock.now_ns())  # nobody here hears of its end
 
 
 async def _confirmed(gateway: Gateway, request: Request) -> None:
@@ -167,7 +177,9 @@ async def _withdraw(gateway: Gateway, card: RequestCard) -> None:
                 await gateway.store.cancel(card.id, Outcome.CANCELLED)
     except (StoreUnavailableError, TimeoutError) as error:
         _log.warning(
-            "request %s was not confirmed; if the queue has it, it will run unseen: %s", card.id, error
+            "request %s was not confirmed; if the queue has it, it will run unseen: %s",
+            *(card.id, error),
+            extra={"request_id": card.id},
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -19,6 +20,7 @@ from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
+from qlm.domain.ports.tracing import Tracer
 from qlm.gateway import admin, admin_dead, http, http_requests, http_service
 from qlm.gateway.answers import error_answer
 from qlm.gateway.errors import ApiError, from_qlm
@@ -63,6 +65,8 @@ def create_app(
     limits: GatewayLimits,
     gateway_id: GatewayId,
     new_id: Callable[[], RequestId],
+    registry: CollectorRegistry | None = None,
+    tracer: Tracer | None = None,
 ) -> Starlette:
     """Make a gateway's application; broker and store stay the caller's to close.
 
@@ -74,11 +78,13 @@ def create_app(
         limits: Limits and defaults.
         gateway_id: Under which output is announced to this process; no other process may have it.
         new_id: Makes request ids that no one has used, and nobody can guess.
+        registry: Where its metrics go, and what GET /metrics shows; None: one of its own.
+        tracer: Where the spans of its requests go; None: it makes none.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
     """
-    gateway = create_gateway(models, broker, store, clock, limits, gateway_id, new_id)
+    gateway = create_gateway(models, broker, store, clock, limits, gateway_id, new_id, registry, tracer)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

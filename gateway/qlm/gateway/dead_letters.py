@@ -161,7 +161,11 @@ async def put_back(gateway: Gateway, letter: Letter, body: bytes) -> Settlement:
     await gateway.broker.publish(card.cls.queue, decode_dead_letter(body).body)
     await gateway.store.enqueue(card)
     why = "" if card.model in gateway.models else f"it waits, though no model {card.model} is configured here"
-    _log.info("dead letter %s: request %s waits again in %s", letter.id, card.id, card.cls.queue)
+    _log.info(
+        "dead letter %s: request %s waits again in %s",
+        *(letter.id, card.id, card.cls.queue),
+        extra={"request_id": card.id},
+    )
     return Settlement(letter=letter, what=Settled.QUEUED, why=why)
 
 

@@ -7,11 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
+from qlm.domain.ports.tracing import Tracer
 from qlm.gateway.byte_tokenizer import ByteTokenizer
 from qlm.gateway.errors import ApiError, shown
 from qlm.gateway.hf_tokenizer import HfTokenizer
@@ -21,6 +24,7 @@ from qlm.gateway.load_watch import LoadWatch
 from qlm.gateway.metrics import GatewayMetrics
 from qlm.gateway.session import Timing
 from qlm.gateway.tokenizer import ServedModel, Tokenizer
+from qlm.gateway.tracing import RequestSpans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,7 @@ class Gateway:
         hub: The open sessions.
         load: What is known of the cluster.
         metrics: Counters.
+        spans: The traces of requests.
         encoders: Threads for long prompts.
     """
 
@@ -49,6 +54,7 @@ class Gateway:
     hub: Hub
     load: LoadWatch
     metrics: GatewayMetrics
+    spans: RequestSpans
     encoders: ThreadPoolExecutor
 
     def served(self, model: str) -> ServedModel:
@@ -95,14 +101,17 @@ def create_gateway(
     limits: GatewayLimits,
     gateway_id: GatewayId,
     new_id: Callable[[], RequestId],
+    registry: CollectorRegistry | None = None,
+    tracer: Tracer | None = None,
 ) -> Gateway:
-    """Wire a gateway.
+    """Wire a gateway; see `app.create_app`.
 
     Raises:
         InvalidValueError: A tokenizer cannot be read.
     """
-    metrics = GatewayMetrics(limits.metric_classes_max)
-    hub = Hub(store, clock, gateway_id, metrics)
+    metrics = GatewayMetrics(limits.metric_classes_max, registry)
+    spans = RequestSpans(tracer)
+    hub = Hub(store, clock, gateway_id, metrics, spans)
     return Gateway(
         models={spec.id: ServedModel(spec, load_tokenizer(spec)) for spec in models},
         broker=broker,
@@ -113,6 +122,7 @@ def create_gateway(
         hub=hub,
         load=LoadWatch(store, clock, hub, limits.view_interval_s),
         metrics=metrics,
+        spans=spans,
         encoders=ThreadPoolExecutor(limits.encode_threads, "encode"),
     )
 

@@ -32,6 +32,7 @@ from qlm.gateway.session_events import (
     Tick,
 )
 from qlm.gateway.sinks import Sink
+from qlm.gateway.tracing import RequestSpans
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Seat:
         index_in: The incarnation of the store in which it was published, and is to be indexed by us; None:
             it was, or others index it who have its message.
         due_ns: When its next entry in the timer queue is due.
+        predicted_s: From arrival to the end of the answer, as forecast on arrival; None if it was not.
     """
 
     session: Session
@@ -67,6 +69,7 @@ class Seat:
     published: bool = False
     index_in: int | None = None
     due_ns: int = field(default=2**63)
+    predicted_s: float | None = None
 
     @property
     def card(self) -> RequestCard:
@@ -77,12 +80,20 @@ class Seat:
 class Hub:
     """The sessions of one gateway."""
 
-    def __init__(self, store: Store, clock: Clock, gateway_id: GatewayId, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        gateway_id: GatewayId,
+        metrics: GatewayMetrics,
+        spans: RequestSpans,
+    ) -> None:
         """Make a hub without sessions; `run` brings it to life."""
         self._store = store
         self._clock = clock
         self._id = gateway_id
         self._metrics = metrics
+        self._spans = spans
         self._seats: dict[RequestId, list[Seat]] = {}
         self._timers: list[tuple[int, int, Seat]] = []
         self._order = itertools.count()
@@ -120,6 +131,7 @@ class Hub:
             self._metrics.sessions.dec()
         if not seats:
             self._seats.pop(seat.card.id, None)
+            self._spans.left(seat.card.id, self._clock.now_ns(), "nobody waits for it any more")
 
     def handle(self, seat: Seat, event: Event) -> None:
         """Give an event to a session and carry out what it asks."""
@@ -128,7 +140,7 @@ class Hub:
                 self._perform(seat, action)
         except Exception:
             # One request that cannot be handled must not silence all others.
-            _log.exception("request %s cannot be answered", seat.card.id)
+            _log.exception("request %s cannot be answered", seat.card.id, extra=_about(seat.card.id))
             seat.session.over = True
             seat.sink.final(SendFinal(0, "", None, Outcome.FAILED, "the gateway failed; see its log"))
         if seat.session.over:
@@ -211,7 +223,7 @@ class Hub:
                 seat.sink.keep_alive()
             case SendFinal():
                 if seat.counted:
-                    self._metrics.ended(seat.card, action, seat.session.first_output_ns, self._clock.now_ns())
+                    self._ended(seat, action)
                 seat.sink.final(action)
             case AskOutput(offset=offset):
                 self._spawn(self._read(seat, offset))
@@ -220,9 +232,15 @@ class Hub:
             case AskCancel(outcome=outcome):
                 if outcome is Outcome.CANCELLED and seat.counted:
                     self._metrics.cancelled(seat.card)
+                    self._spans.left(seat.card.id, self._clock.now_ns(), outcome=str(outcome))
                 self._spawn(self._let_go(seat, outcome))
             case _:
                 assert_never(action)
+
+    def _ended(self, seat: Seat, final: SendFinal) -> None:
+        now_ns, first_ns = self._clock.now_ns(), seat.session.first_output_ns
+        self._metrics.ended(seat.card, final, first_ns, now_ns, seat.predicted_s)
+        self._spans.ended(seat.card, final, first_ns, now_ns)
 
     async def _read(self, seat: Seat, offset: int) -> None:
         event: Event | None = None
@@ -236,7 +254,8 @@ class Hub:
                 seat.indexed = False
             event = Read(read, self._clock.now_ns(), lost=lost)
         except StoreUnavailableError as error:
-            _log.warning("output of request %s cannot be looked up: %s", seat.card.id, error)
+            id = seat.card.id
+            _log.warning("output of request %s cannot be looked up: %s", id, error, extra=_about(id))
         finally:
             self.handle(seat, event or ReadFailed(self._clock.now_ns()))
 
@@ -263,7 +282,7 @@ class Hub:
         try:
             others = await self._store.unwatch(id, self._id)
         except StoreUnavailableError as error:
-            _log.warning("request %s runs on though its client left: %s", id, error)
+            _log.warning("request %s runs on though its client left: %s", id, error, extra=_about(id))
             return
         # While we asked, the client may have come back to this gateway.
         if others == 0 and id not in self._seats:
@@ -273,9 +292,15 @@ class Hub:
         try:
             await self._store.cancel(id, outcome)
         except StoreUnavailableError as error:
-            _log.warning("request %s runs on though it could end (%s): %s", id, outcome, error)
+            _log.warning(
+                "request %s runs on though it could end (%s): %s", id, outcome, error, extra=_about(id)
+            )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _about(id: RequestId) -> dict[str, str]:
+    return {"request_id": id}

@@ -1,4 +1,4 @@
-"""The gateway's metrics, in a registry of its own. Label values are bounded: models are configured ones."""
+"""The gateway's metrics. Label values are bounded: models are configured ones."""
 
 import math
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from qlm.domain.attainment import attained
+from qlm.domain.metric_labels import ClassLabels
 from qlm.domain.request import RequestCard
 from qlm.gateway.forecast import Expected
 from qlm.gateway.session_events import SendFinal
@@ -17,6 +18,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _ACCEPT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _ANSWER_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800, 3600)
 _TOKEN_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
+_RATIO_BUCKETS: Final = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10)
 _LABELS: Final = ("model", "slo_class")
 _NS_PER_S: Final = 1e9
 
@@ -24,17 +26,15 @@ _NS_PER_S: Final = 1e9
 class GatewayMetrics:
     """What one gateway counts and times."""
 
-    def __init__(self, classes_max: int) -> None:
+    def __init__(self, classes_max: int, registry: CollectorRegistry | None = None) -> None:
         """Make the metrics.
 
         Args:
             classes_max: Objectives that get a label of their own; later ones share `other`.
+            registry: Where they go; those of other parts of the process may be there, too.
         """
-        self.registry = CollectorRegistry()
-        self._classes_max = classes_max
-        self._labels_of: dict[tuple[str, str], tuple[str, str]] = {}
-        self._classes: set[str] = set()
-        registry = self.registry
+        self.registry = registry = registry or CollectorRegistry()
+        self._labels = ClassLabels(classes_max)
         histogram = partial(_histogram, registry)
         counter = partial(_counter, registry)
         gauge = partial(Gauge, registry=registry)
@@ -57,24 +57,13 @@ class GatewayMetrics:
             _LABELS,
             buckets=_ANSWER_BUCKETS_S,
         )
-        self._predicted_first_token_s = histogram(
-            "qlm_gateway_request_predicted_ttft_seconds",
-            "From arrival to first output token, as forecast on arrival",
-            _LABELS,
-            buckets=_ANSWER_BUCKETS_S,
-        )
-        self._predicted_token_s = histogram(
-            "qlm_gateway_request_predicted_tpot_seconds",
-            "Time per output token, as forecast on arrival",
-            _LABELS,
-            buckets=_TOKEN_BUCKETS_S,
-        )
         self._answer_s = histogram(
             "qlm_gateway_e2e_request_latency_seconds",
             "From arrival to the end of the answer",
             _LABELS,
             buckets=_ANSWER_BUCKETS_S,
         )
+        self._make_predictions(registry)
         self._attained = counter(
             "qlm_gateway_request_slo_attained", "Requests whose objective was met", _LABELS
         )
@@ -88,6 +77,33 @@ class GatewayMetrics:
         self.sessions = gauge("qlm_gateway_open_requests", "Requests that this gateway watches")
         self._dead_letters = gauge(
             "qlm_gateway_dead_letters", "Messages in the cluster that nobody can serve"
+        )
+
+    def _make_predictions(self, registry: CollectorRegistry) -> None:
+        histogram = partial(_histogram, registry)
+        self._predicted_first_token_s = histogram(
+            "qlm_gateway_request_predicted_ttft_seconds",
+            "From arrival to first output token, as forecast on arrival",
+            _LABELS,
+            buckets=_ANSWER_BUCKETS_S,
+        )
+        self._predicted_token_s = histogram(
+            "qlm_gateway_request_predicted_tpot_seconds",
+            "Time per output token, as forecast on arrival",
+            _LABELS,
+            buckets=_TOKEN_BUCKETS_S,
+        )
+        self._predicted_answer_s = histogram(
+            "qlm_gateway_request_predicted_e2e_seconds",
+            "From arrival to the end of the answer, as forecast on arrival",
+            _LABELS,
+            buckets=_ANSWER_BUCKETS_S,
+        )
+        self._against_predicted = histogram(
+            "qlm_gateway_request_e2e_to_predicted_ratio",
+            "Time to the end of an answer as a multiple of its forecast on arrival",
+            _LABELS,
+            buckets=_RATIO_BUCKETS,
         )
 
     def dead_letters(self, count: int | None) -> None:
@@ -110,12 +126,20 @@ class GatewayMetrics:
         labels = self._label(card)
         self._predicted_first_token_s(*labels).observe(max(0.0, expected.first_token.mean))
         self._predicted_token_s(*labels).observe(expected.token_s)
+        self._predicted_answer_s(*labels).observe(max(0.0, expected.completion.mean))
 
     def refused(self, status: int, reason: str) -> None:
         """Count a request that was not queued."""
         self._refused(str(status), reason).inc()
 
-    def ended(self, card: RequestCard, final: SendFinal, first_output_ns: int | None, now_ns: int) -> None:
+    def ended(
+        self,
+        card: RequestCard,
+        final: SendFinal,
+        first_output_ns: int | None,
+        now_ns: int,
+        predicted_s: float | None = None,
+    ) -> None:
         """Count a request that was answered, or ended otherwise."""
         labels = self._label(card)
         self._requests(*labels, str(final.outcome)).inc()
@@ -123,7 +147,10 @@ class GatewayMetrics:
         if first_output_ns is not None:
             self._first_token_s(*labels).observe((first_output_ns - card.arrival_ns) / _NS_PER_S)
         if final.outcome.ok:
-            self._answer_s(*labels).observe((now_ns - card.arrival_ns) / _NS_PER_S)
+            took_s = (now_ns - card.arrival_ns) / _NS_PER_S
+            self._answer_s(*labels).observe(took_s)
+            if predicted_s is not None and predicted_s > 0:
+                self._against_predicted(*labels).observe(took_s / predicted_s)
         self._judge(card, final, first_output_ns, now_ns, labels)
 
     def cancelled(self, card: RequestCard) -> None:
@@ -146,15 +173,7 @@ class GatewayMetrics:
         (self._attained if met else self._violated)(*labels).inc()
 
     def _label(self, card: RequestCard) -> tuple[str, str]:
-        key = (str(card.model), card.cls.slo)
-        if (labels := self._labels_of.get(key)) is not None:
-            return labels
-        slo_class = key[1]
-        if slo_class not in self._classes:
-            if len(self._classes) >= self._classes_max:
-                return (key[0], "other")
-            self._classes.add(slo_class)
-        return self._labels_of.setdefault(key, (key[0], slo_class))
+        return self._labels.of(card.cls)
 
 
 def _counter(

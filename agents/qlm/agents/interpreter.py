@@ -7,7 +7,7 @@ Each action becomes a task whose end is an event for the protocol. Bookkeeping t
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qlm.agents.bookkeeper import RETRY_S, Bookkeeper
 from qlm.agents.events import (
@@ -15,14 +15,13 @@ from qlm.agents.events import (
     EngineChanged,
     EngineProbed,
     Event,
-    GenerationEnded,
     HeldAhead,
     LeaseAnswered,
-    Progress,
     Pulled,
     QueueRead,
     Tick,
 )
+from qlm.agents.generations import Generations
 from qlm.agents.hosting import EngineHost
 from qlm.agents.protocol import AgentProtocol
 from qlm.broker import codec
@@ -52,8 +51,6 @@ from qlm.domain.actions import (
 )
 from qlm.domain.errors import (
     BrokerUnavailableError,
-    EngineRefusedError,
-    EngineUnavailableError,
     StoreCorruptError,
     StoreUnavailableError,
 )
@@ -65,6 +62,10 @@ from qlm.domain.output import AppendResult
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
+from qlm.domain.ports.tracing import Tracer
+
+if TYPE_CHECKING:  # a simulation needs no metrics, nor their package
+    from qlm.agents.metrics import AgentMetrics
 
 log = logging.getLogger("qlm.agents")
 
@@ -80,7 +81,15 @@ class AgentRunner:
     """One agent on an asyncio loop. `run` works until cancelled or drained; `close` lets go at once."""
 
     def __init__(
-        self, protocol: AgentProtocol, *, broker: Broker, store: Store, host: EngineHost, clock: Clock
+        self,
+        protocol: AgentProtocol,
+        *,
+        broker: Broker,
+        store: Store,
+        host: EngineHost,
+        clock: Clock,
+        metrics: "AgentMetrics | None" = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self._protocol = protocol
         self._broker = broker
@@ -89,12 +98,11 @@ class AgentRunner:
         self._clock = clock
         self._instance = protocol.holder.instance
         self._tasks: set[asyncio.Task[None]] = set()
-        self._generations: dict[str, asyncio.Task[None]] = {}
+        self._generations = Generations(self._instance, host, clock, self.post, self._spawn, metrics, tracer)
         self._books = Bookkeeper(self._instance, broker, store, clock)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self._finished = asyncio.Event()
-        self._closing = False
 
     async def run(self) -> None:
         """Serve until drained."""
@@ -111,7 +119,7 @@ class AgentRunner:
 
     async def close(self) -> None:
         """Stop everything; unacknowledged messages return when the broker connection closes."""
-        self._closing = True
+        self._generations.closing = True
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._tasks):
@@ -144,8 +152,8 @@ class AgentRunner:
                 | DeadLetter()
             ):
                 self._books.put(action)
-            case Submit():
-                self._generations[action.call.call_id] = self._spawn(self._generate(action))
+            case Submit(id=id, call=call):
+                self._generations.start(call, self._protocol.held.get(id))
             case _:
                 self._spawn(self._carry_out(action))
 
@@ -163,7 +171,7 @@ class AgentRunner:
             case Reregister(card=card, output=output):
                 await self._lease(card.id, self._store.reregister(card, self._protocol.holder, output))
             case Abort(call_ids=call_ids):
-                await self._abort(call_ids)
+                await self._generations.abort(call_ids)
             case Append():
                 await self._append(action)
             case ProbeEngine():
@@ -202,46 +210,9 @@ class AgentRunner:
         try:
             answer = await asking
         except StoreUnavailableError as error:
-            log.warning("%s: no lease for %s: %s", self._instance, id, error)
+            log.warning("%s: no lease for %s: %s", self._instance, id, error, extra={"request_id": id})
             answer = None
         self.post(LeaseAnswered(id=id, answer=answer))
-
-    async def _generate(self, action: Submit) -> None:
-        call_id = action.call.call_id
-        finish, detail = "abort", ""
-        try:
-            engine = self._host.engine()
-            if engine is None:
-                raise EngineUnavailableError("no engine is awake")
-            async for chunk in engine.generate(action.call):
-                if chunk.token_ids:
-                    self.post(Progress(chunks=((call_id, chunk.token_ids),)))
-                finish = chunk.finish or finish
-        except EngineRefusedError as error:
-            finish, detail = "refused", str(error)
-        except EngineUnavailableError as error:
-            finish, detail = "lost", str(error)
-        except asyncio.CancelledError:
-            if self._closing:
-                raise
-            # Not listened to any longer: closing the connection is the abort.
-        finally:
-            self._generations.pop(call_id, None)
-        self.post(GenerationEnded(call_id=call_id, finish=finish, detail=detail))
-
-    async def _abort(self, call_ids: tuple[str, ...]) -> None:
-        """Ask the engine to stop; one that does not hear is not listened to any longer."""
-        engine = self._host.engine()
-        if engine is not None:
-            try:
-                await engine.abort(call_ids)
-            except (EngineUnavailableError, EngineRefusedError) as error:
-                log.warning("%s: abort failed: %s", self._instance, error)
-            else:
-                return
-        for call_id in call_ids:
-            if (generation := self._generations.get(call_id)) is not None:
-                generation.cancel()
 
     async def _append(self, action: Append) -> None:
         try:

@@ -1,0 +1,165 @@
+"""Metrics of the agents of one process, read from their protocols when they are scraped.
+
+Label values are bounded: instances, models and operations are configured or fixed, classes capped.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from qlm.agents.held import Held
+from qlm.agents.protocol import AgentProtocol
+from qlm.agents.tracing import waited_in_queue
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.ids import InstanceId
+from qlm.domain.metric_labels import CLASSES_MAX, ClassLabels
+from qlm.domain.operations import OperationStats
+
+_WAIT_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800)
+_NS_PER_S: Final = 1e9
+
+Gauge = tuple[str, str, Callable[[InstanceStatus], float | None]]
+
+_GAUGES: Final[tuple[Gauge, ...]] = (
+    ("qlm_agent_running_requests", "Requests in the engine's batch", lambda s: s.running),
+    (
+        "qlm_agent_parked_requests",
+        "Requests that made room for others and wait here to go on",
+        lambda s: sum(each.evicted for each in s.staged),
+    ),
+    (
+        "qlm_agent_staged_requests",
+        "Requests held here that have not run yet",
+        lambda s: sum(each.fresh for each in s.staged),
+    ),
+    ("qlm_agent_kv_cache_used_tokens", "Tokens of KV cache in use", lambda s: s.kv_used_tokens),
+    (
+        "qlm_agent_kv_cache_usage_ratio",
+        "Share of the awake engine's KV cache in use; absent while no engine is awake",
+        lambda s: s.kv_usage,
+    ),
+    (
+        "qlm_agent_batch_usage_ratio",
+        "Share of the places in the awake engine's batch in use; absent while no engine is awake",
+        lambda s: s.batch_usage,
+    ),
+    ("qlm_agent_draining", "1 while the instance takes no new work, else 0", lambda s: s.draining),
+)
+
+
+class AgentMetrics(Collector):
+    """What the agents of one process tell."""
+
+    def __init__(self, registry: CollectorRegistry, classes_max: int = CLASSES_MAX) -> None:
+        """Register the metrics; agents come and go with `add` and `remove`."""
+        self._agents: dict[InstanceId, AgentProtocol] = {}
+        self._labels = ClassLabels(classes_max)
+        self._queue_s = Histogram(
+            "qlm_agent_request_queue_duration_seconds",
+            "From a request's arrival until it first runs on an engine",
+            ("model", "slo_class", "instance"),
+            registry=registry,
+            buckets=_WAIT_BUCKETS_S,
+        )
+        registry.register(self)
+
+    @property
+    def agents(self) -> Iterable[AgentProtocol]:
+        """The agents that run."""
+        return self._agents.values()
+
+    def add(self, agent: AgentProtocol) -> None:
+        """Tell of this agent, instead of a former life of its instance."""
+        self._agents[agent.holder.instance] = agent
+
+    def remove(self, agent: AgentProtocol) -> None:
+        """Tell nothing of it any more, unless another life of its instance has begun."""
+        if self._agents.get(agent.holder.instance) is agent:
+            del self._agents[agent.holder.instance]
+
+    def submitted(self, held: Held, instance: InstanceId, now_ns: int) -> None:
+        """Time the wait of a request that was just submitted, if it had not run before."""
+        if waited_in_queue(held):
+            labels = self._labels.of(held.request.cls)
+            waited_s = max(0.0, (now_ns - held.request.arrival_ns) / _NS_PER_S)
+            self._queue_s.labels(*labels, instance).observe(waited_s)
+
+    def collect(self) -> Iterator[Metric]:
+        """Read all agents."""
+        agents = tuple(self._agents.values())
+        return _families([agent.status() for agent in agents], [_leases(agent) for agent in agents])
+
+    def describe(self) -> Iterator[Metric]:
+        """Name the metrics without reading any agent."""
+        return _families([], [])
+
+
+def _leases(agent: AgentProtocol) -> int:
+    return len(agent.held) - len(agent.hands.leasing)
+
+
+def _families(statuses: list[InstanceStatus], leases: list[int]) -> Iterator[Metric]:
+    for name, about, read in _GAUGES:
+        gauge = GaugeMetricFamily(name, about, labels=("instance",))
+        for status in statuses:
+            if (value := read(status)) is not None:
+                gauge.add_metric([status.id], value)
+        yield gauge
+    held = GaugeMetricFamily("qlm_agent_held_leases", "Leases that the agent holds", labels=("instance",))
+    for status, count in zip(statuses, leases, strict=True):
+        held.add_metric([status.id], count)
+    yield held
+    yield _engines(statuses)
+    yield from _operations([(status.id, status.operations) for status in statuses])
+
+
+def _engines(statuses: list[InstanceStatus]) -> Metric:
+    family = GaugeMetricFamily(
+        "qlm_agent_engine_state",
+        "1 for the state that the engine of a model is in, 0 for the others",
+        labels=("instance", "model", "state"),
+    )
+    for status in statuses:
+        for model, present in status.engines:
+            for state in EngineState:
+                family.add_metric([status.id, model, state.value], state is present)
+    return family
+
+
+def _operations(stats: list[tuple[InstanceId, OperationStats]]) -> Iterator[Metric]:
+    labels = ("operation", "model", "instance")
+    count = CounterMetricFamily("qlm_operations", "LLM serving operations done", labels=labels)
+    took = SummaryMetricFamily(
+        "qlm_operation_duration_seconds",
+        "From the decision for an LLM serving operation to its effect",
+        labels=labels,
+    )
+    lost = CounterMetricFamily(
+        "qlm_model_swap_lost_seconds",
+        "Time without a serving model, by the queue of the class whose group had the models swapped",
+        labels=("class", "instance"),
+    )
+    thrashed = CounterMetricFamily(
+        "qlm_model_swaps_thrashed",
+        "Model swaps that brought back a model within 60 s of its going",
+        labels=("instance",),
+    )
+    ended = CounterMetricFamily(
+        "qlm_agent_generations_ended",
+        "Generations that came to their end by themselves",
+        labels=("instance",),
+    )
+    for instance, each in stats:
+        for done in each.counts:
+            values = [done.operation.value, done.model, instance]
+            count.add_metric(values, done.count)
+            took.add_metric(values, done.count, done.seconds)
+        for charge in each.swap_lost:
+            lost.add_metric([charge.cls, instance], charge.seconds)
+        thrashed.add_metric([instance], each.swaps_thrashed)
+        ended.add_metric([instance], each.ended)
+    yield from (count, took, lost, thrashed, ended)

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import time
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from qlm.controller.estimating.state import NOTHING_LEARNED, learned
 from qlm.controller.fleet import Fleet
@@ -27,6 +28,9 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.domain.view import ClusterView
+
+if TYPE_CHECKING:  # a simulation needs no metrics, nor their package
+    from qlm.controller.metrics import ControllerMetrics
 
 log = logging.getLogger("qlm.controller")
 
@@ -57,6 +61,7 @@ class ControllerLoop:
         settings: ControllerSettings,
         planner: Planner,
         new_group_id: NewGroupId,
+        metrics: "ControllerMetrics | None" = None,
     ) -> None:
         self._store = store
         self._upkeep = Upkeep(broker=broker, store=store, clock=clock)
@@ -67,6 +72,7 @@ class ControllerLoop:
         self._settings = settings
         self._planner = planner
         self._new_group_id = new_group_id
+        self._metrics = metrics
         self._estimator = NOTHING_LEARNED
         self._watched_ns = 0
         self._woken = asyncio.Event()
@@ -82,6 +88,8 @@ class ControllerLoop:
                     await self._turn()
                 except (StoreUnavailableError, BrokerUnavailableError) as error:
                     log.warning("planning skipped: %s", error)
+                    if self._metrics is not None:
+                        self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)
                 await asyncio.sleep(self._settings.min_interval_s)
                 await self._rest()
@@ -114,8 +122,9 @@ class ControllerLoop:
             new_id=self._new_group_id,
             estimator=self._estimator,
         )
-        groups = sum(len(each.groups) for each in view.classes)
+        groups, began_s = sum(len(each.groups) for each in view.classes), time.perf_counter()
         decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
+        took_s = time.perf_counter() - began_s
         self._estimator = decision.estimator
         if decision.changes:
             await self._store.apply(decision.changes, term)
@@ -123,12 +132,16 @@ class ControllerLoop:
                 log.info("groups moved: %s", ", ".join(f"{n} to {i}" for i, n in decision.moves.items()))
         await self._keeper.keep(decision, now_ns, term)
         self._warn(view)
+        if self._metrics is not None:
+            self._metrics.planned(view, decision, took_s)
         return decision
 
     async def _turn(self) -> None:
         try:
             await self.run_once()
         except NotLeadingError:
+            if self._metrics is not None:
+                self._metrics.stood_by()
             if self._leading.lost():
                 self._woken.set()  # nobody may have taken it: ask at once
             await self._watch()

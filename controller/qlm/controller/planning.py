@@ -46,6 +46,11 @@ class _Variant:
         return f"{self.accelerator}[{','.join(self.models)}]{' in use' if self.in_use else ''}"
 
 
+def accelerator_of(kind: str) -> str:
+    """The accelerator of a kind in a problem that `make_problem` wrote."""
+    return kind.partition("[")[0]
+
+
 def make_problem(
     view: ClusterView,
     moment: Moment,

@@ -1,0 +1,102 @@
+"""What a plan misses, what a better one could save, and what would repair it.
+
+That takes seconds of a core where much waits, so a controller has it done beside its work:
+`python -m qlm.planner.audit` reads a kept plan (`kept_plan`) as JSON and writes the audit as JSON.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.planner.kept_plan import KeptPlan, kept_plan_from_plain
+from qlm.planner.methods import with_bound, with_scale_up
+from qlm.planner.problem import ScaleUp
+from qlm.planner.verify.referee import verify
+
+NICENESS: Final = 10
+"""It yields to what serves on the same machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Of one plan.
+
+    Attributes:
+        late_requests: Requests that are expected to miss their deadline.
+        penalty_s: What the plan costs.
+        lower_bound_s: What every plan of the same problem costs at least.
+        scale_up: The fewest instances whose addition would repair what is missed; empty if none would.
+    """
+
+    late_requests: float
+    penalty_s: float
+    lower_bound_s: float
+    scale_up: tuple[ScaleUp, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """Share of the penalty above the lower bound, 0 to 1."""
+        return max(0.0, 1.0 - self.lower_bound_s / self.penalty_s) if self.penalty_s > 0 else 0.0
+
+
+def audit(kept: KeptPlan) -> Audit:
+    """Audit a plan.
+
+    Raises:
+        QlmError: It needs a package that is not installed.
+    """
+    report = verify(kept.problem, kept.plan)
+    plan = with_scale_up(kept.problem, with_bound(kept.problem, kept.plan))
+    return Audit(
+        late_requests=report.late_requests,
+        penalty_s=report.penalty_s,
+        lower_bound_s=plan.lower_bound_s or 0.0,
+        scale_up=plan.scale_up,
+    )
+
+
+def audit_to_plain(done: Audit) -> dict[str, Any]:
+    """Write it as dicts, lists, numbers and strings."""
+    return {
+        "late_requests": done.late_requests,
+        "penalty_s": done.penalty_s,
+        "lower_bound_s": done.lower_bound_s,
+        "scale_up": {each.kind: each.count for each in done.scale_up},
+    }
+
+
+def audit_from_plain(plain: Mapping[str, Any]) -> Audit:
+    """Read what `audit_to_plain` wrote.
+
+    Raises:
+        InvalidValueError: A field is missing or of the wrong type; it is named.
+    """
+    try:
+        counts: Mapping[str, int] = plain["scale_up"]
+        return Audit(
+            late_requests=float(plain["late_requests"]),
+            penalty_s=float(plain["penalty_s"]),
+            lower_bound_s=float(plain["lower_bound_s"]),
+            scale_up=tuple(ScaleUp(kind=str(kind), count=int(count)) for kind, count in counts.items()),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidValueError("audit", dict(plain), f"what {__name__} writes ({error!r})") from error
+
+
+def main() -> None:
+    """Audit the plan on standard input."""
+    os.nice(NICENESS)
+    kept = kept_plan_from_plain(orjson.loads(sys.stdin.buffer.read()))
+    sys.stdout.buffer.write(orjson.dumps(audit_to_plain(audit(kept))))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except QlmError as error:
+        sys.exit(str(error))

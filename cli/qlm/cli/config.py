@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from qlm.cli.config_errors import ConfigError, explain
+from qlm.cli.config_observe import MonitorConfig, TracingConfig
 from qlm.cli.config_ray import RayConfig
 from qlm.cli.config_yaml import read_mapping
 from qlm.domain.shown import shown
@@ -228,6 +229,8 @@ class Config(_Section):
         operations: Which operations are used.
         limits: Limits of the gateway.
         profiles: Directories with further profile files.
+        monitor: Where processes without a gateway tell of themselves.
+        tracing: Where spans go.
     """
 
     http: HttpConfig = HttpConfig()
@@ -247,6 +250,8 @@ class Config(_Section):
     operations: OperationsConfig = OperationsConfig()
     limits: LimitsConfig = LimitsConfig()
     profiles: tuple[Path, ...] = ()
+    monitor: MonitorConfig = MonitorConfig()
+    tracing: TracingConfig = TracingConfig()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -27,11 +27,17 @@ class PlanGenerator:
 
     Args:
         data_dir: Where the compiled code goes if the installation cannot be written.
+
+    Attributes:
+        ready: The plan generator plans.
+        folder: Where its compiled code then is, if not beside its source.
     """
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._planner: Planner = plan_edf
+        self.ready = False
+        self.folder: Path | None = None
 
     def __call__(self, problem: Problem) -> Plan:
         """Plan by the best that is ready."""
@@ -53,6 +59,7 @@ class PlanGenerator:
             # Whatever it is, requests go on being planned.
             log.exception("planning stays with earliest deadline first: the plan generator failed")
             return
+        self.ready, self.folder = True, folder
         log.info("the plan generator plans from now on")
 
 

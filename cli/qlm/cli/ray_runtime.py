@@ -18,9 +18,10 @@ from qlm.agents.ray.supervisor import Supervisor
 from qlm.cli.clock import SystemClock
 from qlm.cli.config import Config, InstanceConfig
 from qlm.cli.config_errors import ConfigError
-from qlm.cli.logs import log_to_stderr
+from qlm.cli.logs import LogFormat, log_to_stderr
 from qlm.cli.parts import Parts, open_parts
-from qlm.cli.serving import RESTART_PAUSE_S, serve_instance, sweep_engines
+from qlm.cli.serving import RESTART_PAUSE_S, monitoring, serve_instance, sweep_engines
+from qlm.cli.telemetry import open_telemetry
 from qlm.cli.wiring import load_profiles
 from qlm.domain.errors import QlmError
 
@@ -48,10 +49,10 @@ def ray_cluster(config: Config) -> RayCluster:
 
 
 def supervision(
-    config: Config, cluster: RayCluster, log_level: int
+    config: Config, cluster: RayCluster, log_level: int, log_format: LogFormat = "text"
 ) -> Callable[[Parts], Coroutine[Any, Any, None]]:
     """Return what keeps the agents of all instances running on a cluster."""
-    specs = [agent_spec(config, instance, log_level) for instance in config.instances]
+    specs = [agent_spec(config, instance, log_level, log_format) for instance in config.instances]
     return lambda parts: Supervisor(cluster, specs, parts.store.ask_drain, parts.store.say_unplaced).run()
 
 
@@ -66,33 +67,39 @@ def resources_of(config: Config, instance: InstanceConfig) -> Resources:
     return emulated_accelerators(instance.accelerator, instance.gpus)
 
 
-def agent_spec(config: Config, instance: InstanceConfig, log_level: int) -> AgentSpec:
+def agent_spec(
+    config: Config, instance: InstanceConfig, log_level: int, log_format: LogFormat = "text"
+) -> AgentSpec:
     """Describe the agent of an instance."""
     own = _of_instance(_absolute(config), instance)
     return AgentSpec(
         instance=instance.id,
         resources=resources_of(config, instance),
-        work=functools.partial(run_agent, own, log_level),
+        work=functools.partial(run_agent, own, log_level, log_format=log_format),
         recipe=_recipe(own),
     )
 
 
-async def run_agent(config: Config, log_level: int) -> None:
+async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> None:
     """Run the agent of the only instance of a configuration until it is drained; in a process of Ray's."""
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, log_format)
     _forget_threads_of_ray()
     (instance,) = config.instances
     clock, profiles = SystemClock(), load_profiles(config.profiles)
-    while True:
-        try:
-            async with AsyncExitStack() as stack:
-                parts = await open_parts(config, clock, stack)
-                await sweep_engines(config)
-                await serve_instance(config, instance, parts, profiles, clock)
-                return
-        except QlmError as error:
-            log.error("%s: %s", instance.id, error)
-            await asyncio.sleep(RESTART_PAUSE_S)
+    async with AsyncExitStack() as lasting:
+        telemetry = open_telemetry(config, clock, lasting, part="agent", controller=False, agents=True)
+        await lasting.enter_async_context(monitoring(config, telemetry))
+        while True:
+            try:
+                async with AsyncExitStack() as stack:
+                    opened = await open_parts(config, clock, stack)
+                    parts = await stack.enter_async_context(telemetry.health.watching(opened))
+                    await sweep_engines(config)
+                    await serve_instance(config, instance, parts, profiles, clock, telemetry)
+                    return
+            except QlmError as error:
+                log.error("%s: %s", instance.id, error)
+                await asyncio.sleep(RESTART_PAUSE_S)
 
 
 def _of_instance(config: Config, instance: InstanceConfig) -> Config:
@@ -100,7 +107,7 @@ def _of_instance(config: Config, instance: InstanceConfig) -> Config:
     models = tuple(model for model in config.models if model.id in instance.models)
     read = {
         "data_dir", "broker", "broker_ack_timeout_s", "store", "store_prefix", "operations", "vllm",
-        "emulate", "profiles",
+        "emulate", "profiles", "monitor", "tracing",
     }  # fmt: skip
     kept = {name: getattr(config, name) for name in read}
     return Config(models=models, instances=(instance,), **kept)

@@ -5,7 +5,7 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Final
@@ -16,8 +16,11 @@ from qlm.agents.protocol import AgentProtocol
 from qlm.cli.clock import SystemClock
 from qlm.cli.config import Config, InstanceConfig
 from qlm.cli.engines import model_host, operation_costs
+from qlm.cli.monitor import monitor
 from qlm.cli.parts import Parts, open_parts
+from qlm.cli.plan_audit import PlanAuditor
 from qlm.cli.plan_generator import PlanGenerator
+from qlm.cli.telemetry import Telemetry, open_telemetry
 from qlm.cli.wiring import (
     agent_settings,
     controller_settings,
@@ -68,6 +71,18 @@ class Roles:
     instances: tuple[str, ...]
     ray: bool = False
 
+    @property
+    def name(self) -> str:
+        """What this process is to those who watch it."""
+        parts = {
+            "gateway": self.gateway,
+            "controller": self.controller,
+            "agent": bool(self.instances),
+            "agents": self.ray,
+        }
+        named = [name for name, runs in parts.items() if runs]
+        return named[0] if len(named) == 1 else "serve"
+
 
 async def serve(
     config: Config, roles: Roles, beside: Callable[[Parts], Coroutine[Any, Any, None]] | None = None
@@ -86,25 +101,42 @@ async def serve(
     profiles = load_profiles(config.profiles)
     known = fleet(config, profiles)
     async with AsyncExitStack() as stack:
+        telemetry = open_telemetry(
+            config,
+            clock,
+            stack,
+            part=roles.name,
+            controller=roles.controller,
+            agents=bool(roles.instances),
+        )
         listener = _listen(config.http.host, config.http.port) if roles.gateway else None
         if listener is not None:
             stack.callback(listener.close)
-        parts = await open_parts(config, clock, stack)
+        opened = await open_parts(config, clock, stack)
+        parts = await stack.enter_async_context(telemetry.health.watching(opened))
         if parts.embedded:
             await _reindex(parts, clock)
         if roles.instances:
             await sweep_engines(config)
         tasks = await stack.enter_async_context(_task_group())
+        if not roles.gateway:
+            await stack.enter_async_context(monitoring(config, telemetry))
         if roles.controller:
-            tasks.append(asyncio.create_task(_control(config, parts, known, clock)))
+            tasks.append(asyncio.create_task(_control(config, parts, known, clock, telemetry)))
         for instance in config.instances:
             if instance.id in roles.instances:
-                tasks.append(asyncio.create_task(serve_instance(config, instance, parts, profiles, clock)))
+                work = serve_instance(config, instance, parts, profiles, clock, telemetry)
+                tasks.append(asyncio.create_task(work))
         if beside is not None:
             tasks.append(asyncio.create_task(beside(parts)))
         if listener is not None:
-            tasks.append(asyncio.create_task(_open_door(config, parts, clock, listener)))
+            tasks.append(asyncio.create_task(_open_door(config, parts, clock, listener, telemetry)))
         await _until_stopped(tasks)
+
+
+def monitoring(config: Config, telemetry: Telemetry) -> AbstractAsyncContextManager[int]:
+    """Tell of this process on a port of its own."""
+    return monitor(config.monitor, telemetry.registry, telemetry.health, telemetry.troubles)
 
 
 async def sweep_engines(config: Config) -> None:
@@ -121,7 +153,9 @@ async def _reindex(parts: Parts, clock: SystemClock) -> None:
         log.info("%d accepted requests were waiting in the queue: they go on", found)
 
 
-async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemClock) -> None:
+async def _control(
+    config: Config, parts: Parts, known: Fleet, clock: SystemClock, telemetry: Telemetry
+) -> None:
     generator = PlanGenerator(config.data_dir)
     async with broker_of(parts) as broker, _task_group() as tasks:
         loop = ControllerLoop(
@@ -133,14 +167,22 @@ async def _control(config: Config, parts: Parts, known: Fleet, clock: SystemCloc
             settings=controller_settings(config),
             planner=generator if config.planner == "qlm" else plan_edf_late_last,
             new_group_id=group_ids(),
+            metrics=telemetry.controller,
         )
         if config.planner == "qlm":
             tasks.append(asyncio.create_task(generator.get_ready()))
+            if telemetry.controller is not None:
+                tasks.append(asyncio.create_task(PlanAuditor(telemetry.controller, generator).run()))
         await loop.run()
 
 
 async def serve_instance(
-    config: Config, instance: InstanceConfig, parts: Parts, profiles: tuple[Profile, ...], clock: SystemClock
+    config: Config,
+    instance: InstanceConfig,
+    parts: Parts,
+    profiles: tuple[Profile, ...],
+    clock: SystemClock,
+    telemetry: Telemetry,
 ) -> None:
     """Run one agent; after a failure start a new life of it, until it was drained."""
     models = [ModelId(model) for model in instance.models]
@@ -151,7 +193,17 @@ async def serve_instance(
         host = model_host(config, instance, profiles)
         try:
             async with broker_of(parts) as broker:
-                await AgentRunner(protocol, broker=broker, store=parts.store, host=host, clock=clock).run()
+                runner = AgentRunner(
+                    protocol,
+                    broker=broker,
+                    store=parts.store,
+                    host=host,
+                    clock=clock,
+                    metrics=telemetry.agents,
+                    tracer=telemetry.tracer,
+                )
+                with telemetry.agent(protocol):
+                    await runner.run()
         except (BrokerUnavailableError, StoreUnavailableError) as error:
             log.error("%s: %s", instance.id, error)
         finally:
@@ -163,7 +215,9 @@ async def serve_instance(
         await asyncio.sleep(RESTART_PAUSE_S)
 
 
-async def _open_door(config: Config, parts: Parts, clock: SystemClock, listener: socket.socket) -> None:
+async def _open_door(
+    config: Config, parts: Parts, clock: SystemClock, listener: socket.socket, telemetry: Telemetry
+) -> None:
     async with broker_of(parts) as broker:
         app = create_app(
             models=model_specs(config),
@@ -173,6 +227,8 @@ async def _open_door(config: Config, parts: Parts, clock: SystemClock, listener:
             limits=gateway_limits(config),
             gateway_id=new_gateway_id(),
             new_id=new_request_id,
+            registry=telemetry.registry,
+            tracer=telemetry.tracer,
         )
         server = create_server(app)
         announcer = asyncio.create_task(_announce(config, parts))

@@ -3,8 +3,9 @@
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import uvloop
@@ -12,12 +13,37 @@ import uvloop
 from qlm.cli.config import Config, load_config
 from qlm.cli.config_errors import ConfigError
 from qlm.cli.default_config import emulated_config, vllm_config
-from qlm.cli.logs import log_to_stderr
+from qlm.cli.logs import LogFormat, log_to_stderr
 from qlm.cli.ray_runtime import check_servers, ray_cluster, supervision
 from qlm.cli.serving import Roles, serve
 from qlm.cli.wiring import check
 from qlm.domain.errors import QlmError
 from qlm.simulator.emulation import command as emulate
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """The options of logging as given.
+
+    Attributes:
+        level: Name of a level.
+        format: What lines look like.
+    """
+
+    level: str
+    format: LogFormat
+
+    def number(self) -> int:
+        """The level as a number.
+
+        Raises:
+            ConfigError: There is none of this name.
+        """
+        level = logging.getLevelNamesMapping().get(self.level.upper())
+        if level is None:
+            raise ConfigError(f"--log-level is {self.level!r}; expected debug, info, warning or error")
+        return level
+
 
 CONFIG_PATH = click.Path(exists=False, dir_okay=False, path_type=Path)
 
@@ -26,6 +52,13 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of every command that runs parts."""
     for option in (
         click.option("--log-level", default="info", show_default=True, help="debug, info, warning or error."),
+        click.option(
+            "--log-format",
+            type=click.Choice(get_args(LogFormat)),
+            default="text",
+            show_default=True,
+            help="Lines for people, or a JSON object per line.",
+        ),
         click.option("--config", "config_file", type=CONFIG_PATH, help="Configuration file (YAML)."),
     ):
         command = option(command)
@@ -65,6 +98,7 @@ RAY_ADDRESS = click.option(
 def serve_command(
     config_file: Path | None,
     log_level: str,
+    log_format: LogFormat,
     host: str | None,
     port: int | None,
     data_dir: str | None,
@@ -113,27 +147,37 @@ def serve_command(
             return Roles(True, True, (), ray=True)
         return Roles(True, True, tuple(instance.id for instance in config.instances))
 
-    run(configure, log_level, config_file, roles)
+    run(configure, Logging(log_level, log_format), config_file, roles)
 
 
 @click.command("gateway")
 @common
-def gateway_command(config_file: Path | None, log_level: str) -> None:
+def gateway_command(config_file: Path | None, log_level: str, log_format: LogFormat) -> None:
     """Run a gateway: the HTTP door. Needs RabbitMQ and Redis."""
-    run(lambda: _cluster_config(config_file), log_level, config_file, lambda _: Roles(True, False, ()))
+    run(
+        lambda: _cluster_config(config_file),
+        Logging(log_level, log_format),
+        config_file,
+        lambda _: Roles(True, False, ()),
+    )
 
 
 @click.command("controller")
 @common
-def controller_command(config_file: Path | None, log_level: str) -> None:
+def controller_command(config_file: Path | None, log_level: str, log_format: LogFormat) -> None:
     """Run the controller: grouping and planning. Needs RabbitMQ and Redis."""
-    run(lambda: _cluster_config(config_file), log_level, config_file, lambda _: Roles(False, True, ()))
+    run(
+        lambda: _cluster_config(config_file),
+        Logging(log_level, log_format),
+        config_file,
+        lambda _: Roles(False, True, ()),
+    )
 
 
 @click.command("agent")
 @common
 @click.argument("instance")
-def agent_command(config_file: Path | None, log_level: str, instance: str) -> None:
+def agent_command(config_file: Path | None, log_level: str, log_format: LogFormat, instance: str) -> None:
     """Run the agent of INSTANCE beside its engines. Needs RabbitMQ and Redis."""
 
     def roles(config: Config) -> Roles:
@@ -142,17 +186,19 @@ def agent_command(config_file: Path | None, log_level: str, instance: str) -> No
             raise ConfigError(f"{config_file}: no instance {instance!r}; expected one of {', '.join(known)}")
         return Roles(False, False, (instance,))
 
-    run(lambda: _cluster_config(config_file), log_level, config_file, roles)
+    run(lambda: _cluster_config(config_file), Logging(log_level, log_format), config_file, roles)
 
 
 @click.command("agents")
 @common
 @RAY_ADDRESS
-def agents_command(config_file: Path | None, log_level: str, ray_address: str | None) -> None:
+def agents_command(
+    config_file: Path | None, log_level: str, log_format: LogFormat, ray_address: str | None
+) -> None:
     """Run the agents of all instances as actors of Ray. Needs RabbitMQ and Redis."""
     run(
         lambda: _cluster_config(config_file, _ray_overrides(ray_address)),
-        log_level,
+        Logging(log_level, log_format),
         config_file,
         lambda _: Roles(False, False, (), ray=True),
     )
@@ -170,28 +216,26 @@ def emulate_command(context: click.Context) -> None:
 
 
 def run(
-    configure: Callable[[], Config], log_level: str, where: Path | None, roles: Callable[[Config], Roles]
+    configure: Callable[[], Config], logs: Logging, where: Path | None, roles: Callable[[Config], Roles]
 ) -> None:
     """Configure, then serve until stopped; one line and exit 2 for a bad configuration, 1 for the rest."""
     try:
-        level = logging.getLevelNamesMapping().get(log_level.upper())
-        if level is None:
-            raise ConfigError(f"--log-level is {log_level!r}; expected debug, info, warning or error")
+        level = logs.number()
         config = configure()
         check(config, str(where or "the command line"))
         chosen = roles(config)
     except ConfigError as error:
         click.echo(f"qlm: {error}", err=True)
         sys.exit(2)
-    log_to_stderr(level)
-    sys.exit(_run(config, chosen, level))
+    log_to_stderr(level, logs.format)
+    sys.exit(_run(config, chosen, level, logs.format))
 
 
-def _run(config: Config, roles: Roles, log_level: int) -> int:
+def _run(config: Config, roles: Roles, level: int, log_format: LogFormat) -> int:
     try:
         if roles.ray:
             with ray_cluster(config) as cluster:
-                uvloop.run(serve(config, roles, supervision(config, cluster, log_level)))
+                uvloop.run(serve(config, roles, supervision(config, cluster, level, log_format)))
         else:
             uvloop.run(serve(config, roles))
     except ConfigError as error:

@@ -35,7 +35,7 @@ class OperationTally:
         self._counts: dict[tuple[Operation, ModelId], list[float]] = {}
         self._charges: dict[str, list[float]] = {}
         self._thrashed = 0
-        self._pulls: dict[GroupId, tuple[ModelId, int]] = {}
+        self._pulls: dict[GroupId, list[tuple[ModelId, int]]] = {}
         self._swap: tuple[ModelId, str, int] | None = None
         self._left_ns: dict[ModelId, int] = {}
         self._warming: tuple[Operation, ModelId, int] | None = None
@@ -50,12 +50,17 @@ class OperationTally:
 
     def pulls(self, group: Group, now_ns: int) -> None:
         """A pull begins."""
-        self._pulls.setdefault(group.id, (group.cls.model, now_ns))
+        self._pulls.setdefault(group.id, []).append((group.cls.model, now_ns))
 
     def pulled(self, group: GroupId, came: int, now_ns: int) -> None:
         """It has brought so many requests."""
-        model, began_ns = self._pulls.pop(group, (None, 0))
-        if model is not None and came:
+        under_way = self._pulls.get(group)
+        if not under_way:
+            return
+        model, began_ns = under_way.pop(0)
+        if not under_way:
+            del self._pulls[group]
+        if came:
             self._note(Operation.PULL, model, now_ns - began_ns, came)
 
     def put_aside(self, held: Held, now_ns: int) -> None:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# RabbitMQ and Redis for the integration tests, from Debian. Tests start their own private copies;
+# RabbitMQ, Redis and Prometheus for the integration tests, from Debian. Tests start their own private copies;
 # the system services are not used and need not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,6 +11,7 @@ PATH="$PATH:/usr/sbin:/usr/lib/rabbitmq/bin"
 missing=()
 command -v rabbitmq-server >/dev/null || missing+=(rabbitmq-server)
 command -v redis-server >/dev/null || missing+=(redis-server)
+command -v prometheus >/dev/null || missing+=(prometheus)
 [ ${#missing[@]} = 0 ] && exit 0
 
 if ! may_install; then

@@ -16,6 +16,7 @@ from qlm.broker import codec
 from qlm.broker.sqlite import SqliteQueues
 from qlm.broker.sqlite_file import SqliteFile
 from qlm.cli.clock import SystemClock
+from qlm.cli.telemetry import Telemetry
 from qlm.cli.wiring import group_ids, new_controller_id
 from qlm.controller.fleet import Fleet
 from qlm.controller.loop import ControllerLoop
@@ -205,7 +206,11 @@ class Plant:
 
 @asynccontextmanager
 async def plant(
-    folder: Path, *, host: EngineHost | None = None, models: Sequence[ModelId] = (M, N)
+    folder: Path,
+    *,
+    host: EngineHost | None = None,
+    models: Sequence[ModelId] = (M, N),
+    telemetry: Telemetry | None = None,
 ) -> AsyncIterator[Plant]:
     """Run an agent and a controller in `folder`; at the end both must stop without a rest."""
     clock = SystemClock()
@@ -225,7 +230,11 @@ async def plant(
         store=flaky(store, store_faults),
         host=host,
         clock=clock,
+        metrics=telemetry and telemetry.agents,
+        tracer=telemetry and telemetry.tracer,
     )
+    if telemetry is not None and telemetry.agents is not None:
+        telemetry.agents.add(protocol)
     controller = ControllerLoop(
         name=new_controller_id(),
         store=store,
@@ -235,6 +244,7 @@ async def plant(
         settings=ControllerSettings(quiet_s=0.05),
         planner=plan_edf,
         new_group_id=group_ids(),
+        metrics=telemetry and telemetry.controller,
     )
     tasks = [asyncio.create_task(runner.run()), asyncio.create_task(controller.run())]
     try:

@@ -16,7 +16,7 @@ from qlm.agents.protocol import AgentProtocol
 from qlm.agents.tracing import waited_in_queue
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId
-from qlm.domain.metric_labels import CLASSES_MAX, ClassLabels
+from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, ClassLabels
 from qlm.domain.operations import OperationStats
 
 _WAIT_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800)
@@ -61,7 +61,7 @@ class AgentMetrics(Collector):
         self._queue_s = Histogram(
             "qlm_agent_request_queue_duration_seconds",
             "From a request's arrival until it first runs on an engine",
-            ("model", "slo_class", "instance"),
+            ("model", "slo_class", INSTANCE_LABEL),
             registry=registry,
             buckets=_WAIT_BUCKETS_S,
         )
@@ -104,12 +104,12 @@ def _leases(agent: AgentProtocol) -> int:
 
 def _families(statuses: list[InstanceStatus], leases: list[int]) -> Iterator[Metric]:
     for name, about, read in _GAUGES:
-        gauge = GaugeMetricFamily(name, about, labels=("instance",))
+        gauge = GaugeMetricFamily(name, about, labels=(INSTANCE_LABEL,))
         for status in statuses:
             if (value := read(status)) is not None:
                 gauge.add_metric([status.id], value)
         yield gauge
-    held = GaugeMetricFamily("qlm_agent_held_leases", "Leases that the agent holds", labels=("instance",))
+    held = GaugeMetricFamily("qlm_agent_held_leases", "Leases that the agent holds", labels=(INSTANCE_LABEL,))
     for status, count in zip(statuses, leases, strict=True):
         held.add_metric([status.id], count)
     yield held
@@ -121,7 +121,7 @@ def _engines(statuses: list[InstanceStatus]) -> Metric:
     family = GaugeMetricFamily(
         "qlm_agent_engine_state",
         "1 for the state that the engine of a model is in, 0 for the others",
-        labels=("instance", "model", "state"),
+        labels=(INSTANCE_LABEL, "model", "state"),
     )
     for status in statuses:
         for model, present in status.engines:
@@ -131,7 +131,7 @@ def _engines(statuses: list[InstanceStatus]) -> Metric:
 
 
 def _operations(stats: list[tuple[InstanceId, OperationStats]]) -> Iterator[Metric]:
-    labels = ("operation", "model", "instance")
+    labels = ("operation", "model", INSTANCE_LABEL)
     count = CounterMetricFamily("qlm_operations", "LLM serving operations done", labels=labels)
     took = SummaryMetricFamily(
         "qlm_operation_duration_seconds",
@@ -141,17 +141,17 @@ def _operations(stats: list[tuple[InstanceId, OperationStats]]) -> Iterator[Metr
     lost = CounterMetricFamily(
         "qlm_model_swap_lost_seconds",
         "Time without a serving model, by the queue of the class whose group had the models swapped",
-        labels=("class", "instance"),
+        labels=("class", INSTANCE_LABEL),
     )
     thrashed = CounterMetricFamily(
         "qlm_model_swaps_thrashed",
         "Model swaps that brought back a model within 60 s of its going",
-        labels=("instance",),
+        labels=(INSTANCE_LABEL,),
     )
     ended = CounterMetricFamily(
         "qlm_agent_generations_ended",
         "Generations that came to their end by themselves",
-        labels=("instance",),
+        labels=(INSTANCE_LABEL,),
     )
     for instance, each in stats:
         for done in each.counts:

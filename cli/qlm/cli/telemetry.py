@@ -34,11 +34,19 @@ class Telemetry:
         tracer: Where spans go; None: nowhere.
     """
 
-    def __init__(self, clock: Clock, *, controller: bool, agents: bool, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        controller: bool,
+        agents: bool,
+        tracer: Tracer | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
         """Make the metrics of the parts that run here."""
         # Since when a series counts, process_start_time_seconds tells with half the series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = registry = CollectorRegistry()
+        self.registry = registry = registry or CollectorRegistry()
         self.health = Health(registry)
         self.agents = AgentMetrics(registry) if agents else None
         self.controller = ControllerMetrics(registry, clock.now_ns) if controller else None

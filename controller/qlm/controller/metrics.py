@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from qlm.controller.planning import accelerator_of
 from qlm.controller.protocol import Decision
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.metric_labels import CLASSES_MAX, ClassLabels
+from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, ClassLabels
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.audit import Audit
 
@@ -68,7 +68,7 @@ class ControllerMetrics(Collector):
         self._moved = Counter(
             "qlm_controller_groups_moved",
             "Groups that a plan moved to this instance from another one (load balancing)",
-            ("instance",),
+            (INSTANCE_LABEL,),
             registry=registry,
         )
         registry.register(self)
@@ -180,7 +180,7 @@ def _pool(turn: Turn | None) -> Iterator[Metric]:
         labels=("accelerator",),
     )
     leases = GaugeMetricFamily(
-        "qlm_controller_leases", "Requests that an instance holds the lease of", labels=("instance",)
+        "qlm_controller_leases", "Requests that an instance holds the lease of", labels=(INSTANCE_LABEL,)
     )
     if turn is not None:
         by_kind: dict[str, list[InstanceStatus]] = {}

@@ -5,6 +5,9 @@ from typing import Final
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 
+INSTANCE_LABEL: Final = "qlm_instance"
+"""Label for the name of an LLM serving instance; `instance` is what Prometheus calls a process."""
+
 OTHER: Final = "other"
 """The label that all classes share which came when there were enough."""
 

@@ -1,0 +1,105 @@
+"""The dashboard, the alerts and the page of metrics speak of the metrics there are."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from scripts.metrics_page import Row, page, rows
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+DASHBOARD: Final = json.loads((ROOT / "monitoring/grafana-dashboard.json").read_text("utf-8"))
+ALERTS: Final = yaml.safe_load((ROOT / "monitoring/alerts.yaml").read_text("utf-8"))
+KNOWN: Final = {row.name: row for row in rows()}
+_METRIC = re.compile(r"\bqlm_[a-z0-9_]+")
+_MATCHERS = re.compile(r"(\bqlm_[a-z0-9_]+)\{([^}]*)\}")
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for group in ALERTS["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def queries() -> Iterator[str]:
+    """All expressions of dashboard and alerts."""
+    yield from (target["expr"] for panel in panels() for target in panel["targets"])
+    yield from (rule["expr"] for rule in alerts())
+
+
+def row_of(name: str) -> Row:
+    """The metric that a name in a query is a series of.
+
+    Raises:
+        KeyError: There is none.
+    """
+    if name in KNOWN:
+        return KNOWN[name]
+    base, _, suffix = name.rpartition("_")
+    row = KNOWN[base]
+    suffixes = {"histogram": ("bucket", "sum", "count"), "summary": ("sum", "count")}
+    if suffix not in suffixes.get(row.kind, ()):
+        raise KeyError(name)
+    return row
+
+
+def labels_in(text: str) -> set[str]:
+    """Labels that a query groups by; those of ours that start with qlm_ are no metrics."""
+    return {label.strip() for group in re.findall(r"by \(([^)]*)\)", text) for label in group.split(",")}
+
+
+def test_every_query_refers_to_metrics_and_labels_that_exist() -> None:
+    for query in queries():
+        by = labels_in(query)
+        used = {name: row_of(name) for name in set(_METRIC.findall(query)) - by}
+        assert used, f"no metric of QLM in {query}"
+        told = {label for row in used.values() for label in row.labels} | {"le"}
+        assert by <= told, f"{query} groups by what no metric in it has"
+        for name, matchers in _MATCHERS.findall(query):
+            labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
+            assert labels <= set(row_of(name).labels), query
+
+
+def test_the_dashboard_shows_what_operators_look_for() -> None:
+    shown = {
+        row_of(name).name for query in queries() for name in set(_METRIC.findall(query)) - {"qlm_instance"}
+    }
+    assert shown >= {
+        "qlm_gateway_request_slo_attained_total", "qlm_agent_request_queue_duration_seconds",
+        "qlm_controller_pool_saturation_ratio", "qlm_operations_total", "qlm_model_swaps_thrashed_total",
+        "qlm_controller_plan_gap_ratio", "qlm_gateway_dead_letters", "qlm_controller_leader", "qlm_broker_up",
+        "qlm_store_up", "qlm_gateway_request_e2e_to_predicted_ratio",
+    }  # fmt: skip
+
+
+def test_panels_are_told_apart_and_lie_beside_each_other() -> None:
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, f"{panel['title']} lies over another panel"
+        taken |= cells
+    for panel in panels():
+        assert panel["title"] and panel["description"] and panel["targets"]
+
+
+@pytest.mark.parametrize("rule", alerts(), ids=lambda rule: rule["alert"])
+def test_an_alert_says_how_bad_and_what_it_means(rule: dict[str, Any]) -> None:
+    assert re.fullmatch(r"Qlm[A-Z][A-Za-z]+", rule["alert"])
+    assert rule["labels"]["severity"] in ("info", "warning", "critical")
+    assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_the_page_of_metrics_is_current_and_whole() -> None:
+    written = (ROOT / "docs/metrics.md").read_text("utf-8")
+    assert written == page(), "run: python scripts/metrics_page.py > docs/metrics.md"
+    assert all(row.about and f"| `{row.name}` |" in written for row in KNOWN.values())

@@ -1,0 +1,191 @@
+"""What a process tells of itself: metrics as promtool wants them, from parts at work."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import generate_latest
+
+from qlm.cli.clock import SystemClock
+from qlm.cli.config_observe import MonitorConfig
+from qlm.cli.health import OK, Health
+from qlm.cli.monitor import NoPortError, monitor
+from qlm.cli.parts import Parts
+from qlm.cli.telemetry import Telemetry, trouble
+from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.fleet import EngineState
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ModelId
+from qlm.domain.metric_labels import OTHER, ClassLabels
+from qlm.domain.ports.broker import Broker
+from qlm.store.memory import MemoryStore
+from support.agent_bench import Bench
+from support.exposition import problems, value
+from support.flaky import Faults, flaky, until
+from support.plant import M, plant
+from support.ports import free_port
+from support.requests import a_request
+
+
+def shown(telemetry: Telemetry) -> str:
+    return generate_latest(telemetry.registry).decode()
+
+
+def _told(telemetry: Telemetry, name: str, instance: str) -> float | None:
+    """A metric of an instance; None while it is not told."""
+    with contextlib.suppress(KeyError):
+        return value(shown(telemetry), name, qlm_instance=instance)
+    return None
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    """Of a process with a controller and agents."""
+    return Telemetry(SystemClock(), controller=True, agents=True)
+
+
+async def test_a_controller_and_an_agent_at_work_tell_what_they_did(
+    tmp_path: Path, telemetry: Telemetry
+) -> None:
+    async with plant(tmp_path, telemetry=telemetry) as it:
+        now_ns = SystemClock().now_ns()
+        requests = [a_request(f"r{n}", deadline_ms=60_000.0, arrival_ns=now_ns) for n in range(3)]
+        await it.accept(*requests)
+        await it.all_end_exactly_once()
+        text = shown(telemetry)
+    assert problems(text) == []
+    mine = {"qlm_instance": "i"}
+    waited = "qlm_agent_request_queue_duration_seconds"
+    assert value(text, f"{waited}_count", model="m", slo_class=requests[0].cls.slo, **mine) == 3
+    assert 0 <= value(text, f"{waited}_sum", **mine) < 60
+    assert value(text, "qlm_operations_total", operation="pull", **mine) == 3
+    assert value(text, "qlm_agent_generations_ended_total", **mine) == 3
+    assert value(text, "qlm_agent_engine_state", model="m", state="awake", **mine) == 1
+    assert value(text, "qlm_agent_engine_state", model="m", **mine) == 1, "a model is in one state"
+    assert value(text, "qlm_controller_leader") == 1
+    assert value(text, "qlm_controller_plan_duration_seconds_count") > 0
+    assert value(text, "qlm_controller_recommended_instances", accelerator="A10") == 1
+
+
+async def test_what_waits_and_runs_is_told_by_the_controller_that_leads(
+    tmp_path: Path, telemetry: Telemetry
+) -> None:
+    assert telemetry.controller is not None
+    async with plant(tmp_path, telemetry=telemetry) as it:
+        it.engines[M].tokens_max = 0
+        await it.accept(*(a_request(f"r{n}", deadline_ms=60_000.0) for n in range(2)))
+        await until(lambda: _told(telemetry, "qlm_controller_leases", "i") == 2)
+        await until(lambda: _told(telemetry, "qlm_agent_running_requests", "i") == 2)
+        text = shown(telemetry)
+        assert value(text, "qlm_agent_held_leases") == 2
+        assert 0 < value(text, "qlm_agent_batch_usage_ratio") <= 1
+        saturation = "qlm_controller_pool_saturation_ratio"  # as of the latest heartbeat
+        await until(lambda: 0 < value(shown(telemetry), saturation, accelerator="A10") <= 1)
+        telemetry.controller.stood_by()
+        text = generate_latest(telemetry.registry).decode()
+        assert value(text, "qlm_controller_leader") == 0
+        with pytest.raises(KeyError):
+            value(text, "qlm_controller_leases")
+        it.engines[M].tokens_max = 1000
+        await it.all_end_exactly_once()
+
+
+def test_objectives_beyond_the_limit_share_a_label() -> None:
+    labels = ClassLabels(classes_max=2)
+    asked = [RequestClass(ModelId("m"), f"deadline-{n}s") for n in (1, 2, 3, 4, 1)]
+    told = [labels.of(cls)[1] for cls in asked]
+    assert told == ["deadline-1s", "deadline-2s", OTHER, OTHER, "deadline-1s"]
+
+
+def test_an_agent_is_not_ready_while_its_engines_have_failed_and_none_comes_up() -> None:
+    agent = Bench().agent
+    assert trouble(agent) == OK
+    agent.engines[M], agent.errors[M] = EngineState.FAILED, "out of memory"
+    assert trouble(agent) == "m: out of memory"
+    agent.swapping_to = M
+    assert trouble(agent) == OK
+
+
+class Away:
+    """A broker and a store that can be away."""
+
+    def __init__(self) -> None:
+        self.broker_faults, self.store_faults = Faults(), Faults()
+        self.telemetry = Telemetry(SystemClock(), controller=False, agents=False)
+        self.health: Health = self.telemetry.health
+        self.broker: Broker
+
+    async def open_broker(self) -> Broker:
+        return self.broker
+
+
+@contextlib.asynccontextmanager
+async def watched(folder: Path) -> AsyncIterator[tuple[Away, Parts]]:
+    async with plant(folder) as it:
+        world = Away()
+        world.broker = flaky(it.broker, world.broker_faults)
+        store = flaky(MemoryStore(SystemClock()), world.store_faults)
+        async with world.health.watching(Parts(store, world.open_broker, embedded=True)) as parts:
+            yield world, parts
+
+
+async def test_broker_and_store_are_told_to_be_up_or_down_and_failed_calls_counted(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (world, parts):
+        assert (await world.health.look()).broker == OK
+        assert value(shown(world.telemetry), "qlm_store_up") == 1
+        broker = await parts.open_broker()
+        world.broker_faults.fail(BrokerUnavailableError("the broker is away"), "depth")
+        world.store_faults.fail(StoreUnavailableError("the store is away"), "incarnation", "view")
+        with pytest.raises(StoreUnavailableError):
+            await parts.store.view()
+        with pytest.raises(BrokerUnavailableError):
+            await broker.depth(a_request().cls.queue)
+        vitals = await world.health.look()
+        assert (vitals.broker, vitals.store) == ("the broker is away", "the store is away")
+        text = shown(world.telemetry)
+        assert problems(text) == []
+        assert value(text, "qlm_broker_up") == value(text, "qlm_store_up") == 0
+        assert value(text, "qlm_store_errors_total", operation="view") == 1
+        assert value(text, "qlm_broker_errors_total", operation="depth") == 1, "a look is no call of a part"
+
+
+async def test_a_process_answers_on_the_first_free_port_and_is_ready_if_all_is_well(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (world, _parts):
+        config = MonitorConfig(port=free_port())
+        troubles: dict[str, str] = {"i": OK}
+        server = await asyncio.start_server(lambda *_: None, config.host, config.port)
+        registry = world.telemetry.registry
+        async with server, monitor(config, registry, world.health, lambda: troubles) as port:
+            assert port > config.port, "the first is taken"
+            async with httpx.AsyncClient(base_url=f"http://{config.host}:{port}") as client:
+                assert (await client.get("/healthz")).status_code == 200
+                ready = await client.get("/readyz")
+                assert (ready.status_code, ready.json()) == (
+                    200, {"status": "ok", "broker": "ok", "store": "ok", "i": "ok"},
+                )  # fmt: skip
+                scraped = await client.get("/metrics")
+                assert problems(scraped.text) == []
+                troubles["i"] = "its engine failed"
+                assert (await client.get("/readyz")).status_code == 503
+                troubles["i"] = OK
+                world.store_faults.fail(StoreUnavailableError("the store is away"), "incarnation")
+                ready = await client.get("/readyz")
+                assert (ready.status_code, ready.json()["store"]) == (503, "the store is away")
+
+
+async def test_no_free_port_is_one_clear_error(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (world, _parts):
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 65_535)
+        async with server:
+            with pytest.raises(NoPortError, match="port is 65535: all ports up to 65535"):
+                async with monitor(MonitorConfig(port=65_535), world.telemetry.registry, world.health, dict):
+                    raise AssertionError("there is no port")
+
+
+def test_a_request_and_its_card_carry_the_same_trace() -> None:
+    request = replace(a_request(), traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    assert request.card().traceparent == request.traceparent

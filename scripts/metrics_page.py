@@ -1,6 +1,6 @@
 """Write docs/metrics.md from the metrics themselves: python scripts/metrics_page.py > docs/metrics.md"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -78,7 +78,7 @@ def _rows(collector: Collector) -> Iterator[Row]:
         return
     for family in describe():
         # A metric that the library keeps has its labels itself, one that is made when scraped has its own.
-        labels = getattr(collector, "_labelnames", None) or getattr(family, "_labelnames", ())
+        labels: Iterable[str] = getattr(collector, "_labelnames", ()) or getattr(family, "_labelnames", ())
         name = f"{family.name}_total" if family.type == "counter" else family.name
         yield Row(name, family.type, tuple(labels), family.documentation)
 

@@ -230,8 +230,8 @@ async def plant(
         store=flaky(store, store_faults),
         host=host,
         clock=clock,
-        metrics=telemetry and telemetry.agents,
-        tracer=telemetry and telemetry.tracer,
+        metrics=telemetry.agents if telemetry else None,
+        tracer=telemetry.tracer if telemetry else None,
     )
     if telemetry is not None and telemetry.agents is not None:
         telemetry.agents.add(protocol)
@@ -244,7 +244,7 @@ async def plant(
         settings=ControllerSettings(quiet_s=0.05),
         planner=plan_edf,
         new_group_id=group_ids(),
-        metrics=telemetry and telemetry.controller,
+        metrics=telemetry.controller if telemetry else None,
     )
     tasks = [asyncio.create_task(runner.run()), asyncio.create_task(controller.run())]
     try:

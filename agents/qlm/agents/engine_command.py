@@ -39,6 +39,7 @@ class VllmSettings:
             a resumed request; 0 for none.
         cpu: Run on the CPU, as tests do: without graphs, one thread, and a sleep mode that frees nothing.
         program: The `vllm` to run.
+        otlp_traces_endpoint: Where the spans of its requests go, by OTLP over HTTP; None: nowhere.
         extra: Further arguments.
     """
 
@@ -54,6 +55,7 @@ class VllmSettings:
     host_kv_bytes: int = 0
     cpu: bool = False
     program: str = "vllm"
+    otlp_traces_endpoint: str | None = None
     extra: tuple[str, ...] = ()
 
 
@@ -74,6 +76,7 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         "--block-size": settings.block_tokens,
         "--kv-cache-memory-bytes": settings.kv_cache_bytes,
         "--dtype": settings.dtype,
+        "--otlp-traces-endpoint": settings.otlp_traces_endpoint,
         "--kv-transfer-config": _offloading(settings.host_kv_bytes) if settings.host_kv_bytes else None,
     }
     switch = "--enforce-eager" if settings.cpu else "--enable-sleep-mode"
@@ -88,6 +91,8 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
     env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONFAULTHANDLER": "1"}
     if settings.cpu:
         env |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    if settings.otlp_traces_endpoint is not None:
+        env |= {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_SERVICE_NAME": "vllm"}
     if Path(settings.model).is_dir():
         env["HF_HUB_OFFLINE"] = "1"
     return EngineCommand((*argv, *_words(options), *settings.extra), env)
@@ -128,6 +133,7 @@ class EmulateSettings:
     cold_start: bool = False
     page_cache_marker: Path | None = None
     host_kv_bytes: int = 0
+    otlp_traces_endpoint: str | None = None
 
 
 def emulate_command(settings: EmulateSettings) -> EngineCommand:
@@ -146,6 +152,7 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--mean-output-tokens": settings.mean_output_tokens,
         "--fixed-ms": settings.fixed_ms,
         "--page-cache-marker": settings.page_cache_marker,
+        "--otlp-traces-endpoint": settings.otlp_traces_endpoint,
         "--kv-offloading-size": settings.host_kv_bytes / 2**30 if settings.host_kv_bytes else None,
     }
     start = "--cold-start" if settings.cold_start else "--no-cold-start"

@@ -1,11 +1,13 @@
 """The sections `monitor` and `tracing` of the configuration file: what a running QLM tells, and where."""
 
-from typing import Self
+from typing import Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from qlm.domain.shown import shown
+
+_PATH: Final = "/v1/traces"
 
 
 class MonitorConfig(BaseModel):
@@ -34,6 +36,11 @@ class TracingConfig(BaseModel):
 
     endpoint: str | None = None
     sample: float = Field(1.0, ge=0, le=1)
+
+    @property
+    def traces_endpoint(self) -> str | None:
+        """Address for traces; None: no spans are made."""
+        return None if self.endpoint is None else self.endpoint.rstrip("/") + _PATH
 
     @model_validator(mode="after")
     def _sound(self) -> Self:

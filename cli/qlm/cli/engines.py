@@ -122,6 +122,7 @@ def _emulated(
                 cold_start=config.emulate.cold_start,
                 page_cache_marker=marker.resolve(),
                 host_kv_bytes=kv_bytes,
+                otlp_traces_endpoint=config.tracing.traces_endpoint,
             )
         )
         return EngineCommand(made.argv, {**made.env, **instance.environment})
@@ -150,6 +151,7 @@ def _vllm(
                 cpu=settings.cpu,
                 program=str(Path(settings.python).with_name("vllm")),
                 extra=settings.extra_args,
+                otlp_traces_endpoint=config.tracing.traces_endpoint,
             )
         )
         return EngineCommand(made.argv, {**made.env, **patches, **instance.environment})

@@ -20,7 +20,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.tracing import Tracer
 
 if TYPE_CHECKING:
-    from qlm.cli.otlp import OtelTracer
+    from qlm.agents.otlp import OtelTracer
 
 
 class Telemetry:
@@ -99,9 +99,8 @@ def open_telemetry(
     Raises:
         ConfigError: Tracing is configured and not installed.
     """
-    tracer = (
-        None if config.tracing.endpoint is None else _tracer(config.tracing, config.tracing.endpoint, part)
-    )
+    endpoint = config.tracing.traces_endpoint
+    tracer = None if endpoint is None else _tracer(config.tracing, endpoint, part)
     if tracer is not None:
         stack.push_async_callback(asyncio.to_thread, tracer.close)
     return Telemetry(clock, controller=controller, agents=agents, tracer=tracer)
@@ -109,10 +108,10 @@ def open_telemetry(
 
 def _tracer(config: TracingConfig, endpoint: str, part: str) -> "OtelTracer":
     try:
-        from qlm.cli.otlp import otlp_tracer
+        from qlm.agents.otlp import otlp_tracer
     except ImportError as error:
         raise ConfigError(
-            f"tracing.endpoint is {endpoint!r}, which needs the package {error.name}; "
+            f"tracing.endpoint is {config.endpoint!r}, which needs the package {error.name}; "
             "expected QLM installed with its extra `tracing`"
         ) from error
     return otlp_tracer(endpoint, config.sample, part)

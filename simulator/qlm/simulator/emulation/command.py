@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 import uvloop
@@ -30,6 +30,9 @@ from qlm.simulator.engine.fixed import FixedLatencyEngine
 from qlm.simulator.engine.generation import hashed_generation
 from qlm.simulator.engine.model import EngineModel
 from qlm.simulator.engine.residency import Residency, ResidentEngine
+
+if TYPE_CHECKING:
+    from qlm.agents.otlp import OtelTracer
 
 MEAN_OUTPUT_TOKENS: Final = 200.0
 """Average answer of an emulated model unless told otherwise; near ShareGPT's mean."""
@@ -60,6 +63,7 @@ class EmulateOptions:
         cold_start: Take the profile's cold start before listening, as a real engine would.
         page_cache_marker: A file that, while it is there, says that the weights files are in host memory.
         fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
+        otlp_traces_endpoint: Where the spans of requests go, by OTLP over HTTP; None: nowhere.
     """
 
     model: str | None = None
@@ -80,6 +84,7 @@ class EmulateOptions:
     cold_start: bool = False
     page_cache_marker: Path | None = None
     fixed_ms: float | None = None
+    otlp_traces_endpoint: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.time_scale <= 1000:
@@ -192,10 +197,11 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
     start_ns = residency.start()
     if options.cold_start:
         await asyncio.sleep(start_ns / 1e9 * options.time_scale)
+    tracer = None if options.otlp_traces_endpoint is None else _tracer(options.otlp_traces_endpoint)
     name = options.served_model_name or options.model or profile.model
     emulator = Emulator(engine, residency, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
     config = uvicorn.Config(
-        EmulatedServer(emulator, name).app,
+        EmulatedServer(emulator, name, tracer).app,
         log_level=logging.WARNING,
         access_log=False,
         lifespan="off",
@@ -209,6 +215,18 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
         ready(f"http://{options.host}:{listener.getsockname()[1]}")
         await server.serve([listener])
         driver.cancel()
+    if tracer is not None:
+        await asyncio.to_thread(tracer.close)
+
+
+def _tracer(endpoint: str) -> "OtelTracer":
+    try:
+        from qlm.agents.otlp import otlp_tracer
+    except ImportError as error:
+        raise InvalidValueError(
+            "otlp-traces-endpoint", endpoint, f"the package {error.name} installed: qlm-serving[tracing]"
+        ) from error
+    return otlp_tracer(endpoint, sample=1.0, part="engine")
 
 
 def _is_there(marker: Path | None) -> bool:
@@ -265,6 +283,7 @@ def parse_options(arguments: Sequence[str]) -> EmulateOptions:
         type=Path,
         help="a file whose presence says that the weights are in host memory",
     )
+    parser.add_argument("--otlp-traces-endpoint", help="where spans go (http://host:4318/v1/traces)")
     parser.add_argument("--fixed-ms", type=float, help="answer after this time, whatever the load")
     return EmulateOptions(**vars(parser.parse_args(arguments)))
 

@@ -13,7 +13,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.ports.tracing import TRACE_HEADER, Tracer
 from qlm.simulator.emulation.emulator import Emulator, EmulatorClosedError, TokenStream
+from qlm.simulator.emulation.tracing import EngineSpan, begin_request
 from qlm.simulator.emulation.vllm_answers import (
     DONE,
     ENGINE_DEAD,
@@ -55,12 +57,20 @@ class _EventStream(Response):
     It sends through ASGI directly: the usual streaming response costs a task group per request.
     """
 
-    def __init__(self, emulator: Emulator, stream: TokenStream, asked: Asked, shape: AnswerShape) -> None:
+    def __init__(
+        self,
+        emulator: Emulator,
+        stream: TokenStream,
+        asked: Asked,
+        shape: AnswerShape,
+        span: EngineSpan | None,
+    ) -> None:
         super().__init__()
         self._emulator = emulator
         self._stream = stream
         self._asked = asked
         self._shape = shape
+        self._span = span
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         watch = asyncio.ensure_future(_until_gone(receive, self._emulator, self._stream))
@@ -73,12 +83,17 @@ class _EventStream(Response):
         finally:
             watch.cancel()
             self._emulator.abort_stream(self._stream)
+            if self._span is not None:
+                self._span.end()
 
     async def _next(self) -> tuple[bytes, bool]:
         try:
             emissions = await self._stream.get()
         except EmulatorClosedError:
             return event(ENGINE_DEAD) + DONE, True
+        if self._span is not None:
+            for emission in emissions:
+                self._span.emitted(emission)
         body = b"".join([self._shape.chunk(emission) for emission in emissions])
         if emissions[-1].finish is None:
             return body, False
@@ -88,14 +103,16 @@ class _EventStream(Response):
 class EmulatedServer:
     """The endpoints; `app` is the ASGI application."""
 
-    def __init__(self, emulator: Emulator, model: str) -> None:
+    def __init__(self, emulator: Emulator, model: str, tracer: Tracer | None = None) -> None:
         """Serve one model.
 
         Args:
             emulator: The engine; its `run` is the caller's business.
             model: The name clients use.
+            tracer: Where spans of requests go; None: nowhere.
         """
         self._emulator = emulator
+        self._tracer = tracer
         self._model = model
         self._started_s = int(time.time())
         self.app = Starlette(
@@ -130,10 +147,13 @@ class EmulatedServer:
                     return Response(event(error.body) + DONE, media_type="text/event-stream")
                 raise
             shape = self._shape(parse, asked)
+            span = None
+            if self._tracer is not None:
+                span = begin_request(self._tracer, asked, request.headers.get(TRACE_HEADER, ""))
             stream = self._emulator.submit(asked.external_id, asked.call)
             if asked.stream:
-                return _EventStream(self._emulator, stream, asked, shape)
-            return await self._whole(request, stream, shape)
+                return _EventStream(self._emulator, stream, asked, shape, span)
+            return await self._whole(request, stream, shape, span)
 
         return answer
 
@@ -142,19 +162,25 @@ class EmulatedServer:
             return GenerateAnswer(asked=asked, model=self._model)
         return CompletionAnswer(asked=asked, model=self._model, created_s=int(time.time()))
 
-    async def _whole(self, request: Request, stream: TokenStream, shape: AnswerShape) -> Response:
+    async def _whole(
+        self, request: Request, stream: TokenStream, shape: AnswerShape, span: EngineSpan | None
+    ) -> Response:
         watch = asyncio.ensure_future(_until_gone(request.receive, self._emulator, stream))
         try:
             while True:
                 emissions = await stream.get()
                 for emission in emissions:
                     shape.take(emission)
+                    if span is not None:
+                        span.emitted(emission)
                 if (finish := emissions[-1].finish) is not None:
                     return JsonBytes(shape.whole(finish, emissions[-1].stop_reason, int(time.time())))
         except EmulatorClosedError:
             return JsonBytes(ENGINE_DEAD, 500)
         finally:
             watch.cancel()
+            if span is not None:
+                span.end()
 
     async def _abort(self, request: Request) -> Response:
         ids = parse_abort(parse_body(await request.body(), request.headers.get("content-type", "")))

@@ -15,7 +15,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from qlm.domain.ports.tracing import TRACE_HEADER, Attribute, Span, SpanKind
 
-PATH: Final = "/v1/traces"
 EXPORT_TIMEOUT_S: Final = 5
 """Also how long a collector that does not answer delays the end of a process."""
 
@@ -26,7 +25,7 @@ _KINDS: Final = {
 }
 _W3C: Final = TraceContextTextMapPropagator()
 
-log = logging.getLogger("qlm.cli")
+log = logging.getLogger("qlm.agents")
 
 
 class OtelSpan:
@@ -101,10 +100,9 @@ def otlp_tracer(endpoint: str, sample: float, part: str) -> OtelTracer:
     """Make a tracer that sends spans to a collector.
 
     Args:
-        endpoint: Its base address, say http://host:4318.
+        endpoint: Its address for traces, say http://host:4318/v1/traces.
         sample: Share of the traces begun here that are sent.
         part: Which part of QLM this process is.
     """
-    url = endpoint.rstrip("/") + PATH
-    log.info("spans go to %s", url)
-    return OtelTracer(OTLPSpanExporter(endpoint=url, timeout=EXPORT_TIMEOUT_S), sample, part)
+    log.info("spans go to %s", endpoint)
+    return OtelTracer(OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S), sample, part)

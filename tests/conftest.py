@@ -7,13 +7,16 @@ A test that kills its server, or needs settings, takes a `start_*` factory and g
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 from hypothesis import settings
 
+from support import prometheus as prometheus_support
 from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support import vllm_cpu
+from support.prometheus import Prometheus, running_prometheus
 from support.rabbitmq import RabbitMQ, running_rabbitmq
 from support.redis import RedisServer, running_redis
 from support.vllm_cpu import VllmServer, running_vllm
@@ -28,6 +31,7 @@ _MARKER_OF_FIXTURE = {
     "start_rabbitmq": "servers",
     "redis_server": "servers",
     "start_redis": "servers",
+    "start_prometheus": "servers",
     "vllm_server": "vllm",
     "start_vllm": "vllm",
 }
@@ -80,6 +84,13 @@ def start_redis() -> Iterator[Callable[..., RedisServer]]:
     _need(redis_support.missing())
     with contextlib.ExitStack() as stack:
         yield lambda **settings: stack.enter_context(running_redis(**settings))
+
+
+@pytest.fixture
+def start_prometheus() -> Callable[..., AbstractContextManager[Prometheus]]:
+    """Return a function that starts a private Prometheus; its arguments are those of `running_prometheus`."""
+    _need(prometheus_support.missing())
+    return running_prometheus
 
 
 @pytest.fixture(scope="session")

@@ -1,36 +1,16 @@
 """The dashboard, the alerts and the page of metrics speak of the metrics there are."""
 
-import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
-import yaml
 
 from scripts.metrics_page import Row, page, rows
+from support.monitoring_files import DASHBOARD, ROOT, alerts, panels, queries
 
-ROOT: Final = Path(__file__).resolve().parents[3]
-DASHBOARD: Final = json.loads((ROOT / "monitoring/grafana-dashboard.json").read_text("utf-8"))
-ALERTS: Final = yaml.safe_load((ROOT / "monitoring/alerts.yaml").read_text("utf-8"))
 KNOWN: Final = {row.name: row for row in rows()}
 _METRIC = re.compile(r"\bqlm_[a-z0-9_]+")
 _MATCHERS = re.compile(r"(\bqlm_[a-z0-9_]+)\{([^}]*)\}")
-
-
-def alerts() -> list[dict[str, Any]]:
-    return [rule for group in ALERTS["groups"] for rule in group["rules"]]
-
-
-def panels() -> list[dict[str, Any]]:
-    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-
-
-def queries() -> Iterator[str]:
-    """All expressions of dashboard and alerts."""
-    yield from (target["expr"] for panel in panels() for target in panel["targets"])
-    yield from (rule["expr"] for rule in alerts())
 
 
 def row_of(name: str) -> Row:

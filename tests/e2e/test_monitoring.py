@@ -1,0 +1,91 @@
+"""A real Prometheus watches a cluster of processes: metrics, alert rules, the dashboard's queries."""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from support.cluster import Cluster, cluster
+from support.exposition import problems, value
+from support.monitoring_files import queries
+from support.ports import free_port
+from support.prometheus import Prometheus, promtool
+from support.qlm_process import QlmProcess, emulated
+from support.rabbitmq import RabbitMQ
+from support.redis import RedisServer
+
+RULES = Path(__file__).resolve().parents[2] / "monitoring/alerts.yaml"
+MODEL = "llama-3-8b"
+
+
+@pytest.fixture(scope="module")
+def running(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[Cluster]:
+    config = emulated(MODEL, time_scale=0.1, monitor={"port": free_port()})
+    with cluster(rabbitmq, redis_server, config) as made:
+        yield made
+
+
+def addresses(running: Cluster) -> dict[str, str]:
+    """Where each process tells of itself."""
+    gateway, controller, agent = running.gateways[0], running.controller, running.agents["i0"]
+    return {
+        "gateway": f"127.0.0.1:{gateway.port}",
+        "controller": monitored(controller),
+        "agent": monitored(agent),
+    }
+
+
+def monitored(process: QlmProcess) -> str:
+    found = re.search(r"metrics and health are on http://(\S+)", process.log_file.read_text("utf-8"))
+    assert found is not None, process.log()
+    return found[1]
+
+
+def wait(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s, "it did not come to be"
+        time.sleep(0.1)
+
+
+def test_every_process_is_ready_and_tells_what_promtool_accepts(running: Cluster) -> None:
+    told = {}
+    for part, address in addresses(running).items():
+        assert httpx.get(f"http://{address}/readyz").json()["status"] == "ok"
+        assert httpx.get(f"http://{address}/healthz").json() == {"status": "ok"}
+        told[part] = httpx.get(f"http://{address}/metrics").text
+        assert problems(told[part]) == []
+    assert httpx.get(f"http://{addresses(running)['agent']}/readyz").json()["i0"] == "ok"
+    assert value(told["controller"], "qlm_controller_live_instances", accelerator="A100") == 1
+    assert value(told["agent"], "qlm_agent_engine_state", model=MODEL, state="awake", qlm_instance="i0") == 1
+
+
+def test_prometheus_scrapes_all_and_evaluates_rules_and_the_dashboard(
+    running: Cluster, start_prometheus: Callable[..., AbstractContextManager[Prometheus]]
+) -> None:
+    body = {"model": MODEL, "prompt": "hello", "max_tokens": 5, "slo": {"deadline_ms": 60_000}}
+    assert httpx.post(f"{running.url}/v1/completions", json=body, timeout=60).status_code == 200
+    targets = addresses(running)
+    for address in targets.values():
+        assert promtool("check", "metrics", text=httpx.get(f"http://{address}/metrics").text) == ""
+    assert promtool("check", "rules", str(RULES)) == ""
+    with start_prometheus(targets, RULES) as prometheus:
+        wait(lambda: len(prometheus.query("up == 1")) == len(targets))
+        wait(lambda: prometheus.query("qlm_controller_leader == 1"))
+        by_part = {
+            "gateway": "qlm_gateway_request_slo_attained_total == 1",
+            "controller": "qlm_controller_recommended_instances == 1",
+            "agent": "qlm_agent_request_queue_duration_seconds_count == 1",
+        }
+        for part, query in by_part.items():
+            (found,) = prometheus.query(query)
+            assert found["metric"]["job"] == part
+        assert len(prometheus.query("qlm_broker_up == 1")) == len(targets)
+        for query in queries():
+            prometheus.query(query.replace("$__rate_interval", "1m").replace("$model", ".*"))
+        wait(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()))
+        assert [rule["name"] for rule in prometheus.rules() if rule["state"] == "firing"] == []

@@ -26,8 +26,8 @@ EVERY_S: Final = 30.0
 LOOK_S: Final = 1.0
 """How often is looked whether there is a plan to audit."""
 
-AUDIT_MAX_S: Final = 20.0
-"""An audit that takes longer is given up."""
+AUDIT_MAX_S: Final = 120.0
+"""An audit that takes longer is given up; the first one of an installation compiles for half a minute."""
 
 _LAST_WORDS: Final = 300
 

@@ -117,3 +117,10 @@ def test_only_a_late_request_tells_older_readers_of_late_classes() -> None:
     late = dataclasses.replace(REQUEST, cls=REQUEST.cls.missed())
     assert orjson.loads(encode_request(late))["cls"]["late"] is True
     assert decode_request(encode_request(late)) == late
+
+
+def test_a_trace_is_told_only_of_requests_that_have_one() -> None:
+    """Messages of earlier versions have none, and are read."""
+    assert "traceparent" not in orjson.loads(encode_request(REQUEST))
+    traced = dataclasses.replace(REQUEST, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
+    assert decode_request(encode_request(traced)) == traced

@@ -57,6 +57,10 @@ def test_a_sound_configuration_has_defaults_for_the_rest() -> None:
         ("broker", "amqp://h", ["'amqp://h'", "'embedded'", "redis://"]),
         ("default_slo", {"tpot_ms": 5}, ["default_slo", "tpot_ms", "expected deadline_ms"]),
         ("default_slo", {"deadline_ms": 5, "ttft_ms": 5}, ["default_slo", "expected deadline_ms"]),
+        ("monitor.port", 0, ["monitor.port is 0", "at least 1"]),
+        ("monitor.hots", "::", ["monitor.hots", "no key of this name"]),
+        ("tracing.endpoint", "jaeger:4318", ["tracing", "'jaeger:4318'", "http://host:4318"]),
+        ("tracing.sample", 1.5, ["tracing.sample is 1.5", "at most 1"]),
         ("default_slo", {"deadline_ms": -1}, ["deadline_ms is -1", "positive"]),
     ],
 )

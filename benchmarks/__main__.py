@@ -3,8 +3,8 @@
 Everything is compared side by side in one run on one machine: open loop, Poisson arrivals (the same for
 both arms), 16 tokens in and 16 out, not streamed, an engine that takes a fixed 50 ms.
 
-`attainment`, `fidelity`, `overhead`, `planner`, `simulation` or `waiting` as the first word runs that
-benchmark instead (each has --help).
+`attainment`, `fidelity`, `overhead`, `planner`, `simulation`, `telemetry` or `waiting` as the first word
+runs that benchmark instead (each has --help).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import attainment, fidelity, planner, setups, simulation, waiting
+from benchmarks import attainment, fidelity, planner, setups, simulation, telemetry, waiting
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
 from benchmarks.overhead import run as overhead
 
@@ -35,6 +35,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "overhead": overhead.main,
     "planner": planner.main,
     "simulation": simulation.main,
+    "telemetry": telemetry.main,
     "waiting": waiting.main,
 }
 

@@ -1,6 +1,7 @@
 """Agents as actors of a real Ray: placed by accelerator, restarted, stopped without a trace."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import signal
@@ -10,8 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
+from qlm.cli.monitor import PORTS
 from support.cluster_load import Streamed, read_stream
 from support.cluster_load import until as until_within
+from support.exposition import problems, read
+from support.ports import free_port
 from support.qlm_process import QlmProcess
 from support.rabbitmq import RabbitMQ
 from support.ray_agents import READY_S, below, left, need_ray, open_to_others, part, placed
@@ -20,6 +24,7 @@ from support.redis import RedisServer
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
 MODEL, PROMPTS, TOKENS = "rayed", 4, 150
+MONITOR_PORT = free_port()
 
 
 def config(rabbitmq: RabbitMQ, redis: RedisServer, *instances: tuple[str, str]) -> dict[str, Any]:
@@ -32,6 +37,7 @@ def config(rabbitmq: RabbitMQ, redis: RedisServer, *instances: tuple[str, str]) 
             {"id": id, "accelerator": kind, "models": [MODEL], "seqs_max": 16} for id, kind in instances
         ],
         "ray": {"resources": {"H100": {"GPU": 1000}}},
+        "monitor": {"port": MONITOR_PORT},
     }
 
 
@@ -75,6 +81,19 @@ async def test_what_fits_serves_and_what_fits_nowhere_is_told(serving: QlmProces
     assert set(placed(serving.log())) == {"small", "large"}
     told = "homeless waits for a place: no node offers GPU: 1000; 127.0.0.1 has accelerator_type:A10"
     await until(lambda: told in serving.log(), "why an instance has no agent")
+
+
+async def test_each_actor_tells_of_its_instance(serving: QlmProcess) -> None:
+    told = set()
+    async with httpx.AsyncClient(timeout=60) as http:
+        for port in range(MONITOR_PORT, MONITOR_PORT + PORTS):
+            with contextlib.suppress(httpx.TransportError):
+                text = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
+                assert problems(text) == []
+                states = read(text)["qlm_agent_engine_state"].samples
+                told |= {each.labels["qlm_instance"] for each in states if each.value}
+                assert (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
+    assert told == {"small", "large"}
 
 
 async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: QlmProcess) -> None:

@@ -14,6 +14,7 @@ from qlm.cli.parts import Parts
 from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.store import Store
 
 PROBE_S: Final = 5.0
 """Broker and store are asked this often."""
@@ -25,6 +26,7 @@ OK: Final = "ok"
 _QUEUE: Final = QueueName("qlm.ingress")
 
 P = TypeVar("P")
+S = TypeVar("S", bound=Store)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,11 @@ class Vitals:
 
 
 class Health:
-    """Watches the broker and the store of one process."""
+    """Watches the broker and the store of one process.
+
+    Attributes:
+        store_errors: Calls of the store that failed, by operation.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the metrics; `watching` says what to watch."""
@@ -46,7 +52,7 @@ class Health:
         self._broker_errors = Counter(
             "qlm_broker_errors", about.format("broker"), ("operation",), registry=registry
         )
-        self._store_errors = Counter(
+        self.store_errors = Counter(
             "qlm_store_errors", about.format("store"), ("operation",), registry=registry
         )
         self._parts: Parts | None = None
@@ -58,7 +64,7 @@ class Health:
         """Watch these parts while inside; yields them such that calls which fail are counted."""
         self._parts = parts
         asking = asyncio.create_task(self._ask())
-        store = _counted(parts.store, StoreUnavailableError, self._store_errors)
+        store = counted_store(parts.store, self)
         try:
             yield replace(parts, store=store, open_broker=partial(self._open_broker, parts))
         finally:
@@ -115,6 +121,11 @@ async def _answer(ask: Callable[[], Awaitable[object]]) -> str:
     except QlmError as error:
         return str(error)
     return OK
+
+
+def counted_store(store: S, health: Health) -> S:
+    """Return the same store, whose failures `health` counts."""
+    return _counted(store, StoreUnavailableError, health.store_errors)
 
 
 class _Counted:

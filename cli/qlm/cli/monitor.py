@@ -90,6 +90,7 @@ def _listen(config: MonitorConfig) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((config.host, port))
+            listener.listen()  # two may be bound to a port on which nobody listens yet
         except OSError as error:
             listener.close()
             if error.errno != errno.EADDRINUSE:

@@ -1,0 +1,83 @@
+"""What telemetry costs a request, in processor time: `python -m benchmarks telemetry`.
+
+A gateway's span with tracing off, on but not sampled, and on; the wait that an agent notes per request; a call
+of the store as it is and with its failures counted; and a scrape of a process with a controller and an agent.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable
+
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry, generate_latest
+
+from qlm.agents.metrics import AgentMetrics
+from qlm.agents.otlp import OtelTracer
+from qlm.cli.clock import SystemClock
+from qlm.cli.health import counted_store
+from qlm.cli.telemetry import Telemetry
+from qlm.domain.outcome import Outcome
+from qlm.gateway.session_events import SendFinal
+from qlm.gateway.tracing import RequestSpans
+from qlm.store.memory import MemoryStore
+from support.agent_bench import HOLDER, Bench
+from support.requests import a_request
+
+ROUNDS = 5
+REQUEST = a_request(deadline_ms=1000.0)
+
+
+def main(arguments: list[str]) -> int:
+    """Measure, and print microseconds of processor time."""
+    parser = argparse.ArgumentParser(prog="make bench ARGS=telemetry", description=__doc__)
+    parser.add_argument("--times", type=int, default=20_000)
+    times = parser.parse_args(arguments).times
+    _show("span of a request, off", _each_us(_span(RequestSpans(None)), times))
+    for sample, words in ((0.0, "not sampled"), (1.0, "sent")):
+        tracer = OtelTracer(InMemorySpanExporter(), sample, "benchmark")
+        _show(f"span of a request, {words}", _each_us(_span(RequestSpans(tracer)), times // 10))
+        tracer.close()
+    agent = Bench()
+    agent.start(REQUEST)
+    held, metrics = agent.agent.held[REQUEST.id], AgentMetrics(CollectorRegistry())
+    _show("wait of a request, noted", _each_us(lambda: metrics.submitted(held, HOLDER.instance, 10), times))
+    store = MemoryStore(SystemClock())
+    telemetry = Telemetry(SystemClock(), controller=True, agents=True)
+    for words, one in (("as it is", store), ("counted", counted_store(store, telemetry.health))):
+        _show(f"a call of the store, {words}", min(asyncio.run(_calls_us(one, times)) for _ in range(ROUNDS)))
+    with telemetry.agent(agent.agent):
+        _show("a scrape", _each_us(lambda: generate_latest(telemetry.registry), times // 1000))
+    return 0
+
+
+def _span(spans: RequestSpans) -> Callable[[], None]:
+    card, final = REQUEST.card(), SendFinal(8, "", "stop", Outcome.STOP)
+
+    def one() -> None:
+        spans.begin(REQUEST)
+        spans.ended(card, final, 5, 10)
+
+    return one
+
+
+def _each_us(work: Callable[[], object], times: int) -> float:
+    return min(_round_us(work, times) for _ in range(ROUNDS))
+
+
+def _round_us(work: Callable[[], object], times: int) -> float:
+    began_s = time.process_time()
+    for _ in range(times):
+        work()
+    return (time.process_time() - began_s) / times * 1e6
+
+
+async def _calls_us(store: MemoryStore, times: int) -> float:
+    began_s = time.process_time()
+    for _ in range(times):
+        await store.incarnation()
+    return (time.process_time() - began_s) / times * 1e6
+
+
+def _show(what: str, each_us: float) -> None:
+    print(f"{what:32} {each_us:8.2f} us", flush=True)

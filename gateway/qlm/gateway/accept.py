@@ -11,6 +11,7 @@ from qlm.domain.errors import BrokerUnavailableError, StoreEmptiedError, StoreUn
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Request, RequestCard, RequestRecord, RequestState
+from qlm.domain.slo import Slo
 from qlm.gateway.admission import Refuse, decide
 from qlm.gateway.answer_text import answer_text
 from qlm.gateway.errors import ApiError, from_qlm, invalid, retry_headers, shown
@@ -50,9 +51,23 @@ class Prepared:
 
 
 async def prepare(
-    gateway: Gateway, body: Body, plain: dict[str, Any], headers: Mapping[str, str], *, detached: bool
+    gateway: Gateway,
+    body: Body,
+    plain: dict[str, Any],
+    headers: Mapping[str, str],
+    *,
+    detached: bool = False,
+    default_slo: Slo | None = None,
 ) -> Prepared:
     """Translate, tokenize and admit; or find the request that an earlier try brought.
+
+    Args:
+        gateway: This gateway.
+        body: The checked body.
+        plain: The same as it came, for the digest that goes with an Idempotency-Key.
+        headers: Header names in lower case.
+        detached: The client does not wait.
+        default_slo: Objective if it names none, instead of the configured default.
 
     Raises:
         ApiError: It is not acceptable, now or ever.
@@ -67,7 +82,14 @@ async def prepare(
         id, found = await _find(gateway, tenant(body, headers), _checked(key), digest)
         if found is not None:
             return Prepared(card=found.card, request=None, keyed=True, state=found.state)
-    arrival = Arrival(id=id, headers=headers, now_ns=now_ns, fingerprint=digest, detached=detached)
+    arrival = Arrival(
+        id=id,
+        headers=headers,
+        now_ns=now_ns,
+        fingerprint=digest,
+        detached=detached,
+        default_slo=default_slo,
+    )
     prompt_ids = await _encode(gateway, body, served)
     if key is not None and (twin := gateway.hub.card_of(id)) is not None:
         # A try that has not reached the store yet; from here to its session nothing waits.

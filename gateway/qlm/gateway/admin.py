@@ -16,7 +16,7 @@ from qlm.domain.view import ClusterView, QueuePlace, RequestFilter
 from qlm.gateway.answers import json_answer
 from qlm.gateway.errors import ApiError, invalid, shown
 from qlm.gateway.gateway import Gateway
-from qlm.gateway.http_requests import describe
+from qlm.gateway.lookup import describe
 
 _LIST_DEFAULT: Final = 100
 _LIST_MAX: Final = 10_000
@@ -25,6 +25,11 @@ _DIGITS_MAX: Final = 20
 
 async def list_queues(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /admin/v1/queues: class queues with their depths, and virtual queues in order."""
+    return json_answer(await queues(gateway))
+
+
+async def queues(gateway: Gateway) -> dict[str, Any]:
+    """Read class queues with their depths, and virtual queues in order."""
     view = await gateway.store.view()
     classes = [
         {
@@ -49,8 +54,7 @@ async def list_queues(gateway: Gateway, request: HttpRequest) -> Response:
         for each in view.queues
     ]
     load = gateway.load.load
-    content = {"classes": classes, "virtual_queues": virtual, "finished_per_s": load.finished_per_s}
-    return json_answer(content)
+    return {"classes": classes, "virtual_queues": virtual, "finished_per_s": load.finished_per_s}
 
 
 async def list_groups(gateway: Gateway, request: HttpRequest) -> Response:

@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from qlm.domain.errors import QlmError
 from qlm.domain.fleet import ModelSpec
@@ -91,16 +91,21 @@ def create_app(
         async with gateway.running():
             yield
 
+    return app_of(gateway, lifespan)
+
+
+def app_of(gateway: Gateway, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
+    """Make the application of a gateway; without `lifespan` the caller keeps the gateway running."""
     return Starlette(
         routes=[
             Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in _ROUTES
         ],
-        middleware=[Middleware(RequestIds, new_id=new_id)],
+        middleware=[Middleware(RequestIds, new_id=gateway.new_id)],
         exception_handlers={
             ApiError: _api_error,
             QlmError: _qlm_error,
             HTTPException: _http_error,
-            Exception: partial(_unexpected, new_id),
+            Exception: partial(_unexpected, gateway.new_id),
         },
         lifespan=lifespan,
     )

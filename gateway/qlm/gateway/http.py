@@ -11,13 +11,14 @@ from starlette.responses import Response
 from qlm.domain.request import RequestCard
 from qlm.gateway.accept import Prepared, open_seat, prepare, publish
 from qlm.gateway.answers import StreamAnswer, WholeAnswer, error_answer, json_answer
+from qlm.gateway.attending import begin, counting_refusals, leave
 from qlm.gateway.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
 from qlm.gateway.objective import tier_of
 from qlm.gateway.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
 from qlm.gateway.session import Mode
-from qlm.gateway.session_events import ClientGone, SendFinal
+from qlm.gateway.session_events import SendFinal
 from qlm.gateway.shapes import StreamShape, answer_object
 from qlm.gateway.sinks import NoSink, StreamSink, WholeSink
 
@@ -72,17 +73,13 @@ def lower_headers(request: HttpRequest) -> dict[str, str]:
 async def _create(gateway: Gateway, request: HttpRequest, body: Body, plain: dict[str, Any]) -> Response:
     headers = lower_headers(request)
     detached = "respond-async" in headers.get("prefer", "").lower()
-    try:
+    with counting_refusals(gateway):
         prepared = await prepare(gateway, body, plain, headers, detached=detached)
         if detached:
             return await _respond_async(gateway, prepared)
         if body.stream:
             return await _stream(gateway, body, prepared, headers)
         return await _whole(gateway, body, prepared)
-    except ApiError as error:
-        if error.status in (429, 503):
-            gateway.metrics.refused(error.status, error.code or "")
-        raise
 
 
 async def _respond_async(gateway: Gateway, prepared: Prepared) -> Response:
@@ -110,49 +107,22 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, headers: Map
         continuous_usage=options.continuous_usage_stats,
     )
     sink = StreamSink(shape, shown=0)
-    seat = open_seat(
-        gateway,
-        card,
-        sink,
-        Mode.STREAM,
-        grace_s=_grace_s(gateway, body, prepared),
-        counted=prepared.request is not None,
-    )
-    await _bring(gateway, prepared, seat, "stream")
+    seat = await begin(gateway, body, prepared, sink, Mode.STREAM)
     return stream_answer(gateway, seat, sink)
 
 
 async def _whole(gateway: Gateway, body: Body, prepared: Prepared) -> Response:
     card, sink = prepared.card, WholeSink()
-    seat = open_seat(
-        gateway,
-        card,
-        sink,
-        Mode.WHOLE,
-        grace_s=_grace_s(gateway, body, prepared),
-        counted=prepared.request is not None,
-    )
-    await _bring(gateway, prepared, seat, "whole")
-    gone = partial(_gone, gateway, seat)
+    seat = await begin(gateway, body, prepared, sink, Mode.WHOLE)
+    gone = partial(leave, gateway, seat)
     return WholeAnswer(sink, gone, {"x-request-id": card.id}, partial(_render, gateway, card))
-
-
-async def _bring(gateway: Gateway, prepared: Prepared, seat: Seat, kind: str) -> None:
-    """Queue a new request; attach to one that a retry found."""
-    if prepared.request is None:
-        gateway.hub.look_up(seat)
-    else:
-        await publish(gateway, prepared.request, prepared.card, seat, kind)
 
 
 def stream_answer(gateway: Gateway, seat: Seat, sink: StreamSink) -> Response:
     """The response that streams what a seat's session sends."""
     open_streams = gateway.metrics.open_streams
     open_streams.inc()
-
-    def gone() -> None:
-        _gone(gateway, seat)
-
+    gone = partial(leave, gateway, seat)
     return StreamAnswer(sink, gone, open_streams.dec, {"x-request-id": seat.card.id})
 
 
@@ -168,18 +138,6 @@ def wants_resumable(gateway: Gateway, headers: Mapping[str, str]) -> bool:
     if asked not in ("resumable", "plain"):
         raise invalid(STREAM_HEADER, f"{STREAM_HEADER} is {shown(asked)}; expected resumable or plain")
     return asked == "resumable"
-
-
-def _gone(gateway: Gateway, seat: Seat) -> None:
-    gateway.hub.handle(seat, ClientGone(gateway.clock.now_ns()))
-
-
-def _grace_s(gateway: Gateway, body: Body, prepared: Prepared) -> float:
-    """How long the client may be away. Who sends an Idempotency-Key means to come back."""
-    if body.resume_grace_s is not None:
-        return body.resume_grace_s
-    limits = gateway.limits
-    return limits.resume_grace_stream_s if body.stream or prepared.keyed else limits.resume_grace_plain_s
 
 
 def _render(gateway: Gateway, card: RequestCard, final: SendFinal) -> Response:

@@ -1,21 +1,17 @@
 """What the gateway says of itself: models, health, readiness, metrics."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final
 
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from qlm.broker.topology import DEAD
 from qlm.domain.errors import QlmError
-from qlm.domain.ids import QueueName
 from qlm.gateway.answers import json_answer
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.metrics import CONTENT_TYPE
+from qlm.gateway.readiness import readiness
 from qlm.gateway.tokenizer import ServedModel
-
-_PROBE_QUEUE: Final = QueueName("qlm.ingress")
 
 
 async def list_models(gateway: Gateway, request: HttpRequest) -> Response:
@@ -35,20 +31,8 @@ async def healthz(gateway: Gateway, request: HttpRequest) -> Response:
 
 async def readyz(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /readyz: broker and store can be reached, so requests can be accepted."""
-    broker, store = await asyncio.gather(
-        _probe(gateway, gateway.broker.depth(_PROBE_QUEUE)), _probe(gateway, gateway.store.incarnation())
-    )
-    if broker == "ok" and (trouble := gateway.load.trouble(gateway.clock.now_ns())):
-        broker = trouble
-    sessions = "ok" if gateway.hub.running else "not running"
-    ready = broker == store == sessions == "ok"
-    content = {
-        "status": "ok" if ready else "unavailable",
-        "broker": broker,
-        "store": store,
-        "sessions": sessions,
-    }
-    return json_answer(content, 200 if ready else 503)
+    content = await readiness(gateway)
+    return json_answer(content, 200 if content["status"] == "ok" else 503)
 
 
 async def metrics(gateway: Gateway, request: HttpRequest) -> Response:
@@ -64,17 +48,6 @@ async def _dead_letters(gateway: Gateway) -> int | None:
             return await gateway.broker.depth(DEAD)
     except (TimeoutError, QlmError):
         return None
-
-
-async def _probe(gateway: Gateway, call: Coroutine[Any, Any, object]) -> str:
-    try:
-        async with asyncio.timeout(gateway.limits.probe_timeout_s):
-            await call
-    except TimeoutError:
-        return f"no answer within {gateway.limits.probe_timeout_s:g} s"
-    except QlmError as error:
-        return str(error)
-    return "ok"
 
 
 def _model(served: ServedModel) -> dict[str, object]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, assert_never
 
+from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.request import RequestCard
@@ -89,6 +90,7 @@ class Session:
         self._mode = mode
         self._timing = timing
         self._shown = shown
+        self._sent = shown
         self._ids: list[int] = []
         self._pieces: list[str] = []
         self._asked = False
@@ -190,13 +192,18 @@ class Session:
         if self._gone_at_ns is not None:
             return []
         self._keepalive_at_ns = now_ns + self._timing.keepalive_ns
-        return [SendEvent(self._text.tokens, piece)]
+        return [SendEvent(self._text.tokens, piece, self._unsent())]
+
+    def _unsent(self) -> TokenIds:
+        """Take the tokens of the answer that were not sent yet."""
+        since, self._sent = self._sent, self._text.tokens
+        return tuple(self._ids[since : self._sent])
 
     def _end(self, outcome: Outcome, detail: str) -> SendFinal:
         self.over = True
         reason = finish_reason(self._text, outcome) if outcome.ok else None
         rest = "".join((*self._pieces, self._text.finish()))
-        return SendFinal(self._text.tokens, rest, reason, outcome, detail)
+        return SendFinal(self._text.tokens, rest, reason, outcome, detail, self._unsent())
 
     def _lost(self, detail: str, log_end: int) -> list[Action]:
         final = self._end(Outcome.OUTPUT_LOST, detail)

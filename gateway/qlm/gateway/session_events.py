@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 
@@ -62,10 +63,17 @@ Event = Heard | Read | ReadFailed | Resync | Tick | ClientGone
 
 @dataclass(frozen=True, slots=True)
 class SendEvent:
-    """Send further text; the client has then been shown `offset` output tokens."""
+    """Send further text; the client has then been shown `offset` output tokens.
+
+    Attributes:
+        offset: Output tokens shown with it.
+        text: What is new.
+        token_ids: The tokens since the event before, up to `offset`.
+    """
 
     offset: int
     text: str
+    token_ids: TokenIds = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class SendFinal:
         finish_reason: `stop` or `length`; None if it ended badly.
         outcome: How it ended.
         detail: Why, if it ended badly.
+        token_ids: Tokens of the answer that have not been sent before.
     """
 
     offset: int
@@ -90,6 +99,7 @@ class SendFinal:
     finish_reason: str | None
     outcome: Outcome
     detail: str = ""
+    token_ids: TokenIds = ()
 
 
 @dataclass(frozen=True, slots=True)

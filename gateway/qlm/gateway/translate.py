@@ -1,7 +1,7 @@
 """From what a client sent to the domain's Request: the only place that converts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
@@ -10,6 +10,7 @@ from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestCard
 from qlm.domain.sampling import Sampling
+from qlm.domain.slo import Slo
 from qlm.gateway.errors import ApiError
 from qlm.gateway.limits import GatewayLimits
 from qlm.gateway.objective import choose
@@ -31,6 +32,7 @@ class Arrival:
         now_ns: When it came.
         fingerprint: Digest of its body, if it came with an Idempotency-Key.
         detached: The client does not wait.
+        default_slo: Objective if it names none; None: the configured default.
     """
 
     id: RequestId
@@ -38,6 +40,7 @@ class Arrival:
     now_ns: int
     fingerprint: str = ""
     detached: bool = False
+    default_slo: Slo | None = None
 
 
 def to_card(
@@ -49,6 +52,8 @@ def to_card(
         InvalidValueError: A value is out of range, for example for this model.
         ApiError: Prompt and output do not fit the model's context.
     """
+    if arrival.default_slo is not None:
+        limits = replace(limits, default_slo=arrival.default_slo)
     objective = choose(body.slo, arrival.headers, body.service_tier, limits, arrival.now_ns)
     return RequestCard(
         id=arrival.id,

@@ -83,12 +83,17 @@ def heard(text: str, offset: int = 0, outcome: Outcome | None = None, now_ns: in
     return Heard(part(text, offset, outcome), now_ns)
 
 
+def said(offset: int, text: str) -> SendEvent:
+    """Text that was sent as it came, a token each character."""
+    return SendEvent(offset, text, tuple(text.encode()))
+
+
 def play(subject: Session, *events: Event) -> list[Action]:
     return [action for event in events for action in subject.handle(event)]
 
 
 def test_output_is_sent_as_it_comes_with_the_tokens_so_far() -> None:
-    assert play(session(), heard("ab"), heard("c", 2)) == [SendEvent(2, "ab"), SendEvent(3, "c")]
+    assert play(session(), heard("ab"), heard("c", 2)) == [said(2, "ab"), said(3, "c")]
 
 
 def test_the_end_has_its_reason() -> None:
@@ -101,7 +106,7 @@ def test_the_end_has_its_reason() -> None:
 
 def test_a_plain_answer_is_sent_whole_at_its_end() -> None:
     actions = play(session(Mode.WHOLE), heard("ab"), heard("c", 2, Outcome.STOP))
-    assert actions == [SendFinal(3, "abc", "stop", Outcome.STOP)]
+    assert actions == [SendFinal(3, "abc", "stop", Outcome.STOP, token_ids=tuple(b"abc"))]
 
 
 @pytest.mark.parametrize("again", [heard("ab"), heard("b", 1), heard("abc"), heard("", 2)])
@@ -112,14 +117,14 @@ def test_overlapping_announcements_are_trimmed(again: Heard) -> None:
 
 def test_a_gap_is_read_from_the_store_and_never_skipped() -> None:
     subject = session()
-    assert play(subject, heard("ab"), heard("d", 3)) == [SendEvent(2, "ab"), AskOutput(1)]
-    assert play(subject, Read(part("bcd", 1), 0)) == [SendEvent(4, "cd")]
+    assert play(subject, heard("ab"), heard("d", 3)) == [said(2, "ab"), AskOutput(1)]
+    assert play(subject, Read(part("bcd", 1), 0)) == [said(4, "cd")]
 
 
 def test_a_gap_heard_of_while_reading_is_read_next() -> None:
     subject = session()
     assert play(subject, heard("c", 2), heard("d", 3, Outcome.STOP)) == [AskOutput(0)]
-    assert play(subject, Read(part("abc"), 0)) == [SendEvent(3, "abc"), AskOutput(2)]
+    assert play(subject, Read(part("abc"), 0)) == [said(3, "abc"), AskOutput(2)]
     assert isinstance(play(subject, Read(part("cd", 2, Outcome.STOP), 0))[-1], SendFinal)
 
 
@@ -141,7 +146,7 @@ def test_an_end_before_what_was_shown_is_lost_output() -> None:
 def test_a_store_with_less_than_was_shown_gets_time_to_recover() -> None:
     subject = session()
     assert play(subject, heard("abc"), Read(part("a", 0), 1 * S), Read(None, 10 * S))[1:] == []
-    assert play(subject, Read(part("cd", 2), 12 * S)) == [SendEvent(4, "d")]
+    assert play(subject, Read(part("cd", 2), 12 * S)) == [said(4, "d")]
     assert play(subject, Read(part("a", 0), 13 * S), Read(part("a", 0), 27 * S)) == []
     final = play(subject, Read(part("a", 0), 28 * S))[0]
     assert isinstance(final, SendFinal)
@@ -158,11 +163,11 @@ def test_a_request_that_stays_unknown_is_lost() -> None:
 
 
 def test_a_resumed_stream_sends_only_what_follows() -> None:
-    assert play(session(shown=3), heard("abcde")) == [SendEvent(5, "de")]
+    assert play(session(shown=3), heard("abcde")) == [said(5, "de")]
 
 
 def test_a_resumed_stream_says_nothing_of_parts_already_shown() -> None:
-    assert play(session(shown=3), heard("ab"), heard("c", 2), heard("d", 3)) == [SendEvent(4, "d")]
+    assert play(session(shown=3), heard("ab"), heard("c", 2), heard("d", 3)) == [said(4, "d")]
 
 
 def test_a_client_that_claims_too_much_cannot_end_the_request_for_others() -> None:
@@ -173,14 +178,15 @@ def test_a_client_that_claims_too_much_cannot_end_the_request_for_others() -> No
 def test_a_stop_string_ends_the_answer_and_the_generation() -> None:
     subject = session(stop=["END"])
     assert play(subject, heard("abE"), heard("NDxyz", 3)) == [
-        SendEvent(3, "ab"),
-        SendFinal(5, "", "stop", Outcome.STOP),
+        SendEvent(3, "ab", tuple(b"abE")),
+        SendFinal(5, "", "stop", Outcome.STOP, token_ids=tuple(b"ND")),
         AskStop(),
     ]
 
 
 def test_text_before_a_stop_string_comes_with_the_end() -> None:
-    assert play(session(stop=["END"]), heard("abEND"))[0] == SendFinal(5, "ab", "stop", Outcome.STOP)
+    final = SendFinal(5, "ab", "stop", Outcome.STOP, token_ids=tuple(b"abEND"))
+    assert play(session(stop=["END"]), heard("abEND"))[0] == final
 
 
 def test_what_was_kept_back_comes_with_the_end() -> None:
@@ -283,7 +289,7 @@ def test_a_detached_request_outlives_its_readers() -> None:
 def test_an_answer_that_ends_in_the_grace_is_not_cancelled() -> None:
     subject = session(poll_ns=1000 * S)
     actions = play(subject, ClientGone(5 * S), heard("ab", 0, Outcome.STOP, 6 * S), Tick(15 * S))
-    assert actions == [SendFinal(2, "", "stop", Outcome.STOP)]
+    assert actions == [SendFinal(2, "", "stop", Outcome.STOP, token_ids=tuple(b"ab"))]
 
 
 @given(data=st.data())
@@ -296,6 +302,7 @@ def test_any_announcements_and_any_reconnects_show_the_answer_exactly_once(data:
     wanted = reference.feed(ids) + reference.finish()
 
     got: list[str] = []
+    got_ids: list[int] = []
     finals: list[SendFinal] = []
     seen = 0
     spans = st.tuples(st.integers(0, len(ids)), st.integers(0, len(ids))).map(sorted)
@@ -304,23 +311,28 @@ def test_any_announcements_and_any_reconnects_show_the_answer_exactly_once(data:
         for start, end in announced:
             outcome = Outcome.STOP if end == len(ids) else None
             event = Heard(OutputSlice(id=ID, offset=start, token_ids=ids[start:end], outcome=outcome), 0)
-            seen = show(play(subject, event), got, finals, seen)
+            seen = show(play(subject, event), got, got_ids, finals, seen)
         if finals:
             break
     else:
         whole = Read(OutputSlice(id=ID, offset=0, token_ids=ids, outcome=Outcome.STOP), 0)
-        show(play(session(stop=stop, shown=seen), whole), got, finals, seen)
+        show(play(session(stop=stop, shown=seen), whole), got, got_ids, finals, seen)
     assert "".join(got) == wanted
     assert finals[0].offset == reference.tokens
+    assert got_ids == list(ids[: reference.tokens])
 
 
-def show(actions: Sequence[Action], got: list[str], finals: list[SendFinal], seen: int) -> int:
+def show(
+    actions: Sequence[Action], got: list[str], got_ids: list[int], finals: list[SendFinal], seen: int
+) -> int:
     for action in actions:
         match action:
             case SendEvent(offset=offset, text=piece):
                 got.append(piece)
+                got_ids.extend(action.token_ids)
                 seen = offset
             case SendFinal():
                 got.append(action.text)
+                got_ids.extend(action.token_ids)
                 finals.append(action)
     return seen

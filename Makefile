@@ -1,6 +1,6 @@
 # Every target sets up what it needs; the second time that costs nothing. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help serve serve-vllm test check unit bench chaos format lock clean
+.PHONY: help serve serve-vllm test check unit bench chaos format rpc lock clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
@@ -51,6 +51,10 @@ format: ## rewrite the code in the house format
 	@scripts/setup.sh dev
 	@.venv/bin/ruff format --quiet .
 	@.venv/bin/ruff check --quiet --fix --select I .
+
+rpc: ## generate the stubs of the gRPC API from its proto
+	@scripts/setup.sh dev
+	@scripts/generate_rpc.sh
 
 lock: ## renew requirements/*.lock (UPGRADE=1 for newer versions)
 	@scripts/setup.sh dev

@@ -1,0 +1,63 @@
+"""Errors as gRPC clients expect them: canonical status, details for programs, when to come back."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from google.protobuf.message import Message
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc import StatusCode
+
+from qlm.domain.shown import cut
+from qlm.gateway.errors import CLIENT_CLOSED, ApiError
+
+_CODES: Final[Mapping[int, StatusCode]] = {
+    400: StatusCode.INVALID_ARGUMENT,
+    404: StatusCode.NOT_FOUND,
+    409: StatusCode.FAILED_PRECONDITION,
+    413: StatusCode.RESOURCE_EXHAUSTED,
+    422: StatusCode.INVALID_ARGUMENT,
+    429: StatusCode.RESOURCE_EXHAUSTED,
+    CLIENT_CLOSED: StatusCode.CANCELLED,
+    503: StatusCode.UNAVAILABLE,
+    504: StatusCode.DEADLINE_EXCEEDED,
+}
+
+MESSAGE_CHARACTERS_MAX: Final = 1000
+"""A status travels in HTTP/2 headers, of which clients take 8 KiB; the message is there twice."""
+
+ERROR_DOMAIN: Final = "qlm"
+"""`domain` of each google.rpc.ErrorInfo; its `reason` is the `code` of the HTTP API."""
+
+
+def code_of(error: ApiError) -> StatusCode:
+    """The canonical status of an error."""
+    return _CODES.get(error.status, StatusCode.INTERNAL)
+
+
+def message_of(error: ApiError) -> str:
+    """What was wrong, cut to what a status may carry."""
+    return cut(error.message, MESSAGE_CHARACTERS_MAX)
+
+
+def trailers(error: ApiError) -> tuple[tuple[str, str | bytes], ...]:
+    """Trailing metadata of an error: the headers that HTTP would have, and google.rpc.Status."""
+    plain = [(name, value) for name, value in error.headers.items() if name != "connection"]
+    return (*plain, ("grpc-status-details-bin", _status(error).SerializeToString()))
+
+
+def _status(error: ApiError) -> Status:
+    """Write an error with google.rpc's details: BadRequest for a field, RetryInfo if a retry helps."""
+    code: int = code_of(error).value[0]
+    status = Status(code=code, message=message_of(error))
+    details: list[Message] = [ErrorInfo(reason=error.code or "", domain=ERROR_DOMAIN)]
+    if error.param is not None:
+        violation = BadRequest.FieldViolation(field=error.param, description=message_of(error))
+        details.append(BadRequest(field_violations=[violation]))
+    if (retry_ms := error.headers.get("retry-after-ms")) is not None:
+        retry = RetryInfo()
+        retry.retry_delay.FromMilliseconds(int(retry_ms))
+        details.append(retry)
+    for each in details:
+        status.details.add().Pack(each)
+    return status

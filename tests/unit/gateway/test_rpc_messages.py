@@ -1,0 +1,35 @@
+"""The proto and what it is generated into, against the HTTP API."""
+
+import subprocess
+from pathlib import Path
+
+from qlm.gateway.rpc.v1 import qlm_pb2 as pb
+from qlm.gateway.schema import ChatBody, CompletionBody, Message, SloBody
+
+ROOT = Path(__file__).resolve().parents[3]
+STUBS = ("qlm_pb2.py", "qlm_pb2.pyi", "qlm_pb2_grpc.py")
+
+HTTP_ONLY = {"stream", "stream_options", "metadata", "safety_identifier", "max_completion_tokens"}
+"""Streams are what gRPC answers are; the rest is accepted for OpenAI's clients only, and changes nothing."""
+
+RPC_ONLY = {"prompt_token_ids", "idempotency_key"}
+
+
+def fields_of(message: type) -> set[str]:
+    return set(message.DESCRIPTOR.fields_by_name)  # type: ignore[attr-defined]
+
+
+def test_the_stubs_are_what_the_proto_generates(tmp_path: Path) -> None:
+    script = ROOT / "scripts/generate_rpc.sh"
+    subprocess.run([script, tmp_path], check=True, capture_output=True, timeout=100)
+    for name in STUBS:
+        path = Path("qlm/gateway/rpc/v1") / name
+        fresh, kept = (tmp_path / path).read_text("utf-8"), (ROOT / "gateway" / path).read_text("utf-8")
+        assert fresh == kept, f"{path} is not current: run `make rpc`"
+
+
+def test_grpc_requests_have_the_fields_of_http() -> None:
+    http = set(CompletionBody.model_fields) | set(ChatBody.model_fields)
+    assert fields_of(pb.GenerateRequest) - RPC_ONLY == http - HTTP_ONLY
+    assert fields_of(pb.Slo) == set(SloBody.model_fields)
+    assert fields_of(pb.Message) == set(Message.model_fields)

@@ -5,13 +5,18 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import grpc
 import httpx
 import pytest
+from grpc import aio
 
+from qlm.gateway.rpc.v1 import qlm_pb2 as pb
+from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
 from support.cluster import Cluster, cluster
 from support.qlm_process import emulated
 from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
+from support.rpc import Stream
 
 TOKENS = 150
 
@@ -144,3 +149,32 @@ async def test_a_stream_cut_by_a_gateways_death_resumes_on_another_gateway(runni
     first.start()
     first.wait_ready(instances=1)
     assert "".join(text for _, text in seen) == expected
+
+
+async def test_a_grpc_stream_cut_by_a_gateways_death_resumes_on_another_gateway(running: Cluster) -> None:
+    expected = await reference(running.url, 8)
+    first, second = running.gateways
+    asked = pb.GenerateRequest(model="mistral-7b", prompt="story 8", max_tokens=TOKENS, ignore_eos=True)
+    async with aio.insecure_channel(first.grpc_address) as channel:
+        call = QlmStub(channel).Generate(asked)
+        stream = await Stream().read(call, until_tokens=20)
+        first.kill()
+        with pytest.raises(aio.AioRpcError) as caught:
+            await stream.read(call)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert stream.started is not None
+    offset = stream.deltas[-1].offset
+    assert 20 <= offset < TOKENS, "it was cut in its middle"
+    async with aio.insecure_channel(second.grpc_address) as channel:
+        stub = QlmStub(channel)
+        rest = await Stream().read(stub.Resume(pb.ResumeRequest(id=stream.started.id, offset=offset)))
+        kept = (await stub.Get(pb.GetRequest(id=stream.started.id))).answer
+    first.start()
+    first.wait_ready(instances=1)
+    assert rest.ended is not None
+    assert (rest.ended.outcome, rest.ended.usage.completion_tokens) == ("length", TOKENS)
+    assert stream.text + rest.text == expected
+    assert stream.token_ids + rest.token_ids == list(kept.token_ids)
+    ends = [delta.offset for delta in (*stream.deltas, *rest.deltas)]
+    starts = [delta.offset - len(delta.token_ids) for delta in (*stream.deltas, *rest.deltas)]
+    assert [0, *ends] == [*starts, TOKENS], "each token came once"

@@ -247,6 +247,33 @@ def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
     assert str(port) in ran.stderr
 
 
+def test_a_grpc_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = subprocess.run(
+            [
+                QLM,
+                "serve",
+                "--port",
+                str(free_port()),
+                "--grpc-port",
+                str(port),
+                "--data-dir",
+                tmp_path / "d",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+    assert ran.returncode == 1
+    assert ran.stderr == (
+        f"qlm: cannot listen on 127.0.0.1:{port}: address already in use; "
+        "stop what uses it, or give --grpc-port\n"
+    )
+    assert not (tmp_path / "d").exists()
+
+
 @pytest.mark.parametrize(
     ("broker", "store", "port_of"),
     [("amqp://guest:guest@127.0.0.1:{port}/", "redis://127.0.0.1:{port}/0", "both")],
@@ -257,7 +284,7 @@ def test_servers_that_are_not_there_are_said_in_one_line(
     port = free_port()
     config = emulated("mistral-7b", broker=broker.format(port=port), store=store.format(port=port))
     file = tmp_path / "qlm.yaml"
-    file.write_text(json.dumps(config | {"http": {"port": free_port()}}))
+    file.write_text(json.dumps(config | {"http": {"port": free_port()}, "grpc": {"port": 0}}))
     ran = subprocess.run(
         [QLM, "gateway", "--config", file], capture_output=True, text=True, check=False, timeout=30
     )
@@ -271,7 +298,7 @@ def test_a_second_process_on_the_same_queue_file_is_refused(served: QlmProcess, 
     with serving(config) as first:
         assert first.alive
         ran = subprocess.run(
-            [QLM, "serve", "--port", str(free_port()), "--data-dir", tmp_path / "data"],
+            [QLM, "serve", "--port", str(free_port()), "--grpc-port=0", "--data-dir", tmp_path / "data"],
             capture_output=True,
             text=True,
             check=False,

@@ -19,7 +19,7 @@ class Cluster:
     """The processes of one QLM cluster.
 
     Attributes:
-        gateways: Each on a port of its own.
+        gateways: Each on ports of its own, one for HTTP, one for gRPC.
         controller: The one controller.
         standby: A second one, which does not run unless a test starts it.
         agents: By instance.
@@ -71,7 +71,10 @@ def cluster(
             "store": redis.url,
         }
         made = Cluster(
-            [_part(f"gateway-{n}", shared, folder, "gateway") for n in range(gateways)],
+            [
+                _part(f"gateway-{n}", shared | {"grpc": {"port": free_port()}}, folder, "gateway")
+                for n in range(gateways)
+            ],
             _part("controller", shared, folder, "controller"),
             _part("standby", shared, folder, "controller"),
         )

@@ -36,6 +36,11 @@ class QlmProcess:
     """One process of QLM. `kill` is SIGKILL of that process alone, not of its children."""
 
     def __init__(self, name: str, *arguments: str, config: Mapping[str, Any], folder: Path) -> None:
+        config = {
+            "grpc": {"port": 0},
+            **config,
+        }  # no such door, unless a test asks for one on a port of its own
+        self.grpc_address = f"127.0.0.1:{config['grpc']['port']}"
         self.port: int = config.get("http", {}).get("port", 0)
         self.url = f"http://127.0.0.1:{self.port}"
         file = folder / f"{name}.yaml"

@@ -7,13 +7,13 @@ from typing import Any
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
-from grpc import aio
 
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.gateway.gateway import create_gateway
 from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.rpc.server import RpcDoor, TlsFiles
+from qlm.gateway.rpc.server import RpcDoor
+from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from support.gateway import MODELS, Cluster, SystemClock
 
@@ -91,7 +91,7 @@ class Stream:
 class Failure:
     """A status that is an error, with its details."""
 
-    def __init__(self, error: aio.AioRpcError) -> None:
+    def __init__(self, error: Any) -> None:
         self.code: grpc.StatusCode = error.code()
         self.message = error.details() or ""
         self.trailers = dict(error.trailing_metadata() or ())

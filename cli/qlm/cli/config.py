@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from qlm.cli.config_errors import ConfigError, explain
+from qlm.cli.config_grpc import GrpcConfig
 from qlm.cli.config_observe import MonitorConfig, TracingConfig
 from qlm.cli.config_ray import RayConfig
 from qlm.cli.config_yaml import read_mapping
@@ -213,6 +214,7 @@ class Config(_Section):
 
     Attributes:
         http: Where the gateway listens.
+        grpc: Where it listens for gRPC.
         data_dir: Where the embedded queue, logs and process records are kept.
         broker: `sqlite` (in data_dir) or an `amqp://` address.
         store: `embedded` (with the sqlite broker) or a `redis://` address.
@@ -234,6 +236,7 @@ class Config(_Section):
     """
 
     http: HttpConfig = HttpConfig()
+    grpc: GrpcConfig = GrpcConfig()
     data_dir: Path = Path("qlm-data")
     broker: str = "sqlite"
     store: str = "embedded"

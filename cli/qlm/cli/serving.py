@@ -15,6 +15,7 @@ from qlm.agents.interpreter import AgentRunner
 from qlm.agents.protocol import AgentProtocol
 from qlm.cli.clock import SystemClock
 from qlm.cli.config import Config, InstanceConfig
+from qlm.cli.config_grpc import GrpcConfig, read_tls
 from qlm.cli.engines import model_host, operation_costs
 from qlm.cli.monitor import monitor
 from qlm.cli.parts import Parts, open_parts
@@ -41,7 +42,9 @@ from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
-from qlm.gateway.app import create_app
+from qlm.gateway.app import app_of
+from qlm.gateway.gateway import Gateway, create_gateway
+from qlm.gateway.rpc.server import RpcDoor
 from qlm.gateway.server import create_server
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.profile import Profile
@@ -49,6 +52,9 @@ from qlm.rct_estimator.profile import Profile
 log = logging.getLogger("qlm.cli")
 
 RESTART_PAUSE_S: Final = 1.0
+
+SHUTDOWN_S: Final = 2
+"""How long open answers may go on once told to stop; streams resume on another gateway."""
 
 
 class PortInUseError(QlmError):
@@ -60,7 +66,7 @@ class Roles:
     """Which parts this process runs.
 
     Attributes:
-        gateway: The HTTP door.
+        gateway: The doors: HTTP and gRPC.
         controller: Grouping and planning.
         instances: Names of the instances whose agents run here.
         ray: Whether the agents of all instances run under Ray, looked after from here.
@@ -112,6 +118,8 @@ async def serve(
         listener = _listen(config.http.host, config.http.port) if roles.gateway else None
         if listener is not None:
             stack.callback(listener.close)
+            if config.grpc.port:  # told before anything is opened; the door itself comes later
+                _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
         opened = await open_parts(config, clock, stack)
         parts = await stack.enter_async_context(telemetry.health.watching(opened))
         if parts.embedded:
@@ -219,7 +227,7 @@ async def _open_door(
     config: Config, parts: Parts, clock: SystemClock, listener: socket.socket, telemetry: Telemetry
 ) -> None:
     async with broker_of(parts) as broker:
-        app = create_app(
+        gateway = create_gateway(
             models=model_specs(config),
             broker=broker,
             store=parts.store,
@@ -230,21 +238,36 @@ async def _open_door(
             registry=telemetry.registry,
             tracer=telemetry.tracer,
         )
-        server = create_server(app)
-        announcer = asyncio.create_task(_announce(config, parts))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            await asyncio.shield(serving)
-        finally:
-            announcer.cancel()
-            server.should_exit = True
-            await serving
+        server = create_server(app_of(gateway), shutdown_s=SHUTDOWN_S)
+        rpc_door = await _open_rpc_door(config.grpc, gateway)
+        async with gateway.running():
+            announcer = asyncio.create_task(_announce(config, parts))
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                await asyncio.shield(serving)
+            finally:
+                announcer.cancel()
+                server.should_exit = True
+                closing = () if rpc_door is None else (rpc_door.stop(SHUTDOWN_S),)
+                await asyncio.gather(serving, *closing)
+
+
+async def _open_rpc_door(config: GrpcConfig, gateway: Gateway) -> RpcDoor | None:
+    """Listen for gRPC; None if there is to be no such door."""
+    if not config.port:
+        return None
+    door = RpcDoor(gateway)
+    await door.start(config.host, config.port, read_tls(config))
+    return door
 
 
 async def _announce(config: Config, parts: Parts) -> None:
     """Say when the first and when the last engine of the fleet is up."""
     base = f"http://{config.http.host}:{config.http.port}"
     log.info("QLM listens on %s (OpenAI API under %s/v1)", base, base)
+    if config.grpc.port:
+        secured = "with TLS" if config.grpc.tls else "without TLS"
+        log.info("and for gRPC on %s:%d (%s)", config.grpc.host, config.grpc.port, secured)
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
     while ready != wanted:
         for status in await _live(parts):
@@ -273,7 +296,7 @@ async def broker_of(parts: Parts) -> AsyncIterator[Broker]:
         await broker.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -283,7 +306,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         why = (error.strerror or str(error)).lower()
         raise PortInUseError(
-            f"cannot listen on {host}:{port}: {why}; stop what uses it, or give --port"
+            f"cannot listen on {host}:{port}: {why}; stop what uses it, or give {option}"
         ) from error
     return listener
 

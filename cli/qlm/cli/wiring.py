@@ -10,6 +10,7 @@ from typing import Final
 from qlm.agents.protocol import AgentSettings
 from qlm.cli.config import Config, InstanceConfig, ModelConfig
 from qlm.cli.config_errors import ConfigError
+from qlm.cli.config_grpc import read_tls
 from qlm.controller.fleet import Fleet
 from qlm.controller.grouping import NewGroupId
 from qlm.controller.protocol import ControllerSettings
@@ -57,6 +58,19 @@ def check(config: Config, where: str) -> None:
         fleet(config, load_profiles(config.profiles))
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
+
+
+def check_doors(config: Config, where: str) -> None:
+    """Check what only a gateway needs.
+
+    Raises:
+        ConfigError: The certificate of its gRPC door cannot be used.
+    """
+    if config.grpc.port:
+        try:
+            read_tls(config.grpc)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
 
 
 def gateway_limits(config: Config) -> GatewayLimits:

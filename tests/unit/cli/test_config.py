@@ -31,6 +31,7 @@ def test_a_sound_configuration_has_defaults_for_the_rest() -> None:
     config = parse_config(SOUND, "qlm.yaml")
     assert config.embedded
     assert (config.http.host, config.http.port) == ("127.0.0.1", 8000)
+    assert (config.grpc.host, config.grpc.port, config.grpc.tls) == ("127.0.0.1", 8001, None)
     assert config.default_slo.slo() == DeadlineSlo(deadline_ms=60_000)
 
 
@@ -39,6 +40,9 @@ def test_a_sound_configuration_has_defaults_for_the_rest() -> None:
     [
         ("http.port", 0, ["http.port is 0", "at least 1"]),
         ("http.port", "8000", ["http.port is '8000'", "a whole number"]),
+        ("grpc.port", -1, ["grpc.port is -1", "at least 0"]),
+        ("grpc.tls", {"cert": "c.pem"}, ["grpc.tls.key is missing"]),
+        ("grpc.reflection", True, ["grpc.reflection is True", "no key of this name"]),
         ("limits.queue_depth_max", -5, ["limits.queue_depth_max is -5", "at least 1"]),
         ("emulate.time_scale", float("nan"), ["emulate.time_scale is nan", "a finite number"]),
         ("emulate.time_scale", "fast", ["emulate.time_scale is 'fast'", "a number"]),

@@ -16,7 +16,7 @@ from qlm.cli.default_config import emulated_config, vllm_config
 from qlm.cli.logs import LogFormat, log_to_stderr
 from qlm.cli.ray_runtime import check_servers, ray_cluster, supervision
 from qlm.cli.serving import Roles, serve
-from qlm.cli.wiring import check
+from qlm.cli.wiring import check, check_doors
 from qlm.domain.errors import QlmError
 from qlm.simulator.emulation import command as emulate
 
@@ -65,6 +65,10 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+GRPC_PORT = click.option(
+    "--grpc-port", type=click.IntRange(0, 65535), help="Port to listen on for gRPC; 0 for no such door."
+)
+
 RAY_ADDRESS = click.option(
     "--ray-address",
     help="A node of a running Ray cluster (host:port), or auto; without, Ray is started here.",
@@ -73,8 +77,9 @@ RAY_ADDRESS = click.option(
 
 @click.command("serve")
 @common
-@click.option("--host", help="Address to listen on.")
+@click.option("--host", help="Address to listen on, for HTTP and for gRPC.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
+@GRPC_PORT
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Where the embedded queue is kept.")
 @click.option("--broker", help="The queue: sqlite, or the amqp:// address of a RabbitMQ.")
 @click.option("--store", help="The shared state: embedded, or the redis:// address of a Redis.")
@@ -101,6 +106,7 @@ def serve_command(
     log_format: LogFormat,
     host: str | None,
     port: int | None,
+    grpc_port: int | None,
     data_dir: str | None,
     broker: str | None,
     store: str | None,
@@ -116,8 +122,7 @@ def serve_command(
 
     Without a configuration file three emulated models share one A10 and two A100.
     """
-    http = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    overrides: dict[str, Any] = {"http": http} if http else {}
+    overrides = _door_overrides("http", host, port) | _door_overrides("grpc", host, grpc_port)
     given = {"data_dir": data_dir, "broker": broker, "store": store}
     overrides |= {key: value for key, value in given.items() if value is not None}
     overrides |= _ray_overrides(ray_address)
@@ -152,10 +157,13 @@ def serve_command(
 
 @click.command("gateway")
 @common
-def gateway_command(config_file: Path | None, log_level: str, log_format: LogFormat) -> None:
-    """Run a gateway: the HTTP door. Needs RabbitMQ and Redis."""
+@GRPC_PORT
+def gateway_command(
+    config_file: Path | None, log_level: str, log_format: LogFormat, grpc_port: int | None
+) -> None:
+    """Run a gateway: the doors, HTTP and gRPC. Needs RabbitMQ and Redis."""
     run(
-        lambda: _cluster_config(config_file),
+        lambda: _cluster_config(config_file, _door_overrides("grpc", None, grpc_port)),
         Logging(log_level, log_format),
         config_file,
         lambda _: Roles(True, False, ()),
@@ -224,6 +232,8 @@ def run(
         config = configure()
         check(config, str(where or "the command line"))
         chosen = roles(config)
+        if chosen.gateway:
+            check_doors(config, str(where or "the command line"))
     except ConfigError as error:
         click.echo(f"qlm: {error}", err=True)
         sys.exit(2)
@@ -245,6 +255,11 @@ def _run(config: Config, roles: Roles, level: int, log_format: LogFormat) -> int
         click.echo(f"qlm: {error}", err=True)
         return 1
     return 0
+
+
+def _door_overrides(section: str, host: str | None, port: int | None) -> dict[str, Any]:
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    return {section: given} if given else {}
 
 
 def _ray_overrides(address: str | None) -> dict[str, Any]:

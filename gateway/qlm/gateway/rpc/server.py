@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import Final
 
 import grpc
@@ -15,6 +14,7 @@ from qlm.domain.errors import QlmError
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.readiness import readiness
 from qlm.gateway.rpc.service import QlmService
+from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
 
@@ -35,19 +35,6 @@ _BREAK_OFF_S: Final = 1.0
 
 class RpcPortError(QlmError):
     """The gRPC door cannot listen where it was told to."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
-    """What the door shows its clients, as PEM.
-
-    Attributes:
-        cert: The certificate, and those that vouch for it.
-        key: Its private key, unencrypted.
-    """
-
-    cert: bytes
-    key: bytes
 
 
 class RpcDoor:

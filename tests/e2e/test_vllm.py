@@ -9,11 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
+from grpc import aio
 
+from qlm.gateway.rpc.v1 import qlm_pb2 as pb
+from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
 from support.cluster import Cluster, cluster
 from support.qlm_process import QlmProcess, serving
 from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
+from support.rpc import Stream
 from support.vllm_cpu import VllmOptions, VllmServer, running_vllm, tiny_model
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(400)]
@@ -146,6 +150,36 @@ async def test_50_mixed_requests_get_the_answers_of_the_engine_itself(
         for (path, body, _), answer in zip(bodies, got, strict=True):
             expected = outcome_of((await direct.post(path, json=body)).raise_for_status().json())
             assert answer == expected, (path, body)
+
+
+async def by_rpc(
+    stub: QlmStub, path: str, body: dict[str, Any]
+) -> tuple[tuple[str, str, dict[str, int]], list[int]]:
+    """Ask through the gRPC door what a body for HTTP asks."""
+    body = dict(body)
+    if path.endswith("chat/completions"):
+        messages = [pb.Message(**message) for message in body.pop("messages")]
+        body["messages"] = pb.Conversation(messages=messages)
+    stream = await Stream().read(stub.Generate(pb.GenerateRequest(**body)))
+    assert stream.ended is not None
+    usage = {key: getattr(stream.ended.usage, key) for key in ("prompt_tokens", "completion_tokens")}
+    return (stream.text, stream.ended.finish_reason, usage), stream.token_ids
+
+
+async def test_both_doors_give_the_same_greedy_answers_token_by_token(running: Cluster) -> None:
+    bodies = [(path, body) for path, body, _ in mixed_bodies(random.Random(6))[:16]]
+    async with (
+        httpx.AsyncClient(base_url=running.url, timeout=200) as client,
+        aio.insecure_channel(running.gateways[0].grpc_address) as channel,
+    ):
+        stub = QlmStub(channel)
+        rpc = await asyncio.gather(*(by_rpc(stub, path, body) for path, body in bodies))
+        for (path, body), (answer, token_ids) in zip(bodies, rpc, strict=True):
+            response = (await client.post(path, json=body)).raise_for_status()
+            assert answer == outcome_of(response.json()), (path, body)
+            kept = await stub.Get(pb.GetRequest(id=response.headers["x-request-id"]))
+            assert token_ids == list(kept.answer.token_ids), (path, body)
+            assert len(token_ids) == answer[2]["completion_tokens"]
 
 
 # --- evict and resume

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from qlm.agents.engine_sweep import sweep
 from qlm.agents.interpreter import AgentRunner
@@ -44,10 +45,12 @@ from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
 from qlm.gateway.app import app_of
 from qlm.gateway.gateway import Gateway, create_gateway
-from qlm.gateway.rpc.server import RpcDoor
 from qlm.gateway.server import create_server
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.profile import Profile
+
+if TYPE_CHECKING:
+    from qlm.gateway.rpc.server import RpcDoor
 
 log = logging.getLogger("qlm.cli")
 
@@ -252,10 +255,15 @@ async def _open_door(
                 await asyncio.gather(serving, *closing)
 
 
-async def _open_rpc_door(config: GrpcConfig, gateway: Gateway) -> RpcDoor | None:
+async def _open_rpc_door(config: GrpcConfig, gateway: Gateway) -> "RpcDoor | None":
     """Listen for gRPC; None if there is to be no such door."""
     if not config.port:
         return None
+    # Read once, when gRPC is imported: of engines, started by fork and exec, it would complain in the log.
+    # So it is imported here, by gateways only; the images of other parts do not have it.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    from qlm.gateway.rpc.server import RpcDoor
+
     door = RpcDoor(gateway)
     await door.start(config.host, config.port, read_tls(config))
     return door

@@ -499,6 +499,53 @@ async def test_without_the_queue_calls_are_unavailable_and_health_says_so(cluste
         await until(lambda: health_is(channel, "NOT_SERVING"))
 
 
+class SlowBroker(BrokenBroker):
+    """Confirms when it is let."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def publish(self, queue: object, body: bytes) -> None:
+        self.asked.set()
+        await self.go.wait()
+        await self._inner.publish(queue, body)
+
+
+async def test_a_client_that_leaves_before_its_request_is_queued_leaves_nothing_behind(
+    cluster: Cluster,
+) -> None:
+    """What is on its way to the queue gets there, and is then cancelled."""
+    slow: Any = SlowBroker(cluster.broker)
+    cluster.agent.pause_at = 6
+    async with (
+        rpc_gateway(cluster, broker=slow) as (address, _),
+        aio.insecure_channel(address) as channel,
+    ):
+        stub = QlmStub(channel)
+        call = stub.Generate(completion(resume_grace_s=0))
+        await slow.asked.wait()
+        call.cancel()
+        await stub.ListQueues(pb.ListQueuesRequest())  # on its connection, so it comes after the cancel
+        slow.go.set()
+        await until(lambda: cluster.store.records(ENDED))
+    (record,) = await cluster.store.records(ENDED)
+    assert record.outcome is Outcome.CANCELLED
+
+
+async def test_a_failure_of_the_gateway_is_internal_and_in_its_log(
+    stub: QlmStub, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(id: RequestId) -> None:
+        raise ZeroDivisionError(id)
+
+    monkeypatch.setattr(cluster.store, "record", broken)
+    failure = await refusal(stub.Get(pb.GetRequest(id="r")))
+    assert (failure.code, failure.reason) == (CODE.INTERNAL, "internal_error")
+    assert failure.message == "the gateway failed (ZeroDivisionError); see its log"
+    assert "ZeroDivisionError" in caplog.text
+
+
 # --- the service beside the calls
 
 

@@ -29,6 +29,9 @@ TRANSPORT_FACTOR: Final = 4
 KEEPALIVE_MS: Final = 30_000
 """A connection that has been silent for so long is asked whether its client is still there."""
 
+CONNECTION_AGE_MS: Final = 300_000
+"""After so long clients are asked to connect anew, lest gateways that were added get no calls."""
+
 _BREAK_OFF_S: Final = 1.0
 """How long a stream has, once broken off, to tell its client so."""
 
@@ -55,6 +58,7 @@ class RpcDoor:
                 ("grpc.max_receive_message_length", bytes_max),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
+                ("grpc.max_connection_age_ms", CONNECTION_AGE_MS),
                 ("grpc.keepalive_time_ms", KEEPALIVE_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 3),

@@ -118,11 +118,7 @@ async def serve(
             controller=roles.controller,
             agents=bool(roles.instances),
         )
-        listener = _listen(config.http.host, config.http.port) if roles.gateway else None
-        if listener is not None:
-            stack.callback(listener.close)
-            if config.grpc.port:  # told before anything is opened; the door itself comes later
-                _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
+        listener = _listen_at_doors(config, stack) if roles.gateway else None
         opened = await open_parts(config, clock, stack)
         parts = await stack.enter_async_context(telemetry.health.watching(opened))
         if parts.embedded:
@@ -143,6 +139,15 @@ async def serve(
         if listener is not None:
             tasks.append(asyncio.create_task(_open_door(config, parts, clock, listener, telemetry)))
         await _until_stopped(tasks)
+
+
+def _listen_at_doors(config: Config, stack: AsyncExitStack) -> socket.socket:
+    """Take the port of HTTP, and see that the one of gRPC is free, before anything is opened."""
+    listener = _listen(config.http.host, config.http.port)
+    stack.callback(listener.close)
+    if config.grpc.port:
+        _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
+    return listener
 
 
 def monitoring(config: Config, telemetry: Telemetry) -> AbstractAsyncContextManager[int]:

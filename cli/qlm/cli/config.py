@@ -1,12 +1,13 @@
 """The configuration file of QLM: one YAML file for all parts, checked whole before anything starts."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from qlm.cli.config_addresses import addresses, check_address, with_origin, without_password
 from qlm.cli.config_errors import ConfigError, explain
 from qlm.cli.config_grpc import GrpcConfig
 from qlm.cli.config_observe import MonitorConfig, TracingConfig
@@ -270,7 +271,8 @@ class Config(_Section):
         embedded = self.broker == "sqlite", self.store == "embedded"
         if any(embedded) != all(embedded):
             raise ValueError(
-                f"has the broker {self.broker!r} and the store {self.store!r}; "
+                f"has the broker {without_password(self.broker)!r} "
+                f"and the store {without_password(self.store)!r}; "
                 "expected sqlite with embedded, or an amqp:// with a redis:// address"
             )
         if not embedded[0]:
@@ -284,20 +286,29 @@ class Config(_Section):
         return self.broker == "sqlite"
 
 
-def load_config(path: Path, overrides: Mapping[str, Any]) -> Config:
-    """Read a configuration file; `overrides` (from the command line) replace or extend its sections.
+def load_config(
+    path: Path, overrides: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> Config:
+    """Read a configuration file.
+
+    Args:
+        path: The file.
+        overrides: From the command line; they replace or extend its sections.
+        environment: May replace the addresses in the file, but not those of the command line.
 
     Raises:
         ConfigError: One message with file, key, value and expectation.
     """
     merged = read_mapping(path, "models and instances")
+    given = {key: address for key, address in addresses(environment).items() if key not in overrides}
+    merged.update(given)
     for key, value in overrides.items():
         inner = merged.get(key)
         if isinstance(inner, Mapping) and isinstance(value, Mapping):
             merged[key] = {**inner, **value}
         else:
             merged[key] = value
-    return parse_config(merged, str(path))
+    return parse_config(merged, with_origin(str(path), given))
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:
@@ -306,22 +317,6 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
         return Config.model_validate(raw)
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error)}") from error
-
-
-def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
-    """Refuse what cannot be the address of a server.
-
-    Raises:
-        ValueError: With the key, the address and what was expected.
-    """
-    expected = f"an address such as {schemes[0]}://host:port"
-    try:
-        parts = urlsplit(address)
-        sound = parts.scheme in schemes and parts.port != 0 and bool(parts.hostname or parts.scheme == "unix")
-    except ValueError:
-        sound = False
-    if not sound or any(character <= " " for character in address):
-        raise ValueError(f"has the {key} {shown(address)}; expected {expected}")
 
 
 def _once(what: str, names: list[str]) -> None:

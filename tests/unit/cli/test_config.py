@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from qlm.cli.config import Config, load_config, parse_config
 from qlm.cli.config_errors import ConfigError
@@ -183,3 +184,45 @@ def test_the_configurations_without_a_file_are_sound(tmp_path: Path) -> None:
         "CPU",
         tmp_path / "tiny",
     )
+
+
+SERVED = {"QLM_BROKER": "amqp://user:secret@rabbit:5672/", "QLM_STORE": "redis://:secret@redis:6379/0"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "qlm.yaml"
+    path.write_text(yaml.safe_dump(SOUND), "utf-8")
+    return path
+
+
+def test_the_environment_replaces_the_addresses_of_the_file(file: Path) -> None:
+    assert load_config(file, {}, {}).embedded
+    config = load_config(file, {}, SERVED)
+    assert (config.broker, config.store) == (SERVED["QLM_BROKER"], SERVED["QLM_STORE"])
+
+
+def test_the_command_line_goes_before_the_environment(file: Path) -> None:
+    config = load_config(file, {"broker": "amqp://other:5672/"}, SERVED)
+    assert (config.broker, config.store) == ("amqp://other:5672/", SERVED["QLM_STORE"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"QLM_BROKER": ""}, ["QLM_BROKER is empty", "the address of the broker"]),
+        ({"QLM_STORE": "redis://redis"}, ["with QLM_STORE of the environment", "sqlite with embedded"]),
+        (SERVED | {"QLM_BROKER": "amqp://u:secret@h:99999/"}, ["QLM_BROKER and QLM_STORE", "amqp://***@h"]),
+        (SERVED | {"QLM_STORE": "http://u:se/cr@et@h/"}, ["the store 'http://***@h/'", "redis://host:port"]),
+    ],
+)
+def test_a_wrong_address_of_the_environment_is_told_without_its_password(
+    file: Path, environment: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {}, environment)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "secret" not in message and "se/cr" not in message
+    for word in words:
+        assert word in message

@@ -1,6 +1,7 @@
 """Commands that run parts of QLM: serve, gateway, controller, agent, agents, emulate."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import click
 import uvloop
 
 from qlm.cli.config import Config, load_config
+from qlm.cli.config_addresses import addresses
 from qlm.cli.config_errors import ConfigError
 from qlm.cli.default_config import emulated_config, vllm_config
 from qlm.cli.logs import LogFormat, log_to_stderr
@@ -134,15 +136,16 @@ def serve_command(
             if vllm is not None:
                 raise ConfigError("give --config or --vllm, not both")
             return load_config(config_file, overrides)
+        built_in = addresses(os.environ) | overrides
         if vllm is not None:
             return vllm_config(
                 vllm,
                 vllm_python or Path(sys.executable),
                 cpu=vllm_cpu,
                 pythonpath=vllm_pythonpath,
-                overrides=overrides,
+                overrides=built_in,
             )
-        return emulated_config(overrides)
+        return emulated_config(built_in)
 
     def roles(config: Config) -> Roles:
         if not agents:

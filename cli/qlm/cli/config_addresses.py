@@ -1,0 +1,54 @@
+"""Addresses of servers: they may come from the environment, and their passwords are not shown."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from qlm.cli.config_errors import ConfigError
+from qlm.domain.shown import shown
+
+VARIABLES: Final[Mapping[str, str]] = {"broker": "QLM_BROKER", "store": "QLM_STORE"}
+"""The variable that replaces each of these keys of the configuration file."""
+
+
+def addresses(environment: Mapping[str, str]) -> dict[str, str]:
+    """Read the keys that the environment replaces.
+
+    Raises:
+        ConfigError: A variable is set to nothing; that is a mistake where it is set, not a wish.
+    """
+    found = {key: environment[name] for key, name in VARIABLES.items() if name in environment}
+    for key, address in found.items():
+        if not address:
+            raise ConfigError(
+                f"{VARIABLES[key]} is empty; expected the address of the {key}, or no such variable"
+            )
+    return found
+
+
+def with_origin(where: str, keys: Mapping[str, object]) -> str:
+    """Name the file together with the variables that replaced some of its keys."""
+    names = [VARIABLES[key] for key in keys]
+    return f"{where} with {' and '.join(names)} of the environment" if names else where
+
+
+def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
+    """Refuse what cannot be the address of a server.
+
+    Raises:
+        ValueError: With the key, the address and what was expected.
+    """
+    expected = f"an address such as {schemes[0]}://host:port"
+    try:
+        parts = urlsplit(address)
+        sound = parts.scheme in schemes and parts.port != 0 and bool(parts.hostname or parts.scheme == "unix")
+    except ValueError:
+        sound = False
+    if not sound or any(character <= " " for character in address):
+        raise ValueError(f"has the {key} {shown(without_password(address))}; expected {expected}")
+
+
+def without_password(address: str) -> str:
+    """Hide what is between the scheme and the last @: this goes into a log."""
+    return re.sub(r"//.*@", "//***@", address, flags=re.DOTALL)

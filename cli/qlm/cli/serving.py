@@ -43,13 +43,11 @@ from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.ports.broker import Broker
-from qlm.gateway.app import app_of
-from qlm.gateway.gateway import Gateway, create_gateway
-from qlm.gateway.server import create_server
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.profile import Profile
 
 if TYPE_CHECKING:
+    from qlm.gateway.gateway import Gateway
     from qlm.gateway.rpc.server import RpcDoor
 
 log = logging.getLogger("qlm.cli")
@@ -234,6 +232,11 @@ async def serve_instance(
 async def _open_door(
     config: Config, parts: Parts, clock: SystemClock, listener: socket.socket, telemetry: Telemetry
 ) -> None:
+    # Here, since the images of controller and agents have no web server.
+    from qlm.gateway.app import app_of
+    from qlm.gateway.gateway import create_gateway
+    from qlm.gateway.server import create_server
+
     async with broker_of(parts) as broker:
         gateway = create_gateway(
             models=model_specs(config),
@@ -260,7 +263,7 @@ async def _open_door(
                 await asyncio.gather(serving, *closing)
 
 
-async def _open_rpc_door(config: GrpcConfig, gateway: Gateway) -> "RpcDoor | None":
+async def _open_rpc_door(config: GrpcConfig, gateway: "Gateway") -> "RpcDoor | None":
     """Listen for gRPC; None if there is to be no such door."""
     if not config.port:
         return None

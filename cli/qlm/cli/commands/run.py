@@ -20,7 +20,6 @@ from qlm.cli.ray_runtime import check_servers, ray_cluster, supervision
 from qlm.cli.serving import Roles, serve
 from qlm.cli.wiring import check, check_doors
 from qlm.domain.errors import QlmError
-from qlm.simulator.emulation import command as emulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,12 @@ def agents_command(
 @click.pass_context
 def emulate_command(context: click.Context) -> None:
     """Run an emulated engine: vLLM's API with the speed of a given accelerator."""
-    sys.exit(emulate.main(context.args))
+    try:
+        from qlm.simulator.emulation import command
+    except ImportError as error:
+        click.echo(f"qlm: emulate needs the extra `simulator` of qlm-serving ({error})", err=True)
+        sys.exit(1)
+    sys.exit(command.main(context.args))
 
 
 def run(

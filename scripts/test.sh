@@ -56,6 +56,7 @@ all)
     check
     need compile "$bin/python" -m qlm.planner.warm_up
     tests unit "not servers and not vllm" --durations=5
+    phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
     tests servers "servers and not vllm" --durations=5
     tests vllm "vllm" --durations=5
     ;;

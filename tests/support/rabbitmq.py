@@ -19,12 +19,13 @@ _DEBIAN_PROGRAMS = "/usr/lib/rabbitmq/bin"
 
 def missing() -> str | None:
     """Say what to install, or None when RabbitMQ is there."""
-    if _program("rabbitmq-server") and _program("epmd"):
+    if program("rabbitmq-server") and program("epmd"):
         return None
     return "rabbitmq-server is not installed (scripts/install_servers.sh installs it)"
 
 
-def _program(name: str) -> str | None:
+def program(name: str) -> str | None:
+    """Find a program of RabbitMQ or Erlang."""
     # Debian's wrapper in /usr/sbin changes the user to rabbitmq; the script behind it runs as anyone.
     return shutil.which(name, path=f"{_DEBIAN_PROGRAMS}:{os.environ.get('PATH', '')}")
 
@@ -40,14 +41,14 @@ class RabbitMQ:
             consumer_timeout_ms: How long a delivery may stay unacknowledged before the node closes the
                 channel; checked every second. None keeps RabbitMQ's 30 minutes.
         """
-        server, epmd = _program("rabbitmq-server"), _program("epmd")
+        server, epmd = program("rabbitmq-server"), program("epmd")
         if server is None or epmd is None:
             raise FileNotFoundError(missing())
         self.port = free_port()
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
         epmd_port = free_port()
         _write_settings(folder, consumer_timeout_ms)
-        env = _environment(folder, self.port, epmd_port)
+        env = node_environment(folder, self.port, epmd_port)
         # The node would start the Erlang port mapper as a daemon that outlives it: start it ourselves.
         self._epmd = ServerProcess(
             "epmd", [epmd, "-address", "127.0.0.1", "-port", str(epmd_port)], env=env, folder=folder
@@ -108,7 +109,8 @@ def _write_settings(folder: Path, consumer_timeout_ms: int | None) -> None:
     (folder / "enabled_plugins").write_text("[].\n")
 
 
-def _environment(folder: Path, port: int, epmd_port: int) -> dict[str, str]:
+def node_environment(folder: Path, port: int, epmd_port: int) -> dict[str, str]:
+    """Return the environment of a node on loopback, all of whose files lie in `folder`."""
     erlang = [
         "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",  # two threads that sleep when there is no work
         "-kernel inet_dist_use_interface {127,0,0,1}",

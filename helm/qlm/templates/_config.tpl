@@ -1,0 +1,58 @@
+{{- /* The file qlm.yaml, from models, fleet and config. Addresses with passwords come from the Secret. */ -}}
+{{- define "qlm.config" -}}
+{{- $root := . -}}
+{{- $fleet := include "qlm.fleet" . | fromJson -}}
+{{- $models := list -}}
+{{- range .Values.models -}}
+{{- $model := dict "id" .id "engine" (default "emulated" .engine) -}}
+{{- $given := . -}}
+{{- range $key, $name := dict "path" "path" "profile" "profile" "contextTokens" "context_tokens" "kvSwap" "kv_swap" -}}
+{{- if hasKey $given $key }}{{ $_ := set $model $name (get $given $key) }}{{ end -}}
+{{- end -}}
+{{- $models = append $models $model -}}
+{{- end -}}
+{{- $instances := list -}}{{- $resources := dict -}}
+{{- range $group := $fleet.groups -}}
+{{- $_ := set $resources $group.kind (include "qlm.rayTakes" $group | fromJson) -}}
+{{- range $n, $id := $group.instances -}}
+{{- /* The first model is brought up at the start: take turns, so that the fleet begins with all of them. */ -}}
+{{- $turn := mod $n (len $group.models) | int -}}
+{{- $instance := dict
+  "id" $id
+  "accelerator" $group.accelerator
+  "gpus" $group.gpus
+  "models" (concat (slice $group.models $turn) (slice $group.models 0 $turn))
+  "host_memory_gib" $group.hostMemoryGiB
+  "host_kv_gib" $group.hostKvGiB
+-}}
+{{- range $key, $name := dict "seqsMax" "seqs_max" "swapTiers" "swap_tiers" "environment" "environment" -}}
+{{- if hasKey $group $key }}{{ $_ := set $instance $name (get $group $key) }}{{ end -}}
+{{- end -}}
+{{- $instances = append $instances $instance -}}
+{{- end -}}
+{{- end -}}
+{{- $own := dict
+  "http" (dict "host" "0.0.0.0" "port" 8000)
+  "data_dir" "/var/lib/qlm/data"
+  "broker" "amqp://set-by-QLM_BROKER"
+  "store" "redis://set-by-QLM_STORE"
+  "models" $models
+  "instances" $instances
+-}}
+{{- if .Values.profiles }}{{ $_ := set $own "profiles" (list "/etc/qlm/profiles") }}{{ end -}}
+{{- if eq .Values.agents.runtime "ray" -}}
+{{- $_ := set $own "ray" (dict "namespace" (include "qlm.fullname" .) "resources" $resources) -}}
+{{- end -}}
+{{- $whole := merge $own (include "qlm.monitoredConfig" . | fromYaml) (deepCopy .Values.config) -}}
+{{- toYaml $whole -}}
+{{- end -}}
+
+{{- /*
+What an instance takes from a node of Ray, as JSON: its GPUs, and one place for its kind, of which each worker pod
+has one. So it does not matter by which name Ray knows the GPU.
+*/ -}}
+{{- define "qlm.rayTakes" -}}
+{{- $takes := dict (printf "qlm-%s" .kind) 1 -}}
+{{- if not .emulated }}{{ $_ := set $takes "GPU" .gpus }}{{ end -}}
+{{- toJson $takes -}}
+{{- end -}}

@@ -1,0 +1,61 @@
+{{- define "qlm.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 36 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 36 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 36 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Labels of everything. */ -}}
+{{- define "qlm.labels" -}}
+app.kubernetes.io/part-of: qlm
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- /*
+What pods of a component are known by: call with (list $ "gateway"). KubeRay puts app.kubernetes.io/name on its pods
+and selects by it: it is none of ours.
+*/ -}}
+{{- define "qlm.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/part-of: qlm
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- /* Metadata of an object: call with (list $ "name" "component"). */ -}}
+{{- define "qlm.metadata" -}}
+{{- $root := index . 0 -}}
+name: {{ index . 1 }}
+namespace: {{ $root.Release.Namespace }}
+labels:
+  {{- include "qlm.labels" $root | nindent 2 }}
+  app.kubernetes.io/component: {{ index . 2 }}
+{{- end -}}
+
+{{- define "qlm.secret" -}}
+{{- default (include "qlm.fullname" .) .Values.secrets.existing -}}
+{{- end -}}
+
+{{- /* An image of QLM's own: call with (list $ "gateway"). */ -}}
+{{- define "qlm.image" -}}
+{{- $root := index . 0 -}}
+{{- $images := $root.Values.images -}}
+{{- $name := printf "%s:%s" (index $images (index . 1)) (default $root.Chart.AppVersion $images.tag) -}}
+{{- if $images.registry }}{{ trimSuffix "/" $images.registry }}/{{ end }}{{ $name }}
+{{- end -}}
+
+{{- define "qlm.pullSecrets" -}}
+{{- with .Values.images.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,97 @@
+"""Bring the parts of helm/qlm up to date that are kept elsewhere. Usage: python scripts/chart.py
+
+A chart cannot read outside its folder, so the dashboard and the alerts are copied into it; and what the
+section `config` of the values may hold is what the configuration file may hold.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from qlm.cli.config import Config
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CHART: Final = ROOT / "helm/qlm"
+SCHEMA: Final = CHART / "values.schema.json"
+
+COPIED: Final = ("grafana-dashboard.json", "alerts.yaml")
+"""Files of monitoring/."""
+
+OF_THE_CHART: Final = frozenset(
+    {
+        "http",
+        "grpc",
+        "monitor",
+        "tracing",
+        "data_dir",
+        "broker",
+        "store",
+        "models",
+        "instances",
+        "ray",
+        "profiles",
+    }
+)
+"""Keys of the configuration file that the chart writes itself."""
+
+_SAID_ELSEWHERE: Final = frozenset({"title", "description", "default", "format"})
+
+
+def wanted() -> dict[Path, str]:
+    """Return what each kept file is to hold."""
+    files = {CHART / "files" / name: ROOT / "monitoring" / name for name in COPIED}
+    copies = {copy: source.read_text("utf-8") for copy, source in files.items() if source.is_file()}
+    return {**copies, SCHEMA: schema(json.loads(SCHEMA.read_text("utf-8")))}
+
+
+def schema(values: Mapping[str, Any]) -> str:
+    """Return the schema of the values with its section `config` renewed."""
+    config = Config.model_json_schema()
+    kept = {name: each for name, each in config["properties"].items() if name not in OF_THE_CHART}
+    definitions = {
+        name: each for name, each in values["definitions"].items() if not name.startswith("config.")
+    }
+    section = {"type": "object", "additionalProperties": False, "properties": _plain(kept)}
+    for name in _used(section, config["$defs"]):
+        definitions[f"config.{name}"] = _plain(config["$defs"][name])
+    renewed = {**values["properties"], "config": section}
+    return json.dumps({**values, "properties": renewed, "definitions": definitions}, indent=2) + "\n"
+
+
+def _plain(part: Any) -> Any:
+    """Leave out what only documents, and point into `definitions`."""
+    if isinstance(part, list):
+        return [_plain(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        return {"$ref": part["$ref"].replace("#/$defs/", "#/definitions/config.")}
+    kept = {key: each for key, each in part.items() if key not in _SAID_ELSEWHERE or isinstance(each, dict)}
+    return {key: _plain(each) for key, each in kept.items()}
+
+
+def _used(section: Any, definitions: Mapping[str, Any]) -> list[str]:
+    """Name the definitions that a part refers to, of themselves and through others."""
+    found: dict[str, None] = {}
+    waiting = [json.dumps(section)]
+    while waiting:
+        text = waiting.pop()
+        for name in definitions:
+            if f'.{name}"' in text and name not in found:
+                found[name] = None
+                waiting.append(json.dumps(_plain(definitions[name])))
+    return sorted(found)
+
+
+def main() -> None:
+    """Write what has changed."""
+    for path, text in wanted().items():
+        path.parent.mkdir(exist_ok=True)
+        if not path.is_file() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+            print(f"written: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""What the chart renders is what the programs accept: its processes are started as told, and answer."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pika
+import pytest
+import redis
+from pika.exceptions import AMQPError
+
+from support import rabbitmq as rabbitmq_support
+from support import redis as redis_support
+from support.chart import pods, rendered
+from support.chart_processes import Cluster, Place
+from support.images import environment_of
+from support.ports import free_port
+from support.process import ServerProcess
+from support.qlm_process import awake_instances
+
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
+
+PATH = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin"
+READY_S = 300
+MODELS = {"mistral-7b", "vicuna-13b"}
+FAST = 'config={"emulate": {"time_scale": 0.1}}'
+
+
+@dataclass
+class Running:
+    """What was started.
+
+    Attributes:
+        places: Of all pods but those of RabbitMQ and Redis, by name and number.
+        processes: Their processes.
+    """
+
+    places: dict[str, Place] = field(default_factory=dict)
+    processes: dict[str, ServerProcess] = field(default_factory=dict)
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.places[name].port}"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    for missing in (rabbitmq_support.missing(), redis_support.missing()):
+        if missing:
+            (pytest.fail if os.environ.get("QLM_REQUIRE_SERVERS") == "1" else pytest.skip)(missing)
+    folder = tmp_path_factory.mktemp("chart")
+    manifests = rendered("emulated", FAST)
+    cluster = Cluster(manifests, folder)
+    by_component = {pod.component: pod for pod in pods(manifests)}
+    made = Running()
+    with ExitStack() as stack:
+        start_redis(cluster.place(by_component["redis"], 0), stack)
+        start_rabbitmq(cluster.place(by_component["rabbitmq"], 0), stack)
+        for pod in pods(manifests):
+            for index in range(pod.replicas if pod.own_image else 0):
+                place = cluster.place(pod, index)
+                made.places[f"{pod.name}-{index}"] = place
+                made.processes[f"{pod.name}-{index}"] = start(place, stack)
+        gateway = made.processes["r-qlm-gateway-0"]
+        gateway.wait_ready(lambda: answers(made.url("r-qlm-gateway-0")), timeout_s=READY_S)
+        yield made
+
+
+def start_redis(place: Place, stack: ExitStack) -> None:
+    env = {"PATH": PATH, **place.environment}
+    server = ServerProcess("redis", place.command, env=env, folder=place.home)
+    stack.callback(server.kill)
+    server.start()
+    client = redis.Redis(port=place.port, password=env["REDIS_PASSWORD"])
+    stack.callback(client.close)
+
+    def answers() -> bool:
+        try:
+            return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
+    server.wait_ready(answers, timeout_s=30)
+    with pytest.raises(redis.AuthenticationError):
+        redis.Redis(port=place.port).ping()
+    assert client.config_get("appendonly") == {"appendonly": "yes"}
+
+
+def start_rabbitmq(place: Place, stack: ExitStack) -> None:
+    """Run the node of the chart with what keeps it on loopback; the image's entry point only starts it."""
+    epmd_port = free_port()
+    told = place.environment
+    told.pop("HOME"), told.pop("RABBITMQ_NODENAME")
+    env = rabbitmq_support.node_environment(place.home, place.port, epmd_port) | told
+    epmd = [str(rabbitmq_support.program("epmd")), "-address", "127.0.0.1", "-port", str(epmd_port)]
+    mapper = ServerProcess("epmd", epmd, env=env, folder=place.home)
+    assert place.command == ["rabbitmq-server"]
+    program = str(rabbitmq_support.program("rabbitmq-server"))
+    node = ServerProcess("rabbitmq", [program], env=env, folder=place.home)
+    for process in (mapper, node):
+        stack.callback(process.kill)
+        process.start()
+    login = pika.PlainCredentials("qlm", told["RABBITMQ_DEFAULT_PASS"])
+
+    def answers() -> bool:
+        try:
+            pika.BlockingConnection(pika.ConnectionParameters(port=place.port, credentials=login)).close()
+        except AMQPError:
+            return False
+        return True
+
+    node.wait_ready(answers, timeout_s=90)
+
+
+def start(place: Place, stack: ExitStack) -> ServerProcess:
+    """Start the process of a container, which finds what its image has."""
+    image = str(place.pod.container["image"]).removeprefix("qlm-").partition(":")[0]
+    hiding = environment_of(image, place.home)
+    kept = {
+        name: hiding[name] for name in ("PYTHONPATH", "QLM_TEST_ABSENT_MODULES", "LANG") if name in hiding
+    }
+    env = {"PATH": PATH, "HOME": str(place.home / "var/lib/qlm"), **kept, **place.environment}
+    process = ServerProcess("container", place.command, env=env, folder=place.home)
+    stack.callback(process.kill)
+    process.start()
+    return process
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/readyz").status_code == 200 and awake_instances(url) == 3
+    except httpx.TransportError:
+        return False
+
+
+def test_every_container_of_the_chart_runs(running: Running) -> None:
+    assert sorted(running.processes) == [
+        *(f"r-qlm-a10-{n}" for n in range(1)),
+        *(f"r-qlm-a100-{n}" for n in range(2)),
+        *(f"r-qlm-controller-{n}" for n in range(2)),
+        *(f"r-qlm-gateway-{n}" for n in range(2)),
+    ]
+    ended = {name: each.log_tail() for name, each in running.processes.items() if not each.alive}
+    assert ended == {}
+
+
+def test_requests_go_through_every_gateway_for_every_model(running: Running) -> None:
+    for gateway in ("r-qlm-gateway-0", "r-qlm-gateway-1"):
+        url = running.url(gateway)
+        listed = httpx.get(f"{url}/v1/models").raise_for_status().json()["data"]
+        assert {each["id"] for each in listed} == MODELS
+        for model in sorted(MODELS):
+            body = {"model": model, "prompt": "a story", "max_tokens": 20, "ignore_eos": True}
+            answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120).raise_for_status().json()
+            assert answer["usage"]["completion_tokens"] == 20
+
+
+def test_probes_ask_what_is_there(running: Running) -> None:
+    container = running.places["r-qlm-gateway-0"].pod.container
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        path = container[probe]["httpGet"]["path"]
+        assert httpx.get(f"{running.url('r-qlm-gateway-0')}{path}").status_code == 200, probe
+
+
+def test_an_agent_that_is_to_stop_is_drained_and_ends_by_itself(running: Running) -> None:
+    place, process = running.places["r-qlm-a100-1"], running.processes["r-qlm-a100-1"]
+    hook = place.words(place.pod.container["lifecycle"]["preStop"]["exec"]["command"])
+    env = {"PATH": PATH, **place.environment}
+    # In a pod it would end with the agent.
+    stopping = subprocess.Popen(hook, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        process.wait_ready(lambda: not process.alive, timeout_s=60)
+    except RuntimeError:
+        assert process.exit_code == 0, process.log_tail()
+    finally:
+        stopping.kill()
+        said, _ = stopping.communicate()
+    assert said.startswith("a100-1 is draining")

@@ -1,0 +1,86 @@
+"""Values that cannot work are refused before anything is installed, each in one sentence."""
+
+import pytest
+
+from support.chart import RefusedError, rendered
+
+EMULATED = [
+    ('fleet[0].accelerator="B100"', ['a10 with the accelerator "B100"', "expected one of A10, A100, H100"]),
+    ('fleet[0].models=["gpt-2"]', ['a10 with the model "gpt-2"', "expected one of mistral-7b, vicuna-13b"]),
+    (
+        "models[1].gpuMemoryGiB=200",
+        ['"vicuna-13b", which needs 200 GiB and fits on no entry', "a100 has 79.1 GiB"],
+    ),
+    (
+        "models[0].gpuMemoryGiB=30",
+        ['a10 with the model "mistral-7b", which needs 30 GiB', "22.4 GiB of its 1 x A10"],
+    ),
+    ('fleet[0].name="a100"', ['the instance "a100-0"', "expected ids that differ"]),
+    ("fleet[1].countMax=1", ["a100 with countMax 1", "expected at least its count, 2"]),
+    ("models=[]", ["models is empty", "expected at least one model"]),
+    ("fleet=[]", ["fleet is empty", "expected at least one kind of instance"]),
+    ('models=[{"id": "m"}, {"id": "m"}]', ['models has "m" twice', "expected each id once"]),
+    ("rabbitmq.enabled=false", ["no address of another RabbitMQ", "secrets.existing"]),
+    ("redis.enabled=false", ["no address of another Redis", "secrets.existing"]),
+    ('secrets.broker="amqp://h/"', ["secrets.broker is given, and rabbitmq.enabled is true"]),
+    ("ingress.enabled=true", ["ingress.enabled is true without ingress.host"]),
+    ("gatewayApi.enabled=true", ["gatewayApi.enabled is true without gatewayApi.parentRefs"]),
+    (
+        'models[0]={"id": "mistral-7b", "engine": "vllm", "path": "/models/m", "gpuMemoryGiB": 20}',
+        ["a100 with emulated models and models of vLLM"],
+    ),
+]
+
+UNDER_RAY = [
+    (
+        'fleet[2]={"name": "more", "accelerator": "A10", "count": 1, "hostMemoryGiB": 8}',
+        ["the kind A10 twice, and more differs in host memory"],
+    ),
+    ('models[3]={"id": "e"}', ["emulated models and models of vLLM"]),
+    ('secrets.broker="amqp://h/"', ["secrets.existing is", "expected one of both"]),
+]
+
+WRONG_TYPES = [
+    ("fleet[0].cuont=1", "fleet.0: Additional property cuont is not allowed"),
+    ("gatway={}", "(root): Additional property gatway is not allowed"),
+    ('fleet[0].count="two"', "fleet.0.count: Invalid type"),
+    ("fleet[0].count=0", "fleet.0.count: Must be greater than or equal to 1"),
+    ('fleet[0].name="A 10"', "fleet.0.name: Does not match pattern"),
+    (
+        'config.limits={"queue_depth_max": -5}',
+        "config.limits.queue_depth_max: Must be greater than or equal to 1",
+    ),
+    ('config.broker="sqlite"', "config: Additional property broker is not allowed"),
+    ('secrets.broker="http://h"', "secrets.broker: Does not match pattern"),
+    ('secrets.redisPassword="a/b@c:d/e"', "secrets.redisPassword: Does not match pattern"),
+    ('agents.runtime="docker"', "agents.runtime: agents.runtime must be one of the following"),
+    ('models[0].engine="vllm"', "models.0: path is required"),
+    ("gateway.resources.limits=null", "gateway.resources: limits is required"),
+]
+
+
+def refusal(example: str, setting: str) -> str:
+    with pytest.raises(RefusedError) as caught:
+        rendered(example, setting)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("setting", "words"), EMULATED)
+def test_what_cannot_be_served_is_refused(setting: str, words: list[str]) -> None:
+    said = refusal("emulated", setting)
+    (sentence,) = [line for line in said.splitlines() if line.startswith("Error: ")]
+    for word in words:
+        assert word in sentence
+
+
+@pytest.mark.parametrize(("setting", "words"), UNDER_RAY)
+def test_what_ray_cannot_place_is_refused(setting: str, words: list[str]) -> None:
+    said = refusal("a10-a100", setting)
+    (sentence,) = [line for line in said.splitlines() if line.startswith("Error: ")]
+    for word in words:
+        assert word in sentence
+
+
+@pytest.mark.parametrize(("setting", "words"), WRONG_TYPES)
+def test_values_of_the_wrong_type_or_name_are_refused_by_the_schema(setting: str, words: str) -> None:
+    assert words in refusal("emulated", setting)

@@ -1,7 +1,6 @@
 """What the chart renders is what the programs accept: its processes are started as told, and answer."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -170,13 +169,12 @@ def test_an_agent_that_is_to_stop_is_drained_and_ends_by_itself(running: Running
     place, process = running.places["r-qlm-a100-1"], running.processes["r-qlm-a100-1"]
     hook = place.words(place.pod.container["lifecycle"]["preStop"]["exec"]["command"])
     env = {"PATH": PATH, **place.environment}
-    # In a pod it would end with the agent.
-    stopping = subprocess.Popen(hook, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    stopping = ServerProcess("hook", hook, env=env, folder=place.home)
+    stopping.start()
     try:
-        process.wait_ready(lambda: not process.alive, timeout_s=60)
+        process.wait_ready(lambda: False, timeout_s=60)
     except RuntimeError:
         assert process.exit_code == 0, process.log_tail()
     finally:
-        stopping.kill()
-        said, _ = stopping.communicate()
-    assert said.startswith("a100-1 is draining")
+        stopping.kill()  # in a pod it ends with the agent
+    assert stopping.log_file.read_text().startswith("a100-1 is draining")

@@ -290,7 +290,10 @@ def test_servers_elsewhere_are_not_run_here() -> None:
 
 
 def test_keda_scales_what_is_there_between_count_and_most() -> None:
-    for example, kind, least, most in (("emulated", "StatefulSet", 2, 4), ("a10-a100", "Deployment", 0, 4)):
+    for example, kind, least, most, others in (
+        ("emulated", "StatefulSet", 2, 4, 0),
+        ("a10-a100", "Deployment", 0, 4, 45),
+    ):
         manifests = rendered(example, *MORE[example])
         ((name, scaled),) = of_kind(manifests, "ScaledObject").items()
         spec = scaled["spec"]
@@ -298,7 +301,8 @@ def test_keda_scales_what_is_there_between_count_and_most() -> None:
         assert name in of_kind(manifests, kind)
         assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (least, most)
         query = spec["triggers"][0]["metadata"]["query"]
-        assert f'qlm_controller_recommended_instances{{namespace="{NAMESPACE}",kind="A100"}}' in query
+        told = f'qlm_controller_recommended_instances{{namespace="{NAMESPACE}",accelerator="A100"}}'
+        assert query.startswith(f"(max({told}) - {others}) * on() ")
 
 
 @pytest.mark.parametrize("path", chart_script.wanted(), ids=lambda path: path.name)

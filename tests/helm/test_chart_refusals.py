@@ -59,10 +59,19 @@ WRONG_TYPES = [
 ]
 
 
-def refusal(example: str, setting: str) -> str:
+def refusal(example: str, *settings: str) -> str:
     with pytest.raises(RefusedError) as caught:
-        rendered(example, setting)
+        rendered(example, *settings)
     return str(caught.value)
+
+
+def test_two_entries_that_one_recommendation_would_scale_are_refused() -> None:
+    more = [
+        f'fleet[{n}]={{"name": "g{n}", "accelerator": "A100", "count": 1, "countMax": 2}}' for n in (1, 2)
+    ]
+    assert "expected one of them, since what is recommended" in refusal(
+        "emulated", "keda.enabled=true", *more
+    )
 
 
 @pytest.mark.parametrize(("setting", "words"), EMULATED)

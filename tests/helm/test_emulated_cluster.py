@@ -159,10 +159,11 @@ def test_requests_go_through_every_gateway_for_every_model(running: Running) -> 
 
 
 def test_probes_ask_what_is_there(running: Running) -> None:
-    container = running.places["r-qlm-gateway-0"].pod.container
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        path = container[probe]["httpGet"]["path"]
-        assert httpx.get(f"{running.url('r-qlm-gateway-0')}{path}").status_code == 200, probe
+    for name, place in running.places.items():
+        probes = [each["httpGet"] for key, each in place.pod.container.items() if key.endswith("Probe")]
+        for asked in probes:
+            url = f"http://127.0.0.1:{place.listening[asked['port']]}{asked['path']}"
+            assert httpx.get(url).status_code == 200, (name, url)
 
 
 def test_an_agent_that_is_to_stop_is_drained_and_ends_by_itself(running: Running) -> None:

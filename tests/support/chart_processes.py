@@ -64,11 +64,13 @@ class Place:
 
     Attributes:
         port: Where it listens, if it has a Service.
+        listening: Ports by section of the configuration file, which are the names of the container's ports.
         home: Its folder.
     """
 
     def __init__(self, pod: Pod, index: int, home: Path, port: int, cluster: Cluster) -> None:
         self.pod, self.home, self.port = pod, home, port
+        self.listening: dict[str, int] = {}
         self._index, self._cluster = index, cluster
         mounts = pod.container["volumeMounts"]
         self._moved = {each["mountPath"]: str(home / each["mountPath"].lstrip("/")) for each in mounts}
@@ -128,5 +130,6 @@ class Place:
             if section in config:
                 assert config[section]["host"] == "0.0.0.0"
                 port = self.port if section == "http" and self.port else free_port()
-                config[section] = {"host": "127.0.0.1", "port": port}
+                config[section] |= {"host": "127.0.0.1", "port": port}
+                self.listening[section] = port
         return yaml.safe_dump(config)

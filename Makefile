@@ -1,6 +1,6 @@
 # Every target sets up what it needs; the second time that costs nothing. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help serve serve-vllm test check unit bench chaos format rpc lock clean
+.PHONY: help serve serve-vllm test check unit bench chaos format rpc lock chart clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
@@ -59,6 +59,10 @@ rpc: ## generate the stubs of the gRPC API from its proto
 lock: ## renew requirements/*.lock (UPGRADE=1 for newer versions)
 	@scripts/setup.sh dev
 	@scripts/lock.sh
+
+chart: ## renew what the Helm chart takes from elsewhere: dashboard, alerts, keys of the configuration
+	@scripts/setup.sh dev
+	@.venv/bin/python scripts/chart.py
 
 clean: ## delete the environments, caches and what was built
 	@rm -rf .venv .venv-vllm .venv-vllm-gpu build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis \

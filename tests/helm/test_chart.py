@@ -48,9 +48,6 @@ EVERY_POD = [
     for example in SHORT
     for pod in pods(rendered(example, *MORE[example]))
 ]
-UNPROBED = {"controller", "agents", "agent"}
-"""Processes without a port; nodes of Ray have one."""
-
 OPEN_PORTS = {5672, 6379, 8000, 8001}
 """Of Services."""
 
@@ -88,7 +85,7 @@ def test_custom_objects_have_the_published_shape(kind: str) -> None:
             jsonschema.validate(each, SCHEMAS[kind])
 
 
-@pytest.mark.parametrize("kind", ["HTTPRoute", "RayCluster", "ScaledObject", "ServiceMonitor"])
+@pytest.mark.parametrize("kind", sorted(set(SCHEMAS) - {"PrometheusRule"}))
 def test_custom_objects_are_rendered(kind: str) -> None:
     assert any(each["kind"] == kind for each in all_manifests())
 
@@ -143,8 +140,6 @@ def test_a_pod_can_write_where_it_must(pod: Pod) -> None:
 
 @pytest.mark.parametrize("pod", EVERY_POD)
 def test_a_pod_is_probed(pod: Pod) -> None:
-    if pod.component in UNPROBED and "/" not in pod.name and "-extra" not in pod.name:
-        return
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = pod.container[probe].get("httpGet") or pod.container[probe]["tcpSocket"]
         assert asked["port"] in {each["name"] for each in pod.container["ports"]}
@@ -250,6 +245,17 @@ def test_the_acknowledgement_timeout_is_one_for_both_sides() -> None:
     assert config_of(manifests)["broker_ack_timeout_s"] == 600
     conf = of_kind(manifests, "ConfigMap")[f"{PREFIX}-rabbitmq"]["data"]["rabbitmq.conf"]
     assert "consumer_timeout = 600000\n" in conf
+
+
+def test_the_grpc_door_has_a_certificate_or_is_closed() -> None:
+    door = of_kind(rendered("emulated", 'grpc.tlsSecret="tls"'), "Deployment")[f"{PREFIX}-gateway"]
+    spec = door["spec"]["template"]["spec"]
+    assert {"name": "grpc-tls", "secret": {"secretName": "tls", "defaultMode": 0o440}} in spec["volumes"]
+    closed = rendered("emulated", "grpc.enabled=false")
+    assert config_of(closed)["grpc"]["port"] == 0
+    assert [port["name"] for port in of_kind(closed, "Service")[f"{PREFIX}-gateway"]["spec"]["ports"]] == [
+        "http"
+    ]
 
 
 def test_large_numbers_stay_whole_numbers() -> None:

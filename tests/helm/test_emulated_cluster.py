@@ -166,6 +166,13 @@ def test_probes_ask_what_is_there(running: Running) -> None:
             assert httpx.get(url).status_code == 200, (name, url)
 
 
+def test_every_process_tells_its_metrics(running: Running) -> None:
+    for name, place in running.places.items():
+        door = "http" if place.pod.component == "gateway" else "monitor"
+        told = httpx.get(f"http://127.0.0.1:{place.listening[door]}/metrics").raise_for_status().text
+        assert "qlm_broker_up 1.0" in told, name
+
+
 def test_an_agent_that_is_to_stop_is_drained_and_ends_by_itself(running: Running) -> None:
     place, process = running.places["r-qlm-a100-1"], running.processes["r-qlm-a100-1"]
     hook = place.words(place.pod.container["lifecycle"]["preStop"]["exec"]["command"])

@@ -43,7 +43,7 @@
 {{- if eq .Values.agents.runtime "ray" -}}
 {{- $_ := set $own "ray" (dict "namespace" (include "qlm.fullname" .) "resources" $resources) -}}
 {{- end -}}
-{{- $whole := merge $own (include "qlm.monitoredConfig" . | fromYaml) (deepCopy .Values.config) -}}
+{{- $whole := merge $own (include "qlm.doorsConfig" . | fromYaml) (deepCopy .Values.config) -}}
 {{- toYaml $whole -}}
 {{- end -}}
 

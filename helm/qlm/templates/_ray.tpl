@@ -70,9 +70,7 @@ spec:
         {{- include "qlm.rayEnv" $root | nindent 8 }}
       ports:
         - {name: raylet, containerPort: 6380}
-        {{- if include "qlm.monitored" $root }}
         - {name: monitor, containerPort: 8002}
-        {{- end }}
       # KubeRay's own probes ask Ray's dashboard agent, which plain Ray does not have.
       startupProbe:
         tcpSocket: {port: raylet}

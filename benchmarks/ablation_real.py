@@ -198,7 +198,8 @@ def _table(found: Sequence[Mapping[str, Any]], time_scale: float) -> Table:
     swaps = ("model_swap_warm", "model_swap_reload", "model_swap_cold")
     table = Table(
         "switched off", "requests", "answered", "attainment",
-        *(name.removeprefix("model_swap_") for name in swaps), "swap s", "thrash", "ahead", "evicted", "swapped out",
+        *(name.removeprefix("model_swap_") for name in swaps), "swap s", "thrash", "ahead", "evicted",
+        "swapped out",
     )  # fmt: skip
     for one in found:
         counts = one["counts"]

@@ -1,8 +1,7 @@
 """What telemetry costs a request, in processor time: `python -m benchmarks telemetry`.
 
 A gateway's span with tracing off, on but not sampled, and on; the wait that an agent notes per request; a
-call of the store as it is and with its failures counted; and a scrape of a process that has a controller and
-an agent.
+call of the store as it is and with its failures counted; a scrape of a process with controller and agent.
 """
 
 import argparse

@@ -77,7 +77,7 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[Seen]:
         for scope in resource.scope_spans:
             for span in scope.spans:
                 yield Seen(
-                    service=about["service.name"],
+                    service=about.get("service.name", ""),
                     name=span.name,
                     trace=span.trace_id.hex(),
                     id=span.span_id.hex(),

@@ -39,10 +39,12 @@ class GatewayMetrics:
         counter = partial(_counter, registry)
         gauge = partial(Gauge, registry=registry)
         self._requests = counter(
-            "qlm_gateway_requests", "Requests that ended, by outcome", (*_LABELS, "outcome")
+            "qlm_gateway_requests", "Requests that this gateway saw end, by outcome", (*_LABELS, "outcome")
         )
         self._accepted = counter(
-            "qlm_gateway_accepted", "Requests accepted, by kind of answer", (*_LABELS, "kind")
+            "qlm_gateway_accepted",
+            "Requests accepted, by kind of answer: stream, whole, async",
+            (*_LABELS, "kind"),
         )
         self._refused = counter("qlm_gateway_refused", "Requests refused, by reason", ("status", "reason"))
         self._accept_s = histogram(
@@ -72,11 +74,14 @@ class GatewayMetrics:
             "Requests whose objective was missed, those that ended badly included, cancelled ones not",
             _LABELS,
         )
-        self._tokens = counter("qlm_gateway_tokens", "Tokens, by side", ("model", "side"))
+        self._tokens = counter(
+            "qlm_gateway_tokens", "Tokens, by side: prompt or completion", ("model", "side")
+        )
         self.open_streams = gauge("qlm_gateway_open_streams", "Answers being streamed")
         self.sessions = gauge("qlm_gateway_open_requests", "Requests that this gateway watches")
         self._dead_letters = gauge(
-            "qlm_gateway_dead_letters", "Messages in the cluster that nobody can serve"
+            "qlm_gateway_dead_letters",
+            "Messages in the cluster that nobody can serve; NaN while the queue does not answer",
         )
 
     def _make_predictions(self, registry: CollectorRegistry) -> None:

@@ -566,7 +566,7 @@ async def test_health_is_serving_once_ready_and_not_when_stopping(cluster: Clust
         stub: Any = health_pb2_grpc.HealthStub(channel)
         watch = stub.Watch(asked)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-        stopping = asyncio.create_task(door.stop(0.1))
+        stopping = asyncio.create_task(door.stop(0, 0.1))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         await stopping
 
@@ -581,7 +581,7 @@ async def test_a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere(cluster
     ):
         call = QlmStub(channel).Generate(completion())
         stream = await Stream().read(call, until_tokens=6)
-        await door.stop(0.05)
+        await door.stop(0, 0.05)
         failure = await refusal(call)
         assert (failure.code, failure.reason) == (CODE.UNAVAILABLE, "gateway_stopping")
         assert stream.started is not None
@@ -650,7 +650,7 @@ async def test_a_port_in_use_is_an_error(cluster: Cluster, address: str) -> None
     door = RpcDoor(gateway)
     with pytest.raises(RpcPortError, match=address):
         await door.start("127.0.0.1", int(address.rpartition(":")[2]))
-    await door.stop(0)
+    await door.stop(0, 0)
 
 
 def _no_id() -> RequestId:

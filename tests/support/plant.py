@@ -211,6 +211,7 @@ async def plant(
     host: EngineHost | None = None,
     models: Sequence[ModelId] = (M, N),
     telemetry: Telemetry | None = None,
+    grace_s: float = 0.0,
 ) -> AsyncIterator[Plant]:
     """Run an agent and a controller in `folder`; at the end both must stop without a rest."""
     clock = SystemClock()
@@ -246,7 +247,7 @@ async def plant(
         new_group_id=group_ids(),
         metrics=telemetry.controller if telemetry else None,
     )
-    tasks = [asyncio.create_task(runner.run()), asyncio.create_task(controller.run())]
+    tasks = [asyncio.create_task(runner.run(grace_s)), asyncio.create_task(controller.run())]
     try:
         yield Plant(
             store, queues, queues.broker(), agent_broker, store_faults, broker_faults,

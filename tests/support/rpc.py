@@ -43,7 +43,7 @@ async def rpc_gateway(
         try:
             yield f"127.0.0.1:{port}", door
         finally:
-            await door.stop(shutdown_s)
+            await door.stop(0, shutdown_s)
 
 
 class Stream:

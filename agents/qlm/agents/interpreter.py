@@ -5,6 +5,7 @@ Each action becomes a task whose end is an event for the protocol. Bookkeeping t
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -104,8 +105,8 @@ class AgentRunner:
         self._timer_at_ns = 0
         self._finished = asyncio.Event()
 
-    async def run(self) -> None:
-        """Serve until drained."""
+    async def run(self, grace_s: float = 0.0) -> None:
+        """Serve until drained; cancelled, drain first, if that takes no longer than `grace_s`."""
         self._host.subscribe(self._engine_changed)
         await self._heartbeat_now()
         background = (self._listen, self._poll, self._beat, self._books.run)
@@ -114,8 +115,17 @@ class AgentRunner:
         self.post(Tick())
         try:
             await self._finished.wait()
+        except asyncio.CancelledError:
+            await self._drain(grace_s)
+            raise
         finally:
             await self.close()
+
+    async def _drain(self, limit_s: float) -> None:
+        self._drain_asked()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._finished.wait()
 
     async def close(self) -> None:
         """Stop everything; unacknowledged messages return when the broker connection closes."""
@@ -230,13 +240,17 @@ class AgentRunner:
                 async for notice in self._store.notices(self._instance):
                     if isinstance(notice, QueueChanged):
                         await self._read_queue()
+                    elif isinstance(notice, DrainAsked):
+                        self._drain_asked()
                     else:
                         self.post(notice)
-                    if isinstance(notice, DrainAsked):
-                        self._spawn(self._heartbeat_now())  # nothing is to be planned for us any more
             except StoreUnavailableError as error:
                 log.warning("%s: notices wait: %s", self._instance, error)
                 await asyncio.sleep(RETRY_S)
+
+    def _drain_asked(self) -> None:
+        self.post(DrainAsked())
+        self._spawn(self._heartbeat_now())  # nothing is to be planned for us any more
 
     async def _read_queue(self) -> None:
         self.post(QueueRead(queue=await self._store.virtual_queue(self._instance)))

@@ -40,6 +40,13 @@ class HttpConfig(_Section):
     port: int = Field(8000, ge=1, le=65535, strict=True)
 
 
+class StopConfig(_Section):
+    """How a process ends when it is told to (SIGTERM, SIGINT); told again, it ends at once."""
+
+    notice_s: float = Field(0.0, ge=0, le=3600)
+    grace_s: float = Field(20.0, ge=0, le=86_400)
+
+
 class SloConfig(_Section):
     """One objective: a deadline, or a first-token target with or without a pace, or none of them (batch)."""
 
@@ -216,6 +223,7 @@ class Config(_Section):
     Attributes:
         http: Where the gateway listens.
         grpc: Where it listens for gRPC.
+        stop: How a process ends when it is told to.
         data_dir: Where the embedded queue, logs and process records are kept.
         broker: `sqlite` (in data_dir) or an `amqp://` address.
         store: `embedded` (with the sqlite broker) or a `redis://` address.
@@ -238,6 +246,7 @@ class Config(_Section):
 
     http: HttpConfig = HttpConfig()
     grpc: GrpcConfig = GrpcConfig()
+    stop: StopConfig = StopConfig()
     data_dir: Path = Path("qlm-data")
     broker: str = "sqlite"
     store: str = "embedded"

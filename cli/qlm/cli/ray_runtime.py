@@ -107,7 +107,7 @@ def _of_instance(config: Config, instance: InstanceConfig) -> Config:
     models = tuple(model for model in config.models if model.id in instance.models)
     read = {
         "data_dir", "broker", "broker_ack_timeout_s", "store", "store_prefix", "operations", "vllm",
-        "emulate", "profiles", "monitor", "tracing",
+        "emulate", "profiles", "monitor", "tracing", "stop",
     }  # fmt: skip
     kept = {name: getattr(config, name) for name in read}
     return Config(models=models, instances=(instance,), **kept)

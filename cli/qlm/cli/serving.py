@@ -15,7 +15,7 @@ from qlm.agents.engine_sweep import sweep
 from qlm.agents.interpreter import AgentRunner
 from qlm.agents.protocol import AgentProtocol
 from qlm.cli.clock import SystemClock
-from qlm.cli.config import Config, InstanceConfig
+from qlm.cli.config import Config, InstanceConfig, StopConfig
 from qlm.cli.config_grpc import GrpcConfig, read_tls
 from qlm.cli.engines import model_host, operation_costs
 from qlm.cli.monitor import monitor
@@ -49,13 +49,11 @@ from qlm.rct_estimator.profile import Profile
 if TYPE_CHECKING:
     from qlm.gateway.gateway import Gateway
     from qlm.gateway.rpc.server import RpcDoor
+    from qlm.gateway.server import QuietServer
 
 log = logging.getLogger("qlm.cli")
 
 RESTART_PAUSE_S: Final = 1.0
-
-SHUTDOWN_S: Final = 2
-"""How long open answers may go on once told to stop; streams resume on another gateway."""
 
 
 class PortInUseError(QlmError):
@@ -134,9 +132,11 @@ async def serve(
                 tasks.append(asyncio.create_task(work))
         if beside is not None:
             tasks.append(asyncio.create_task(beside(parts)))
+        # Ends before the others: agents of this process go on answering while its clients wait.
+        doors = await stack.enter_async_context(_task_group())
         if listener is not None:
-            tasks.append(asyncio.create_task(_open_door(config, parts, clock, listener, telemetry)))
-        await _until_stopped(tasks)
+            doors.append(asyncio.create_task(_open_door(config, parts, clock, listener, telemetry)))
+        await _until_stopped([*tasks, *doors])
 
 
 def _listen_at_doors(config: Config, stack: AsyncExitStack) -> socket.socket:
@@ -217,7 +217,7 @@ async def serve_instance(
                     tracer=telemetry.tracer,
                 )
                 with telemetry.agent(protocol):
-                    await runner.run()
+                    await runner.run(config.stop.grace_s)
         except (BrokerUnavailableError, StoreUnavailableError) as error:
             log.error("%s: %s", instance.id, error)
         finally:
@@ -249,7 +249,7 @@ async def _open_door(
             registry=telemetry.registry,
             tracer=telemetry.tracer,
         )
-        server = create_server(app_of(gateway), shutdown_s=SHUTDOWN_S)
+        server = create_server(app_of(gateway))
         rpc_door = await _open_rpc_door(config.grpc, gateway)
         async with gateway.running():
             announcer = asyncio.create_task(_announce(config, parts))
@@ -258,9 +258,21 @@ async def _open_door(
                 await asyncio.shield(serving)
             finally:
                 announcer.cancel()
-                server.should_exit = True
-                closing = () if rpc_door is None else (rpc_door.stop(SHUTDOWN_S),)
-                await asyncio.gather(serving, *closing)
+                await _close_doors(config.stop, gateway, server, serving, rpc_door)
+
+
+async def _close_doors(
+    stop: StopConfig,
+    gateway: "Gateway",
+    server: "QuietServer",
+    serving: "asyncio.Task[None]",
+    rpc_door: "RpcDoor | None",
+) -> None:
+    from qlm.gateway.stopping import stop_serving
+
+    times = {"notice_s": stop.notice_s, "grace_s": stop.grace_s}
+    closing = () if rpc_door is None else (rpc_door.stop(**times),)
+    await asyncio.gather(stop_serving(server, serving, gateway.hub, **times), *closing)
 
 
 async def _open_rpc_door(config: GrpcConfig, gateway: "Gateway") -> "RpcDoor | None":
@@ -340,7 +352,10 @@ async def _task_group() -> AsyncIterator[list[asyncio.Task[None]]]:
 
 
 async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait for SIGINT, SIGTERM, the failure of a task, or the end of all of them."""
+    """Wait for SIGINT, SIGTERM, the failure of a task, or the end of all of them.
+
+    A second signal takes what is left of the tasks' time to end.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -351,10 +366,21 @@ async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
         while running:
             done, _ = await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
             if stopped in done:
-                log.info("stopping")
+                log.info("stopping; a second signal ends it at once")
                 return
             for task in done & running:
                 running.discard(task)
                 task.result()
     finally:
         stopped.cancel()
+        _hurry_when_told_again(tasks)
+
+
+def _hurry_when_told_again(tasks: list[asyncio.Task[None]]) -> None:
+    def hurry() -> None:
+        log.warning("stopping at once")
+        for task in tasks:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, hurry)

@@ -80,6 +80,11 @@ class StreamAnswer(_Waiting):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            if self._sink.broken_off is not None:
+                refusal = error_answer(self._sink.broken_off)
+                refusal.headers.update(self._own_headers)
+                await refusal(scope, receive, send)
+                return
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             while data := await self._sink.take():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
@@ -111,7 +116,7 @@ class WholeAnswer(_Waiting):
         final = await self._sink.wait()
         if final is None:
             return
-        response = self._render(final)
+        response = error_answer(final) if isinstance(final, ApiError) else self._render(final)
         response.headers.update(self._own_headers)
         await response(scope, receive, send)
 

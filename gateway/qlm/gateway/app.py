@@ -70,6 +70,8 @@ def create_app(
 ) -> Starlette:
     """Make a gateway's application; broker and store stay the caller's to close.
 
+    The gateway itself is `state.gateway` of the application.
+
     Args:
         models: The models that clients may name.
         broker: The global queue.
@@ -96,7 +98,7 @@ def create_app(
 
 def app_of(gateway: Gateway, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
     """Make the application of a gateway; without `lifespan` the caller keeps the gateway running."""
-    return Starlette(
+    app = Starlette(
         routes=[
             Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in _ROUTES
         ],
@@ -109,6 +111,8 @@ def app_of(gateway: Gateway, lifespan: Lifespan[Starlette] | None = None) -> Sta
         },
         lifespan=lifespan,
     )
+    app.state.gateway = gateway
+    return app
 
 
 class RequestIds:

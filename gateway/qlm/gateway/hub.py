@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
@@ -14,6 +14,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestCard
+from qlm.gateway.errors import unavailable
 from qlm.gateway.metrics import GatewayMetrics
 from qlm.gateway.session import Session
 from qlm.gateway.session_events import (
@@ -44,6 +45,12 @@ TICK_S: Final = 0.05
 
 RECONNECT_S: Final = 0.5
 """Pause before listening again after the store was lost."""
+
+UNWATCH_S: Final = 2.0
+"""How long a gateway that stops may take to say that nothing is to be announced to it any more."""
+
+STOPPING: Final = "gateway_stopping"
+"""The code of a refusal because this gateway stops; another one serves."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +85,11 @@ class Seat:
 
 
 class Hub:
-    """The sessions of one gateway."""
+    """The sessions of one gateway.
+
+    Attributes:
+        stopping: The gateway is to end: clients should go to another one.
+    """
 
     def __init__(
         self,
@@ -100,6 +111,8 @@ class Hub:
         self._reads = asyncio.Semaphore(READS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = False
+        self._broken_off = False
+        self.stopping = False
 
     @property
     def running(self) -> bool:
@@ -107,12 +120,25 @@ class Hub:
         return self._running
 
     @property
+    def state(self) -> str:
+        """`ok`, or why no client should be sent here."""
+        if self.stopping:
+            return "stopping"
+        return "ok" if self._running else "not running"
+
+    @property
     def gateway_id(self) -> GatewayId:
         """The name under which output is announced to us."""
         return self._id
 
     def add(self, session: Session, sink: Sink, *, counted: bool) -> Seat:
-        """Begin to bring output to a session."""
+        """Begin to bring output to a session.
+
+        Raises:
+            ApiError: This gateway is about to end.
+        """
+        if self._broken_off:
+            raise unavailable("this gateway is stopping; try again", STOPPING)
         seat = Seat(session, sink, counted)
         self._seats.setdefault(session.card.id, []).append(seat)
         self._metrics.sessions.inc()
@@ -147,6 +173,26 @@ class Hub:
             self.drop(seat)
         else:
             self._schedule(seat)
+
+    def break_off(self) -> list[RequestId]:
+        """Let go of all sessions, and take no more; return the requests, which go on without this gateway."""
+        self._broken_off = True
+        seats = [seat for seats in self._seats.values() for seat in seats]
+        for seat in seats:
+            seat.session.over = True
+            id = seat.card.id
+            told = f"this gateway is stopping; request {id} goes on: another one has it as /v1/requests/{id}"
+            seat.sink.break_off(unavailable(told, STOPPING))
+            self.drop(seat)
+        return [seat.card.id for seat in seats]
+
+    async def unwatch(self, ids: Iterable[RequestId]) -> None:
+        """Let nothing of these requests be announced to us any more, if the store can be reached."""
+        try:
+            async with asyncio.timeout(UNWATCH_S):
+                await asyncio.gather(*(self._store.unwatch(id, self._id) for id in ids))
+        except (StoreUnavailableError, TimeoutError) as error:
+            _log.warning("output is still announced to this gateway: %s", error or "no answer")
 
     def look_up(self, seat: Seat) -> None:
         """Read the output of a request that the store knows already, and watch it."""

@@ -22,7 +22,7 @@ async def readiness(gateway: Gateway) -> dict[str, str]:
     )
     if broker == "ok" and (trouble := gateway.load.trouble(gateway.clock.now_ns())):
         broker = trouble
-    sessions = "ok" if gateway.hub.running else "not running"
+    sessions = gateway.hub.state
     ready = broker == store == sessions == "ok"
     return {
         "status": "ok" if ready else "unavailable",

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class QuietServer(uvicorn.Server):
@@ -14,6 +15,14 @@ class QuietServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
+
+    def cut_off(self) -> None:
+        """Close the connections of answers that have begun; what is written reaches the client before."""
+        for connection in tuple(self.server_state.connections):
+            assert isinstance(connection, HttpToolsProtocol)
+            cycle = connection.cycle
+            if cycle is not None and cycle.response_started and not cycle.response_complete:
+                connection.transport.close()
 
 
 def create_server(

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol
 
-from qlm.gateway.errors import from_outcome
+from qlm.gateway.errors import ApiError, from_outcome
 from qlm.gateway.session_events import SendEvent, SendFinal
 from qlm.gateway.shapes import StreamShape
 
@@ -23,15 +23,24 @@ class Sink(Protocol):
         """The end."""
         ...
 
+    def break_off(self, error: ApiError) -> None:
+        """The gateway stops before the end has come; the request goes on."""
+        ...
+
 
 class StreamSink:
     """Collects the bytes of a stream until its writer takes them.
 
     A client that reads slowly lets bytes gather here; they are bounded by the length of the answer.
+
+    Attributes:
+        broken_off: What a client is told whose stream has not begun; one that has is cut off by the server,
+            since a proper end would be taken for that of the answer.
     """
 
     def __init__(self, shape: StreamShape, shown: int) -> None:
         """Begin a stream to a client that has been shown `shown` output tokens before."""
+        self.broken_off: ApiError | None = None
         self._shape = shape
         self._begun = shown > 0
         self._ready = asyncio.Event()
@@ -55,6 +64,10 @@ class StreamSink:
         else:
             self._chunks.append(self._shape.error(final.offset, from_outcome(final.outcome, final.detail)))
         self.close()
+
+    def break_off(self, error: ApiError) -> None:
+        """Write nothing more."""
+        self.broken_off = error
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -84,7 +97,8 @@ class WholeSink:
     """Keeps the end of an answer for the handler that waits for it."""
 
     def __init__(self) -> None:
-        self._end: asyncio.Future[SendFinal | None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[SendFinal | ApiError | None] = loop.create_future()
 
     def event(self, event: SendEvent) -> None:
         """Not streamed: the final has all text."""
@@ -96,15 +110,19 @@ class WholeSink:
         """Hand the answer over."""
         self._set(final)
 
+    def break_off(self, error: ApiError) -> None:
+        """Hand over what is said instead of an answer."""
+        self._set(error)
+
     def close(self) -> None:
         """The client is gone."""
         self._set(None)
 
-    async def wait(self) -> SendFinal | None:
-        """Wait for the end; None if the client left before."""
+    async def wait(self) -> SendFinal | ApiError | None:
+        """Wait for the end, or for why it is not waited for any longer; None if the client left before."""
         return await self._end
 
-    def _set(self, end: SendFinal | None) -> None:
+    def _set(self, end: SendFinal | ApiError | None) -> None:
         if not self._end.done():
             self._end.set_result(end)
 
@@ -120,3 +138,6 @@ class NoSink:
 
     def final(self, final: SendFinal) -> None:
         """The store has it."""
+
+    def break_off(self, error: ApiError) -> None:
+        """Nobody is there."""

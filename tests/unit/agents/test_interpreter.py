@@ -231,6 +231,43 @@ async def test_a_cancelled_run_says_goodbye_and_leaves_no_task(tmp_path: Path) -
         await until(lambda: it.depth(it.requests[0].cls.queue))
 
 
+async def test_told_to_stop_it_gives_back_what_others_can_go_on_with_and_finishes_the_rest(
+    tmp_path: Path,
+) -> None:
+    async with plant(tmp_path, grace_s=60) as it:
+        it.engines[M].tokens_max = 3
+        pinned = a_request("pinned", frequency_penalty=0.5, priority=-1)
+        await it.accept(pinned)
+        await until(lambda: it.engines[M].made == 3)
+        await it.accept(*(a_request(f"r{n}") for n in range(3)))
+        await until(lambda: len(it.engines[M].running) == 4)
+        it.running.cancel()
+        await until(lambda: len(it.engines[M].running) == 1)
+        it.engines[M].tokens_max = 1000
+        with pytest.raises(asyncio.CancelledError):
+            await it.running
+        assert await it.outcome(pinned.id) is Outcome.LENGTH
+        assert await it.depth(it.requests[1].cls.queue) == 3
+        for request in it.requests[1:]:
+            record = await it.store.record(request.id)
+            assert record is not None
+            assert (record.state, record.lease) == ("queued", None)
+        assert (await it.store.view()).instances == ()
+
+
+async def test_what_cannot_be_given_back_within_the_grace_is_left_to_the_next_holder(tmp_path: Path) -> None:
+    async with plant(tmp_path, grace_s=0.05) as it:
+        it.engines[M].tokens_max = 3
+        await it.accept(a_request("pinned", frequency_penalty=0.5))
+        await until(lambda: it.engines[M].made == 3)
+        it.running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await it.running
+        assert (await it.store.view()).instances == ()
+        await it.agent_broker.close()
+        await until(lambda: it.depth(it.requests[0].cls.queue))
+
+
 async def test_a_store_away_at_the_end_does_not_keep_the_agent_from_stopping(tmp_path: Path) -> None:
     async with plant(tmp_path) as it:
         await until(lambda: it.engines[M].starts)

@@ -98,17 +98,25 @@ class RpcDoor:
         self._watch = asyncio.create_task(self._watch_readiness())
         return bound
 
-    async def stop(self, shutdown_s: float) -> None:
-        """Take no further calls; end those that are open after `shutdown_s`, streams so that they resume."""
+    async def stop(self, notice_s: float, grace_s: float) -> None:
+        """Close the door; cancelled meanwhile, at once.
+
+        Args:
+            notice_s: How long it goes on as before, but for the health service, so that balancers notice.
+            grace_s: How long open calls may go on after that; then streams end so that they resume elsewhere.
+        """
         if self._watch is not None:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
         await self._health.enter_graceful_shutdown()
-        stopping = asyncio.create_task(self._server.stop(shutdown_s + _BREAK_OFF_S))
-        await asyncio.wait({stopping}, timeout=shutdown_s)
-        self._service.break_off()
-        await stopping
+        try:
+            await asyncio.sleep(notice_s)
+            stopping = asyncio.create_task(self._server.stop(grace_s + _BREAK_OFF_S))
+            await asyncio.wait({stopping}, timeout=grace_s)
+        finally:
+            self._service.break_off()
+            await self._server.stop(_BREAK_OFF_S)
 
     async def _watch_readiness(self) -> None:
         while True:

@@ -1,0 +1,197 @@
+"""A gateway that is told to stop while clients of all kinds wait: real HTTP, real store and queue."""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.gateway.app import create_app
+from qlm.gateway.gateway import Gateway
+from qlm.gateway.server import QuietServer, create_server
+from qlm.gateway.stopping import stop_serving
+from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
+
+COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
+ANSWER = "Hello, world!"
+LONG_S = 60.0
+
+
+@dataclass(slots=True)
+class Door:
+    """A gateway that can be told to stop."""
+
+    gateway: Gateway
+    server: QuietServer
+    serving: "asyncio.Task[None]"
+    url: str
+
+    def stop(self, *, notice_s: float = 0.0, grace_s: float = 0.0) -> "asyncio.Task[None]":
+        ending = stop_serving(self.server, self.serving, self.gateway.hub, notice_s=notice_s, grace_s=grace_s)
+        return asyncio.create_task(ending)
+
+
+@contextlib.asynccontextmanager
+async def opened(cluster: Cluster) -> AsyncIterator[Door]:
+    app = create_app(
+        MODELS,
+        cluster.broker,
+        cluster.store,
+        SystemClock(),
+        cluster.limits,
+        GatewayId("stopping"),
+        lambda: RequestId(uuid.uuid4().hex),
+    )
+    server = create_server(app)
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield Door(app.state.gateway, server, serving, f"http://127.0.0.1:{port}")
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with running_cluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def door(cluster: Cluster) -> AsyncIterator[Door]:
+    async with opened(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+async def other(cluster: Cluster) -> str:
+    return await cluster.gateway()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(timeout=20) as client:
+        yield client
+
+
+def text_of(lines: list[str]) -> str:
+    """What a stream says in its complete events."""
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")]
+    return "".join(json.loads(each)["choices"][0]["text"] for each in data)
+
+
+async def whole_answer(http: httpx.AsyncClient, url: str, id: str) -> str:
+    """Wait at a gateway until a request has ended; return its text."""
+    seen: dict[str, Any] = {}
+
+    async def ended() -> bool:
+        seen.update((await http.get(f"{url}/v1/requests/{id}")).raise_for_status().json())
+        return bool(seen["status"] == "ended")
+
+    await until(ended)
+    return str(seen["response"]["choices"][0]["text"])
+
+
+async def test_it_says_so_first_and_serves_on(door: Door, http: httpx.AsyncClient) -> None:
+    ending = door.stop(notice_s=LONG_S)
+
+    async def unready() -> bool:
+        answer = await http.get(f"{door.url}/readyz")
+        return answer.status_code == 503 and answer.json()["sessions"] == "stopping"
+
+    await until(unready)
+    answer = await http.post(f"{door.url}/v1/completions", json=COMPLETION)
+    assert answer.json()["choices"][0]["text"] == ANSWER
+    ending.cancel()  # told again: at once
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert door.serving.done()
+
+
+async def test_who_waits_is_answered_within_the_grace(
+    cluster: Cluster, door: Door, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 5
+    plain = asyncio.create_task(http.post(f"{door.url}/v1/completions", json=COMPLETION))
+    seen: list[str] = []
+
+    async def stream() -> None:
+        body = {**COMPLETION, "stream": True}
+        async with http.stream("POST", f"{door.url}/v1/completions", json=body) as answer:
+            seen.extend([line async for line in answer.aiter_lines()])
+
+    streaming = asyncio.create_task(stream())
+    await until(lambda: len(cluster.agent.leased) == 2)
+    ending = door.stop(grace_s=LONG_S)
+    await until(lambda: not door.server.servers[0].sockets)
+    with pytest.raises(httpx.ConnectError):
+        await http.post(f"{door.url}/v1/completions", json=COMPLETION)
+    cluster.agent.go.set()
+    assert (await plain).json()["choices"][0]["text"] == ANSWER
+    await streaming
+    assert seen[-2:] == ["data: [DONE]", ""]
+    await asyncio.wait_for(ending, LONG_S / 2)  # nobody waits any more: the rest of the grace is not used
+
+
+@pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "once"}])
+async def test_after_the_grace_a_plain_client_is_sent_elsewhere_and_its_request_goes_on(
+    cluster: Cluster, door: Door, other: str, http: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    cluster.agent.pause_at = 5
+    plain = asyncio.create_task(http.post(f"{door.url}/v1/completions", json=COMPLETION, headers=headers))
+    await until(lambda: cluster.agent.leased)
+    await door.stop()
+    answer = await plain
+    assert answer.status_code == 503
+    error, id = answer.json()["error"], answer.headers["x-request-id"]
+    assert error["code"] == "gateway_stopping"
+    assert id in error["message"]
+    assert answer.headers["x-should-retry"] == "true"
+    assert answer.headers["retry-after"] == "1"
+    cluster.agent.go.set()
+    assert await whole_answer(http, other, id) == ANSWER
+    if headers:
+        again = await http.post(f"{other}/v1/completions", json=COMPLETION, headers=headers)
+        assert (again.headers["x-request-id"], again.json()["choices"][0]["text"]) == (id, ANSWER)
+        assert len(cluster.agent.leased) == 1
+
+
+async def test_after_the_grace_a_stream_is_cut_off_and_resumes_elsewhere(
+    cluster: Cluster, door: Door, other: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 6
+    lines: list[str] = []
+    id = ""
+    body = {**COMPLETION, "stream": True}
+    ending: asyncio.Task[None] | None = None
+    with pytest.raises(httpx.RemoteProtocolError):
+        async with http.stream("POST", f"{door.url}/v1/completions", json=body) as answer:
+            id = answer.headers["x-request-id"]
+            async for line in answer.aiter_lines():
+                lines.append(line)
+                if line == "id: 6" and ending is None:
+                    ending = door.stop()
+    assert ending is not None
+    await ending
+    assert "data: [DONE]" not in lines, "what was cut off must not look complete"
+    assert await cluster.store.unwatch(RequestId(id), GatewayId("nobody")) == 0
+    cluster.agent.go.set()
+    more = await http.get(f"{other}/v1/requests/{id}/events", headers={"Last-Event-ID": "6"})
+    assert text_of(lines) + text_of(more.text.splitlines()) == ANSWER
+    assert more.text.endswith("data: [DONE]\n\n")
+
+
+async def test_once_it_has_let_go_it_takes_no_session_any_more(door: Door, http: httpx.AsyncClient) -> None:
+    door.gateway.hub.break_off()
+    for body in (COMPLETION, {**COMPLETION, "stream": True}):
+        answer = await http.post(f"{door.url}/v1/completions", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "gateway_stopping")

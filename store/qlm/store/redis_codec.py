@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import orjson
@@ -109,19 +109,21 @@ def status_argument(status: InstanceStatus) -> bytes:
 
 
 def read_status(text: bytes) -> InstanceStatus:
-    """Read a status written by `status_argument`.
+    """Read a status written by `status_argument`, of this version or another one.
+
+    While a fleet is updated, some agents are newer than who reads: what they tell besides is left out.
 
     Raises:
-        StoreCorruptError: Another version wrote it.
+        StoreCorruptError: It is not a status.
     """
     try:
-        plain = orjson.loads(text)
+        plain = known(InstanceStatus, orjson.loads(text))
         plain["holder"] = Holder(**plain["holder"])
         plain["models"] = tuple(plain["models"])
         plain["engines"] = tuple((model, EngineState(state)) for model, state in plain["engines"])
         if plain["capacity"] is not None:
-            plain["capacity"] = EngineCapacity(**plain["capacity"])
-        plain["work"] = ServedWork(**plain["work"])
+            plain["capacity"] = EngineCapacity(**known(EngineCapacity, plain["capacity"]))
+        plain["work"] = ServedWork(**known(ServedWork, plain["work"]))
         # Agents of earlier versions do not have these.
         plain["operations"] = _read_operations(plain.get("operations", {}))
         plain["staged"] = tuple(_read_staged(each) for each in plain.get("staged", ()))
@@ -131,16 +133,24 @@ def read_status(text: bytes) -> InstanceStatus:
         raise StoreCorruptError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error
 
 
+def known(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what a dataclass of ours has no field for."""
+    return {field.name: plain[field.name] for field in fields(kind) if field.name in plain}
+
+
 def _read_operations(plain: dict[str, Any]) -> OperationStats:
     counts = (
-        OperationCount(**{**c, "operation": Operation(c["operation"])}) for c in plain.get("counts", ())
+        OperationCount(**{**known(OperationCount, c), "operation": Operation(c["operation"])})
+        for c in plain.get("counts", ())
+        if c["operation"] in set(Operation)
     )
-    charges = (SwapCharge(**charge) for charge in plain.get("swap_lost", ()))
-    return OperationStats(**{**plain, "counts": tuple(counts), "swap_lost": tuple(charges)})
+    charges = (SwapCharge(**known(SwapCharge, charge)) for charge in plain.get("swap_lost", ()))
+    told = known(OperationStats, plain)
+    return OperationStats(**{**told, "counts": tuple(counts), "swap_lost": tuple(charges)})
 
 
 def _read_staged(plain: dict[str, Any]) -> StagedWork:
-    return StagedWork(**{**plain, "cls": RequestClass(**plain["cls"])})
+    return StagedWork(**{**known(StagedWork, plain), "cls": RequestClass(**plain["cls"])})
 
 
 def _read_open(plain: dict[str, Any]) -> OpenAnswers:

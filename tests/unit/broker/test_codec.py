@@ -1,5 +1,6 @@
 import dataclasses
 import string
+from pathlib import Path
 
 import orjson
 import pytest
@@ -124,3 +125,23 @@ def test_a_trace_is_told_only_of_requests_that_have_one() -> None:
     assert "traceparent" not in orjson.loads(encode_request(REQUEST))
     traced = dataclasses.replace(REQUEST, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
     assert decode_request(encode_request(traced)) == traced
+
+
+VERSION_1 = Path(__file__).with_name("request_v1.json").read_bytes()
+"""A message as version 1 wrote it. It is never written anew: fleets have such messages in their queues."""
+
+
+def test_a_message_of_version_1_is_read() -> None:
+    assert decode_request(VERSION_1) == REQUEST
+
+
+def test_readers_of_version_1_can_read_what_is_written() -> None:
+    """While a fleet is updated, gateways may be newer than agents: these know no further fields inside."""
+    then, now = orjson.loads(VERSION_1), orjson.loads(encode_request(REQUEST))
+    assert now["version"] == 1, "older readers refuse any other: say in docs/operations.md how to get there"
+    assert now == {**now, **then}
+
+
+def test_a_reader_leaves_out_what_a_newer_writer_tells_besides() -> None:
+    newer = {**orjson.loads(VERSION_1), "a_later_field": {"x": 1}}
+    assert decode_request(orjson.dumps(newer)) == REQUEST

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from qlm.domain.errors import StoreCorruptError
-from qlm.domain.fleet import InstanceStatus, StagedWork
+from qlm.domain.fleet import EngineCapacity, InstanceStatus, StagedWork
 from qlm.store.contract_values import CHAT, A, status
 from qlm.store.redis_codec import read_status, status_argument
 
@@ -33,6 +33,19 @@ def test_a_status_of_an_agent_that_does_not_tell_by_class_is_read() -> None:
     for name in ("withdrawn_tokens", "repeated_tokens", "token_steps", "token_step_squares"):
         del plain["work"][name]
     assert read_status(orjson.dumps(plain)) == before
+
+
+def test_of_a_status_that_a_newer_agent_wrote_the_known_part_is_read() -> None:
+    capacity = EngineCapacity(kv_tokens=1024, block_tokens=16, seqs_max=4, context_tokens=512)
+    told = replace(status(A, running=4), capacity=capacity)
+    plain = orjson.loads(status_argument(told))
+    new = {"operation": "teleport", "model": "m", "count": 1, "seconds": 0.5}
+    plain["operations"]["counts"].append(new)
+    for part in (plain, plain["work"], plain["capacity"], plain["operations"], plain["staged"][0]):
+        part["a_later_field"] = 1
+    for count in plain["operations"]["counts"]:
+        count["a_later_field"] = 1
+    assert read_status(orjson.dumps(plain)) == told
 
 
 def test_a_status_that_nobody_wrote_is_refused() -> None:

@@ -44,6 +44,8 @@ def test_a_sound_configuration_has_defaults_for_the_rest() -> None:
         ("grpc.port", -1, ["grpc.port is -1", "at least 0"]),
         ("grpc.tls", {"cert": "c.pem"}, ["grpc.tls.key is missing"]),
         ("grpc.reflection", True, ["grpc.reflection is True", "no key of this name"]),
+        ("stop.grace_s", -1, ["stop.grace_s is -1", "at least 0"]),
+        ("stop", {"notice": 1}, ["stop.notice is 1", "no key of this name"]),
         ("limits.queue_depth_max", -5, ["limits.queue_depth_max is -5", "at least 1"]),
         ("emulate.time_scale", float("nan"), ["emulate.time_scale is nan", "a finite number"]),
         ("emulate.time_scale", "fast", ["emulate.time_scale is 'fast'", "a number"]),

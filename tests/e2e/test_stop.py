@@ -1,0 +1,88 @@
+"""`qlm serve` is told to stop while a client waits: told once it answers first, told twice it just ends."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.ports import free_port
+from support.qlm_process import QlmProcess, emulated
+
+MODEL = "mistral-7b"
+
+
+@pytest.mark.timeout(300)
+def test_who_waits_is_answered_first_and_what_cannot_wait_goes_on_in_the_next_life(tmp_path: Path) -> None:
+    config = emulated(
+        MODEL,
+        time_scale=1.0,
+        http={"port": free_port()},
+        data_dir=str(tmp_path / "data"),
+        stop={"grace_s": 3600},
+    )
+    process = QlmProcess("serve", "serve", config=config, folder=tmp_path)
+    process.start()
+    try:
+        with ThreadPoolExecutor() as clients:
+            process.wait_ready(instances=1)
+            answer = clients.submit(ask, process.url, 150)
+            wait_running(process)
+            os.kill(process.pid, signal.SIGTERM)
+            assert answer.result().status_code == 200
+            assert answer.result().json()["usage"]["completion_tokens"] == 150
+            wait(process, lambda: process.exit_code is not None)
+            assert process.exit_code == 0, process.log()
+            process.close()
+
+            process.start()
+            process.wait_ready(instances=1)
+            cut = clients.submit(ask, process.url, 600)
+            wait_running(process)
+            os.kill(process.pid, signal.SIGTERM)
+            wait(process, lambda: process.log().count("a second signal") == 2)
+            os.kill(process.pid, signal.SIGTERM)
+            assert (cut.result().status_code, cut.result().json()["error"]["code"]) == (
+                503,
+                "gateway_stopping",
+            )
+            wait(process, lambda: process.exit_code is not None)
+            process.close()
+
+            process.start()
+            process.wait_ready()
+            id = cut.result().headers["x-request-id"]
+            wait(process, lambda: state(process, id)["status"] == "ended")
+            assert state(process, id)["response"]["usage"]["completion_tokens"] == 600
+    finally:
+        process.close()
+
+
+def ask(url: str, tokens: int) -> httpx.Response:
+    body = {"model": MODEL, "prompt": "a story", "max_tokens": tokens, "ignore_eos": True}
+    return httpx.post(f"{url}/v1/completions", json=body, timeout=100)
+
+
+def state(process: QlmProcess, id: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{process.url}/v1/requests/{id}").raise_for_status().json()
+    return found
+
+
+def wait_running(process: QlmProcess) -> None:
+    def runs() -> bool:
+        listed = httpx.get(f"{process.url}/admin/v1/requests", params={"state": "running"})
+        return any(each["output_tokens"] for each in listed.raise_for_status().json()["requests"])
+
+    wait(process, runs)
+
+
+def wait(process: QlmProcess, holds: Callable[[], bool], limit_s: float = 60.0) -> None:
+    until_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < until_s, process.log()
+        time.sleep(0.02)

@@ -1,6 +1,6 @@
 # Every target sets up what it needs; the second time that costs nothing. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help serve serve-vllm test check unit bench chaos format rpc lock chart clean
+.PHONY: help serve serve-vllm test check unit bench chaos upgrade format rpc lock chart clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
@@ -46,6 +46,12 @@ chaos: ## kill every part in turn, under load, ROUNDS times (ARGS="..."), and ac
 	@scripts/install_servers.sh
 	@.venv/bin/python -m qlm.planner.warm_up
 	@PYTHONPATH=tests .venv/bin/python -m benchmarks.chaos --rounds $(ROUNDS) $(ARGS)
+
+upgrade: ## stop and start every part in turn, under load, as an update does (ARGS="...")
+	@scripts/setup.sh dev
+	@scripts/install_servers.sh
+	@.venv/bin/python -m qlm.planner.warm_up
+	@PYTHONPATH=tests .venv/bin/python -m benchmarks.upgrade $(ARGS)
 
 format: ## rewrite the code in the house format
 	@scripts/setup.sh dev

@@ -21,6 +21,8 @@ class Asked:
         kind: How its answer comes.
         tokens: Length of its answer.
         slo: Its objective; none is the configured default.
+        model: Which model it asks; all give the same answer.
+        pinned: It cannot be resumed exactly, so it stays where it has begun.
         sent_s: When it was first sent.
         id: As the gateway called it; empty until a gateway did.
         accepted_s: When 2xx came.
@@ -32,6 +34,8 @@ class Asked:
         ends: How many ends were shown.
         looks: Times an asynchronous one was asked about.
         refused: Times it was asked to come again.
+        breaks: Times its connection was refused or broke.
+        cuts: Those in the middle of its answer.
         trouble: What must not happen to an accepted request, in words.
     """
 
@@ -40,6 +44,8 @@ class Asked:
     tokens: int
     slo: dict[str, float] | None
     sent_s: float
+    model: str = MODEL
+    pinned: bool = False
     id: str = ""
     accepted_s: float | None = None
     over_s: float | None = None
@@ -50,6 +56,8 @@ class Asked:
     ends: int = 0
     looks: int = 0
     refused: int = 0
+    breaks: int = 0
+    cuts: int = 0
     trouble: str = ""
 
     @property
@@ -61,12 +69,14 @@ class Asked:
     def body(self) -> dict[str, Any]:
         """The request as it is sent."""
         whole: dict[str, Any] = {
-            "model": MODEL,
+            "model": self.model,
             "prompt": self.key,
             "max_tokens": self.tokens,
             "ignore_eos": True,
             "stream": self.kind == "stream",
         }
+        if self.pinned:
+            whole["frequency_penalty"] = 0.5
         return whole if self.slo is None else {**whole, "slo": self.slo}
 
     @property

@@ -51,8 +51,10 @@ class Clients:
         while not one.over:
             try:
                 await self._ask[one.kind](one, self._urls[gateway % len(self._urls)])
-            except (aiohttp.ClientError, TimeoutError, ConnectionError):
+            except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
                 gateway += 1
+                one.breaks += 1
+                one.cuts += isinstance(error, aiohttp.ClientPayloadError)
                 await asyncio.sleep(AGAIN_S)
         if one.finish == "output_lost" and not one.text and one.id in self.gone:
             one.finish = "gone"  # so its stream was told, which had shown nothing

@@ -61,15 +61,15 @@ async def play(folder: Path, rng: random.Random, wanted: tuple[str, ...]) -> Rou
                 if name == FLUSH:
                     await _many_wait(rig, traffic)
                 if name in (FLUSH, FLUSH_AND_KILL):
-                    await _count_ends(rig, ends)
+                    await count_ends(rig, ends)
                     flushed_s.append(time.monotonic())
                 recovery = await _strike(rig, clients, traffic, name, rng)
                 made.recoveries.append(recovery)
                 print(recovery.line(), flush=True)
-                await _count_ends(rig, ends)
+                await count_ends(rig, ends)
             arriving.cancel()
             await until(lambda: all(one.over for one in traffic.asked), OVER_S)
-            await _count_ends(rig, ends)
+            await count_ends(rig, ends)
         finally:
             arriving.cancel()
             await traffic.give_up()
@@ -133,7 +133,7 @@ async def _many_wait(rig: Rig, traffic: Traffic) -> None:
             wanted += 2 * PLACES if wanted > 0 else 0
 
 
-async def _count_ends(rig: Rig, ends: dict[str, int]) -> None:
+async def count_ends(rig: Rig, ends: dict[str, int]) -> None:
     """Count the ends in the story of each request that the store knows."""
     async with httpx.AsyncClient(base_url=rig.urls[0], timeout=60) as client:
         answer = await client.get("/admin/v1/requests", params={"limit": 10_000})

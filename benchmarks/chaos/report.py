@@ -56,14 +56,18 @@ def show(rounds: Sequence[Round]) -> None:
 
 def as_json(rounds: Sequence[Round]) -> dict[str, Any]:
     """All of it for a file."""
-    verdict = total(rounds)
     return {
         "table": table([one for each in rounds for one in each.recoveries]),
-        "verdict": {
-            field.name: dict(verdict.accepted) if field.name == "accepted" else getattr(verdict, field.name)
-            for field in fields(verdict)
-        },
+        "verdict": counts(total(rounds)),
         "rounds": [[asdict(one) for one in each.recoveries] for each in rounds],
+    }
+
+
+def counts(verdict: Verdict) -> dict[str, Any]:
+    """Write a verdict for a file."""
+    return {
+        field.name: dict(verdict.accepted) if field.name == "accepted" else getattr(verdict, field.name)
+        for field in fields(verdict)
     }
 
 

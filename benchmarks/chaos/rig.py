@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 import redis
 
-from support.cluster import Cluster, cluster
+from support.cluster import Cluster, OfPart, cluster
 from support.emulated_engine import engine_command
 from support.ports import free_port
 from support.process import ServerProcess
@@ -90,8 +90,13 @@ class Rig:
 
 
 @contextlib.contextmanager
-def running_rig(folder: Path) -> Iterator[Rig]:
-    """Run everything with logs and data in a folder, and wait until it is whole."""
+def running_rig(folder: Path, of_part: OfPart | None = None) -> Iterator[Rig]:
+    """Run everything with logs and data in a folder, and wait until it is whole.
+
+    Args:
+        folder: Takes logs and data.
+        of_part: Makes the configuration of a part of the common one.
+    """
     for name in ("rabbitmq", "redis"):
         (folder / name).mkdir(parents=True)
     port = free_port()
@@ -106,7 +111,9 @@ def running_rig(folder: Path) -> Iterator[Rig]:
         store.start(timeout_s=READY_S)
         engine.start()
         config = _config(f"http://127.0.0.1:{port}")
-        parts = stack.enter_context(cluster(rabbitmq, store, config, gateways=2, folder=folder))
+        parts = stack.enter_context(
+            cluster(rabbitmq, store, config, gateways=2, folder=folder, of_part=of_part)
+        )
         parts.standby.start()
         rig = Rig(parts=parts, rabbitmq=rabbitmq, redis=store, engine=engine)
         rig.wait_whole()

@@ -5,10 +5,11 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from itertools import count, pairwise
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.chaos.asked import KINDS, Asked, Kind
 from benchmarks.chaos.clients import Clients
+from benchmarks.chaos.rig import MODEL
 
 RATE_RPS: Final = 12.0
 TOKENS: Final = (40, 240)
@@ -27,19 +28,23 @@ class Traffic:
 
     Attributes:
         asked: All of them, in the order of their first sending.
+        models: Arriving requests ask one of these, drawn.
+        pinned: Share of those that cannot be resumed exactly.
     """
 
     def __init__(self, clients: Clients, rng: random.Random) -> None:
         self.asked: list[Asked] = []
+        self.models: Sequence[str] = (MODEL,)
+        self.pinned = 0.0
         self._clients = clients
         self._rng = rng
         self._names = (f"request {n} {rng.getrandbits(32):08x}" for n in count())
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def ask(self, kind: Kind, tokens: int, slo: dict[str, float] | None = None) -> Asked:
-        """Send one request now, in the background."""
+    def ask(self, kind: Kind, tokens: int, slo: dict[str, float] | None = None, **more: Any) -> Asked:
+        """Send one request now, in the background; `more` are further fields of `Asked`."""
         sent_s = time.monotonic()
-        one = Asked(key=next(self._names), kind=kind, tokens=tokens, slo=slo, sent_s=sent_s)
+        one = Asked(key=next(self._names), kind=kind, tokens=tokens, slo=slo, sent_s=sent_s, **more)
         self.asked.append(one)
         task = asyncio.create_task(self._clients.carry(one))
         self._tasks.add(task)
@@ -51,7 +56,11 @@ class Traffic:
         while True:
             await asyncio.sleep(self._rng.expovariate(RATE_RPS))
             (kind,) = self._rng.choices(KINDS, SHARES)
-            self.ask(kind, self._rng.randint(*TOKENS))
+            tokens = self._rng.randint(*TOKENS)
+            # One model and none pinned draw nothing more: a seed of before plays as before.
+            model = self._rng.choice(self.models) if len(self.models) > 1 else self.models[0]
+            pinned = self.pinned > 0 and self._rng.random() < self.pinned
+            self.ask(kind, tokens, model=model, pinned=pinned)
 
     async def probe(self, since_s: float, limit_s: float) -> list[Asked]:
         """Send a short urgent request at once and now and then until one of them is answered; return all."""

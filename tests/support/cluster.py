@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,9 @@ from support.ports import free_port
 from support.qlm_process import QlmProcess
 from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
+
+OfPart = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Of gateway, controller or agent, and the common configuration."""
 
 
 @dataclass(slots=True)
@@ -49,6 +52,7 @@ def cluster(
     *,
     gateways: int = 1,
     folder: Path | None = None,
+    of_part: OfPart | None = None,
 ) -> Iterator[Cluster]:
     """Run a cluster with a vhost-wide broker and a Redis key prefix of its own.
 
@@ -60,6 +64,7 @@ def cluster(
         config: The configuration of all parts, but for servers, ports and folders.
         gateways: How many.
         folder: Takes logs and data; one that is deleted afterwards if not given.
+        of_part: Makes the configuration of a part of the common one.
     """
     with contextlib.ExitStack() as stack:
         if folder is None:
@@ -70,17 +75,23 @@ def cluster(
             "broker": rabbitmq.url,
             "store": redis.url,
         }
+        of_part = of_part or _unchanged
         made = Cluster(
             [
-                _part(f"gateway-{n}", shared | {"grpc": {"port": free_port()}}, folder, "gateway")
+                _part(
+                    f"gateway-{n}",
+                    of_part("gateway", shared) | {"grpc": {"port": free_port()}},
+                    folder,
+                    "gateway",
+                )
                 for n in range(gateways)
             ],
-            _part("controller", shared, folder, "controller"),
-            _part("standby", shared, folder, "controller"),
+            _part("controller", of_part("controller", shared), folder, "controller"),
+            _part("standby", of_part("controller", shared), folder, "controller"),
         )
         for instance in config["instances"]:
             name = instance["id"]
-            made.agents[name] = _part(f"agent-{name}", shared, folder, "agent", name)
+            made.agents[name] = _part(f"agent-{name}", of_part("agent", shared), folder, "agent", name)
         try:
             for process in made.processes:
                 if process is not made.standby:
@@ -91,6 +102,10 @@ def cluster(
         finally:
             for process in made.processes:
                 process.close()
+
+
+def _unchanged(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return config
 
 
 def _part(name: str, config: Mapping[str, Any], folder: Path, *arguments: str) -> QlmProcess:

@@ -43,10 +43,21 @@ class QlmProcess:
         self.grpc_address = f"127.0.0.1:{config['grpc']['port']}"
         self.port: int = config.get("http", {}).get("port", 0)
         self.url = f"http://127.0.0.1:{self.port}"
-        file = folder / f"{name}.yaml"
-        file.write_text(yaml.safe_dump(dict(config)), "utf-8")
-        argv = [str(QLM), *arguments, "--config", str(file)]
+        self.name = name
+        self._file = folder / f"{name}.yaml"
+        self.configure(config)
+        argv = [str(QLM), *arguments, "--config", str(self._file)]
         self._process = ServerProcess(name, argv, env=dict(os.environ), folder=folder)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its configuration, that of its next start."""
+        read: dict[str, Any] = yaml.safe_load(self._file.read_text("utf-8"))
+        return read
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Write the configuration of its next start; the port stays."""
+        self._file.write_text(yaml.safe_dump(dict(config)), "utf-8")
 
     @property
     def pid(self) -> int:

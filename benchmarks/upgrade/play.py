@@ -1,0 +1,140 @@
+"""Rolling updates under load: to the same version, to one with a model more, and back."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks.chaos.asked import Asked
+from benchmarks.chaos.clients import Clients
+from benchmarks.chaos.play import OVER_S, count_ends
+from benchmarks.chaos.rig import MODEL, Rig, running_rig
+from benchmarks.chaos.traffic import Traffic, silence_s, until
+from benchmarks.chaos.verdict import Verdict, judge
+from benchmarks.upgrade.rolling import MORE, Restart, configured, restart
+from support.qlm_process import QlmProcess
+
+SAME: Final = "same"
+FORWARD: Final = "forward"
+BACK: Final = "back"
+ROLLS: Final = (SAME, FORWARD, BACK)
+
+PINNED: Final = 0.2
+"""Share of requests that no other agent could go on with."""
+
+_BETWEEN_S: Final = (1.0, 3.0)
+"""Load between two restarts, drawn between these."""
+
+_LOAD_S: Final = 6.0
+"""Load after a roll: by then the model that it brought is asked."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Roll:
+    """One rolling update.
+
+    Attributes:
+        name: Which.
+        restarts: Of each part, in order.
+        open: Requests that were under way at any of its stops.
+        breaks: Connections that were refused or broke.
+        cuts: Those in the middle of an answer.
+        refused: Refusals that said when to come again.
+        silence_s: Longest pause between two tokens of a stream.
+    """
+
+    name: str
+    restarts: list[Restart] = field(default_factory=list)
+    open: int = 0
+    breaks: int = 0
+    cuts: int = 0
+    refused: int = 0
+    silence_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Upgrade:
+    """What all rolling updates of a run showed.
+
+    Attributes:
+        rolls: Each of them.
+        of_more: Accepted requests for the model that only the newer configuration has.
+        verdict: What became of every request.
+    """
+
+    rolls: list[Roll] = field(default_factory=list)
+    of_more: int = 0
+    verdict: Verdict = field(default_factory=Verdict)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was lost, answered twice or broken, and every part ended well."""
+        ended_well = all(each.exit_code == 0 for roll in self.rolls for each in roll.restarts)
+        return self.verdict.clean and not self.verdict.refused and ended_well
+
+
+async def play(folder: Path, rng: random.Random, rolls: Sequence[str] = ROLLS) -> Upgrade:
+    """Play rolling updates on a cluster of their own."""
+    made = Upgrade()
+    with running_rig(folder, partial(configured, more=False)) as rig:
+        clients = Clients(rig.urls, random.Random(rng.getrandbits(64)))
+        traffic = Traffic(clients, random.Random(rng.getrandbits(64)))
+        traffic.pinned = PINNED
+        arriving = asyncio.create_task(traffic.arrive())
+        ends: dict[str, int] = {}
+        try:
+            for name in rolls:
+                made.rolls.append(await _roll(rig, traffic, name, rng))
+                await count_ends(rig, ends)
+            arriving.cancel()
+            await until(lambda: all(one.over for one in traffic.asked), OVER_S)
+            await count_ends(rig, ends)
+        finally:
+            arriving.cancel()
+            await traffic.give_up()
+            await clients.close()
+        made.verdict = judge(traffic.asked, ends, ())
+        made.of_more = sum(one.model == MORE and one.accepted_s is not None for one in traffic.asked)
+    return made
+
+
+async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random) -> Roll:
+    """Replace every part in turn; who is asked for the further model only while all gateways have it."""
+    roll = Roll(name=name)
+    if name == BACK:
+        traffic.models = (MODEL,)
+        await until(lambda: all(one.over for one in traffic.asked if one.model == MORE), OVER_S)
+    since_s = time.monotonic()
+    before = _troubles(traffic.asked)
+    met: set[str] = set()
+    for process in _in_order(rig, name):
+        await asyncio.sleep(rng.uniform(*_BETWEEN_S))
+        met |= {one.key for one in traffic.asked if not one.over}
+        done = await asyncio.to_thread(restart, rig, process, more=name == FORWARD)
+        roll.restarts.append(done)
+        print(done.line(), flush=True)
+    await asyncio.to_thread(rig.wait_whole)
+    if name == FORWARD:
+        traffic.models = (MODEL, MORE)
+    await asyncio.sleep(_LOAD_S)
+    roll.open = len(met)
+    met_with = _troubles(traffic.asked) - before
+    roll.breaks, roll.cuts, roll.refused = met_with["breaks"], met_with["cuts"], met_with["refused"]
+    roll.silence_s = round(silence_s(traffic.asked, since_s), 2)
+    return roll
+
+
+def _troubles(asked: Sequence[Asked]) -> Counter[str]:
+    """Add up what happened to clients, by the attribute that counts it."""
+    return Counter({name: sum(getattr(one, name) for one in asked) for name in ("breaks", "cuts", "refused")})
+
+
+def _in_order(rig: Rig, name: str) -> list[QlmProcess]:
+    """List all parts: what serves and plans before what lets requests in; back, the other way round."""
+    parts = [*rig.parts.agents.values(), *rig.controllers, *rig.parts.gateways]
+    return parts[::-1] if name == BACK else parts

@@ -1,0 +1,137 @@
+"""One step of a rolling update: a part is stopped as an orchestrator does, started, and waited for."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from benchmarks.chaos.rig import LAUNCHED, MODEL, READY_S, Rig
+from support.qlm_process import QlmProcess
+
+MORE: Final = "chaos-more"
+"""The model that the newer configuration has besides."""
+
+GRACE_S: Final[Mapping[str, float]] = {"gateway": 2.0, "controller": 20.0, "agent": 20.0}
+"""`stop.grace_s` of each part; short for gateways, so that answers are cut off in the middle."""
+
+KILLED_AFTER_S: Final = 10.0
+"""So long after its grace an orchestrator would kill a part that has not stopped; that is a failure here."""
+
+_LEADS_OR_STANDS_BY: Final = "the controller that plans is"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """How one part was replaced.
+
+    Attributes:
+        part: Which.
+        stopped_s: From SIGTERM to its end.
+        ready_s: From its start until it was ready.
+        exit_code: How it ended.
+    """
+
+    part: str
+    stopped_s: float
+    ready_s: float
+    exit_code: int
+
+    def line(self) -> str:
+        """Write it in one line."""
+        return (
+            f"  {self.part:<20} stopped in {self.stopped_s:6.2f} s with exit code {self.exit_code}, "
+            f"ready after {self.ready_s:6.2f} s"
+        )
+
+
+def kind_of(process: QlmProcess) -> str:
+    """What a process is: gateway, controller or agent."""
+    first = process.name.partition("-")[0]
+    return "controller" if first == "standby" else first
+
+
+def configured(kind: str, config: Mapping[str, Any], *, more: bool) -> dict[str, Any]:
+    """Write the configuration of a part: the newer version, which has one model more, or the older one."""
+    models = [each for each in config["models"] if each["id"] != MORE]
+    served = [MODEL, MORE] if more else [MODEL]
+    if more:
+        models.append({**models[0], "id": MORE})
+    instances = [
+        {**each, "models": served if each["id"] in LAUNCHED else each["models"]}
+        for each in config["instances"]
+    ]
+    return {**config, "models": models, "instances": instances, "stop": {"grace_s": GRACE_S[kind]}}
+
+
+def restart(rig: Rig, process: QlmProcess, *, more: bool) -> Restart:
+    """Stop a part, start it with the newer or the older configuration, and wait until it is ready.
+
+    Raises:
+        RuntimeError: It does not stop within its grace, or does not get ready.
+    """
+    kind = kind_of(process)
+    stopped_s, exit_code = _stop(process, process.config["stop"]["grace_s"] + KILLED_AFTER_S)
+    process.configure(configured(kind, process.config, more=more))
+    ready = _READY[kind](rig, process)
+    started_s = time.monotonic()
+    process.start()
+    _wait(process, ready, READY_S, "is not ready")
+    return Restart(
+        part=process.name,
+        stopped_s=round(stopped_s, 2),
+        ready_s=round(time.monotonic() - started_s, 2),
+        exit_code=exit_code,
+    )
+
+
+def _stop(process: QlmProcess, limit_s: float) -> tuple[float, int]:
+    since_s = time.monotonic()
+    os.kill(process.pid, signal.SIGTERM)
+    _wait(process, lambda: process.exit_code is not None, limit_s, "does not stop")
+    stopped_s, exit_code = time.monotonic() - since_s, process.exit_code
+    assert exit_code is not None
+    process.close()
+    return stopped_s, exit_code
+
+
+def _wait(process: QlmProcess, holds: Callable[[], bool], limit_s: float, what: str) -> None:
+    until_s = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > until_s:
+            raise RuntimeError(f"{process.name} {what} within {limit_s:g} s.\n{process.log()}")
+        time.sleep(0.02)
+
+
+def _gateway_ready(rig: Rig, process: QlmProcess) -> Callable[[], bool]:
+    def ready() -> bool:
+        try:
+            return httpx.get(f"{process.url}/readyz", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    return ready
+
+
+def _controller_ready(rig: Rig, process: QlmProcess) -> Callable[[], bool]:
+    def told() -> int:
+        return process.log_file.read_text("utf-8").count(_LEADS_OR_STANDS_BY)
+
+    before = told()
+    return lambda: told() > before
+
+
+def _agent_ready(rig: Rig, process: QlmProcess) -> Callable[[], bool]:
+    instance = process.name.removeprefix("agent-")
+
+    def ready() -> bool:
+        listed = httpx.get(f"{rig.urls[0]}/admin/v1/instances", timeout=10).raise_for_status().json()
+        return any(each["id"] == instance and each["active_model"] for each in listed["instances"])
+
+    return ready
+
+
+_READY: Final = {"gateway": _gateway_ready, "controller": _controller_ready, "agent": _agent_ready}

@@ -78,8 +78,17 @@ class Upgrade:
         return self.verdict.clean and not self.verdict.refused and ended_well
 
 
-async def play(folder: Path, rng: random.Random, rolls: Sequence[str] = ROLLS) -> Upgrade:
-    """Play rolling updates on a cluster of their own."""
+async def play(
+    folder: Path, rng: random.Random, rolls: Sequence[str] = ROLLS, *, left_out: Sequence[str] = ()
+) -> Upgrade:
+    """Play rolling updates on a cluster of their own.
+
+    Args:
+        folder: Takes logs and data.
+        rng: Draws load and pauses.
+        rolls: Which, in order.
+        left_out: Names of parts that stay as they are.
+    """
     made = Upgrade()
     with running_rig(folder, partial(configured, more=False)) as rig:
         clients = Clients(rig.urls, random.Random(rng.getrandbits(64)))
@@ -89,7 +98,7 @@ async def play(folder: Path, rng: random.Random, rolls: Sequence[str] = ROLLS) -
         ends: dict[str, int] = {}
         try:
             for name in rolls:
-                made.rolls.append(await _roll(rig, traffic, name, rng))
+                made.rolls.append(await _roll(rig, traffic, name, rng, left_out))
                 await count_ends(rig, ends)
             arriving.cancel()
             await until(lambda: all(one.over for one in traffic.asked), OVER_S)
@@ -103,7 +112,7 @@ async def play(folder: Path, rng: random.Random, rolls: Sequence[str] = ROLLS) -
     return made
 
 
-async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random) -> Roll:
+async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random, left_out: Sequence[str]) -> Roll:
     """Replace every part in turn; who is asked for the further model only while all gateways have it."""
     roll = Roll(name=name)
     if name == BACK:
@@ -112,7 +121,7 @@ async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random) -> Ro
     since_s = time.monotonic()
     before = _troubles(traffic.asked)
     met: set[str] = set()
-    for process in _in_order(rig, name):
+    for process in (each for each in _in_order(rig, name) if each.name not in left_out):
         await asyncio.sleep(rng.uniform(*_BETWEEN_S))
         met |= {one.key for one in traffic.asked if not one.over}
         done = await asyncio.to_thread(restart, rig, process, more=name == FORWARD)

@@ -16,7 +16,7 @@ from qlm.controller.protocol import (
     unknown_accelerators,
 )
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
@@ -231,3 +231,25 @@ def test_groups_of_long_answers_are_smaller_where_the_kv_cache_bounds_the_batch(
 def test_settings_that_make_no_sense_are_refused(field: str, value: float) -> None:
     with pytest.raises(InvalidValueError, match=f"controller.{field} is {value}"):
         ControllerSettings(**{field: value})  # type: ignore[arg-type]
+
+
+def test_a_model_that_only_a_newer_configuration_has_waits_and_does_not_stop_planning() -> None:
+    """While a fleet is updated: its gateways and agents may be newer than the controller that leads."""
+    newer = ModelId("newer")
+    cls = RequestClass(newer, "deadline-16s", target_ms=20_000.0)
+    held = {
+        "running": 3,
+        "parked": 2,
+        "staged": (StagedWork(cls=cls, fresh=1, evicted=1, evicted_tokens=70),),
+        "answers": (OpenAnswers(cls=cls, counts=((3, 2, 8),)),),
+        "work": ServedWork(busy_s=9.0, request_s=20.0, prompt_tokens=800, output_tokens=900, ended=4),
+    }
+    busy = replace(instance("a100-0", "A100", newer, MISTRAL), **held)
+    view = ClusterView(
+        classes=(waiting(newer, 5), waiting(MISTRAL, 3)),
+        instances=(busy, instance("a10-0", "A10", MISTRAL, newer)),
+        queues=(),
+        leased={busy.id: 5},
+    )
+    decision = run(view)
+    assert queues(decision) == {"a10-0": ("mistral-7b-2",)}

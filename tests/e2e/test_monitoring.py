@@ -1,6 +1,7 @@
 """A real Prometheus watches a cluster of processes: metrics, alert rules, the dashboard's queries."""
 
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -12,6 +13,7 @@ import pytest
 from support.cluster import Cluster, cluster
 from support.exposition import problems, value
 from support.monitoring_files import queries
+from support.otlp import Collector, collecting
 from support.ports import free_port
 from support.prometheus import Prometheus, promtool
 from support.qlm_process import QlmProcess, emulated
@@ -23,8 +25,16 @@ MODEL = "llama-3-8b"
 
 
 @pytest.fixture(scope="module")
-def running(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[Cluster]:
-    config = emulated(MODEL, time_scale=0.1, monitor={"port": free_port()})
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def running(rabbitmq: RabbitMQ, redis_server: RedisServer, collector: Collector) -> Iterator[Cluster]:
+    config = emulated(
+        MODEL, time_scale=0.1, monitor={"port": free_port()}, tracing={"endpoint": collector.url}
+    )
     with cluster(rabbitmq, redis_server, config) as made:
         yield made
 
@@ -89,3 +99,17 @@ def test_prometheus_scrapes_all_and_evaluates_rules_and_the_dashboard(
             prometheus.query(query.replace("$__rate_interval", "1m").replace("$model", ".*"))
         wait(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()))
         assert [rule["name"] for rule in prometheus.rules() if rule["state"] == "firing"] == []
+
+
+def test_a_trace_crosses_all_processes(running: Cluster, collector: Collector) -> None:
+    trace = secrets.token_hex(16)
+    body = {"model": MODEL, "prompt": "hello", "max_tokens": 5}
+    headers = {"traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"}
+    assert httpx.post(f"{running.url}/v1/completions", json=body, headers=headers, timeout=60).is_success
+    wait(lambda: len(collector.of(trace)) == 4, timeout_s=60)
+    assert {span.name: span.service for span in collector.of(trace).values()} == {
+        "qlm.request": "qlm-gateway",
+        "qlm.queue": "qlm-agent",
+        "qlm.generation": "qlm-agent",
+        "llm_request": "qlm-engine",
+    }

@@ -1,0 +1,55 @@
+"""The spans of an agent: one wait in the queue, a generation for each leg, in the trace of the request."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qlm.agents.tracing import GENERATION_SPAN, QUEUE_SPAN
+from qlm.cli.clock import SystemClock
+from qlm.cli.telemetry import Telemetry
+from support.flaky import until
+from support.plant import M, plant
+from support.requests import a_request
+from support.spans import Spans, failed
+
+TRACE, PARENT = "a" * 32, "b" * 16
+
+
+@pytest.fixture
+def made() -> Iterator[Spans]:
+    spans = Spans()
+    yield spans
+    spans.close()
+
+
+async def test_a_generation_that_breaks_off_ends_and_the_next_goes_on_in_the_same_trace(
+    tmp_path: Path, made: Spans
+) -> None:
+    telemetry = Telemetry(SystemClock(), controller=False, agents=True, tracer=made.tracer)
+    now_ns = SystemClock().now_ns()
+    request = replace(a_request(arrival_ns=now_ns), traceparent=f"00-{TRACE}-{PARENT}-01")
+    async with plant(tmp_path, telemetry=telemetry) as it:
+        it.engines[M].tokens_max = 5
+        await it.accept(request)
+        await until(lambda: it.engines[M].made == 5)
+        it.engines[M].die()
+        it.engines[M].tokens_max = 1000
+        await until(lambda: M in it.protocol.failed_until_ns and not it.protocol.held)
+        it.protocol.failed_until_ns.clear()
+        await it.all_end_exactly_once()
+    (waited,) = made.ended(QUEUE_SPAN)
+    first, second = made.ended(GENERATION_SPAN)
+    for span in (waited, first, second):
+        assert span.context is not None and span.parent is not None
+        assert f"{span.context.trace_id:032x}" == TRACE
+        assert f"{span.parent.span_id:016x}" == PARENT
+    assert waited.start_time == now_ns
+    told = made.attributes(GENERATION_SPAN)
+    assert [each["gen_ai.usage.completion_tokens"] for each in told] == [5, 3]
+    assert [each["gen_ai.usage.prompt_tokens"] for each in told] == [4, 9]
+    # Either its stream breaks, or the agent, told of the death first, stops listening.
+    assert (told[0]["qlm.outcome"], failed(first)) in (("lost", "connection reset"), ("abort", None))
+    assert (told[1]["qlm.outcome"], failed(second)) == ("length", None)
+    assert {each["qlm.instance"] for each in told} == {"i"}

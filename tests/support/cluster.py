@@ -80,7 +80,7 @@ def cluster(
             [
                 _part(
                     f"gateway-{n}",
-                    of_part("gateway", shared) | {"grpc": {"port": free_port()}},
+                    {**of_part("gateway", shared), "grpc": {"port": free_port()}},
                     folder,
                     "gateway",
                 )

@@ -237,14 +237,14 @@ def test_a_model_that_only_a_newer_configuration_has_waits_and_does_not_stop_pla
     """While a fleet is updated: its gateways and agents may be newer than the controller that leads."""
     newer = ModelId("newer")
     cls = RequestClass(newer, "deadline-16s", target_ms=20_000.0)
-    held = {
-        "running": 3,
-        "parked": 2,
-        "staged": (StagedWork(cls=cls, fresh=1, evicted=1, evicted_tokens=70),),
-        "answers": (OpenAnswers(cls=cls, counts=((3, 2, 8),)),),
-        "work": ServedWork(busy_s=9.0, request_s=20.0, prompt_tokens=800, output_tokens=900, ended=4),
-    }
-    busy = replace(instance("a100-0", "A100", newer, MISTRAL), **held)
+    busy = replace(
+        instance("a100-0", "A100", newer, MISTRAL),
+        running=3,
+        parked=2,
+        staged=(StagedWork(cls=cls, fresh=1, evicted=1, evicted_tokens=70),),
+        answers=(OpenAnswers(cls=cls, counts=((3, 2, 8),)),),
+        work=ServedWork(busy_s=9.0, request_s=20.0, prompt_tokens=800, output_tokens=900, ended=4),
+    )
     view = ClusterView(
         classes=(waiting(newer, 5), waiting(MISTRAL, 3)),
         instances=(busy, instance("a10-0", "A10", MISTRAL, newer)),

@@ -12,14 +12,11 @@ from qlm.cli.config_errors import ConfigError, explain
 from qlm.cli.config_grpc import GrpcConfig
 from qlm.cli.config_observe import MonitorConfig, TracingConfig
 from qlm.cli.config_ray import RayConfig
+from qlm.cli.config_slo import SloConfig
 from qlm.cli.config_yaml import read_mapping
 from qlm.domain.shown import shown
-from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
 from qlm.gateway.limits import P_MET_MIN_MAX
 
-SLO_FORMS: Final = (
-    "expected deadline_ms, or ttft_ms with tpot_ms or tokens_per_s or neither, or nothing (batch)"
-)
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 EnvironmentValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
@@ -34,46 +31,27 @@ class _Section(BaseModel):
 
 
 class HttpConfig(_Section):
-    """Where the gateway listens."""
+    """Where the gateway listens.
+
+    Attributes:
+        host: Address; `0.0.0.0` for all of the machine's.
+        port: Port of the OpenAI API, `/admin` and `/metrics`.
+    """
 
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=1, le=65535, strict=True)
 
 
 class StopConfig(_Section):
-    """How a process ends when it is told to (SIGTERM, SIGINT); told again, it ends at once."""
+    """How a process ends when it is told to (SIGTERM, SIGINT); told again, it ends at once.
+
+    Attributes:
+        notice_s: How long a gateway serves on, with 503 at /readyz, so that balancers notice.
+        grace_s: How long open answers, and requests that only their agent can finish, may go on after that.
+    """
 
     notice_s: float = Field(0.0, ge=0, le=3600)
     grace_s: float = Field(20.0, ge=0, le=86_400)
-
-
-class SloConfig(_Section):
-    """One objective: a deadline, or a first-token target with or without a pace, or none of them (batch)."""
-
-    deadline_ms: float | None = None
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    tokens_per_s: float | None = None
-
-    @model_validator(mode="after")
-    def _one_objective(self) -> Self:
-        given = self.model_fields_set & set(SloConfig.model_fields)
-        if given - {"deadline_ms"} and given - {"ttft_ms", "tpot_ms"} and given - {"ttft_ms", "tokens_per_s"}:
-            raise ValueError(f"has {sorted(given)}; {SLO_FORMS}")
-        if given and not given & {"deadline_ms", "ttft_ms"}:
-            raise ValueError(f"has {sorted(given)}; {SLO_FORMS}")
-        self.slo()
-        return self
-
-    def slo(self) -> Slo:
-        """Turn it into an objective of the domain."""
-        if self.deadline_ms is not None:
-            return DeadlineSlo(deadline_ms=self.deadline_ms)
-        if self.ttft_ms is None:
-            return BatchSlo()
-        if self.tokens_per_s is not None:
-            return ReadingSlo(ttft_ms=self.ttft_ms, tokens_per_s=self.tokens_per_s)
-        return TokenSlo(ttft_ms=self.ttft_ms, tpot_ms=self.tpot_ms)
 
 
 class VllmConfig(_Section):
@@ -122,9 +100,9 @@ class ModelConfig(_Section):
     """A served model.
 
     Attributes:
-        id: Its name for clients.
+        id: Its name for clients, as in `GET /v1/models`.
         engine: `emulated` or `vllm`; instances with a `url` are attached to instead.
-        path: Directory with weights and tokenizer; needed unless emulated.
+        path: Directory with weights and tokenizer; needed by `vllm`.
         kv_swap: Whether its engines keep KV blocks in host memory: `auto` where loading them is quicker than
             computing them again, `never`.
         profile: Name of the model in the profiles; its own id if not given.
@@ -160,6 +138,7 @@ class InstanceConfig(_Section):
         host_kv_gib: Host memory of each of its engines for KV blocks of requests that made room; 0 for none.
         swap_tiers: In which models may sleep; without any, a model swap ends the engine of the old model.
         environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
+        seqs_max: Requests in its batch at most; without, the profile's, or `vllm.seqs_max`.
     """
 
     id: Name
@@ -208,7 +187,16 @@ class OperationsConfig(_Section):
 
 
 class LimitsConfig(_Section):
-    """Limits of the gateway."""
+    """Limits of the gateway.
+
+    Attributes:
+        queue_depth_max: Waiting requests in the cluster; beyond, 429 with Retry-After.
+        p_met_min: Refuse (429) what is forecast to meet its objective with a smaller probability; none
+            refuses nothing for that. Requests may say otherwise.
+        retry_after_max_s: Longest Retry-After, seconds.
+        body_bytes_max: Largest body of a request; beyond, 413.
+        default_max_tokens: Output limit of a request that names none, if the context has room for it.
+    """
 
     queue_depth_max: int = Field(100_000, ge=1)
     p_met_min: float | None = Field(None, ge=0, le=P_MET_MIN_MAX)
@@ -227,8 +215,9 @@ class Config(_Section):
         data_dir: Where the embedded queue, logs and process records are kept.
         broker: `sqlite` (in data_dir) or an `amqp://` address.
         store: `embedded` (with the sqlite broker) or a `redis://` address.
-        store_prefix: Prefix of all keys in Redis.
-        broker_ack_timeout_s: The acknowledgement timeout of RabbitMQ (its `consumer_timeout`).
+        store_prefix: Prefix of all keys and channels in Redis.
+        broker_ack_timeout_s: RabbitMQ's `consumer_timeout`, seconds. Agents renew their custody of a message
+            each third of it, so that a request may run for longer.
         planner: What plans: `qlm`, the plan generator, or `edf`, earliest deadline first.
         default_slo: Objective of requests that name none.
         interactive_slo: Objective of `service_tier: priority`.

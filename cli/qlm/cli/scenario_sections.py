@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from qlm.cli.config import INSTANCES_MAX, MODELS_MAX, ModelName, Name, SloConfig
+from qlm.cli.config import INSTANCES_MAX, MODELS_MAX, ModelName, Name
+from qlm.cli.config_slo import SloConfig
 from qlm.domain.slo import OnMiss
 from qlm.simulator.workload.formats import ZeroOutput
 from qlm.simulator.workload.reading import TraceFormat

@@ -58,13 +58,13 @@ async def queues(gateway: Gateway) -> dict[str, Any]:
 
 
 async def list_groups(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /admin/v1/groups."""
+    """Answer GET /admin/v1/groups: the request groups, and on which virtual queues they stand."""
     view = await gateway.store.view()
     return json_answer({"groups": [_group(view, group) for each in view.classes for group in each.groups]})
 
 
 async def list_requests(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /admin/v1/requests?state=&model=&limit=, newest first."""
+    """Answer GET /admin/v1/requests?state=&model=&limit=: requests, newest first."""
     query = request.query_params
     where = RequestFilter(
         state=_state(query.get("state")), model=query.get("model"), limit=list_limit(query.get("limit"))
@@ -115,7 +115,7 @@ async def list_instances(gateway: Gateway, request: HttpRequest) -> Response:
 
 
 async def drain_instance(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer POST /admin/v1/instances/{id}/drain."""
+    """Answer POST /admin/v1/instances/{id}/drain: let it give its work back and leave (202)."""
     id = InstanceId(request.path_params["id"])
     if not await gateway.store.ask_drain(id):
         raise ApiError(

@@ -31,7 +31,7 @@ from qlm.gateway.gateway import Gateway
 
 
 async def list_dead(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /admin/v1/dead?limit=: the newest first; they stay."""
+    """Answer GET /admin/v1/dead?limit=: dead letters, the newest first; they stay."""
     limit = list_limit(request.query_params.get("limit"), LETTERS_MAX)
     letters = await look(gateway.broker)
     total = len(letters) if len(letters) < LETTERS_MAX else max(LETTERS_MAX, await _count(gateway))
@@ -39,12 +39,12 @@ async def list_dead(gateway: Gateway, request: HttpRequest) -> Response:
 
 
 async def retry_dead(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer POST /admin/v1/dead/{id}/retry: the letter with that id, or those of the request with it."""
+    """Answer POST /admin/v1/dead/{id}/retry: put back the letter of that id, or those of its request."""
     return await _settle_id(gateway, request, put_back)
 
 
 async def delete_dead(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer DELETE /admin/v1/dead/{id}: likewise."""
+    """Answer DELETE /admin/v1/dead/{id}: delete them, likewise."""
     return await _settle_id(gateway, request, delete)
 
 

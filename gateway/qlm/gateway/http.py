@@ -26,13 +26,13 @@ STREAM_HEADER: Final = "x-qlm-stream"
 
 
 async def create_completion(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer POST /v1/completions."""
+    """Answer POST /v1/completions: text after a prompt, likewise."""
     plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
     return await _create(gateway, request, parse_completion(plain), plain)
 
 
 async def create_chat_completion(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer POST /v1/chat/completions."""
+    """Answer POST /v1/chat/completions: the next message, whole, as a stream, or later (202)."""
     plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
     return await _create(gateway, request, parse_chat(plain), plain)
 

@@ -22,7 +22,7 @@ _DIGITS_MAX: Final = 20
 
 
 async def get_request(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /v1/requests/{id}: its state, and the OpenAI answer object once there is one."""
+    """Answer GET /v1/requests/{id}: the state of a request, and OpenAI's answer object once it has one."""
     record = await _known(gateway, request)
     status = describe(gateway, record)
     headers = {"x-request-id": record.card.id}
@@ -38,14 +38,14 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Response:
 
 
 async def cancel_request(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer DELETE /v1/requests/{id}."""
+    """Answer DELETE /v1/requests/{id}: cancel; what runs ends when its engine has let go."""
     record = await _known(gateway, request)
     after = await gateway.store.cancel(record.card.id)
     return json_answer(describe(gateway, after or record), headers={"x-request-id": record.card.id})
 
 
 async def resume_stream(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /v1/requests/{id}/events: its stream, from where the client left it."""
+    """Answer GET /v1/requests/{id}/events?offset=&include_usage=: the rest of a stream."""
     record = await _known(gateway, request)
     shown = _offset(request)
     shape = StreamShape(

@@ -15,12 +15,12 @@ from qlm.gateway.tokenizer import ServedModel
 
 
 async def list_models(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /v1/models."""
+    """Answer GET /v1/models: the models that clients may name."""
     return json_answer({"object": "list", "data": [_model(served) for served in gateway.models.values()]})
 
 
 async def get_model(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /v1/models/{id}."""
+    """Answer GET /v1/models/{id}: one of them."""
     return json_answer(_model(gateway.served(request.path_params["id"])))
 
 
@@ -36,7 +36,7 @@ async def readyz(gateway: Gateway, request: HttpRequest) -> Response:
 
 
 async def metrics(gateway: Gateway, request: HttpRequest) -> Response:
-    """Answer GET /metrics."""
+    """Answer GET /metrics: what Prometheus scrapes."""
     gateway.metrics.dead_letters(await _dead_letters(gateway))
     return Response(gateway.metrics.render(), media_type=CONTENT_TYPE)
 

@@ -24,7 +24,13 @@ class _Strict(BaseModel):
 
 
 class StreamOptions(_Strict):
-    """What a stream carries besides text."""
+    """What a stream carries besides text.
+
+    Attributes:
+        include_usage: End with an event that has the token counts and no choices.
+        continuous_usage_stats: Token counts so far in each event, as in vLLM.
+        include_obfuscation: Accepted, not used.
+    """
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
@@ -32,7 +38,21 @@ class StreamOptions(_Strict):
 
 
 class SloBody(_Strict):
-    """The objective: a deadline, first-token and per-token times, or a first token and a reading speed."""
+    """The objective: a deadline, first-token and per-token times, or a first token and a reading speed.
+
+    Times are from 0.01 ms to 30 days.
+
+    Attributes:
+        deadline_ms: The whole answer within this time of arrival.
+        deadline_at: The same as a moment: RFC 3339 with its offset from UTC, or seconds since the epoch, at
+            most 30 days ahead.
+        ttft_ms: The first token within this time of arrival.
+        tpot_ms: Time per token after the first one; together with `ttft_ms`.
+        tokens_per_s: Reading speed after the first token; together with `ttft_ms`, in place of `tpot_ms`.
+        on_miss: `serve` answers late what is late, `drop` ends it as `expired` when its moment has passed.
+        p_met_min: Refuse (429) unless the objective is forecast to be met with this probability; without,
+            `limits.p_met_min` of the configuration.
+    """
 
     deadline_ms: float | None = None
     deadline_at: float | str | None = None
@@ -44,6 +64,41 @@ class SloBody(_Strict):
 
 
 class _Body(_Strict):
+    """What both routes take.
+
+    Attributes:
+        model: A name from `GET /v1/models`.
+        max_tokens: Output limit; without, `limits.default_max_tokens` of the configuration, or what the
+            context has room for.
+        min_tokens: No end before so many output tokens.
+        temperature: Sampling, as in vLLM; 0 is greedy.
+        top_p: Sampling, as in vLLM.
+        top_k: Sampling, as in vLLM; 0 and -1 are all tokens.
+        min_p: Sampling, as in vLLM.
+        seed: Of the sampling.
+        stop: Texts that end the answer; they are not part of it.
+        stop_token_ids: Tokens that end the answer.
+        frequency_penalty: Sampling, as in vLLM.
+        presence_penalty: Sampling, as in vLLM.
+        repetition_penalty: Sampling, as in vLLM.
+        logit_bias: Added to the logits of tokens, by token id as text.
+        ignore_eos: Go on after the end-of-sequence token.
+        skip_special_tokens: Leave special tokens out of the text.
+        include_stop_str_in_output: Leave the stop text in the answer.
+        stream: Server-sent events instead of one object.
+        stream_options: What a stream carries besides text.
+        user: The tenant; without, the header `x-llm-d-inference-fairness-id` or
+            `x-gateway-inference-fairness-id`, else `default`.
+        safety_identifier: Accepted, not used.
+        metadata: Accepted, not used.
+        priority: Lower goes first, as in vLLM.
+        service_tier: `flex` for no objective (batch), `priority` for the configured interactive one, `auto`
+            and `default` for the configured default. The answer tells the tier used.
+        slo: The objective.
+        resume_grace_s: How long the client may be away before its request is cancelled; without, 10 s for
+            streams and requests with an Idempotency-Key, else 0.
+    """
+
     model: Annotated[str, Field(min_length=1, max_length=200)]
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] = 0
@@ -93,7 +148,11 @@ class _Body(_Strict):
 
 
 class CompletionBody(_Body):
-    """Body of POST /v1/completions."""
+    """Body of POST /v1/completions.
+
+    Attributes:
+        prompt: Text, a list with one text, or token ids.
+    """
 
     prompt: str | list[TokenId] | list[str]
 
@@ -114,14 +173,25 @@ class CompletionBody(_Body):
 
 
 class TextPart(_Strict):
-    """A content part; only text is supported."""
+    """A content part; only text is supported.
+
+    Attributes:
+        type: Kind of part.
+        text: The text.
+    """
 
     type: Literal["text"]
     text: str
 
 
 class Message(_Strict):
-    """One message of a conversation."""
+    """One message of a conversation.
+
+    Attributes:
+        role: Who says it.
+        content: What is said: text, or parts of it.
+        name: Accepted for the model's chat template.
+    """
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[TextPart], Field(min_length=1)]
@@ -129,7 +199,12 @@ class Message(_Strict):
 
 
 class ChatBody(_Body):
-    """Body of POST /v1/chat/completions."""
+    """Body of POST /v1/chat/completions.
+
+    Attributes:
+        messages: The conversation.
+        max_completion_tokens: Newer name of `max_tokens`; it wins.
+    """
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None

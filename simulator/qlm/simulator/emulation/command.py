@@ -255,29 +255,30 @@ def run_emulated(options: EmulateOptions) -> None:
         runner.run(serve_emulated(options, ready))
 
 
-def parse_options(arguments: Sequence[str]) -> EmulateOptions:
-    """Read the command line."""
+def option_parser() -> argparse.ArgumentParser:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(prog="qlm emulate", description=__doc__)
     parser.add_argument("--model", help="model of a shipped profile, and the name clients use")
     parser.add_argument("--accelerator", help="accelerator of the shipped profile (A10, A100)")
-    parser.add_argument("--gpus", type=int, default=1)
+    parser.add_argument("--gpus", type=int, default=1, help="accelerators of the shipped profile")
     parser.add_argument("--profile", type=Path, help="profile file instead of a shipped one")
     parser.add_argument("--served-model-name", help="the name clients use, if not the model's")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8100)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=8100, help="port to listen on; 0 takes a free one")
     parser.add_argument("--time-scale", type=float, default=1.0, help="real seconds per emulated second")
-    parser.add_argument("--max-num-seqs", type=int, dest="seqs_max")
+    _add_batch_options(parser)
     parser.add_argument(
-        "--max-num-batched-tokens", type=int, dest="batched_tokens_max", default=BATCHED_TOKENS_MAX
+        "--mean-output-tokens",
+        type=float,
+        default=MEAN_OUTPUT_TOKENS,
+        help="average length of answers that no limit ends",
     )
-    parser.add_argument("--max-model-len", type=int, dest="context_tokens")
-    parser.add_argument("--kv-tokens", type=int)
-    parser.add_argument("--watermark", type=float, default=0.0)
     parser.add_argument(
-        "--kv-offloading-size", type=float, dest="host_kv_gib", default=0.0, help="GiB of host memory for KV"
+        "--cold-start",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="take the time to load weights before listening",
     )
-    parser.add_argument("--mean-output-tokens", type=float, default=MEAN_OUTPUT_TOKENS)
-    parser.add_argument("--cold-start", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument(
         "--page-cache-marker",
         type=Path,
@@ -285,7 +286,41 @@ def parse_options(arguments: Sequence[str]) -> EmulateOptions:
     )
     parser.add_argument("--otlp-traces-endpoint", help="where spans go (http://host:4318/v1/traces)")
     parser.add_argument("--fixed-ms", type=float, help="answer after this time, whatever the load")
-    return EmulateOptions(**vars(parser.parse_args(arguments)))
+    return parser
+
+
+def _add_batch_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-num-seqs", type=int, dest="seqs_max", help="requests in the batch; the profile's if not given"
+    )
+    parser.add_argument(
+        "--max-num-batched-tokens",
+        type=int,
+        dest="batched_tokens_max",
+        default=BATCHED_TOKENS_MAX,
+        help="tokens per iteration",
+    )
+    parser.add_argument(
+        "--max-model-len",
+        type=int,
+        dest="context_tokens",
+        help="prompt plus output; the profile's, or what fits, if not given",
+    )
+    parser.add_argument("--kv-tokens", type=int, help="tokens of KV cache; the profile's if not given")
+    parser.add_argument(
+        "--watermark",
+        type=float,
+        default=0.0,
+        help="share of KV blocks kept free when a request is admitted, 0 to below 1",
+    )
+    parser.add_argument(
+        "--kv-offloading-size", type=float, dest="host_kv_gib", default=0.0, help="GiB of host memory for KV"
+    )
+
+
+def parse_options(arguments: Sequence[str]) -> EmulateOptions:
+    """Read the command line."""
+    return EmulateOptions(**vars(option_parser().parse_args(arguments)))
 
 
 def main(arguments: Sequence[str]) -> int:

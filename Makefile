@@ -36,6 +36,11 @@ check: ## formatting, lint, types, import rules
 unit: ## the fast tests only
 	@scripts/test.sh unit
 
+.PHONY: reference
+reference: ## write docs/reference anew from the code
+	@scripts/setup.sh dev
+	@.venv/bin/python -m scripts.reference
+
 bench: ## the benchmarks (ARGS="...")
 	@scripts/setup.sh dev
 	@scripts/install_servers.sh

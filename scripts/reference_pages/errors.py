@@ -1,0 +1,147 @@
+"""The errors that clients can get, found in the gateway's code where they are made."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import qlm.gateway
+from qlm.domain.outcome import Outcome
+from qlm.gateway.errors import from_outcome
+
+_FOLDER: Final = Path(qlm.gateway.__path__[0])
+
+_RATE_LIMIT: Final = 429
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A call that makes an error.
+
+    Attributes:
+        arguments: Names of its arguments, in order.
+        given: What it says where the call does not.
+    """
+
+    arguments: Sequence[str]
+    given: Mapping[str, str]
+
+
+_MAKERS: Final[Mapping[str, Maker]] = {
+    "ApiError": Maker((), {"kind": "invalid_request_error"}),
+    "invalid": Maker(
+        ("param", "message", "code"),
+        {"status": "400", "kind": "invalid_request_error", "code": "invalid_value"},
+    ),
+    "unavailable": Maker(("message", "code"), {"status": "503", "kind": "server_error"}),
+    "_too_long": Maker(
+        ("param", "message"),
+        {"status": "400", "kind": "invalid_request_error", "code": "context_length_exceeded"},
+    ),
+    "Refuse": Maker((), {}),
+    "_full": Maker(
+        ("load", "limits", "outlook", "code", "message"),
+        {"status": str(_RATE_LIMIT), "kind": "rate_limit_error"},
+    ),
+}
+
+
+Error = tuple[str, str, str, str]
+"""Status, code, type and message."""
+
+_VARIES: Final = "…"
+
+
+def error_rows() -> list[Error]:
+    """Return each error with all its messages, in order."""
+    messages: dict[tuple[str, str, str], set[str]] = {}
+    for status, code, kind, message in (*_outcomes(), *_written()):
+        messages.setdefault((status, code, kind), set()).add(message)
+    return [
+        (status, f"`{code}`", f"`{kind}`", "; or: ".join(sorted(said - {_VARIES}) or [_VARIES]))
+        for (status, code, kind), said in sorted(messages.items())
+    ]
+
+
+def _outcomes() -> Iterator[Error]:
+    """Describe the bad ends of requests."""
+    for outcome in Outcome:
+        if not outcome.ok:
+            error = from_outcome(outcome)
+            yield str(error.status), str(error.code), error.kind, error.message
+
+
+def _written() -> Iterator[Error]:
+    for path in sorted(_FOLDER.glob("*.py")):
+        module = import_module(f"qlm.gateway.{path.stem}")
+        tree = ast.parse(path.read_text("utf-8"))
+        functions = [
+            each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        for function in functions:
+            yield from _Reader(module, function, {each.name: each for each in functions}).errors()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the errors that one function makes."""
+
+    module: ModuleType
+    function: ast.FunctionDef | ast.AsyncFunctionDef
+    beside: Mapping[str, ast.FunctionDef | ast.AsyncFunctionDef]
+
+    def errors(self) -> Iterator[Error]:
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKERS:
+                said = self._said(node, _MAKERS[node.func.id])
+                if _VARIES not in (said.get("status", _VARIES), said.get("code", _VARIES)):
+                    yield said["status"], said["code"], said["kind"], said["message"]
+
+    def _said(self, call: ast.Call, maker: Maker) -> dict[str, str]:
+        named = dict(zip(maker.arguments, call.args, strict=False))
+        named |= {each.arg: each.value for each in call.keywords if each.arg is not None}
+        said = {**maker.given}
+        said |= {"code" if name == "reason" else name: self._text(node) for name, node in named.items()}
+        said.setdefault(
+            "kind", "rate_limit_error" if said.get("status") == str(_RATE_LIMIT) else "server_error"
+        )
+        return said
+
+    def _text(self, node: ast.expr) -> str:
+        """Return a text or number as it stands in the code, with … for what varies."""
+        match node:
+            case ast.Constant(value=str() | int() as value):
+                return str(value)
+            case ast.JoinedStr(values=parts):
+                return "".join(self._text(each) for each in parts)
+            case ast.FormattedValue(value=value):
+                return self._text(value)
+            case ast.Name(id=name) if name.isupper() and isinstance(
+                getattr(self.module, name, None), str | int
+            ):
+                return str(getattr(self.module, name))
+            case ast.Name(id=name):
+                return self._assigned(name, node.lineno)
+            case ast.Call(func=ast.Name(id=name)) if name in self.beside:
+                return self._returned(self.beside[name])
+        return _VARIES
+
+    def _assigned(self, name: str, line: int) -> str:
+        """Return what was last written to a variable above a line, if that is a text."""
+        found = [
+            each.value
+            for each in ast.walk(self.function)
+            if isinstance(each, ast.Assign) and each.lineno < line
+            for target in each.targets
+            if isinstance(target, ast.Name) and target.id == name
+        ]
+        last = max(found, key=lambda each: each.lineno, default=None)
+        return self._text(last) if isinstance(last, ast.JoinedStr | ast.Constant) else _VARIES
+
+    def _returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        last = function.body[-1]
+        value = last.value if isinstance(last, ast.Return) else None
+        return self._text(value) if isinstance(value, ast.JoinedStr) else _VARIES

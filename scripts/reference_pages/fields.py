@@ -1,0 +1,143 @@
+"""The fields of pydantic models in words: type, default, limits, and what their docstring says of them."""
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from scripts.reference_pages.limits import Limits
+
+HEAD: Final = ("key", "type", "default", "limits", "meaning")
+
+_WORDS: Final[Mapping[Any, tuple[str, str]]] = {
+    str: ("text", "texts"),
+    Path: ("path", "paths"),
+    int: ("whole number", "whole numbers"),
+    float: ("number", "numbers"),
+    bool: ("true or false", "truth values"),
+    Any: ("anything", "anything"),
+}
+"""A type, and several of it."""
+
+Link = Callable[[type[BaseModel]], str]
+"""Writes where the fields of a model are described."""
+
+
+class NoMeaningError(Exception):
+    """A field is not described where it is defined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a field may hold.
+
+    Attributes:
+        one: In words.
+        many: Several of it, in words.
+        limits: What is more to be said of it.
+    """
+
+    one: str
+    many: str
+    limits: tuple[str, ...] = ()
+
+
+def rows(model: type[BaseModel], link: Link, own: Sequence[str] | None = None) -> list[tuple[str, ...]]:
+    """Describe the fields of a model, in the order of its code.
+
+    Args:
+        model: The model.
+        link: Where models inside it are described.
+        own: The fields to describe; all if not given.
+
+    Raises:
+        NoMeaningError: The docstrings of the model and its bases say nothing of a field.
+    """
+    meanings = _meanings(model)
+    described: list[tuple[str, ...]] = []
+    for name, field in model.model_fields.items():
+        if own is not None and name not in own:
+            continue
+        if name not in meanings:
+            raise NoMeaningError(f"{model.__name__}.{name} is not among the Attributes of its docstring")
+        shape = shape_of(field.annotation, link, field.metadata)
+        described.append((f"`{name}`", shape.one, default(field), ", ".join(shape.limits), meanings[name]))
+    return described
+
+
+def _meanings(model: type[BaseModel]) -> dict[str, str]:
+    meanings: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if issubclass(each, BaseModel) and each is not BaseModel:
+            meanings |= attributes(each.__doc__ or "")
+    return meanings
+
+
+def attributes(docstring: str) -> dict[str, str]:
+    """Read the section Attributes of a docstring."""
+    text = inspect.cleandoc(docstring).partition("\nAttributes:\n")[2]
+    found = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", text, re.MULTILINE)
+    return {name: " ".join(meaning.split()) for name, meaning in found}
+
+
+def summary(model: type[BaseModel]) -> str:
+    """Return a docstring without its sections."""
+    return inspect.cleandoc(model.__doc__ or "").partition("\nAttributes:\n")[0].strip()
+
+
+def shape_of(annotation: Any, link: Link, metadata: Sequence[Any] = ()) -> Shape:
+    """Put a type with its constraints into words."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    limits = Limits.of(metadata)
+    if origin is typing.Annotated:
+        return shape_of(arguments[0], link, (*metadata, *arguments[1:]))
+    if origin in (typing.Union, types.UnionType):
+        return _one_of([each for each in arguments if each is not types.NoneType], link, metadata)
+    if origin is typing.Literal:
+        words = " or ".join(f"`{each}`" for each in arguments)
+        return Shape(words, words)
+    if origin is not None and issubclass(origin, Mapping):
+        key, value = (shape_of(each, link) for each in arguments)
+        named = (*(f"names: {each}" for each in key.limits), *(f"values: {each}" for each in value.limits))
+        of = f"of {key.many} to {value.many}"
+        return Shape(f"mapping {of}", f"mappings {of}", (*limits.of_many(), *named))
+    if origin is not None and issubclass(origin, Sequence):
+        item = shape_of(arguments[0], link)
+        return Shape(
+            f"list of {item.many}", "lists", (*limits.of_many(), *(f"each {each}" for each in item.limits))
+        )
+    if issubclass(annotation, BaseModel):
+        return Shape(link(annotation), link(annotation))
+    one, many = _WORDS[annotation]
+    return Shape(one, many, limits.of_text() if annotation is str else limits.of_number())
+
+
+def _one_of(annotations: Sequence[Any], link: Link, metadata: Sequence[Any]) -> Shape:
+    shapes = [shape_of(each, link, metadata) for each in annotations]
+    limits = dict.fromkeys(each for shape in shapes for each in shape.limits)
+    return Shape(
+        " or ".join(each.one for each in shapes), " or ".join(each.many for each in shapes), tuple(limits)
+    )
+
+
+def default(field: FieldInfo) -> str:
+    """Put a default into words."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ((), [], {}):
+        return "none"
+    if isinstance(value, BaseModel):
+        given = value.model_dump(exclude_defaults=True)
+        return f"`{yaml.safe_dump(given, default_flow_style=True).strip()}`" if given else "its defaults"
+    if isinstance(value, tuple):
+        return f"`{yaml.safe_dump(list(value), default_flow_style=True).strip()}`"
+    return f"`{str(value).lower()}`" if isinstance(value, bool) else f"`{value}`"

@@ -1,6 +1,7 @@
 """What the chart renders is what the programs accept: its processes are started as told, and answer."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from pika.exceptions import AMQPError
 
 from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
-from support.chart import pods, rendered
+from support.chart import ROOT, pods, rendered
 from support.chart_processes import Cluster, Place
 from support.images import environment_of
 from support.ports import free_port
@@ -83,7 +84,7 @@ def start_redis(place: Place, stack: ExitStack) -> None:
         except redis.ConnectionError:
             return False
 
-    server.wait_ready(answers, timeout_s=30)
+    server.wait_ready(answers, timeout_s=READY_S)
     with pytest.raises(redis.AuthenticationError):
         redis.Redis(port=place.port).ping()
     assert client.config_get("appendonly") == {"appendonly": "yes"}
@@ -112,7 +113,7 @@ def start_rabbitmq(place: Place, stack: ExitStack) -> None:
             return False
         return True
 
-    node.wait_ready(answers, timeout_s=90)
+    node.wait_ready(answers, timeout_s=READY_S)
 
 
 def start(place: Place, stack: ExitStack) -> ServerProcess:
@@ -164,6 +165,22 @@ def test_probes_ask_what_is_there(running: Running) -> None:
         for asked in probes:
             url = f"http://127.0.0.1:{place.listening[asked['port']]}{asked['path']}"
             assert httpx.get(url).status_code == 200, (name, url)
+
+
+def test_the_example_client_gets_over_grpc_what_http_answers(running: Running) -> None:
+    place = running.places["r-qlm-gateway-1"]
+    told = [
+        str(ROOT / "examples/grpc_client.py"),
+        "mistral-7b",
+        "a story",
+        f"127.0.0.1:{place.listening['grpc']}",
+    ]
+    done = subprocess.run([sys.executable, *told], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    body = {"model": "mistral-7b", "prompt": "a story", "max_tokens": 100}
+    url = running.url("r-qlm-gateway-0")
+    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120).raise_for_status().json()
+    assert done.stdout.removesuffix("\n") == answer["choices"][0]["text"]
 
 
 def test_every_process_tells_its_metrics(running: Running) -> None:

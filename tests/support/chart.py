@@ -53,12 +53,10 @@ class Pod:
 
     Attributes:
         name: Of the workload; nodes of Ray have their group's behind it.
-        component: Label `app.kubernetes.io/component` of its pods.
         replicas: How many pods.
         spec: Of the pod.
         labels: Of the pod.
         claims: Names of the volumes that are claimed for each pod.
-        own_image: Whether it runs an image of QLM's.
     """
 
     name: str

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -58,10 +59,17 @@ ARMS: Final = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What one request came to: seconds after it was due, on the real clock; None if it never did."""
+    """What one request came to: seconds after it was due, on the real clock; None if it never did.
+
+    Attributes:
+        first_s: Its first tokens.
+        ended_s: The end of its answer.
+        refused: What there was instead of an answer.
+    """
 
     first_s: float | None = None
     ended_s: float | None = None
+    refused: str = ""
 
 
 def config_of(arm: RealArm, time_scale: float) -> dict[str, Any]:
@@ -120,13 +128,14 @@ async def _one(session: aiohttp.ClientSession, url: str, body: bytes, due_s: flo
     headers = {"Content-Type": "application/json"}
     try:
         async with session.post(url, data=body, headers=headers) as answer:
+            outcome.refused = "" if answer.status == 200 else f"status {answer.status}"
             async for line in answer.content:
                 if line.startswith(b"data: {") and outcome.first_s is None:
                     outcome.first_s = time.perf_counter() - due_s
                 if line.startswith(b"data: [DONE]"):
                     outcome.ended_s = time.perf_counter() - due_s
-    except (aiohttp.ClientError, TimeoutError):
-        return
+    except (aiohttp.ClientError, TimeoutError) as error:
+        outcome.refused = type(error).__name__
 
 
 def met(slo_class: SloClass, outcome: Outcome, time_scale: float) -> bool:
@@ -165,6 +174,7 @@ async def measured(arm: str, options: argparse.Namespace) -> dict[str, Any]:
         "attainment": sum(good) / len(good),
         "requests": len(good),
         "answered": sum(outcome.ended_s is not None for outcome in outcomes),
+        "refused": Counter(outcome.refused for outcome in outcomes if outcome.ended_s is None),
         **_operations(instances),
     }
 

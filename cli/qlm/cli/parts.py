@@ -2,8 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
@@ -73,3 +73,13 @@ async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Part
         return queues.broker()
 
     return Parts(store, open_broker, embedded=True)
+
+
+@asynccontextmanager
+async def broker_of(parts: Parts) -> AsyncIterator[Broker]:
+    """Open a connection to the global queue for one holder, and close it after use."""
+    broker = await parts.open_broker()
+    try:
+        yield broker
+    finally:
+        await broker.close()

@@ -21,6 +21,9 @@ from qlm.domain.shown import shown as shown_as_python
 _RETRY_UNAVAILABLE_S: Final = 1.0
 """A broker or store that restarts is back within seconds."""
 
+STOPPING: Final = "gateway_stopping"
+"""The code of a refusal because this gateway stops; another one serves."""
+
 
 @dataclass(slots=True, kw_only=True)
 class ApiError(Exception):

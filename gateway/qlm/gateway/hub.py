@@ -14,7 +14,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestCard
-from qlm.gateway.errors import unavailable
+from qlm.gateway.errors import STOPPING, unavailable
 from qlm.gateway.metrics import GatewayMetrics
 from qlm.gateway.session import Session
 from qlm.gateway.session_events import (
@@ -48,9 +48,6 @@ RECONNECT_S: Final = 0.5
 
 UNWATCH_S: Final = 2.0
 """How long a gateway that stops may take to say that nothing is to be announced to it any more."""
-
-STOPPING: Final = "gateway_stopping"
-"""The code of a refusal because this gateway stops; another one serves."""
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
 from qlm.gateway import admin
 from qlm.gateway.accept import KEY_HEADER, prepare
 from qlm.gateway.attending import begin, come_back, counting_refusals, leave
-from qlm.gateway.errors import ApiError, from_qlm, invalid, unavailable
+from qlm.gateway.errors import STOPPING, ApiError, from_qlm, invalid, unavailable
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
 from qlm.gateway.lookup import final_answer, known_request
@@ -64,7 +64,7 @@ class QlmService(QlmServicer):
 
     def break_off(self) -> None:
         """End every open stream: the gateway stops; another one goes on with them."""
-        error = unavailable("the gateway is stopping; go on with Resume", "gateway_stopping")
+        error = unavailable("the gateway is stopping; go on with Resume", STOPPING)
         for sink in tuple(self._open):
             sink.break_off(error)
 

@@ -174,25 +174,6 @@ def test_every_pod_is_closed_but_for_what_a_policy_names(example: str) -> None:
         assert closed["podSelector"]["matchLabels"].items() <= dict(pod.labels).items()
 
 
-def test_who_is_named_as_client_is_the_only_one() -> None:
-    client, prometheus = (
-        {"podSelector": {"matchLabels": {"app": "chat"}}},
-        {"podSelector": {"matchLabels": {"app": "p"}}},
-    )
-    named = f"networkPolicy.clientsFrom={json.dumps([client])}"
-    for watchers in ([], [prometheus]):
-        manifests = rendered("emulated", named, f"networkPolicy.prometheusFrom={json.dumps(watchers)}")
-        policies = of_kind(manifests, "NetworkPolicy")
-        doors, inside = policies[f"{PREFIX}-gateway"]["spec"]["ingress"]
-        assert doors == {"ports": [{"port": "http"}, {"port": "grpc"}], "from": [client]}
-        assert inside["ports"] == [{"port": "http"}]
-        (agents, *others) = inside["from"]
-        assert agents["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "agent"
-        assert others == watchers
-        (monitors,) = policies[f"{PREFIX}-monitor"]["spec"]["ingress"]
-        assert monitors.get("from", []) == watchers
-
-
 @pytest.mark.parametrize("example", SHORT)
 def test_selectors_find_their_pods(example: str) -> None:
     manifests = rendered(example, *MORE[example])

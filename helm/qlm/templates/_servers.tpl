@@ -21,3 +21,14 @@ volumeClaimTemplates:
       {{- end }}
       resources: {requests: {storage: {{ .size }}}}
 {{- end -}}
+
+{{- define "qlm.rabbitmqConf" -}}
+listeners.tcp.default = 5672
+log.console = true
+log.console.level = warning
+log.file = false
+vm_memory_high_watermark.relative = 0.6
+disk_free_limit.absolute = 1GB
+# In milliseconds; agents renew their custody of a message each third of it.
+consumer_timeout = {{ mulf 1000 (default 1800 .Values.config.broker_ack_timeout_s) | int64 }}
+{{- end -}}

@@ -1,0 +1,58 @@
+"""Who may come to the parts that the chart runs, and what an upgrade leaves alone."""
+
+import json
+from typing import Any
+
+from support.chart import PREFIX, Manifest, of_kind, rendered
+
+INGRESS = 'ingress={"enabled": true, "host": "llm.example.com"}'
+
+
+def test_who_is_named_as_client_is_the_only_one() -> None:
+    client, prometheus = (
+        {"podSelector": {"matchLabels": {"app": "chat"}}},
+        {"podSelector": {"matchLabels": {"app": "p"}}},
+    )
+    named = f"networkPolicy.clientsFrom={json.dumps([client])}"
+    for watchers in ([], [prometheus]):
+        manifests = rendered("emulated", named, f"networkPolicy.prometheusFrom={json.dumps(watchers)}")
+        policies = of_kind(manifests, "NetworkPolicy")
+        doors, inside = policies[f"{PREFIX}-gateway"]["spec"]["ingress"]
+        assert doors == {"ports": [{"port": "http"}, {"port": "grpc"}], "from": [client]}
+        assert inside["ports"] == [{"port": "http"}]
+        (agents, *others) = inside["from"]
+        assert agents["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "agent"
+        assert others == watchers
+        (monitors,) = policies[f"{PREFIX}-monitor"]["spec"]["ingress"]
+        assert monitors.get("from", []) == watchers
+
+
+def test_the_queue_restarts_with_its_configuration_and_not_with_the_version() -> None:
+    def made(manifests: tuple[Manifest, ...]) -> dict[str, Any]:
+        sets = of_kind(manifests, "StatefulSet")
+        return {name: sets[f"{PREFIX}-{name}"]["spec"]["template"] for name in ("rabbitmq", "redis")}
+
+    now = made(rendered("emulated"))
+    longer = made(rendered("emulated", "config.broker_ack_timeout_s=7200"))
+    assert longer["rabbitmq"]["metadata"]["annotations"] != now["rabbitmq"]["metadata"]["annotations"]
+    assert longer["redis"] == now["redis"]
+    for template in now.values():
+        assert not {"helm.sh/chart", "app.kubernetes.io/version"} & set(template["metadata"]["labels"])
+
+
+def test_passwords_stay_with_the_volumes_that_know_them() -> None:
+    (secret,) = of_kind(rendered("emulated"), "Secret").values()
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_administration_stays_inside() -> None:
+    (route,) = of_kind(rendered("a10-a100"), "GRPCRoute").values()
+    calls = {
+        (match["method"]["service"], match["method"].get("method"))
+        for rule in route["spec"]["rules"]
+        for match in rule["matches"]
+    }
+    outside = {("qlm.v1.Qlm", call) for call in ("Generate", "Resume", "Get", "Cancel")}
+    assert calls == {*outside, ("grpc.health.v1.Health", None)}
+    ways = of_kind(rendered("a10-a100", INGRESS), "Ingress")[f"{PREFIX}-gateway"]["spec"]["rules"]
+    assert {path["path"] for rule in ways for path in rule["http"]["paths"]} == {"/v1", "/healthz", "/readyz"}

@@ -11,13 +11,17 @@ from typing import Any
 
 import httpx
 import pytest
+from grpc import aio
 
 from qlm.domain.ids import GatewayId, RequestId
-from qlm.gateway.app import create_app
+from qlm.gateway.app import app_of, create_app
 from qlm.gateway.gateway import Gateway
+from qlm.gateway.rpc.v1 import qlm_pb2 as pb
+from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
 from qlm.gateway.server import QuietServer, create_server
 from qlm.gateway.stopping import stop_serving
 from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
+from support.rpc import Stream, rpc_gateway
 
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
 ANSWER = "Hello, world!"
@@ -195,3 +199,22 @@ async def test_once_it_has_let_go_it_takes_no_session_any_more(door: Door, http:
     for body in (COMPLETION, {**COMPLETION, "stream": True}):
         answer = await http.post(f"{door.url}/v1/completions", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "gateway_stopping")
+
+
+async def test_a_stream_over_grpc_has_the_grace_though_nobody_waits_over_http(cluster: Cluster) -> None:
+    cluster.agent.pause_at = 5
+    async with rpc_gateway(cluster) as (address, rpc_door), aio.insecure_channel(address) as channel:
+        server = create_server(app_of(rpc_door.gateway))
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        call = QlmStub(channel).Generate(pb.GenerateRequest(**COMPLETION))
+        stream = await Stream().read(call, until_tokens=5)
+        times = {"notice_s": 0.0, "grace_s": LONG_S}
+        closing = asyncio.create_task(rpc_door.stop(**times))
+        ending = asyncio.create_task(
+            stop_serving(server, serving, rpc_door.gateway.hub, beside=(closing,), **times)
+        )
+        await until(serving.done)
+        cluster.agent.go.set()
+        assert (await stream.read(call)).text == ANSWER
+        await asyncio.wait_for(asyncio.gather(ending, closing), LONG_S / 2)

@@ -75,8 +75,8 @@ async def _close_doors(
     rpc_door: "RpcDoor | None",
 ) -> None:
     times = {"notice_s": stop.notice_s, "grace_s": stop.grace_s}
-    closing = () if rpc_door is None else (rpc_door.stop(**times),)
-    await asyncio.gather(stop_serving(server, serving, gateway.hub, **times), *closing)
+    closing = () if rpc_door is None else (asyncio.create_task(rpc_door.stop(**times)),)
+    await asyncio.gather(stop_serving(server, serving, gateway.hub, beside=closing, **times), *closing)
 
 
 async def _open_rpc_door(config: GrpcConfig, gateway: Gateway) -> "RpcDoor | None":

@@ -7,6 +7,7 @@ at another gateway, and one that cannot must not take what it has for the whole 
 
 import asyncio
 import math
+from collections.abc import Collection
 from typing import Final
 
 from qlm.gateway.hub import Hub
@@ -17,7 +18,13 @@ LAST_WORDS_S: Final = 2
 
 
 async def stop_serving(
-    server: QuietServer, serving: "asyncio.Task[None]", hub: Hub, *, notice_s: float, grace_s: float
+    server: QuietServer,
+    serving: "asyncio.Task[None]",
+    hub: Hub,
+    *,
+    notice_s: float,
+    grace_s: float,
+    beside: "Collection[asyncio.Task[None]]" = (),
 ) -> None:
     """End a server; cancelled meanwhile, at once.
 
@@ -27,6 +34,7 @@ async def stop_serving(
         hub: The sessions.
         notice_s: How long it goes on as before, but for /readyz, so that balancers notice.
         grace_s: How long open answers may go on after that; nobody can connect any more.
+        beside: Other doors that close meanwhile: sessions that came through them have as long.
     """
     hub.stopping = True
     server.config.timeout_graceful_shutdown = math.ceil(grace_s) + LAST_WORDS_S
@@ -34,7 +42,7 @@ async def stop_serving(
         if notice_s > 0:
             await asyncio.wait({serving}, timeout=notice_s)
         server.should_exit = True
-        await asyncio.wait({serving}, timeout=grace_s)
+        await asyncio.wait({serving, *beside}, timeout=grace_s)
     finally:
         server.should_exit = True
         let_go = hub.break_off()

@@ -17,6 +17,19 @@ EMULATED = [
     ),
     ('fleet[0].name="a100"', ['the instance "a100-0"', "expected ids that differ"]),
     ("fleet[1].countMax=1", ["a100 with countMax 1", "expected at least its count, 2"]),
+    ('fleet[0].name="redis"', ["an entry named redis", "expected another name"]),
+    (
+        "gateway.terminationGracePeriodSeconds=26",
+        ["gateway.terminationGracePeriodSeconds is 26", "expected at least 27"],
+    ),
+    (
+        'config.stop={"notice_s": 2.5, "grace_s": 300}',
+        ["gateway.terminationGracePeriodSeconds is 60", "expected at least 310"],
+    ),
+    (
+        'gateway.autoscaling={"enabled": true, "min": 5, "max": 2}',
+        ["gateway.autoscaling has min 5 and max 2", "expected max to be at least min"],
+    ),
     ("models=[]", ["models is empty", "expected at least one model"]),
     ("fleet=[]", ["fleet is empty", "expected at least one kind of instance"]),
     ('models=[{"id": "m"}, {"id": "m"}]', ['models has "m" twice', "expected each id once"]),

@@ -15,7 +15,7 @@ from support.qlm_process import QlmProcess
 MORE: Final = "chaos-more"
 """The model that the newer configuration has besides."""
 
-GRACE_S: Final[Mapping[str, float]] = {"gateway": 2.0, "controller": 20.0, "agent": 20.0}
+GRACE_S: Final[Mapping[str, float]] = {"gateway": 0.2, "controller": 20.0, "agent": 20.0}
 """`stop.grace_s` of each part; short for gateways, so that answers are cut off in the middle."""
 
 KILLED_AFTER_S: Final = 10.0

@@ -19,4 +19,4 @@ async def test_an_update_that_brings_a_model_loses_repeats_and_breaks_nothing(tm
     assert made.clean, "\n".join(told)
     assert all(made.verdict.accepted[kind] for kind in ("stream", "plain", "async"))
     assert made.of_more, "nobody was answered by the model that the update brought"
-    assert roll.cuts, "no answer was cut off by a gateway that stops"
+    assert roll.cuts, f"no answer of {roll.open} under way was cut off by a gateway that stops"

@@ -397,7 +397,7 @@ async def test_queues_are_listed_as_over_http(stub: QlmStub, cluster: Cluster) -
             "'serve' or 'drop'",
         ),
         (completion(temperature=9), CODE.INVALID_ARGUMENT, "temperature", "temperature is 9.0"),
-        (completion(temperature=float("nan")), CODE.INVALID_ARGUMENT, "temperature", "finite"),
+        (completion(temperature=float("nan")), CODE.INVALID_ARGUMENT, "temperature", "temperature is nan; "),
         (completion(max_tokens=0), CODE.INVALID_ARGUMENT, "max_tokens", "max_tokens is 0"),
         (completion(priority=99), CODE.INVALID_ARGUMENT, "priority", "priority is 99"),
         (completion(service_tier="x"), CODE.INVALID_ARGUMENT, "service_tier", 'service_tier is "x"'),
@@ -502,6 +502,34 @@ async def test_without_the_queue_calls_are_unavailable_and_health_says_so(cluste
             1000,
         )
         await until(lambda: health_is(channel, "NOT_SERVING"))
+
+
+async def test_health_is_asked_on_after_a_failure_nobody_foresaw(cluster: Cluster) -> None:
+    broken: Any = FailsOnce(cluster.broker)
+    async with (
+        rpc_gateway(cluster, broker=broken) as (address, _),
+        aio.insecure_channel(address) as channel,
+    ):
+        await until(lambda: health_is(channel, "SERVING"))
+    assert broken.failed
+
+
+class FailsOnce:
+    """Its first look at a queue ends in an error that is none of a broker's."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.failed = False
+
+    async def depth(self, queue: object) -> int:
+        if not self.failed:
+            self.failed = True
+            raise RuntimeError("the connection is in a state nobody thought of")
+        depth: int = await self._inner.depth(queue)
+        return depth
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 class SlowBroker(BrokenBroker):

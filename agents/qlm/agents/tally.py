@@ -7,6 +7,7 @@ from qlm.agents.held import Held
 from qlm.domain.actions import CoolModel, WarmModel
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, ModelId
+from qlm.domain.metric_labels import OTHER
 from qlm.domain.operations import (
     MODEL_SWAPS,
     THRASH_S,
@@ -18,7 +19,7 @@ from qlm.domain.operations import (
 )
 
 CHARGES_MAX: Final = 32
-"""Classes told of at most, those that lost the most time: a heartbeat stays short."""
+"""Classes told of by name; those that come later are told of together: heartbeats and metrics stay short."""
 
 _THRASH_NS: Final = round(THRASH_S * 1e9)
 
@@ -91,7 +92,7 @@ class OperationTally:
         took_ns = now_ns - began_ns
         operation = Operation.MODEL_SWAP_FAILED if tier is None else MODEL_SWAPS[tier]
         self._note(operation, model, took_ns)
-        charge = self._charges.setdefault(cause, [0, 0.0])
+        charge = self._charges.setdefault(self._known(cause), [0, 0.0])
         charge[0] += 1
         charge[1] += max(0, took_ns) / 1e9
         left_ns = self._left_ns.get(model)
@@ -119,13 +120,14 @@ class OperationTally:
                 OperationCount(operation, model, int(count), seconds)
                 for (operation, model), (count, seconds) in sorted(self._counts.items())
             ),
-            swap_lost=tuple(
-                SwapCharge(cls, int(count), seconds) for cls, (count, seconds) in charges[:CHARGES_MAX]
-            ),
+            swap_lost=tuple(SwapCharge(cls, int(count), seconds) for cls, (count, seconds) in charges),
             swaps_thrashed=self._thrashed,
             ended=self.ended,
             observed_s=0.0 if self._began_ns is None else (self._last_ns - self._began_ns) / 1e9,
         )
+
+    def _known(self, cause: str) -> str:
+        return cause if cause in self._charges or len(self._charges) < CHARGES_MAX else OTHER
 
     def _note(self, operation: Operation, model: ModelId, took_ns: int, count: int = 1) -> None:
         # A clock that was set back must not take anything away.

@@ -58,6 +58,7 @@ class Health:
         self._parts: Parts | None = None
         self._open: list[Broker] = []
         self._own: Broker | None = None
+        self._asking = asyncio.Lock()
 
     @asynccontextmanager
     async def watching(self, parts: Parts) -> AsyncIterator[Parts]:
@@ -93,9 +94,10 @@ class Health:
 
     async def _ask_broker(self, parts: Parts) -> None:
         """Ask over a connection that is in use; where there is none, over one of our own."""
-        if not self._open and self._own is None:
-            self._own = await parts.open_broker()
-        broker = self._open[-1] if self._open else self._own
+        async with self._asking:  # else two who ask at once would each open one
+            if not self._open and self._own is None:
+                self._own = await parts.open_broker()
+            broker = self._open[-1] if self._open else self._own
         assert broker is not None
         await broker.depth(_QUEUE)
 

@@ -13,7 +13,8 @@ from qlm.cli.compiled_code import FOLDER_VARIABLE
 from qlm.cli.plan_generator import PlanGenerator
 from qlm.controller.metrics import ControllerMetrics
 from qlm.controller.protocol import Decision
-from qlm.domain.errors import InvalidValueError, QlmError
+from qlm.domain.errors import QlmError
+from qlm.domain.shown import shown
 from qlm.planner.audit import Audit, audit_from_plain
 from qlm.planner.kept_plan import KeptPlan, kept_plan_to_plain
 from qlm.planner.policy.missed import LATE_REQUESTS_MIN
@@ -65,7 +66,7 @@ class PlanAuditor:
     async def _audit(self, decision: Decision) -> Audit | None:
         try:
             done = await audit_beside(decision, self._generator.folder)
-        except (AuditFailedError, InvalidValueError, OSError) as error:
+        except (AuditFailedError, OSError) as error:
             if not self._fails:
                 log.warning("the plan is not audited, planning goes on: %s", error)
             self._fails = True
@@ -88,7 +89,7 @@ async def audit_beside(decision: Decision, code: Path | None) -> Audit:
     """Audit a plan in another process.
 
     Raises:
-        AuditFailedError: It failed, or took longer than `AUDIT_MAX_S`.
+        AuditFailedError: It failed, took longer than `AUDIT_MAX_S`, or said something else than an audit.
         OSError: It cannot be started.
     """
     kept = KeptPlan(at_ms=round(1000 * decision.problem.now_s), problem=decision.problem, plan=decision.plan)
@@ -111,7 +112,10 @@ async def audit_beside(decision: Decision, code: Path | None) -> Audit:
             await process.wait()
     if process.returncode != 0:
         raise AuditFailedError(words.decode(errors="replace").strip()[-_LAST_WORDS:] or "it failed")
-    return audit_from_plain(orjson.loads(said))
+    try:
+        return audit_from_plain(orjson.loads(said))
+    except ValueError as error:
+        raise AuditFailedError(f"it said {shown(said.decode(errors='replace'))}") from error
 
 
 def _written(kept: KeptPlan) -> bytes:

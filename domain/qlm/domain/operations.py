@@ -78,7 +78,8 @@ class SwapCharge:
     """Time without a serving model, charged to the class whose group had the models swapped.
 
     Attributes:
-        cls: Name of its queue; empty if no group asked for the model (the first one of an instance).
+        cls: Name of its queue; empty if no group asked for the model (the first one of an instance), `other`
+            for the classes that came when enough were told of by name.
         count: Model swaps.
         seconds: Lost.
     """

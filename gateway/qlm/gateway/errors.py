@@ -62,6 +62,8 @@ def invalid(field_name: str | None, message: str, code: str = "invalid_value") -
 
 def shown(value: object) -> str:
     """Write a value for a message: as JSON, cut if it is long."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number, gRPC has
     try:
         return cut(orjson.dumps(value).decode())
     except orjson.JSONEncodeError:

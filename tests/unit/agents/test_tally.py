@@ -4,8 +4,11 @@ from qlm.agents.events import EngineChanged, GenerationEnded, HeldAhead, Progres
 from qlm.agents.host_memory import SwapCost
 from qlm.agents.kv_swap import KvSwapCost
 from qlm.agents.operation_costs import OperationCosts
+from qlm.agents.tally import CHARGES_MAX, OperationTally
 from qlm.domain.actions import Pull, SwapModel, WarmModel
 from qlm.domain.fleet import EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.metric_labels import OTHER
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge, SwapTier
 from support.agent_bench import Bench, M, N, S, group_of
 from support.requests import a_request
@@ -44,6 +47,18 @@ def test_swaps_are_counted_by_tier_and_charged_to_the_class_that_caused_them() -
         SwapCharge(classes[0], 1, 40.0), SwapCharge(classes[1], 1, 3.0)
     ]  # fmt: skip
     assert stats.swap_lost[0].cls == classes[0], "who lost most comes first"
+
+
+def test_classes_that_come_when_enough_are_told_of_by_name_are_told_of_together() -> None:
+    tally = OperationTally()
+    for n in range(CHARGES_MAX + 3):
+        tally.swaps(None, ModelId(M), f"class-{n}", 0)
+        tally.swapped(SwapTier.WARM, S)
+    tally.swaps(None, ModelId(M), "class-0", 0)
+    tally.swapped(SwapTier.WARM, S)
+    lost = {each.cls: each.count for each in tally.stats().swap_lost}
+    assert len(lost) == CHARGES_MAX + 1
+    assert (lost["class-0"], lost["class-1"], lost[OTHER]) == (2, 1, 3)
 
 
 def test_a_model_that_is_soon_back_is_thrash_and_one_that_was_long_away_is_not() -> None:

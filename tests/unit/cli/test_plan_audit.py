@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,6 +102,17 @@ async def test_an_audit_that_fails_says_why() -> None:
     broken = replace(decision(4), plan=Plan(queues={InstanceId("elsewhere"): ()}))
     with pytest.raises(AuditFailedError, match="elsewhere"):
         await audit_beside(broken, None)
+
+
+async def test_an_audit_that_says_something_else_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chatter = tmp_path / "python"
+    chatter.write_text("#!/bin/sh\ncat > /dev/null\necho a warning\n")
+    chatter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(chatter))
+    with pytest.raises(AuditFailedError, match="a warning"):
+        await audit_beside(decision(4), None)
 
 
 def test_what_is_no_audit_is_refused() -> None:

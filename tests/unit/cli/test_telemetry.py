@@ -118,8 +118,11 @@ class Away:
         self.telemetry = Telemetry(SystemClock(), controller=False, agents=False)
         self.health: Health = self.telemetry.health
         self.broker: Broker
+        self.opened = 0
 
     async def open_broker(self) -> Broker:
+        self.opened += 1
+        await asyncio.sleep(0)
         return self.broker
 
 
@@ -151,6 +154,13 @@ async def test_broker_and_store_are_told_to_be_up_or_down_and_failed_calls_count
         assert value(text, "qlm_broker_up") == value(text, "qlm_store_up") == 0
         assert value(text, "qlm_store_errors_total", operation="view") == 1
         assert value(text, "qlm_broker_errors_total", operation="depth") == 1, "a look is no call of a part"
+
+
+async def test_two_who_ask_at_once_open_one_connection(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (world, _parts):
+        looks = await asyncio.gather(*(world.health.look() for _ in range(3)))
+        assert [each.broker for each in looks] == [OK] * 3
+        assert world.opened == 1
 
 
 async def test_a_process_answers_on_the_first_free_port_and_is_ready_if_all_is_well(tmp_path: Path) -> None:

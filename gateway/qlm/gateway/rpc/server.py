@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from typing import Final
 
 import grpc
@@ -17,6 +18,8 @@ from qlm.gateway.rpc.service import QlmService
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
+
+_log = logging.getLogger(__name__)
 
 SERVICE: Final[str] = pb.DESCRIPTOR.services_by_name["Qlm"].full_name
 
@@ -120,7 +123,12 @@ class RpcDoor:
 
     async def _watch_readiness(self) -> None:
         while True:
-            ready = (await readiness(self.gateway))["status"] == "ok"
+            try:
+                ready = (await readiness(self.gateway))["status"] == "ok"
+            except Exception:
+                # Whatever it is, the next look may be better; who no longer looks says the same for ever.
+                _log.exception("whether the gRPC door can serve is not known")
+                ready = False
             await self._tell(HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING)
             await asyncio.sleep(HEALTH_INTERVAL_S)
 

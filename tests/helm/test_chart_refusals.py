@@ -30,6 +30,10 @@ EMULATED = [
         'gateway.autoscaling={"enabled": true, "min": 5, "max": 2}',
         ["gateway.autoscaling has min 5 and max 2", "expected max to be at least min"],
     ),
+    (
+        'config.stop={"grace_s": 30},agents.terminationGracePeriodSeconds=69',
+        ["agents.terminationGracePeriodSeconds is 69", "expected at least 70"],
+    ),
     ("models=[]", ["models is empty", "expected at least one model"]),
     ("fleet=[]", ["fleet is empty", "expected at least one kind of instance"]),
     ('models=[{"id": "m"}, {"id": "m"}]', ['models has "m" twice', "expected each id once"]),

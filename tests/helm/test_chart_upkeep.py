@@ -3,7 +3,9 @@
 import json
 from typing import Any
 
-from support.chart import PREFIX, Manifest, of_kind, rendered
+import pytest
+
+from support.chart import PREFIX, Manifest, of_kind, pods, rendered
 
 INGRESS = 'ingress={"enabled": true, "host": "llm.example.com"}'
 
@@ -56,3 +58,32 @@ def test_administration_stays_inside() -> None:
     assert calls == {*outside, ("grpc.health.v1.Health", None)}
     ways = of_kind(rendered("a10-a100", INGRESS), "Ingress")[f"{PREFIX}-gateway"]["spec"]["rules"]
     assert {path["path"] for rule in ways for path in rule["http"]["paths"]} == {"/v1", "/healthz", "/readyz"}
+
+
+def test_of_each_kind_one_instance_at_a_time_is_taken_away_with_its_node() -> None:
+    for example in ("a10-a100", "emulated"):
+        manifests = rendered(example)
+        lasting = [
+            pod
+            for pod in pods(manifests)
+            if "qlm.io/group" in pod.labels and "qlm.io/extra" not in pod.labels
+        ]
+        budgets = of_kind(manifests, "PodDisruptionBudget")
+        several = [pod for pod in lasting if pod.replicas > 1]
+        assert len(several) == len(budgets) - 2
+        for pod in several:
+            spec = budgets[f"{PREFIX}-{pod.labels['qlm.io/group']}"]["spec"]
+            assert spec["minAvailable"] == pod.replicas - 1
+            assert spec["selector"]["matchLabels"].items() <= dict(pod.labels).items()
+    fewer = of_kind(rendered("emulated", "agents.maxUnavailable=2"), "PodDisruptionBudget")
+    assert set(fewer) == {f"{PREFIX}-gateway", f"{PREFIX}-controller"}
+
+
+@pytest.mark.parametrize("example", ["a10-a100", "emulated"])
+def test_secrets_reach_the_environment_of_programs_and_never_their_configuration(example: str) -> None:
+    source = {"secretRef": {"name": "hugging-face"}}
+    manifests = rendered(example, f"envFrom={json.dumps([source])}")
+    own = [pod for pod in pods(manifests) if not pod.name.endswith(("-redis", "-rabbitmq", "/head"))]
+    assert len(own) >= 4
+    for pod in own:
+        assert [each.get("envFrom") for each in pod.spec["containers"]] == [[source]], pod.name

@@ -81,6 +81,44 @@ topologySpreadConstraints:
         {{- include "qlm.selector" . | nindent 8 }}
 {{- end -}}
 
+{{- /* Seconds that an agent takes to stop once it is told to: its grace (20 s, if not given), and 10 s for engines. */ -}}
+{{- define "qlm.agentStopSeconds" -}}
+{{- $stop := addf (dig "grace_s" 20 (default (dict) .Values.config.stop)) 10 | ceil | int -}}
+{{- $given := int .Values.agents.terminationGracePeriodSeconds -}}
+{{- if lt $given (add $stop 30 | int) -}}
+{{- fail (printf "agents.terminationGracePeriodSeconds is %d; expected at least %d, since an agent takes so long to stop (30 s to give its work back, config.stop.grace_s and 10 s)" $given (add $stop 30)) -}}
+{{- end -}}
+{{- $stop -}}
+{{- end -}}
+
+{{- /* Secrets and ConfigMaps whose keys are environment variables. */ -}}
+{{- define "qlm.envFrom" -}}
+{{- with .Values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* How many instances of one entry of the fleet may be taken away at once: call with (list $ group). */ -}}
+{{- define "qlm.instanceBudget" -}}
+{{- $root := index . 0 -}}{{- $group := index . 1 -}}
+{{- $kept := sub $group.count $root.Values.agents.maxUnavailable | int -}}
+{{- if gt $kept 0 }}
+---
+# In numbers, not in shares: only the former work for pods whose owner has no scale, as those of a RayCluster.
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "qlm.metadata" (list $root (printf "%s-%s" (include "qlm.fullname" $root) $group.name) "agent") | nindent 2 }}
+spec:
+  minAvailable: {{ $kept }}
+  selector:
+    matchLabels:
+      {{- include "qlm.selector" (list $root "agent") | nindent 6 }}
+      qlm.io/group: {{ $group.name }}
+{{- end }}
+{{- end -}}
+
 {{- /* Resources of a pod that holds one instance: call with the group. Memory is not lent twice. */ -}}
 {{- define "qlm.instanceResources" -}}
 requests:

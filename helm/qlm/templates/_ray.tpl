@@ -68,6 +68,7 @@ spec:
       {{- end }}
       env:
         {{- include "qlm.rayEnv" $root | nindent 8 }}
+      {{- include "qlm.envFrom" $root | nindent 6 }}
       ports:
         - {name: raylet, containerPort: 6380}
         - {name: monitor, containerPort: 8002}

@@ -1,6 +1,7 @@
 """The manifests of the chart: valid, limited, without rights, with a configuration that programs accept."""
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -233,8 +234,9 @@ def test_ray_places_by_what_worker_groups_offer() -> None:
     cluster = of_kind(rendered("a10-a100"), "RayCluster")[f"{PREFIX}-ray"]
     takes = parsed("a10-a100").ray.resources
     for group in cluster["spec"]["workerGroupSpecs"]:
-        # A string for a shell, as KubeRay hands it on.
-        offered: dict[str, Any] = json.loads(json.loads(group["rayStartParams"]["resources"]))
+        told = group["rayStartParams"]["resources"]  # for a shell, and for KubeRay, which parses it
+        offered: dict[str, Any] = json.loads(told.strip("'"))
+        assert shlex.split(told) == [json.dumps(offered, separators=(",", ":"))]
         offered["GPU"] = int(group["rayStartParams"]["num-gpus"])
         assert offered in [dict(each) for each in takes.values()]
     assert cluster["spec"]["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"

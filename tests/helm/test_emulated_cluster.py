@@ -1,32 +1,22 @@
 """What the chart renders is what the programs accept: its processes are started as told, and answer."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
-import pika
 import pytest
-import redis
-from pika.exceptions import AMQPError
 
-from support import rabbitmq as rabbitmq_support
-from support import redis as redis_support
 from support.chart import ROOT, pods, rendered
 from support.chart_processes import Cluster, Place
-from support.images import environment_of
-from support.ports import free_port
+from support.chart_servers import PATH, READY_S, need_servers, start, start_rabbitmq, start_redis
 from support.process import ServerProcess
 from support.qlm_process import awake_instances
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
 
-PATH = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin"
-READY_S = 300
 MODELS = {"mistral-7b", "vicuna-13b"}
 FAST = 'config={"emulate": {"time_scale": 0.1}}'
 
@@ -49,9 +39,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    for missing in (rabbitmq_support.missing(), redis_support.missing()):
-        if missing:
-            (pytest.fail if os.environ.get("QLM_REQUIRE_SERVERS") == "1" else pytest.skip)(missing)
+    need_servers()
     folder = tmp_path_factory.mktemp("chart")
     manifests = rendered("emulated", FAST)
     cluster = Cluster(manifests, folder)
@@ -68,66 +56,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         gateway = made.processes["r-qlm-gateway-0"]
         gateway.wait_ready(lambda: answers(made.url("r-qlm-gateway-0")), timeout_s=READY_S)
         yield made
-
-
-def start_redis(place: Place, stack: ExitStack) -> None:
-    env = {"PATH": PATH, **place.environment}
-    server = ServerProcess("redis", place.command, env=env, folder=place.home)
-    stack.callback(server.kill)
-    server.start()
-    client = redis.Redis(port=place.port, password=env["REDIS_PASSWORD"])
-    stack.callback(client.close)
-
-    def answers() -> bool:
-        try:
-            return bool(client.ping())
-        except redis.ConnectionError:
-            return False
-
-    server.wait_ready(answers, timeout_s=READY_S)
-    with pytest.raises(redis.AuthenticationError):
-        redis.Redis(port=place.port).ping()
-    assert client.config_get("appendonly") == {"appendonly": "yes"}
-
-
-def start_rabbitmq(place: Place, stack: ExitStack) -> None:
-    """Run the node of the chart with what keeps it on loopback; the image's entry point only starts it."""
-    epmd_port = free_port()
-    told = place.environment
-    told.pop("HOME"), told.pop("RABBITMQ_NODENAME")
-    env = rabbitmq_support.node_environment(place.home, place.port, epmd_port) | told
-    epmd = [str(rabbitmq_support.program("epmd")), "-address", "127.0.0.1", "-port", str(epmd_port)]
-    mapper = ServerProcess("epmd", epmd, env=env, folder=place.home)
-    assert place.command == ["rabbitmq-server"]
-    program = str(rabbitmq_support.program("rabbitmq-server"))
-    node = ServerProcess("rabbitmq", [program], env=env, folder=place.home)
-    for process in (mapper, node):
-        stack.callback(process.kill)
-        process.start()
-    login = pika.PlainCredentials("qlm", told["RABBITMQ_DEFAULT_PASS"])
-
-    def answers() -> bool:
-        try:
-            pika.BlockingConnection(pika.ConnectionParameters(port=place.port, credentials=login)).close()
-        except AMQPError:
-            return False
-        return True
-
-    node.wait_ready(answers, timeout_s=READY_S)
-
-
-def start(place: Place, stack: ExitStack) -> ServerProcess:
-    """Start the process of a container, which finds what its image has."""
-    image = str(place.pod.container["image"]).removeprefix("qlm-").partition(":")[0]
-    hiding = environment_of(image, place.home)
-    kept = {
-        name: hiding[name] for name in ("PYTHONPATH", "QLM_TEST_ABSENT_MODULES", "LANG") if name in hiding
-    }
-    env = {"PATH": PATH, "HOME": str(place.home / "var/lib/qlm"), **kept, **place.environment}
-    process = ServerProcess("container", place.command, env=env, folder=place.home)
-    stack.callback(process.kill)
-    process.start()
-    return process
 
 
 def answers(url: str) -> bool:

@@ -4,7 +4,10 @@ What a container is told stays as it is, but for what has no place on one machin
 
 * names and ports of Services become 127.0.0.1 and a free port;
 * addresses to listen on in configuration files become 127.0.0.1, ports to listen on free ones;
-* paths at which volumes are mounted become folders of the container, with what the volume holds.
+* paths at which volumes are mounted become folders of the container, with what the volume holds;
+* nodes of Ray listen on free ports, and have their files where paths are short, as those of sockets must be;
+  the head is told to stay on loopback (by a variable that is meant for other systems), and nodes know it by a
+  name that Ray does not replace by the machine's address to others.
 """
 
 import re
@@ -14,11 +17,16 @@ from typing import Any
 
 import yaml
 
-from support.chart import PREFIX, Manifest, Pod, of_kind
+from support.chart import NAMESPACE, PREFIX, Manifest, Pod, of_kind
 from support.ports import free_port
 
-SERVED = {"gateway": 8000, "rabbitmq": 5672, "redis": 6379}
+SERVED = {"gateway": 8000, "rabbitmq": 5672, "redis": 6379, "ray-head": 6379}
 """Ports of Services, by what follows the name of the release."""
+
+_RAY_HEAD = "Localhost"
+_RAY_PORTS = ("node-manager-port", "object-manager-port", "min-worker-port", "max-worker-port")
+_RAY_WORKERS_MAX = 20
+"""Ports for processes of agents, on each node of Ray."""
 
 
 class Cluster:
@@ -33,13 +41,15 @@ class Cluster:
         self._secrets = {name: each["stringData"] for name, each in of_kind(manifests, "Secret").items()}
         self._configs = {name: each["data"] for name, each in of_kind(manifests, "ConfigMap").items()}
         self._folder = folder
+        self._places = 0
         self.ports = {name: free_port() for name in SERVED}
 
     def place(self, pod: Pod, index: int) -> "Place":
         """Make the folder of a pod with what is mounted, and rewrite what its container is told."""
         home = self._folder / f"{pod.name}-{index}"
         port = self.ports.get(pod.component, 0) if index == 0 else free_port()
-        place = Place(pod, index, home, port, self)
+        self._places += 1
+        place = Place(pod, index, home, port, self, self._folder / str(self._places))
         place.mount(self._configs)
         return place
 
@@ -52,11 +62,18 @@ class Cluster:
                 wanted = source["secretKeyRef"]
                 found[each["name"]] = self._secrets[wanted["name"]][wanted["key"]]
             elif "fieldRef" in source:
-                assert source["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
-                found[each["name"]] = str(index)
+                found[each["name"]] = _field(pod, index, source["fieldRef"]["fieldPath"])
             else:
                 found[each["name"]] = each["value"]
         return found
+
+
+def _field(pod: Pod, index: int, path: str) -> str:
+    """What Kubernetes knows of a pod, by the path of the field."""
+    labels = {**pod.labels, "apps.kubernetes.io/pod-index": str(index)}
+    fields = {f"metadata.labels['{name}']": value for name, value in labels.items()}
+    name = f"{pod.name.replace('/', '-')}-{index}"
+    return {**fields, "metadata.namespace": NAMESPACE, "metadata.name": name}[path]
 
 
 class Place:
@@ -68,20 +85,36 @@ class Place:
         home: Its folder.
     """
 
-    def __init__(self, pod: Pod, index: int, home: Path, port: int, cluster: Cluster) -> None:
+    def __init__(self, pod: Pod, index: int, home: Path, port: int, cluster: Cluster, short: Path) -> None:
         self.pod, self.home, self.port = pod, home, port
         self.listening: dict[str, int] = {}
         self._index, self._cluster = index, cluster
         mounts = pod.container["volumeMounts"]
         self._moved = {each["mountPath"]: str(home / each["mountPath"].lstrip("/")) for each in mounts}
+        self._moved |= {"/tmp": str(short)} if "/tmp" in self._moved else {}
         for name, served in SERVED.items():
             self._moved[f"{PREFIX}-{name}:{served}"] = f"127.0.0.1:{cluster.ports[name]}"
+        for service in (f"{PREFIX}-ray-head-svc", f"{PREFIX}-ray-head-svc.{NAMESPACE}.svc.cluster.local"):
+            self._moved[f"{service}:{SERVED['ray-head']}"] = f"{_RAY_HEAD}:{cluster.ports['ray-head']}"
+        if pod.component == "ray-head":  # of which KubeRay tells it so
+            self._moved[f"127.0.0.1:{SERVED['ray-head']}"] = f"127.0.0.1:{port}"
+            self.listening["gcs-server"] = port
+        node, objects, workers = (free_port() for _ in range(3))
+        self._ray_ports = dict(
+            zip(_RAY_PORTS, (node, objects, workers, workers + _RAY_WORKERS_MAX), strict=True)
+        )
+        self.listening["raylet"] = node
 
     @property
     def environment(self) -> dict[str, str]:
         """What the container has in its environment."""
         given = self._cluster.environment(self.pod, self._index)
-        return {name: self.moved(value) for name, value in given.items()}
+        found = {name: self.moved(value) for name, value in given.items()}
+        if "RAY_AUTH_MODE" in found:
+            found["RAY_TMPDIR"] = self._moved["/tmp"]
+        if self.pod.component == "ray-head":
+            found["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        return found
 
     @property
     def command(self) -> list[str]:
@@ -100,7 +133,14 @@ class Place:
         longest_first = sorted(self._moved, key=len, reverse=True)
         found = re.sub("|".join(map(re.escape, longest_first)), lambda it: self._moved[it[0]], text)
         listening = rf"(--port|listeners\.tcp\.default =) {SERVED.get(self.pod.component, 0)}\b"
-        return re.sub(listening, rf"\1 {self.port}", found)
+        found = re.sub(listening, rf"\1 {self.port}", found)
+        found = found.replace("ray start --head", f"ray start --head --port={self.port}")
+        found = found.replace("ray start", f"ray start --temp-dir={self._moved.get('/tmp')}/ray")
+        return re.sub(r"--([\w-]+-port)=\d+", self._ray_port, found)
+
+    def _ray_port(self, option: re.Match[str]) -> str:
+        port = self._ray_ports.get(option[1])
+        return f"--{option[1]}={port}" if port else option[0]
 
     def mount(self, configs: Mapping[str, Mapping[str, str]]) -> None:
         """Make the folders of volumes, with the files of those that hold configuration."""

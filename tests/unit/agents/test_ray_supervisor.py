@@ -111,8 +111,14 @@ class Cluster:
         self.killed: list[Actor] = []
         self.made = 0
         self.looked = 0
+        self.anew = False
+
+    def check(self) -> None:
+        if self.anew:
+            raise RayUnavailableError("it has started anew")
 
     def nodes(self) -> list[Node]:
+        self.check()
         self.looked += 1
         return self.up
 
@@ -261,6 +267,28 @@ async def test_the_end_of_a_ray_of_our_own_is_noticed() -> None:
     await until(lambda: "a" in cluster.actors)
     cluster.up = []
     with pytest.raises(RayUnavailableError, match="has ended"):
+        await run.task
+
+
+@pytest.mark.parametrize("error", [Away, Gone])
+async def test_a_cluster_that_has_started_anew_is_left_with_what_was_on_it(error: type[Away]) -> None:
+    cluster = Cluster(A10)
+    run = Run(cluster, spec("a"))
+    actor = await placed(cluster, "a")
+    await until(lambda: actor.watched)
+    cluster.anew = True
+    actor.fail(error("its node is gone"))
+    with pytest.raises(RayUnavailableError, match="started anew"):
+        await run.task
+    assert (cluster.killed, actor.stopped, run.asked) == ([], False, [])
+
+
+async def test_a_cluster_that_has_started_anew_is_left_by_those_who_wait() -> None:
+    cluster = Cluster(A10)
+    run = Run(cluster, spec("a", kind="H100"))
+    await until(lambda: "a" in run.unplaced)
+    cluster.anew = True
+    with pytest.raises(RayUnavailableError, match="started anew"):
         await run.task
 
 

@@ -149,8 +149,31 @@ class RayCluster:
             **shared,
         }
 
+    def check(self) -> None:
+        """See whether the cluster still knows us; waits while its head is away.
+
+        A head that starts again knows nothing of what was before, and what it does not know, it refuses. Our
+        node and those of the agents end by themselves, but this process would ask in vain for ever.
+
+        Raises:
+            RayUnavailableError: The cluster that we joined is no more.
+        """
+        if self.own:
+            return
+        try:
+            self._ray.util.list_named_actors()
+        except self._ray.exceptions.AuthenticationError as error:
+            raise RayUnavailableError(
+                "the head of the Ray cluster has started anew and does not know us; start again"
+            ) from error
+
     def nodes(self) -> list[Node]:
-        """Return the live nodes."""
+        """Return the live nodes.
+
+        Raises:
+            RayUnavailableError: The cluster that we joined is no more.
+        """
+        self.check()  # Ray itself would abort the process
         return [
             Node(node["NodeManagerAddress"], node["Resources"]) for node in self._ray.nodes() if node["Alive"]
         ]

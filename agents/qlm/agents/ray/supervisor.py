@@ -78,13 +78,16 @@ class Supervisor:
 
         Raises:
             NoPlaceError: Not one of them fits, and no node will ever join.
-            RayUnavailableError: A Ray of our own has ended.
+            RayUnavailableError: A Ray of our own has ended, or the one that we joined has started anew.
         """
         await self._check_places()
         await asyncio.gather(*(self._retire(name) for name in await self._unwanted()))
         attending = [asyncio.create_task(self._attend(spec)) for spec in self._specs.values()]
         try:
             await asyncio.gather(*attending)
+        except RayUnavailableError:
+            self._actors.clear()  # they end with their Ray
+            raise
         finally:
             for task in attending:
                 task.cancel()
@@ -126,6 +129,7 @@ class Supervisor:
                 await self._stop(spec.instance, actor)
             except self._cluster.away as error:
                 log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _told(error))
+                await asyncio.to_thread(self._cluster.check)
             self._placed.discard(spec.instance)
             await asyncio.sleep(RETRY_S)
 
@@ -147,6 +151,7 @@ class Supervisor:
                 if not away:
                     log.warning("%s: agent is away (%s); Ray starts it again", spec.instance, _told(error))
                 away = True
+                await asyncio.to_thread(self._cluster.check)
                 await asyncio.sleep(RETRY_S)
 
     async def _placed_at(self, spec: AgentSpec, actor: Any) -> tuple[str, int]:

@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -67,10 +67,6 @@ class Running:
                 return {each["id"] for each in answer.json()["instances"] if each["active_model"]}
         return set()
 
-    def kinds_awake(self) -> list[str]:
-        """Kinds of the instances that serve: of equal ones, Ray may place any first."""
-        return sorted(id.partition("-")[0] for id in self.awake())
-
     def ask(self, model: str) -> None:
         body = {"model": model, "prompt": "a story", "max_tokens": 20, "ignore_eos": True}
         answer = httpx.post(f"{self.url}/v1/completions", json=body, timeout=120).raise_for_status().json()
@@ -90,14 +86,15 @@ def running() -> Iterator[Running]:
     run = {pod.name: pod for pod in pods_run(manifests)}
     with need_ray() as folder, ExitStack() as stack:
         cluster = Cluster(manifests, folder)
-        start_redis(cluster.place(run.pop("r-qlm-redis"), 0), stack)
-        start_rabbitmq(cluster.place(run.pop("r-qlm-rabbitmq"), 0), stack)
+        redis, rabbitmq = (cluster.place(run.pop(f"r-qlm-{name}"), 0) for name in ("redis", "rabbitmq"))
         made = Running({name: cluster.place(pod, 0) for name, pod in run.items()}, {}, stack)
         try:
             made.start(HEAD)
+            start_redis(redis, stack)
+            start_rabbitmq(rabbitmq, stack)
             wait_as_told(made, A10)
             made.start(*(pod.name for pod in run.values() if pod.replicas and pod.name != HEAD))
-            made.wait(lambda: made.kinds_awake() == ["a10", "a100"])
+            made.wait(lambda: kinds(made.awake()) == ["a10", "a100"])
             yield made
         finally:
             end_nodes(made)
@@ -120,6 +117,11 @@ def wait_as_told(running: Running, name: str) -> None:
     subprocess.run(told, env=env, cwd=place.home, check=True, timeout=READY_S, capture_output=True)
 
 
+def kinds(instances: Iterable[str]) -> list[str]:
+    """Kinds of some instances: of equal ones, Ray may place any first."""
+    return sorted(each.partition("-")[0] for each in instances)
+
+
 def on_nodes_of_their_kind(running: Running) -> None:
     """Check that each instance that serves has its agent on a node that offers its kind."""
     agents = running.agents
@@ -133,6 +135,8 @@ def test_every_container_runs_and_agents_are_on_nodes_of_their_kind(running: Run
     ended = {name: each.log_tail() for name, each in running.processes.items() if not each.alive}
     assert ended == {}
     on_nodes_of_their_kind(running)
+    log = running.processes[AGENTS].log_file.read_text()
+    assert "\x1b" not in log and "autoscaler" not in log, "a log for a collector, of what is QLM's"
 
 
 def test_requests_of_every_model_are_answered(running: Running) -> None:
@@ -166,12 +170,12 @@ def test_without_the_token_nobody_joins(running: Running) -> None:
         )
         assert done.returncode != 0
         assert "AuthenticationError" in done.stderr
-    assert running.kinds_awake() == ["a10", "a100"]
+    assert kinds(running.awake()) == ["a10", "a100"]
 
 
 def test_a_node_that_is_added_takes_the_instance_that_waited(running: Running) -> None:
     running.start(EXTRA)
-    running.wait(lambda: running.kinds_awake() == ["a10", "a10", "a100"])
+    running.wait(lambda: kinds(running.awake()) == ["a10", "a10", "a100"])
     on_nodes_of_their_kind(running)
 
 
@@ -181,6 +185,24 @@ def test_an_instance_whose_node_is_killed_comes_up_with_the_next_one_of_its_kind
     running.ask("mistral-7b")
     running.start(A100)
     running.wait(lambda: running.agents["a100-0"] != before)
-    running.wait(lambda: running.kinds_awake() == ["a10", "a10", "a100"])
+    running.wait(lambda: kinds(running.awake()) == ["a10", "a10", "a100"])
     on_nodes_of_their_kind(running)
     running.ask("vicuna-13b")
+
+
+def test_all_nodes_may_be_replaced_at_once_and_what_places_agents_starts_again(running: Running) -> None:
+    """As KubeRay does on an upgrade: the pod of the supervisor is none of its own."""
+    before = running.agents
+    for name in (HEAD, A10, EXTRA, A100):
+        running.kill(name)
+    running.start(HEAD)
+    wait_as_told(running, A10)
+    running.start(A10, A100)
+    with pytest.raises(RuntimeError, match="started anew"):
+        running.wait(lambda: False)
+    assert running.processes[AGENTS].exit_code == 1
+    running.kill(AGENTS)
+    running.start(AGENTS)
+    running.wait(lambda: kinds(dict(running.agents.items() - before.items())) == ["a10", "a100"])
+    for model in sorted(MODELS):
+        running.ask(model)

@@ -18,6 +18,9 @@
   valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: auth_token}}
 - {name: RAY_USAGE_STATS_ENABLED, value: "0"}
 - {name: RAY_DEDUP_LOGS, value: "0"}
+- {name: RAY_COLOR_PREFIX, value: "0"}
+# Ray's autoscaler, of which nothing is asked, would tell every few seconds that instances wait for a place.
+- {name: RAY_SCHEDULER_EVENTS, value: "0"}
 {{- end -}}
 
 {{- /*

@@ -3,16 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request as HttpRequest
-from starlette.responses import Response
 
 from qlm.broker.topology import DEAD
 from qlm.domain.request import RequestCard
 from qlm.domain.shown import cut
 from qlm.gateway.admin import list_limit
-from qlm.gateway.answers import json_answer
+from qlm.gateway.answers import Json
 from qlm.gateway.dead_letters import (
     LETTERS_MAX,
     Letter,
@@ -27,50 +25,63 @@ from qlm.gateway.dead_letters import (
     read_letter,
     settle,
 )
+from qlm.gateway.fields.dead import (
+    DeadLetter,
+    DeadLetters,
+    DeadRequest,
+    SettledCounts,
+    SettledLetter,
+    SettledLetters,
+)
 from qlm.gateway.gateway import Gateway
 
 
-async def list_dead(gateway: Gateway, request: HttpRequest) -> Response:
+async def list_dead(gateway: Gateway, request: HttpRequest) -> Json[DeadLetters]:
     """Answer GET /admin/v1/dead?limit=: dead letters, the newest first; they stay."""
     limit = list_limit(request.query_params.get("limit"), LETTERS_MAX)
     letters = await look(gateway.broker)
     total = len(letters) if len(letters) < LETTERS_MAX else max(LETTERS_MAX, await _count(gateway))
-    return json_answer({"letters": [_letter(each) for each in letters[:limit]], "total": total})
+    return Json({"letters": [_letter(each) for each in letters[:limit]], "total": total})
 
 
-async def retry_dead(gateway: Gateway, request: HttpRequest) -> Response:
+async def retry_dead(gateway: Gateway, request: HttpRequest) -> Json[SettledLetters]:
     """Answer POST /admin/v1/dead/{id}/retry: put back the letter of that id, or those of its request."""
     return await _settle_id(gateway, request, put_back)
 
 
-async def delete_dead(gateway: Gateway, request: HttpRequest) -> Response:
+async def delete_dead(gateway: Gateway, request: HttpRequest) -> Json[SettledLetters]:
     """Answer DELETE /admin/v1/dead/{id}: delete them, likewise."""
     return await _settle_id(gateway, request, delete)
 
 
-async def retry_all_dead(gateway: Gateway, request: HttpRequest) -> Response:
+async def retry_all_dead(gateway: Gateway, request: HttpRequest) -> Json[SettledCounts]:
     """Answer POST /admin/v1/dead/retry: put the oldest readable ones back, as many as one call settles."""
     settled = await settle(gateway, _readable, put_back)
-    return json_answer(await _summary(gateway, settled))
+    return Json(await _summary(gateway, settled))
 
 
-async def delete_all_dead(gateway: Gateway, request: HttpRequest) -> Response:
+async def delete_all_dead(gateway: Gateway, request: HttpRequest) -> Json[SettledCounts]:
     """Answer DELETE /admin/v1/dead: delete the oldest ones, as many as one call settles."""
     settled = await settle(gateway, lambda _: True, delete)
-    return json_answer(await _summary(gateway, settled))
+    return Json(await _summary(gateway, settled))
 
 
-async def _settle_id(gateway: Gateway, request: HttpRequest, how: Settle) -> Response:
+async def _settle_id(gateway: Gateway, request: HttpRequest, how: Settle) -> Json[SettledLetters]:
     id = request.path_params["id"]
     settled = await settle(gateway, partial(has_id, id), how)
     if not settled:
         raise no_letter(id)
-    return json_answer({"settled": [_settlement(each) for each in settled]})
+    return Json({"settled": [_settlement(each) for each in settled]})
 
 
-async def _summary(gateway: Gateway, settled: Sequence[Settlement]) -> dict[str, Any]:
+async def _summary(gateway: Gateway, settled: Sequence[Settlement]) -> SettledCounts:
     counts = Counter(each.what for each in settled)
-    return {str(what): counts[what] for what in Settled} | {"left": await _count(gateway)}
+    return {
+        "queued": counts[Settled.QUEUED],
+        "removed": counts[Settled.REMOVED],
+        "deleted": counts[Settled.DELETED],
+        "left": await _count(gateway),
+    }
 
 
 async def _count(gateway: Gateway) -> int:
@@ -81,17 +92,17 @@ def _readable(body: bytes) -> bool:
     return read_letter(body).card is not None
 
 
-def _settlement(each: Settlement) -> dict[str, Any]:
+def _settlement(each: Settlement) -> SettledLetter:
     card = each.letter.card
     return {
         "id": each.letter.id,
         "request": None if card is None else card.id,
-        "result": each.what,
+        "result": each.what.value,
         "why": each.why or None,
     }
 
 
-def _letter(letter: Letter) -> dict[str, Any]:
+def _letter(letter: Letter) -> DeadLetter:
     return {
         "id": letter.id,
         "reason": cut(letter.reason),
@@ -103,7 +114,7 @@ def _letter(letter: Letter) -> dict[str, Any]:
     }
 
 
-def _card(card: RequestCard) -> dict[str, Any]:
+def _card(card: RequestCard) -> DeadRequest:
     return {
         "id": card.id,
         "model": card.model,

@@ -3,25 +3,57 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import ClassVar, Generic, TypeVar
 
 import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from qlm.gateway.errors import ApiError
+from qlm.gateway.fields.openai import ErrorAnswer
 from qlm.gateway.session_events import SendFinal
 from qlm.gateway.sinks import StreamSink, WholeSink
 
-
-def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer in JSON."""
-    return Response(orjson.dumps(content), status, headers, media_type="application/json")
+Fields_co = TypeVar("Fields_co", covariant=True)
 
 
-def error_answer(error: ApiError) -> Response:
+class Json(Response, Generic[Fields_co]):
+    """An answer in JSON. Handlers name its fields in their annotation: of that the reference is made."""
+
+    STATUS: ClassVar[int] = 200
+
+    def __init__(
+        self, content: Fields_co, headers: Mapping[str, str] | None = None, status: int | None = None
+    ) -> None:
+        """Answer with `content`; with another status than that of the class only if it is an error."""
+        super().__init__(orjson.dumps(content), status or self.STATUS, headers, media_type="application/json")
+
+
+class Later(Json[Fields_co]):
+    """Likewise; what was asked is accepted, and not done yet."""
+
+    STATUS: ClassVar[int] = 202
+
+
+class NotReady(Json[Fields_co]):
+    """Likewise; it cannot be done now."""
+
+    STATUS: ClassVar[int] = 503
+
+
+class Kept(Response, Generic[Fields_co]):
+    """JSON as it is kept in the store."""
+
+    STATUS: ClassVar[int] = 200
+
+    def __init__(self, content: bytes) -> None:
+        """Answer with `content`."""
+        super().__init__(content, self.STATUS, media_type="application/json")
+
+
+def error_answer(error: ApiError) -> Json[ErrorAnswer]:
     """An answer that is an error."""
-    return json_answer(error.body(), error.status, error.headers)
+    return Json(error.body(), error.headers, error.status)
 
 
 class _Waiting(Response, ABC):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -17,6 +17,7 @@ from qlm.domain.errors import (
 from qlm.domain.outcome import Outcome
 from qlm.domain.shown import cut
 from qlm.domain.shown import shown as shown_as_python
+from qlm.gateway.fields.openai import ErrorAnswer
 
 _RETRY_UNAVAILABLE_S: Final = 1.0
 """A broker or store that restarts is back within seconds."""
@@ -48,7 +49,7 @@ class ApiError(Exception):
     def __str__(self) -> str:
         return self.message
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ErrorAnswer:
         """The answer's body."""
         return {
             "error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code},

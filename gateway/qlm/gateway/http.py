@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from qlm.domain.request import RequestCard
 from qlm.gateway.accept import Prepared, open_seat, prepare, publish
-from qlm.gateway.answers import StreamAnswer, WholeAnswer, error_answer, json_answer
+from qlm.gateway.answers import Json, Later, StreamAnswer, WholeAnswer, error_answer
 from qlm.gateway.attending import begin, counting_refusals, leave
 from qlm.gateway.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
+from qlm.gateway.fields.requests import AcceptedRequest
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
 from qlm.gateway.objective import tier_of
@@ -24,14 +25,17 @@ from qlm.gateway.sinks import NoSink, StreamSink, WholeSink
 
 STREAM_HEADER: Final = "x-qlm-stream"
 
+Created = WholeAnswer | StreamAnswer | Later[AcceptedRequest]
+"""What becomes of a request that is accepted."""
 
-async def create_completion(gateway: Gateway, request: HttpRequest) -> Response:
+
+async def create_completion(gateway: Gateway, request: HttpRequest) -> Created:
     """Answer POST /v1/completions: text after a prompt, likewise."""
     plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
     return await _create(gateway, request, parse_completion(plain), plain)
 
 
-async def create_chat_completion(gateway: Gateway, request: HttpRequest) -> Response:
+async def create_chat_completion(gateway: Gateway, request: HttpRequest) -> Created:
     """Answer POST /v1/chat/completions: the next message, whole, as a stream, or later (202)."""
     plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
     return await _create(gateway, request, parse_chat(plain), plain)
@@ -70,7 +74,7 @@ def lower_headers(request: HttpRequest) -> dict[str, str]:
     return headers
 
 
-async def _create(gateway: Gateway, request: HttpRequest, body: Body, plain: dict[str, Any]) -> Response:
+async def _create(gateway: Gateway, request: HttpRequest, body: Body, plain: dict[str, Any]) -> Created:
     headers = lower_headers(request)
     detached = "respond-async" in headers.get("prefer", "").lower()
     with counting_refusals(gateway):
@@ -82,7 +86,7 @@ async def _create(gateway: Gateway, request: HttpRequest, body: Body, plain: dic
         return await _whole(gateway, body, prepared)
 
 
-async def _respond_async(gateway: Gateway, prepared: Prepared) -> Response:
+async def _respond_async(gateway: Gateway, prepared: Prepared) -> Later[AcceptedRequest]:
     card = prepared.card
     if prepared.request is not None:
         seat = None
@@ -91,12 +95,19 @@ async def _respond_async(gateway: Gateway, prepared: Prepared) -> Response:
             seat = open_seat(gateway, card, NoSink(), Mode.BACKGROUND, grace_s=0, counted=True)
         await publish(gateway, prepared.request, card, seat, "async")
     location = f"/v1/requests/{card.id}"
-    content = {"id": card.id, "object": "qlm.request", "model": card.model, "status": prepared.state}
+    content: AcceptedRequest = {
+        "id": card.id,
+        "object": "qlm.request",
+        "model": card.model,
+        "status": prepared.state,
+    }
     headers = {"location": location, "preference-applied": "respond-async", "x-request-id": card.id}
-    return json_answer(content, 202, headers)
+    return Later(content, headers)
 
 
-async def _stream(gateway: Gateway, body: Body, prepared: Prepared, headers: Mapping[str, str]) -> Response:
+async def _stream(
+    gateway: Gateway, body: Body, prepared: Prepared, headers: Mapping[str, str]
+) -> StreamAnswer:
     card = prepared.card
     options = body.stream_options or StreamOptions()
     shape = StreamShape(
@@ -111,14 +122,14 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, headers: Map
     return stream_answer(gateway, seat, sink)
 
 
-async def _whole(gateway: Gateway, body: Body, prepared: Prepared) -> Response:
+async def _whole(gateway: Gateway, body: Body, prepared: Prepared) -> WholeAnswer:
     card, sink = prepared.card, WholeSink()
     seat = await begin(gateway, body, prepared, sink, Mode.WHOLE)
     gone = partial(leave, gateway, seat)
     return WholeAnswer(sink, gone, {"x-request-id": card.id}, partial(_render, gateway, card))
 
 
-def stream_answer(gateway: Gateway, seat: Seat, sink: StreamSink) -> Response:
+def stream_answer(gateway: Gateway, seat: Seat, sink: StreamSink) -> StreamAnswer:
     """The response that streams what a seat's session sends."""
     open_streams = gateway.metrics.open_streams
     open_streams.inc()
@@ -142,5 +153,5 @@ def wants_resumable(gateway: Gateway, headers: Mapping[str, str]) -> bool:
 
 def _render(gateway: Gateway, card: RequestCard, final: SendFinal) -> Response:
     if final.outcome.ok:
-        return json_answer(answer_object(card, final, tier_of(card.slo, gateway.limits)))
+        return Json(answer_object(card, final, tier_of(card.slo, gateway.limits)))
     return error_answer(from_outcome(final.outcome, final.detail))

@@ -7,32 +7,34 @@ from starlette.responses import Response
 
 from qlm.broker.topology import DEAD
 from qlm.domain.errors import QlmError
-from qlm.gateway.answers import json_answer
+from qlm.gateway.answers import Json, NotReady
+from qlm.gateway.fields.openai import Model, ModelList
+from qlm.gateway.fields.service import Health, Readiness
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.metrics import CONTENT_TYPE
 from qlm.gateway.readiness import readiness
 from qlm.gateway.tokenizer import ServedModel
 
 
-async def list_models(gateway: Gateway, request: HttpRequest) -> Response:
+async def list_models(gateway: Gateway, request: HttpRequest) -> Json[ModelList]:
     """Answer GET /v1/models: the models that clients may name."""
-    return json_answer({"object": "list", "data": [_model(served) for served in gateway.models.values()]})
+    return Json({"object": "list", "data": [_model(served) for served in gateway.models.values()]})
 
 
-async def get_model(gateway: Gateway, request: HttpRequest) -> Response:
+async def get_model(gateway: Gateway, request: HttpRequest) -> Json[Model]:
     """Answer GET /v1/models/{id}: one of them."""
-    return json_answer(_model(gateway.served(request.path_params["id"])))
+    return Json(_model(gateway.served(request.path_params["id"])))
 
 
-async def healthz(gateway: Gateway, request: HttpRequest) -> Response:
+async def healthz(gateway: Gateway, request: HttpRequest) -> Json[Health]:
     """Answer GET /healthz: the process answers."""
-    return json_answer({"status": "ok"})
+    return Json({"status": "ok"})
 
 
-async def readyz(gateway: Gateway, request: HttpRequest) -> Response:
+async def readyz(gateway: Gateway, request: HttpRequest) -> Json[Readiness] | NotReady[Readiness]:
     """Answer GET /readyz: broker and store can be reached, so requests can be accepted."""
     content = await readiness(gateway)
-    return json_answer(content, 200 if content["status"] == "ok" else 503)
+    return Json(content) if content["status"] == "ok" else NotReady(content)
 
 
 async def metrics(gateway: Gateway, request: HttpRequest) -> Response:
@@ -50,7 +52,7 @@ async def _dead_letters(gateway: Gateway) -> int | None:
         return None
 
 
-def _model(served: ServedModel) -> dict[str, object]:
+def _model(served: ServedModel) -> Model:
     return {
         "id": served.spec.id,
         "object": "model",

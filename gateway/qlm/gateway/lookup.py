@@ -1,7 +1,7 @@
 """What the shared state says of one request, for whichever door asks."""
 
 import asyncio
-from typing import Any, Final
+from typing import Final, cast
 
 from qlm.domain.ids import RequestId
 from qlm.domain.output import OutputSlice
@@ -10,6 +10,7 @@ from qlm.domain.request import RequestRecord
 from qlm.domain.shown import cut
 from qlm.gateway.answer_text import answer_text, finish_reason
 from qlm.gateway.errors import ApiError, unavailable
+from qlm.gateway.fields.requests import Objective, RequestStatus
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.objective import tier_of
 from qlm.gateway.session_events import SendFinal
@@ -35,7 +36,7 @@ async def known_request(gateway: Gateway, id: RequestId) -> RequestRecord:
     raise unknown
 
 
-def describe(gateway: Gateway, record: RequestRecord) -> dict[str, Any]:
+def describe(gateway: Gateway, record: RequestRecord) -> RequestStatus:
     """A request's state as JSON."""
     card = record.card
     return {
@@ -50,7 +51,7 @@ def describe(gateway: Gateway, record: RequestRecord) -> dict[str, Any]:
         "deadline_s": _seconds(card.deadline_ns),
         "first_token_s": _seconds(record.first_token_ns),
         "ended_s": _seconds(record.ended_ns),
-        "slo": slo_to_plain(card.slo) | {"on_miss": card.on_miss},
+        "slo": cast("Objective", slo_to_plain(card.slo) | {"on_miss": card.on_miss}),
         "service_tier": tier_of(card.slo, gateway.limits),
         "priority": card.cls.priority,
         "prompt_tokens": card.prompt_tokens,

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import QueueName
+from qlm.gateway.fields.service import Readiness
 from qlm.gateway.gateway import Gateway
 
 _PROBE_QUEUE: Final = QueueName("qlm.ingress")
 
 
-async def readiness(gateway: Gateway) -> dict[str, str]:
+async def readiness(gateway: Gateway) -> Readiness:
     """Ask broker and store; `status` is `ok` if both answer and output is brought to clients.
 
     Returns:

@@ -1,11 +1,12 @@
 """OpenAI's answer shapes: objects, stream chunks and server-sent events, as bytes."""
 
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from qlm.domain.request import AnswerKind, RequestCard
 from qlm.gateway.errors import ApiError
+from qlm.gateway.fields.openai import ChatCompletion, TextCompletion, Usage
 from qlm.gateway.session_events import SendFinal
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -21,7 +22,7 @@ def answer_id(card: RequestCard) -> str:
     return f"chatcmpl-{card.id}" if card.answer.kind is AnswerKind.CHAT else f"cmpl-{card.id}"
 
 
-def usage(card: RequestCard, completion_tokens: int) -> dict[str, int]:
+def usage(card: RequestCard, completion_tokens: int) -> Usage:
     """Token counts, stop tokens included, as vLLM counts."""
     return {
         "prompt_tokens": card.prompt_tokens,
@@ -30,21 +31,37 @@ def usage(card: RequestCard, completion_tokens: int) -> dict[str, int]:
     }
 
 
-def answer_object(card: RequestCard, final: SendFinal, tier: str) -> dict[str, Any]:
+def answer_object(card: RequestCard, final: SendFinal, tier: str) -> ChatCompletion | TextCompletion:
     """The whole answer of a request that ended well."""
-    chat = card.answer.kind is AnswerKind.CHAT
-    choice: dict[str, Any] = {"index": 0}
-    if chat:
-        choice["message"] = {"role": "assistant", "content": final.text, "refusal": None}
-    else:
-        choice["text"] = final.text
-    choice |= {"logprobs": None, "finish_reason": final.finish_reason}
+    return _chat(card, final, tier) if card.answer.kind is AnswerKind.CHAT else _text(card, final, tier)
+
+
+def _chat(card: RequestCard, final: SendFinal, tier: str) -> ChatCompletion:
     return {
         "id": answer_id(card),
-        "object": "chat.completion" if chat else "text_completion",
+        "object": "chat.completion",
         "created": card.arrival_ns // _NS_PER_S,
         "model": card.model,
-        "choices": [choice],
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": final.text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": final.finish_reason,
+            }
+        ],
+        "usage": usage(card, final.offset),
+        "service_tier": tier,
+    }
+
+
+def _text(card: RequestCard, final: SendFinal, tier: str) -> TextCompletion:
+    return {
+        "id": answer_id(card),
+        "object": "text_completion",
+        "created": card.arrival_ns // _NS_PER_S,
+        "model": card.model,
+        "choices": [{"index": 0, "text": final.text, "logprobs": None, "finish_reason": final.finish_reason}],
         "usage": usage(card, final.offset),
         "service_tier": tier,
     }

@@ -108,6 +108,8 @@ def test_an_error_event_is_followed_by_done() -> None:
 
 def test_whole_answers_have_openais_shape() -> None:
     chat = answer_object(card(AnswerKind.CHAT), FINAL, "flex")
+    assert chat["object"] == "chat.completion"
     assert chat["choices"][0]["message"] == {"role": "assistant", "content": "end", "refusal": None}
     completion = answer_object(card(AnswerKind.COMPLETION), FINAL, "flex")
+    assert completion["object"] == "text_completion"
     assert (completion["choices"][0]["text"], completion["usage"]["total_tokens"]) == ("end", 8)

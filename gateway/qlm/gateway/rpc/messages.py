@@ -93,7 +93,7 @@ def ended(card: RequestCard, final: SendFinal) -> pb.GenerateResponse:
 
 def request_status(gateway: Gateway, record: RequestRecord) -> pb.RequestStatus:
     """How a request stands."""
-    told = describe(gateway, record)
+    told: Mapping[str, object] = describe(gateway, record)
     kept = {name: told[name] for name in pb.RequestStatus.DESCRIPTOR.fields_by_name}
     return ParseDict(kept, pb.RequestStatus())
 

@@ -41,6 +41,12 @@ reference: ## write docs/reference anew from the code
 	@scripts/setup.sh dev
 	@.venv/bin/python -m scripts.reference
 
+.PHONY: examples
+examples: ## record the examples of the HTTP reference anew, from emulated engines
+	@scripts/setup.sh dev
+	@.venv/bin/python -m scripts.record_examples
+	@.venv/bin/python -m scripts.reference
+
 bench: ## the benchmarks (ARGS="...")
 	@scripts/setup.sh dev
 	@scripts/install_servers.sh

@@ -11,6 +11,7 @@ from typing import Final
 from scripts.reference_pages.cli import cli_page
 from scripts.reference_pages.configuration import configuration_page
 from scripts.reference_pages.http import http_page
+from scripts.reference_pages.http_admin import http_admin_page
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs/reference"
 
@@ -18,6 +19,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "configuration.md": configuration_page,
     "cli.md": cli_page,
     "http.md": http_page,
+    "http-admin.md": http_admin_page,
 }
 """Each page by the name of its file."""
 

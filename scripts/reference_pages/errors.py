@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,9 @@ from typing import Final
 
 import qlm.gateway
 from qlm.domain.outcome import Outcome
-from qlm.gateway.errors import from_outcome
+from qlm.gateway.errors import REFUSED, from_outcome
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _FOLDER: Final = Path(qlm.gateway.__path__[0])
 
@@ -58,7 +61,7 @@ _VARIES: Final = "…"
 def error_rows() -> list[Error]:
     """Return each error with all its messages, in order."""
     messages: dict[tuple[str, str, str], set[str]] = {}
-    for status, code, kind, message in (*_outcomes(), *_written()):
+    for status, code, kind, message in (*outcomes(), *_written()):
         messages.setdefault((status, code, kind), set()).add(message)
     return [
         (status, f"`{code}`", f"`{kind}`", "; or: ".join(sorted(said - {_VARIES}) or [_VARIES]))
@@ -66,39 +69,53 @@ def error_rows() -> list[Error]:
     ]
 
 
-def _outcomes() -> Iterator[Error]:
+def outcomes() -> Iterator[Error]:
     """Describe the bad ends of requests."""
-    for outcome in Outcome:
-        if not outcome.ok:
-            error = from_outcome(outcome)
-            yield str(error.status), str(error.code), error.kind, error.message
+    ends = [from_outcome(outcome) for outcome in Outcome if not outcome.ok]
+    for error in (*ends, from_outcome(Outcome.FAILED, f"{REFUSED}: {_VARIES}")):
+        yield str(error.status), str(error.code), error.kind, error.message
 
 
 def _written() -> Iterator[Error]:
     for path in sorted(_FOLDER.glob("*.py")):
         module = import_module(f"qlm.gateway.{path.stem}")
-        tree = ast.parse(path.read_text("utf-8"))
-        functions = [
-            each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
-        for function in functions:
-            yield from _Reader(module, function, {each.name: each for each in functions}).errors()
+        for function in functions_of(module):
+            yield from reader_of(module, function).errors()
+
+
+@cache
+def functions_of(module: ModuleType) -> Sequence[Function]:
+    """Return the functions and methods that a module defines."""
+    tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+    return [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def reader_of(module: ModuleType, function: Function) -> "Reader":
+    """Make the reader of a function."""
+    return Reader(module, function, {each.name: each for each in functions_of(module)})
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class Reader:
     """Reads the errors that one function makes."""
 
     module: ModuleType
-    function: ast.FunctionDef | ast.AsyncFunctionDef
-    beside: Mapping[str, ast.FunctionDef | ast.AsyncFunctionDef]
+    function: Function
+    beside: Mapping[str, Function]
 
     def errors(self) -> Iterator[Error]:
         for node in ast.walk(self.function):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _MAKERS:
-                said = self._said(node, _MAKERS[node.func.id])
-                if _VARIES not in (said.get("status", _VARIES), said.get("code", _VARIES)):
-                    yield said["status"], said["code"], said["kind"], said["message"]
+            if isinstance(node, ast.Call) and (made := self.made_by(node)) is not None:
+                yield made
+
+    def made_by(self, call: ast.Call) -> Error | None:
+        """Return the error that a call makes, if it makes one whose status and code the code says."""
+        if not isinstance(call.func, ast.Name) or call.func.id not in _MAKERS:
+            return None
+        said = self._said(call, _MAKERS[call.func.id])
+        if _VARIES in (said.get("status", _VARIES), said.get("code", _VARIES)):
+            return None
+        return said["status"], said["code"], said["kind"], said["message"]
 
     def _said(self, call: ast.Call, maker: Maker) -> dict[str, str]:
         named = dict(zip(maker.arguments, call.args, strict=False))
@@ -141,7 +158,7 @@ class _Reader:
         last = max(found, key=lambda each: each.lineno, default=None)
         return self._text(last) if isinstance(last, ast.JoinedStr | ast.Constant) else _VARIES
 
-    def _returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    def _returned(self, function: Function) -> str:
         last = function.body[-1]
         value = last.value if isinstance(last, ast.Return) else None
         return self._text(value) if isinstance(value, ast.JoinedStr) else _VARIES

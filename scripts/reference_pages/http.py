@@ -1,23 +1,29 @@
-"""docs/reference/http.md, from the routes, the models of their bodies, and the errors in the code."""
+"""docs/reference/http.md, from the routes, the models of their bodies and answers, and the errors."""
 
-import inspect
-import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic import BaseModel
 
-from qlm.gateway.app import _ROUTES
-from qlm.gateway.errors import shown
+from qlm.gateway.errors import retry_headers, shown
+from qlm.gateway.fields.openai import ErrorFields
 from qlm.gateway.neutral import CHAT, COMPLETION
 from qlm.gateway.schema import ChatBody, CompletionBody, Message, SloBody, StreamOptions, TextPart
 from scripts.reference_pages.errors import error_rows
-from scripts.reference_pages.fields import HEAD, NoMeaningError, rows, summary
+from scripts.reference_pages.fields import HEAD, rows, summary
+from scripts.reference_pages.http_routes import Route, route_part, routes
+from scripts.reference_pages.http_shapes import CLIENT_TITLES, ShapeParts, client_places
 from scripts.reference_pages.markdown import anchor, page, table
 
 _INTRODUCTION: Final = """\
-Routes, fields and errors of the gateway (port 8000). [http-api.md](../http-api.md) explains them: \
-objectives, headers, streams, when to come back."""
+What the gateway (port 8000) accepts and answers, route by route. [http-api.md](../http-api.md) explains it: \
+objectives, streams, when to come back. The answers of `/admin/v1` are on \
+[a page of their own](http-admin.md). The examples were recorded with emulated engines."""
+
+_ALL: Final = """\
+Every route may also answer 500 `internal_error`: the gateway failed, and its log says how. An unknown path \
+is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8. Unknown headers and \
+query parameters are ignored."""
 
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     StreamOptions: "`stream_options`",
@@ -26,63 +32,106 @@ _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     TextPart: "`messages[].content[]`",
 }
 
+_BODY: Final = """\
+A JSON object of at most `limits.body_bytes_max` bytes, with the fields of [both](#fields-of-both), and"""
+
+_STREAMS: Final = """\
+With `"stream": true` the answer is a list of server-sent events: `id:` with the output tokens so far, \
+`data:` with an object ([chat](#chat-event), [text](#text-event)); the last one is `data: [DONE]`. A request \
+that ends badly after its stream began ends with `event: error`, whose data is an [error](#errors). While \
+nothing comes, comments (`: keep-alive`) do. `x-qlm-stream: plain` leaves out `id:` lines and comments."""
+
 _NEUTRAL: Final = """\
 Clients send these fields of features that QLM does not have. They are accepted as `null` and at the \
 values below; any other value is refused with `unsupported_value`, and any field that is on no list with \
 `unknown_parameter`."""
 
 _ERRORS: Final = """\
-An error is `{"error": {"message", "type", "param", "code"}}`; `…` stands for what depends on the \
-request. The same codes name the bad end of a request in a stream's `error` event. An unknown path is 404 \
-`not_found`, another method 405 `method_not_allowed`. 429 and 503 say in `Retry-After` when to come back, \
-and `x-should-retry` whether to."""
+An error is an object with one field, `error`; `…` stands for what depends on the request. The same codes \
+name the bad end of a request in a stream's `error` event. 429 and 503 say in `Retry-After` when to come \
+back, and `x-should-retry` whether to."""
+
+_ANSWER_HEADERS: Final = (
+    ("x-request-id", "all answers", "The id of the request if it has one, else one of this answer alone."),
+    ("location", "202 of a request", "Where the request can be looked up."),
+    ("preference-applied", "202 of a request", "`respond-async`"),
+    ("retry-after", "429, 503", "Whole seconds after which to come back, at least 1."),
+    ("retry-after-ms", "429, 503", "The same in milliseconds."),
+    ("x-should-retry", "429, 503, bad ends of requests", "`true` or `false`: whether coming back can help."),
+    ("x-llm-d-request-dropped-reason", "429, 503", "The `code` of the error."),
+    ("connection", "413", "`close`: the rest of the body is not read."),
+)
+ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
+"""Headers of answers that the page tells of."""
+
+assert retry_headers(1.0).keys() <= ANSWER_HEADERS
 
 
 def http_page() -> str:
     """Return the page."""
+    all_routes = routes()
+    own = [route for route in all_routes if not route.path.startswith("/admin/")]
     return page(
         "HTTP reference",
         _INTRODUCTION,
         "## Routes",
-        table(("route", "answer"), _routes()),
-        *_bodies(),
-        "## Fields without effect",
-        _NEUTRAL,
-        table(("field", "completions", "chat"), _neutral_rows()),
+        table(("route", "answer", "status"), map(_row, all_routes)),
+        _ALL,
+        "## Headers of answers",
+        table(("header", "of", "meaning"), ((f"`{name}`", of, said) for name, of, said in _ANSWER_HEADERS)),
+        *_parts(own),
         "## Errors",
         _ERRORS,
-        table(("status", "code", "type", "message"), error_rows()),
+        *ShapeParts(CLIENT_TITLES, client_places()).of(ErrorFields),
+        table(("status", "code", "type", "message"), _errors(all_routes)),
     )
 
 
-def _routes() -> Iterator[tuple[str, str]]:
-    for method, path, handler in _ROUTES:
-        plain = path.replace(":path}", "}")
-        said = " ".join((inspect.getdoc(handler) or "").partition("\n\n")[0].split())
-        found = re.fullmatch(rf"Answer ({method} {re.escape(plain)}(\?[\w&=]+)?): (.+)\.", said)
-        if found is None:
-            name = getattr(handler, "__name__", repr(handler))
-            raise NoMeaningError(
-                f"the docstring of {name} does not begin with `Answer {method} {plain}: ...`"
-            )
-        yield f"`{found[1]}`", found[3]
+def _row(route: Route) -> tuple[str, str, str]:
+    on = "http-admin.md" if route.path.startswith("/admin/") else ""
+    name = f"[`{route.name}{route.query}`]({on}#{anchor(route.name)})"
+    return name, route.about, ", ".join(route.statuses)
 
 
-def _bodies() -> Iterator[str]:
-    own = {name: set(body.__annotations__) for name, body in (("chat", ChatBody), ("text", CompletionBody))}
-    shared = set(ChatBody.model_fields) - own["chat"]
-    yield "## `POST /v1/completions`"
-    yield "The fields of [both](#fields-of-both), and"
-    yield table(HEAD, rows(CompletionBody, _link, sorted(own["text"])))
-    yield "## `POST /v1/chat/completions`"
-    yield "The fields of [both](#fields-of-both), and"
-    yield table(HEAD, rows(ChatBody, _link, sorted(own["chat"])))
+def _parts(own: list[Route]) -> Iterator[str]:
+    places, bodies = client_places(), dict(_bodies())
+    shapes = ShapeParts(CLIENT_TITLES, places)
+    for route in own:
+        yield from route_part(route, places, bodies.get(route.path, ""))
+        for each in (each for answers in route.answers.values() for each in answers):
+            yield from shapes.of(each)
+        if route.path == "/v1/completions":
+            yield "## Streams"
+            yield _STREAMS
+            yield from _fields()
+
+
+def _bodies() -> Iterator[tuple[str, str]]:
+    for path, body in (("/v1/chat/completions", ChatBody), ("/v1/completions", CompletionBody)):
+        own = [name for name in body.model_fields if name in body.__annotations__]
+        yield path, f"{_BODY}\n\n{table(HEAD, rows(body, _link, own))}"
+
+
+def _fields() -> Iterator[str]:
     yield "## Fields of both"
-    yield table(HEAD, rows(ChatBody, _link, sorted(shared)))
+    yield table(
+        HEAD, rows(ChatBody, _link, sorted(set(ChatBody.model_fields) - set(ChatBody.__annotations__)))
+    )
     for model, heading in _HEADINGS.items():
         yield f"## {heading}"
         yield summary(model)
         yield table(HEAD, rows(model, _link))
+    yield "## Fields without effect"
+    yield _NEUTRAL
+    yield table(("field", "completions", "chat"), _neutral_rows())
+
+
+def _errors(all_routes: list[Route]) -> Iterator[tuple[str, ...]]:
+    """Describe the errors that a route may answer with, and that of all."""
+    codes = {(status, code) for route in all_routes for status, code, *_ in route.errors}
+    for row in error_rows():
+        if (row[0], row[1].strip("`")) in codes | {("500", "internal_error")}:
+            yield row
 
 
 def _link(model: type[BaseModel]) -> str:

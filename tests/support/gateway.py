@@ -30,6 +30,7 @@ from qlm.gateway.app import create_app
 from qlm.gateway.limits import GatewayLimits
 from qlm.gateway.server import create_server
 from qlm.store.memory import MemoryStore
+from support.described import Watched
 
 MODELS = (
     ModelSpec(id=ModelId("emulated"), tokenizer="byte", context_tokens=4096),
@@ -136,13 +137,18 @@ class ScriptedAgent:
 
 @dataclass(slots=True)
 class Cluster:
-    """Store, broker and agent; gateways are started on it."""
+    """Store, broker and agent; gateways are started on it.
+
+    Attributes:
+        undescribed: What gateways have answered though the HTTP reference does not say so.
+    """
 
     store: MemoryStore
     broker: Broker
     agent: ScriptedAgent
     stack: contextlib.AsyncExitStack
     limits: GatewayLimits = field(default_factory=GatewayLimits)
+    undescribed: list[str] = field(default_factory=list)
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def gateway(self, *, limits: GatewayLimits | None = None, broker: Broker | None = None) -> str:
@@ -156,7 +162,9 @@ class Cluster:
             GatewayId(f"gateway-{next(self._names)}"),
             lambda: RequestId(uuid.uuid4().hex),
         )
-        return await self.stack.enter_async_context(serving(create_server(app, "127.0.0.1", 0, shutdown_s=1)))
+        server = create_server(app, "127.0.0.1", 0, shutdown_s=1)
+        server.config.app = Watched(app, self.undescribed)
+        return await self.stack.enter_async_context(serving(server))
 
 
 @contextlib.asynccontextmanager
@@ -193,7 +201,9 @@ async def running_cluster(folder: Path, store: MemoryStore | None = None) -> Asy
         stack.push_async_callback(store.close)
         task = asyncio.create_task(agent.run())
         stack.push_async_callback(_end, task)
-        yield Cluster(store, broker, agent, stack)
+        cluster = Cluster(store, broker, agent, stack)
+        yield cluster
+    assert cluster.undescribed == [], "not as docs/reference says"
 
 
 async def mark_indexed(store: Store) -> None:

@@ -29,7 +29,7 @@ from qlm.gateway.limits import GatewayLimits
 
 Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
 
-_ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
+ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
     ("POST", "/v1/chat/completions", http.create_chat_completion),
     ("POST", "/v1/completions", http.create_completion),
     ("GET", "/v1/models", http_service.list_models),
@@ -99,9 +99,7 @@ def create_app(
 def app_of(gateway: Gateway, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
     """Make the application of a gateway; without `lifespan` the caller keeps the gateway running."""
     app = Starlette(
-        routes=[
-            Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in _ROUTES
-        ],
+        routes=[Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in ROUTES],
         middleware=[Middleware(RequestIds, new_id=gateway.new_id)],
         exception_handlers={
             ApiError: _api_error,

@@ -1,0 +1,28 @@
+"""docs/reference/http-admin.md, from the routes under /admin/v1 and the models of their answers."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from scripts.reference_pages.http_routes import route_part, routes
+from scripts.reference_pages.http_shapes import ADMIN_TITLES, ShapeParts, admin_places
+from scripts.reference_pages.markdown import page
+
+_INTRODUCTION: Final = """\
+What operators can ask of a gateway (port 8000), and `qlm` asks for them. None of these routes asks who \
+calls: keep them inside. [http.md](http.md) has what holds for all routes, such as \
+[errors](http.md#errors)."""
+
+
+def http_admin_page() -> str:
+    """Return the page."""
+    return page("HTTP reference for operators", _INTRODUCTION, *_parts())
+
+
+def _parts() -> Iterator[str]:
+    places = admin_places()
+    shapes = ShapeParts(ADMIN_TITLES, places)
+    for route in routes():
+        if route.path.startswith("/admin/"):
+            yield from route_part(route, places)
+            for each in (each for answers in route.answers.values() for each in answers):
+                yield from shapes.of(each)

@@ -1,0 +1,109 @@
+"""Headers, query parameters and parts of paths in words; which route reads which is found in the code."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from qlm.domain.ports.tracing import TRACE_HEADER
+from qlm.domain.request import RequestState
+from qlm.domain.slo import DEADLINE_MAX_MS
+from qlm.gateway.accept import KEY_CHARACTERS_MAX, KEY_HEADER
+from qlm.gateway.admin import LIST_DEFAULT, LIST_MAX
+from qlm.gateway.dead_letters import LETTERS_MAX
+from qlm.gateway.http import STREAM_HEADER
+from qlm.gateway.http_requests import OFFSET_MAX
+from qlm.gateway.limits import P_MET_MIN_MAX
+from qlm.gateway.objective import DEADLINE_HEADER, MS_MIN, P_MET_MIN_HEADER, TPOT_HEADERS, TTFT_HEADERS
+from qlm.gateway.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
+from scripts.reference_pages.fields import NoMeaningError
+
+HEAD: Final = ("name", "in", "type", "limits", "meaning")
+
+
+class Input(NamedTuple):
+    """What a client may say beside a body."""
+
+    type: str
+    limits: str
+    meaning: str
+
+
+_MS: Final = f"{MS_MIN} to {DEADLINE_MAX_MS} (30 days)"
+
+_HEADERS: Final[Mapping[str, Input]] = {
+    KEY_HEADER: Input(
+        "text",
+        f"1 to {KEY_CHARACTERS_MAX} characters",
+        "A retry with the same key, tenant and body gets the same request, on any gateway.",
+    ),
+    "prefer": Input(
+        "text", "`respond-async`; anything else is ignored", "Answer 202 once it is queued; nobody waits."
+    ),
+    STREAM_HEADER: Input(
+        "text",
+        "`resumable` or `plain`",
+        "With `id:` lines and comments, or data lines only; without, `limits.resumable_streams` of the "
+        "configuration.",
+    ),
+    DEADLINE_HEADER: Input("number", _MS, "As `slo.deadline_ms`, if the body has no `slo`."),
+    **{name: Input("number", _MS, "As `slo.ttft_ms`, likewise.") for name in TTFT_HEADERS},
+    **{name: Input("number", _MS, "As `slo.tpot_ms`, likewise.") for name in TPOT_HEADERS},
+    P_MET_MIN_HEADER: Input("number", f"0 to {P_MET_MIN_MAX}", "As `slo.p_met_min`; the body wins."),
+    **{
+        name: Input(
+            "text", f"at most {TENANT_CHARACTERS_MAX} characters", "The tenant; the field `user` wins."
+        )
+        for name in TENANT_HEADERS
+    },
+    TRACE_HEADER: Input(
+        "text", "W3C Trace Context; else ignored", "The trace that the request's spans go on with."
+    ),
+    "last-event-id": Input(
+        "whole number", f"0 to {OFFSET_MAX}", "As `offset`; it wins. Clients of event streams send it."
+    ),
+}
+
+_QUERY: Final[Mapping[str, Input]] = {
+    "offset": Input(
+        "whole number", f"0 to {OFFSET_MAX}", "Output tokens that the client has been shown; 0 if not given."
+    ),
+    "include_usage": Input(
+        "text", "`true`; else ignored", "End with an event that has the token counts and no choices."
+    ),
+    "state": Input("text", " or ".join(f"`{each}`" for each in RequestState), "Only requests in this state."),
+    "model": Input("text", "", "Only requests that name this model."),
+    "limit": Input("whole number", f"1 to {LIST_MAX}", f"So many at most; {LIST_DEFAULT} if not given."),
+}
+
+_QUERY_OF: Final[Mapping[tuple[str, str], Input]] = {
+    ("/admin/v1/dead", "limit"): _QUERY["limit"]._replace(limits=f"1 to {LETTERS_MAX}"),
+}
+
+_IDS: Final[Mapping[str, Input]] = {
+    "/v1/models/": Input("text", "", "The name of a model; it may have slashes."),
+    "/v1/requests/": Input("text", "", "The id of a request: the `x-request-id` of its answer."),
+    "/admin/v1/requests/": Input("text", "", "The id of a request."),
+    "/admin/v1/instances/": Input("text", "", "The name of an instance."),
+    "/admin/v1/dead/": Input("text", "", "The id of a letter, or of the request in it."),
+}
+
+
+def input_rows(path: str, headers: set[str], query: set[str]) -> Iterator[tuple[str, ...]]:
+    """Describe what a route reads beside its body.
+
+    Raises:
+        NoMeaningError: Nothing is said here of a name that it reads.
+    """
+    if "{id" in path:
+        yield ("`id`", "path", *_said(_IDS, path.partition("{")[0]))
+    for name in sorted(query):
+        yield (f"`{name}`", "query", *(_QUERY_OF.get((path, name)) or _said(_QUERY, name)))
+    for name in (each for each in _HEADERS if each in headers):
+        yield (f"`{name}`", "header", *_HEADERS[name])
+    for name in headers - set(_HEADERS):
+        raise NoMeaningError(f"the header {name}, which {path} reads, is not described")
+
+
+def _said(inputs: Mapping[str, Input], name: str) -> Input:
+    if name not in inputs:
+        raise NoMeaningError(f"{name} is not described")
+    return inputs[name]

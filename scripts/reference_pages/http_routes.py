@@ -1,0 +1,166 @@
+"""One part per route: what it accepts, and what it answers."""
+
+import inspect
+import re
+import types
+import typing
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from qlm.gateway.answers import Json, Kept, StreamAnswer, WholeAnswer
+from qlm.gateway.app import ROUTES
+from qlm.gateway.fields.openai import ChatChunk, ChatCompletion, TextChunk, TextCompletion
+from qlm.gateway.fields.requests import AcceptedRequest
+from scripts.reference_pages.errors import Error
+from scripts.reference_pages.fields import NoMeaningError
+from scripts.reference_pages.http_examples import examples_of
+from scripts.reference_pages.http_inputs import HEAD, input_rows
+from scripts.reference_pages.markdown import table
+from scripts.reference_pages.reach import Reached, reached
+
+_UNIONS: Final = (typing.Union, types.UnionType)
+
+_WHOLE: Final[Mapping[str, type]] = {
+    "/v1/chat/completions": ChatCompletion,
+    "/v1/completions": TextCompletion,
+}
+
+_CHUNKS: Final[Mapping[str, Sequence[type]]] = {
+    "/v1/chat/completions": [ChatChunk],
+    "/v1/completions": [TextChunk],
+    "/v1/requests/{id}/events": [ChatChunk, TextChunk],
+}
+
+_CANNOT: Final = {"POST /admin/v1/dead/retry": {"letter_unreadable"}}
+"""Errors that the code could make if it were called otherwise: this route takes readable letters only."""
+
+_WHEN: Final[Mapping[type, str]] = {
+    ChatChunk: "as a stream, each event: ",
+    TextChunk: "as a stream, each event: ",
+    AcceptedRequest: "with `prefer: respond-async`: ",
+}
+
+_STATUS: Final[Mapping[str, str]] = {
+    "400": "the request is wrong as it is",
+    "404": "there is no such thing",
+    "409": "it cannot be done as things stand",
+    "413": "the body is too large",
+    "422": "the key came before with another body",
+    "429": "there is too much work",
+    "499": "cancelled while its client waited",
+    "500": "it failed",
+    "503": "it cannot be done now",
+    "504": "its deadline passed, and it was to be dropped then",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route as it is described.
+
+    Attributes:
+        method: Of HTTP.
+        path: With its parameters in braces.
+        query: Its query parameters, as they are written behind it.
+        about: What it answers, in a few words.
+        answers: Shapes of good answers, by status; None for what has no fields.
+        reached: What its handler may come to.
+    """
+
+    method: str
+    path: str
+    query: str
+    about: str
+    answers: Mapping[int, Sequence[type | None]]
+    reached: Reached
+
+    @property
+    def name(self) -> str:
+        """Method and path."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def errors(self) -> set[Error]:
+        """Errors that it may answer with, but for those of every route."""
+        return {each for each in self.reached.errors if each[1] not in _CANNOT.get(self.name, ())}
+
+    @property
+    def statuses(self) -> list[str]:
+        """Statuses that it may answer with, but for those of every route."""
+        return sorted({*map(str, self.answers), *(status for status, *_ in self.errors)})
+
+
+def routes() -> list[Route]:
+    """Describe all routes of the application."""
+    return [_route(method, path, handler) for method, path, handler in ROUTES]
+
+
+def _route(method: str, path: str, handler: Any) -> Route:
+    plain = path.replace(":path}", "}")
+    said = " ".join((inspect.getdoc(handler) or "").partition("\n\n")[0].split())
+    found = re.fullmatch(rf"Answer {method} {re.escape(plain)}(\?[\w&=]+)?: (.+)\.", said)
+    if found is None:
+        raise NoMeaningError(
+            f"the docstring of {handler.__name__} does not begin with `Answer {method} {plain}: ...`"
+        )
+    return Route(method, plain, found[1] or "", found[2], _answers(plain, handler), reached(handler))
+
+
+def _answers(path: str, handler: Any) -> Mapping[int, Sequence[type | None]]:
+    answers: dict[int, list[type | None]] = defaultdict(list)
+    told = typing.get_type_hints(handler)["return"]
+    for each in typing.get_args(told) if typing.get_origin(told) in _UNIONS else (told,):
+        kind = typing.get_origin(each) or each
+        if kind is WholeAnswer:
+            answers[HTTPStatus.OK].append(_WHOLE[path])
+        elif kind is StreamAnswer:
+            answers[HTTPStatus.OK] += _CHUNKS[path]
+        elif issubclass(kind, Json | Kept):
+            answers[kind.STATUS].append(typing.get_args(each)[0])
+        elif kind is Response:
+            answers[HTTPStatus.OK].append(None)
+        else:
+            raise NoMeaningError(f"{handler.__name__} answers with {each}, which is not described")
+    return answers
+
+
+def route_part(route: Route, places: Mapping[type, str], accepts: str = "") -> Iterator[str]:
+    """Describe a route.
+
+    Args:
+        route: The route.
+        places: Where shapes are described.
+        accepts: Its body, in words.
+    """
+    yield f"## `{route.name}`"
+    yield f"{route.about[0].upper()}{route.about[1:]}."
+    yield accepts
+    if inputs := list(input_rows(route.path, route.reached.headers, route.reached.query)):
+        yield table(HEAD, inputs)
+    yield table(("status", "answer"), _status_rows(route, places))
+    yield from examples_of(route.name)
+
+
+def _status_rows(route: Route, places: Mapping[type, str]) -> Iterator[tuple[str, str]]:
+    codes: dict[str, set[str]] = defaultdict(set)
+    for status, code, *_ in route.errors:
+        codes[status].add(code)
+    for each in route.statuses:
+        shapes = route.answers.get(int(each), ())
+        said = "; ".join(_named(shape, places) for shape in shapes)
+        errors = ", ".join(f"`{code}`" for code in sorted(codes[each]))
+        yield (
+            each,
+            "; ".join([*([said] if said else []), *([f"{_STATUS[each]}: {errors}"] if errors else [])]),
+        )
+
+
+def _named(shape: type | None, places: Mapping[type, str]) -> str:
+    if shape is None:
+        return "text in Prometheus' format"
+    return f"{_WHEN.get(shape, '')}{places[shape]}"

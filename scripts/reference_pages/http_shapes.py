@@ -1,0 +1,82 @@
+"""Where the answers of routes are described, and the parts of pages that do."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from qlm.gateway.fields import dead, forecast, instances, openai, queues, requests, service
+from scripts.reference_pages.answer_fields import bases, fragment, part
+
+CLIENT_TITLES: Final[Mapping[Any, str]] = {
+    openai.ChatCompletion: "Chat completion",
+    openai.TextCompletion: "Text completion",
+    openai.ChatChunk: "Chat event",
+    openai.TextChunk: "Text event",
+    requests.AcceptedRequest: "Accepted request",
+    requests.RequestStatus: "Request status",
+    requests.RequestAnswer: "Request",
+    openai.Model: "Model",
+    openai.ModelList: "Models",
+    service.Health: "Health",
+    service.Readiness: "Readiness",
+    openai.ErrorFields: "Error",
+}
+"""Titles of shapes that the page for clients describes."""
+
+ADMIN_TITLES: Final[Mapping[Any, str]] = {
+    queues.Queues: "Queues",
+    queues.GroupFields: "Group",
+    queues.Groups: "Groups",
+    requests.AdminRequest: "Request in full",
+    requests.Requests: "Requests",
+    requests.Story: "Request with its place",
+    queues.KeptPlan: "Plan",
+    forecast.Forecast: "Forecast",
+    forecast.Normal: "Uncertain time",
+    forecast.Drain: "Drain",
+    queues.Leadership: "Controller",
+    instances.Instances: "Instances",
+    instances.Draining: "Draining",
+    dead.DeadLetters: "Dead letters",
+    dead.SettledLetters: "Settled letters",
+    dead.SettledCounts: "Settled in numbers",
+}
+"""Likewise, of the page for operators."""
+
+AFTER: Final[Mapping[Any, tuple[Any, ...]]] = {
+    queues.Queues: (queues.GroupFields,),
+    requests.Requests: (requests.AdminRequest,),
+    forecast.Forecast: (forecast.Normal, forecast.Drain),
+}
+"""Shapes inside others that are described once, behind them."""
+
+
+def client_places() -> Mapping[type, str]:
+    """Links on the page for clients."""
+    return {shape: f"[{title}]({fragment(title)})" for shape, title in CLIENT_TITLES.items()}
+
+
+def admin_places() -> Mapping[type, str]:
+    """Links on the page for operators."""
+    elsewhere = {shape: f"[{title}](http.md{fragment(title)})" for shape, title in CLIENT_TITLES.items()}
+    return elsewhere | {shape: f"[{title}]({fragment(title)})" for shape, title in ADMIN_TITLES.items()}
+
+
+class ShapeParts:
+    """Describes each shape once, behind the first route that answers with it."""
+
+    def __init__(self, titles: Mapping[Any, str], places: Mapping[type, str]) -> None:
+        """Describe the shapes of one page."""
+        self._titles = titles
+        self._places = places
+        self._done: set[Any] = set()
+
+    def of(self, shape: Any) -> Iterator[str]:
+        """Describe a shape, after those that it begins with, unless that is done."""
+        if shape in self._done or shape not in self._titles:
+            return
+        self._done.add(shape)
+        for base in bases(shape):
+            yield from self.of(base)
+        yield part(shape, self._titles[shape], self._places)
+        for inner in AFTER.get(shape, ()):
+            yield from self.of(inner)

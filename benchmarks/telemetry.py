@@ -1,7 +1,8 @@
 """What telemetry costs a request, in processor time: `python -m benchmarks telemetry`.
 
-A gateway's span with tracing off, on but not sampled, and on; the wait that an agent notes per request; a
-call of the store as it is and with its failures counted; a scrape of a process with controller and agent.
+A gateway's span of a request, and of a refusal, with tracing off, on but not sampled, and on; the wait that
+an agent notes per request; a call of the store as it is and with its failures counted; a scrape of a process
+with controller and agent.
 """
 
 import argparse
@@ -18,8 +19,10 @@ from qlm.cli.clock import SystemClock
 from qlm.cli.health import counted_store
 from qlm.cli.telemetry import Telemetry
 from qlm.domain.outcome import Outcome
+from qlm.domain.request import AnswerKind
+from qlm.gateway.errors import ApiError
 from qlm.gateway.session_events import SendFinal
-from qlm.gateway.tracing import RequestSpans
+from qlm.gateway.tracing import Attempt, RequestSpans
 from qlm.store.memory import MemoryStore
 from support.agent_bench import HOLDER, Bench
 from support.requests import a_request
@@ -34,9 +37,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--times", type=int, default=20_000)
     times = parser.parse_args(arguments).times
     _show("span of a request, off", _each_us(_span(RequestSpans(None)), times))
+    _show("span of a refusal, off", _each_us(_refusal(RequestSpans(None)), times))
     for sample, words in ((0.0, "not sampled"), (1.0, "sent")):
         tracer = OtelTracer(InMemorySpanExporter(), sample, "benchmark")
         _show(f"span of a request, {words}", _each_us(_span(RequestSpans(tracer)), times // 10))
+        _show(f"span of a refusal, {words}", _each_us(_refusal(RequestSpans(tracer)), times // 10))
         tracer.close()
     agent = Bench()
     agent.start(REQUEST)
@@ -57,6 +62,23 @@ def _span(spans: RequestSpans) -> Callable[[], None]:
     def one() -> None:
         spans.begin(REQUEST)
         spans.ended(card, final, 5, 10)
+
+    return one
+
+
+def _refusal(spans: RequestSpans) -> Callable[[], None]:
+    error = ApiError(status=429, message="100 requests wait", code="queue_full")
+
+    def one() -> None:
+        attempt = Attempt(
+            kind=AnswerKind.CHAT,
+            arrival_ns=1,
+            headers={},
+            call={"http.request.method": "POST", "http.route": "/v1/chat/completions"},
+            answered=lambda error: {"http.response.status_code": error.status},
+            model="m",
+        )
+        spans.refused(attempt, error, 2)
 
     return one
 

@@ -22,7 +22,8 @@ from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo
 from qlm.domain.view import RequestFilter
 from qlm.gateway.gateway import create_gateway
 from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.rpc.server import SERVICE, RpcDoor, RpcPortError
+from qlm.gateway.rpc.server import RpcDoor, RpcPortError
+from qlm.gateway.rpc.service import SERVICE
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub

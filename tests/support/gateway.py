@@ -25,6 +25,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.store import Store
+from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
 from qlm.gateway.app import create_app
 from qlm.gateway.limits import GatewayLimits
@@ -151,7 +152,13 @@ class Cluster:
     undescribed: list[str] = field(default_factory=list)
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    async def gateway(self, *, limits: GatewayLimits | None = None, broker: Broker | None = None) -> str:
+    async def gateway(
+        self,
+        *,
+        limits: GatewayLimits | None = None,
+        broker: Broker | None = None,
+        tracer: Tracer | None = None,
+    ) -> str:
         """Start a gateway; return its base URL."""
         app = create_app(
             MODELS,
@@ -161,6 +168,7 @@ class Cluster:
             limits or self.limits,
             GatewayId(f"gateway-{next(self._names)}"),
             lambda: RequestId(uuid.uuid4().hex),
+            tracer=tracer,
         )
         server = create_server(app, "127.0.0.1", 0, shutdown_s=1)
         server.config.app = Watched(app, self.undescribed)

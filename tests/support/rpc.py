@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.tracing import Tracer
 from qlm.gateway.gateway import create_gateway
 from qlm.gateway.limits import GatewayLimits
 from qlm.gateway.rpc.server import RpcDoor
@@ -26,6 +27,7 @@ async def rpc_gateway(
     broker: Broker | None = None,
     tls: TlsFiles | None = None,
     shutdown_s: float = 0.2,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[tuple[str, RpcDoor]]:
     """Run a gateway that has a gRPC door only; give its address, and the door."""
     gateway = create_gateway(
@@ -36,6 +38,7 @@ async def rpc_gateway(
         limits or cluster.limits,
         GatewayId(f"rpc-{uuid.uuid4().hex[:8]}"),
         lambda: RequestId(uuid.uuid4().hex),
+        tracer=tracer,
     )
     async with gateway.running():
         door = RpcDoor(gateway)

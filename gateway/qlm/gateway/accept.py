@@ -141,7 +141,7 @@ async def publish(
         await _confirmed(gateway, request)
     except BrokerUnavailableError as error:
         gateway.load.count_refused(gateway.clock.now_ns(), str(error))
-        gateway.spans.left(card.id, gateway.clock.now_ns(), str(error))
+        gateway.spans.not_queued(card.id)
         _forget(gateway, seat)
         await _withdraw(gateway, card)
         raise from_qlm(error) from error
@@ -159,7 +159,7 @@ async def publish(
         record = (await gateway.store.enqueue(card, watcher, incarnation)).record
         if record.outcome is Outcome.CANCELLED and card.fingerprint:
             # Another try with its key was not confirmed meanwhile, and withdrew what it took for its own.
-            gateway.spans.left(card.id, gateway.clock.now_ns(), "withdrawn")
+            gateway.spans.not_queued(card.id)
             _forget(gateway, seat)
             raise from_qlm(BrokerUnavailableError("another try of this request was withdrawn meanwhile"))
         if seat is not None:

@@ -3,25 +3,29 @@
 import contextlib
 from collections.abc import Iterator
 
+from qlm.domain.errors import QlmError
 from qlm.domain.request import RequestRecord
 from qlm.gateway.accept import Prepared, open_seat, publish
-from qlm.gateway.errors import ApiError
+from qlm.gateway.errors import ApiError, from_qlm
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
 from qlm.gateway.schema import Body
 from qlm.gateway.session import Mode
 from qlm.gateway.session_events import ClientGone
 from qlm.gateway.sinks import Sink
+from qlm.gateway.tracing import Attempt
 
 
 @contextlib.contextmanager
-def counting_refusals(gateway: Gateway) -> Iterator[None]:
-    """Count a request that is refused for now."""
+def refusable(gateway: Gateway, attempt: Attempt) -> Iterator[None]:
+    """Count a request that is refused for now, and trace one that is refused at all."""
     try:
         yield
-    except ApiError as error:
-        if error.status in (429, 503):
-            gateway.metrics.refused(error.status, error.code or "")
+    except (ApiError, QlmError) as error:
+        told = from_qlm(error) if isinstance(error, QlmError) else error
+        if told.status in (429, 503):
+            gateway.metrics.refused(told.status, told.code or "")
+        gateway.spans.refused(attempt, told, gateway.clock.now_ns())
         raise
 
 

@@ -1,6 +1,6 @@
 """POST /v1/completions and /v1/chat/completions."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -8,10 +8,11 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from qlm.domain.request import RequestCard
+from qlm.domain.ports.tracing import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
+from qlm.domain.request import AnswerKind, RequestCard
 from qlm.gateway.accept import Prepared, open_seat, prepare, publish
 from qlm.gateway.answers import Json, Later, StreamAnswer, WholeAnswer, error_answer
-from qlm.gateway.attending import begin, counting_refusals, leave
+from qlm.gateway.attending import begin, leave, refusable
 from qlm.gateway.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
 from qlm.gateway.fields.requests import AcceptedRequest
 from qlm.gateway.gateway import Gateway
@@ -22,6 +23,7 @@ from qlm.gateway.session import Mode
 from qlm.gateway.session_events import SendFinal
 from qlm.gateway.shapes import StreamShape, answer_object
 from qlm.gateway.sinks import NoSink, StreamSink, WholeSink
+from qlm.gateway.tracing import Attempt
 
 STREAM_HEADER: Final = "x-qlm-stream"
 
@@ -31,14 +33,12 @@ Created = WholeAnswer | StreamAnswer | Later[AcceptedRequest]
 
 async def create_completion(gateway: Gateway, request: HttpRequest) -> Created:
     """Answer POST /v1/completions: text after a prompt, likewise."""
-    plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
-    return await _create(gateway, request, parse_completion(plain), plain)
+    return await _create(gateway, request, AnswerKind.COMPLETION, parse_completion)
 
 
 async def create_chat_completion(gateway: Gateway, request: HttpRequest) -> Created:
     """Answer POST /v1/chat/completions: the next message, whole, as a stream, or later (202)."""
-    plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
-    return await _create(gateway, request, parse_chat(plain), plain)
+    return await _create(gateway, request, AnswerKind.CHAT, parse_chat)
 
 
 async def read_body(request: HttpRequest, bytes_max: int) -> bytes:
@@ -74,16 +74,33 @@ def lower_headers(request: HttpRequest) -> dict[str, str]:
     return headers
 
 
-async def _create(gateway: Gateway, request: HttpRequest, body: Body, plain: dict[str, Any]) -> Created:
+async def _create(
+    gateway: Gateway, request: HttpRequest, kind: AnswerKind, parse: Callable[[dict[str, Any]], Body]
+) -> Created:
     headers = lower_headers(request)
     detached = "respond-async" in headers.get("prefer", "").lower()
-    with counting_refusals(gateway):
+    attempt = _attempt(gateway, request, kind, headers)
+    with refusable(gateway, attempt):
+        plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
+        attempt.model = plain.get("model")
+        body = parse(plain)
         prepared = await prepare(gateway, body, plain, headers, detached=detached)
+        attempt.id = prepared.card.id
         if detached:
             return await _respond_async(gateway, prepared)
         if body.stream:
             return await _stream(gateway, body, prepared, headers)
         return await _whole(gateway, body, prepared)
+
+
+def _attempt(gateway: Gateway, request: HttpRequest, kind: AnswerKind, headers: Mapping[str, str]) -> Attempt:
+    return Attempt(
+        kind=kind,
+        arrival_ns=gateway.clock.now_ns(),
+        headers=headers,
+        call={HTTP_METHOD: request.method, HTTP_ROUTE: request.url.path},
+        answered=lambda error: {HTTP_STATUS: error.status},
+    )
 
 
 async def _respond_async(gateway: Gateway, prepared: Prepared) -> Later[AcceptedRequest]:

@@ -73,7 +73,7 @@ def to_card(
         ),
         fingerprint=arrival.fingerprint,
         detached=arrival.detached,
-        traceparent=_traceparent(arrival.headers),
+        traceparent=traceparent(arrival.headers),
     )
 
 
@@ -164,7 +164,7 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
     return asked
 
 
-def _traceparent(headers: Mapping[str, str]) -> str:
+def traceparent(headers: Mapping[str, str]) -> str:
     """The trace that a client began; one that cannot be read is ignored, as W3C Trace Context asks."""
     told = headers.get(TRACE_HEADER, "")
     return told if told and well_formed(told) else ""

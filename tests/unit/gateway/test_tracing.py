@@ -1,19 +1,33 @@
 """The spans of requests: begun once, ended once, whatever becomes of the request."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.tracing import well_formed
+from qlm.domain.request import AnswerKind
+from qlm.gateway.errors import ApiError
 from qlm.gateway.session_events import SendFinal
-from qlm.gateway.tracing import SPAN, RequestSpans
-from qlm.gateway.translate import _traceparent
+from qlm.gateway.tracing import SPAN, Attempt, RequestSpans
+from qlm.gateway.translate import traceparent
 from support.requests import a_request
 from support.spans import Spans, failed
 
 S = 1_000_000_000
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+def an_attempt(**more: Any) -> Attempt:
+    return Attempt(
+        kind=AnswerKind.COMPLETION,
+        arrival_ns=0,
+        headers={},
+        call={},
+        answered=lambda error: {"http.response.status_code": error.status},
+        **more,
+    )
 
 
 @pytest.fixture
@@ -63,6 +77,29 @@ def test_an_answer_that_ended_badly_is_a_failed_span(made: Spans) -> None:
     final = SendFinal(0, "", None, Outcome.ENGINE_LOST, "the engine died")
     spans.ended(request.card(), final, None, S)
     assert [failed(span) for span in made.ended(SPAN)] == ["the engine died"]
+    assert made.attributes(SPAN)[0]["error.type"] == "engine_lost"
+
+
+def test_a_request_that_was_not_queued_ends_its_span_once_with_what_its_client_was_told(made: Spans) -> None:
+    spans, request = RequestSpans(made.tracer), a_request()
+    spans.begin(request)
+    spans.not_queued(request.id)
+    spans.left(request.id, S, "nobody waits for it any more")
+    error = ApiError(status=503, message="the queue is away", code="broker_unavailable")
+    attempt = an_attempt(id=request.id)
+    spans.refused(attempt, error, 2 * S)
+    (span,) = made.ended(SPAN)
+    assert (failed(span), span.end_time) == ("the queue is away", 2 * S)
+    (told,) = made.attributes(SPAN)
+    assert (told["error.type"], told["http.response.status_code"]) == ("broker_unavailable", 503)
+    assert (told["gen_ai.request.id"], told["qlm.outcome"]) == (request.id, "refused")
+
+
+def test_without_a_tracer_a_refusal_makes_nothing() -> None:
+    spans, request = RequestSpans(None), a_request()
+    spans.begin(request)
+    spans.not_queued(request.id)
+    spans.refused(an_attempt(id=request.id), ApiError(status=429, message="full"), S)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +117,4 @@ def test_an_answer_that_ended_badly_is_a_failed_span(made: Spans) -> None:
     ],
 )
 def test_only_a_sound_traceparent_is_continued(told: str, taken: bool) -> None:
-    assert _traceparent({"traceparent": told}) == (told if taken else "")
+    assert traceparent({"traceparent": told}) == (told if taken else "")

@@ -26,6 +26,16 @@ SLO_CLASS: Final = "qlm.slo_class"
 INSTANCE: Final = "qlm.instance"
 OUTCOME: Final = "qlm.outcome"
 
+# OpenTelemetry's semantic conventions for errors, HTTP and gRPC.
+ERROR_TYPE: Final = "error.type"
+HTTP_METHOD: Final = "http.request.method"
+HTTP_ROUTE: Final = "http.route"
+HTTP_STATUS: Final = "http.response.status_code"
+RPC_SYSTEM: Final = "rpc.system"
+RPC_SERVICE: Final = "rpc.service"
+RPC_METHOD: Final = "rpc.method"
+GRPC_STATUS: Final = "rpc.grpc.status_code"
+
 
 class SpanKind(StrEnum):
     """The part that the process of a span plays in what it measures."""

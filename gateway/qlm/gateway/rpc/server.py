@@ -14,14 +14,11 @@ from grpc_reflection.v1alpha import reflection
 from qlm.domain.errors import QlmError
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.readiness import readiness
-from qlm.gateway.rpc.service import QlmService
+from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
-from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
 
 _log = logging.getLogger(__name__)
-
-SERVICE: Final[str] = pb.DESCRIPTOR.services_by_name["Qlm"].full_name
 
 HEALTH_INTERVAL_S: Final = 1.0
 """How often broker and store are asked whether this door can serve."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -10,10 +10,12 @@ from grpc import aio
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
+from qlm.domain.ports.tracing import GRPC_STATUS, RPC_METHOD, RPC_SERVICE, RPC_SYSTEM
+from qlm.domain.request import AnswerKind
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
 from qlm.gateway import admin
-from qlm.gateway.accept import KEY_HEADER, prepare
-from qlm.gateway.attending import begin, come_back, counting_refusals, leave
+from qlm.gateway.accept import KEY_HEADER, Prepared, prepare
+from qlm.gateway.attending import begin, come_back, leave, refusable
 from qlm.gateway.errors import STOPPING, ApiError, from_qlm, invalid, unavailable
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
@@ -24,9 +26,13 @@ from qlm.gateway.rpc.errors import code_of, message_of, trailers
 from qlm.gateway.rpc.sink import RpcSink
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmServicer
+from qlm.gateway.schema import Body
 from qlm.gateway.session import Mode
+from qlm.gateway.tracing import Attempt
 
 _log = logging.getLogger(__name__)
+
+SERVICE: Final[str] = pb.DESCRIPTOR.services_by_name["Qlm"].full_name
 
 _ID_HEADER: Final = "x-request-id"
 
@@ -70,18 +76,19 @@ class QlmService(QlmServicer):
 
     async def _generate(self, request: pb.GenerateRequest, context: Context) -> None:
         gateway = self._gateway
-        self._check_size(request)
-        plain = messages.to_plain(request)
         headers = _headers(context)
+        attempt = _attempt(gateway, request, headers)
         if request.idempotency_key:
             headers[KEY_HEADER] = request.idempotency_key
         try:
-            with counting_refusals(gateway):
+            with refusable(gateway, attempt):
+                self._check_size(request)
+                plain = messages.to_plain(request)
                 body = messages.parse(request, plain)
                 prepared = await prepare(gateway, body, plain, headers, default_slo=_objective(context))
-                sink = RpcSink(prepared.card)
-                opening = begin(gateway, body, prepared, sink, Mode.STREAM)
-                seat = await self._undisturbed(opening)
+                attempt.id = prepared.card.id
+            sink = RpcSink(prepared.card)
+            seat = await self._undisturbed(_opened(gateway, attempt, body, prepared, sink))
         except QlmError as error:
             raise messages.in_proto_words(from_qlm(error), request) from error
         except ApiError as error:
@@ -176,6 +183,22 @@ class QlmService(QlmServicer):
             message = f"the message has {size} bytes; expected at most {bytes_max} (limits.body_bytes_max)"
             headers = {"x-should-retry": "false"}
             raise ApiError(status=413, message=message, code="body_too_large", headers=headers)
+
+
+async def _opened(gateway: Gateway, attempt: Attempt, body: Body, prepared: Prepared, sink: RpcSink) -> Seat:
+    with refusable(gateway, attempt):
+        return await begin(gateway, body, prepared, sink, Mode.STREAM)
+
+
+def _attempt(gateway: Gateway, request: pb.GenerateRequest, headers: Mapping[str, str]) -> Attempt:
+    return Attempt(
+        kind=AnswerKind.CHAT if request.WhichOneof("input") == "messages" else AnswerKind.COMPLETION,
+        arrival_ns=gateway.clock.now_ns(),
+        headers=headers,
+        call={RPC_SYSTEM: "grpc", RPC_SERVICE: SERVICE, RPC_METHOD: "Generate"},
+        answered=lambda error: {GRPC_STATUS: code_of(error).value[0]},
+        model=request.model,
+    )
 
 
 def _headers(context: Context) -> dict[str, str]:

@@ -74,27 +74,29 @@ def make_problem(
     for group, home in homes.items():
         queues.setdefault(home, []).append(group)
     variants = {id: _variant(each, moment, stays=stays) for id, each in moment.instances.items()}
-    names = {variant: variant.name for variant in variants.values()}
+    kinds = {variant.name: variant for variant in variants.values()}
     return Problem(
         now_s=moment.now_ns / 1e9,
         move_s=move_s,
-        kinds={name: _kind(moment.fleet.kinds[each.accelerator], each) for each, name in names.items()},
+        kinds={name: _kind(moment.fleet.kinds[each.accelerator], each) for name, each in kinds.items()},
         instances=tuple(
-            _instance(each, names[variants[id]], tuple(queues.get(id, ())))
+            _instance(each, variants[id].name, tuple(queues.get(id, ())))
             for id, each in moment.instances.items()
         ),
-        groups=tuple(_planned(moment, names, demotes=demotes)),
+        groups=tuple(_planned(moment, kinds, demotes=demotes)),
     )
 
 
 def class_forms(
-    moment: Moment, classes: Iterable[RequestClass]
+    moment: Moment, problem: Problem, classes: Iterable[RequestClass]
 ) -> dict[RequestClass, dict[str, PlanningForm]]:
     """Give the times of classes by kind of the problem; none where a class cannot run."""
-    found = (_variant(each, moment, stays=False) for each in moment.instances.values())
-    variants = {variant: variant.name for variant in found}
+    # The problem has the names; what else tells its kinds apart changes no request's time.
+    kinds = {
+        each.kind: _variant(moment.instances[each.id], moment, stays=False) for each in problem.instances
+    }
     waited = waited_shares(moment)
-    return {cls: _forms(moment, cls, variants, waited.get(cls.model, 1.0)) for cls in classes}
+    return {cls: _forms(moment, cls, kinds, waited.get(cls.model, 1.0)) for cls in classes}
 
 
 def _variant(instance: InstanceMoment, moment: Moment, *, stays: bool) -> _Variant:
@@ -132,13 +134,13 @@ def _instance(instance: InstanceMoment, kind: str, queue: tuple[GroupId, ...]) -
     )
 
 
-def _planned(moment: Moment, variants: Mapping[_Variant, str], *, demotes: bool) -> Iterator[PlannedGroup]:
+def _planned(moment: Moment, kinds: Mapping[str, _Variant], *, demotes: bool) -> Iterator[PlannedGroup]:
     waited = waited_shares(moment)
     known: dict[RequestClass, _Times] = {}
 
     def times_of(cls: RequestClass) -> _Times:
         if cls not in known:
-            known[cls] = _Times.of(moment, cls, variants, waited.get(cls.model, 1.0))
+            known[cls] = _Times.of(moment, cls, kinds, waited.get(cls.model, 1.0))
         return known[cls]
 
     waiting = [(group, view) for group, view in moment.groups if group.remaining]
@@ -160,11 +162,11 @@ def _planned(moment: Moment, variants: Mapping[_Variant, str], *, demotes: bool)
 
 
 def _forms(
-    moment: Moment, cls: RequestClass, variants: Mapping[_Variant, str], waited: float
+    moment: Moment, cls: RequestClass, kinds: Mapping[str, _Variant], waited: float
 ) -> dict[str, PlanningForm]:
     forms = {
         name: planning_form(moment, cls, variant.accelerator, waited)
-        for variant, name in variants.items()
+        for name, variant in kinds.items()
         if cls.model in variant.models
     }
     return {name: form for name, form in forms.items() if form is not None}
@@ -179,9 +181,9 @@ class _Times:
 
     @classmethod
     def of(
-        cls, moment: Moment, wanted: RequestClass, variants: Mapping[_Variant, str], waited: float
+        cls, moment: Moment, wanted: RequestClass, kinds: Mapping[str, _Variant], waited: float
     ) -> "_Times":
-        return cls(_forms(moment, wanted, variants, waited))
+        return cls(_forms(moment, wanted, kinds, waited))
 
     @property
     def takes_s(self) -> float:

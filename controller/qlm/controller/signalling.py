@@ -38,7 +38,7 @@ def admission_signal(moment: Moment, problem: Problem, plan: Plan) -> AdmissionS
         plan: A feasible answer to it.
     """
     classes = _told_of(moment)
-    forms = class_forms(moment, classes)
+    forms = class_forms(moment, problem, classes)
     waiting = _waiting(moment)
     drains = _drains(moment, serve(Places.of(problem), plan))
     kinds = {each.id: each.kind for each in problem.instances}

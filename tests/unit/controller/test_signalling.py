@@ -7,6 +7,9 @@ import orjson
 import pytest
 
 from qlm.controller import signalling
+from qlm.controller.estimating.moment import moment
+from qlm.controller.estimating.state import NOTHING_LEARNED, learned
+from qlm.controller.planning import make_problem
 from qlm.controller.protocol import ControllerSettings, Decision, decide
 from qlm.controller.signalling import admission_signal, drain_of
 from qlm.domain.errors import InvalidValueError
@@ -132,6 +135,27 @@ def test_the_drain_of_a_large_plan_is_told_in_few_points(seed: int) -> None:
     for after_s in drain.after_s[1:]:
         exact = sum(_gone(each, after_s) for each in served)
         assert drain.gone_at(after_s) == pytest.approx(exact, abs=1e-6 * requests)
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_it_tells_of_a_model_in_use_as_of_any_other(stays: bool) -> None:
+    """What makes an instance start no engine anew must not make its classes unknown to admission."""
+    (group,) = groups_of(CHAT, 5)
+    view = class_view(CHAT, NO_LENGTHS, group)
+    state = NOTHING_LEARNED
+    for minute in (0, 1):
+        now_ns = NOW_NS + minute * 60 * 10**9
+        seen = cluster(
+            replace(view, finished=1000 + 60 * minute), instances=(instance(),), queues={"gpu-0": (group,)}
+        )
+        state = learned(state, seen, now_ns=now_ns, fleet=steady_fleet(PLACES))
+    now = moment(seen, now_ns=now_ns, fleet=steady_fleet(PLACES), state=state)
+    problem = make_problem(seen, now, move_s=0.0, stays=stays)
+    (kind,) = problem.kinds
+    assert kind.endswith(" in use") == stays
+    told = admission_signal(now, problem, plan_edf(problem)).classes[CHAT]
+    assert (told.waiting, str(told.instance)) == (5, "gpu-0")
+    assert told.wait.mean > 0 and told.completion.mean > told.first_token.mean
 
 
 def test_a_model_that_runs_nowhere_is_not_forecast() -> None:

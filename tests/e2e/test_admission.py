@@ -119,3 +119,60 @@ def test_a_saturated_fleet_tells_when_to_come_back(visitor: Visitor) -> None:
         pass
     assert visitor.until_forecast() == WAITING_MAX
     visitor.check_retry(visitor.submit, lambda seen: seen.room_s(1), "queue_full")
+
+
+RETRY_TOKENS = 300
+RETRY_DEADLINE_S = 8.0
+RETRY_BUSY = 60
+"""Requests of which half are enough for the next one to be late, by any guess of the length of answers."""
+
+
+@pytest.fixture
+def choosy() -> Iterator[QlmProcess]:
+    """One emulated A100 with room for eight requests, which takes in only what will rather be in time."""
+    config = emulated("mistral-7b", time_scale=1.0, limits={"p_met_min": 0.5})
+    config["instances"][0]["seqs_max"] = 8
+    with serving(config) as process:
+        yield process
+
+
+def test_who_comes_back_as_told_is_taken_in_also_where_the_model_is_in_use(choosy: QlmProcess) -> None:
+    with httpx.Client(base_url=choosy.url, timeout=30) as http:
+
+        def ask(**slo: float) -> httpx.Response:
+            objective = {"deadline_ms": 1000 * RETRY_DEADLINE_S, **slo}
+            body = {"model": "mistral-7b", "prompt": "x", "max_tokens": RETRY_TOKENS, "ignore_eos": True}
+            headers = {"Prefer": "respond-async"}
+            return http.post("/v1/completions", json=body | {"slo": objective}, headers=headers)
+
+        def in_use() -> bool:
+            assert ask(p_met_min=0.0).status_code == 202
+            kept = http.get("/admin/v1/plan")
+            return kept.status_code == 200 and any(
+                kind.endswith(" in use") for kind in kept.json()["problem"]["kinds"]
+            )
+
+        def told_of(waiting: int) -> bool:
+            kept = signal_from_plain(http.get("/admin/v1/forecast").json())
+            return sum(each.waiting for each in kept.classes.values()) >= waiting
+
+        _wait_for(in_use, pause_s=1.0)
+        for _ in range(RETRY_BUSY):
+            assert ask(p_met_min=0.0).status_code == 202
+        _wait_for(lambda: told_of(RETRY_BUSY // 2), pause_s=0.1)
+        _wait_for(lambda: ask().status_code == 429, pause_s=0.1)  # a gateway looks once a second
+        answer, waited_s = ask(), 0
+        while answer.status_code == 429:
+            assert answer.json()["error"]["code"] == "objective_unreachable"
+            time.sleep(retry_s := int(answer.headers["retry-after"]))
+            answer, waited_s = ask(), waited_s + retry_s
+            assert waited_s < GIVE_UP_S
+        assert answer.status_code == 202, answer.text
+        assert waited_s > 0, "the first try was to be refused"
+
+
+def _wait_for(condition: Callable[[], bool], pause_s: float) -> None:
+    give_up_s = time.monotonic() + GIVE_UP_S
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(pause_s)

@@ -1,7 +1,7 @@
 """How the engines of an instance are started, from the configuration."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from qlm.agents.engine_attached import AttachedEngine
@@ -16,7 +16,7 @@ from qlm.agents.engine_host import EngineUnit, ModelHost
 from qlm.agents.engine_launched import LaunchedEngine
 from qlm.agents.engine_vllm import VllmEngine
 from qlm.agents.host_memory import SwapCost
-from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes
+from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.operation_costs import OperationCosts
 from qlm.agents.page_cache import EmulatedWeights, PageCachedWeights, WeightsFiles
 from qlm.cli.config import Config, InstanceConfig, ModelConfig
@@ -30,7 +30,10 @@ def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Prof
     """Make the host of an instance's engines; nothing is started yet."""
     models = {model.id: model for model in config.models}
     served = _served(config, instance, profiles)
-    units = {name: _unit(config, instance, models[name], profile) for name, profile in served.items()}
+    pools = _host_kv_pools(config, instance, served)
+    units = {
+        name: _unit(config, instance, models[name], profile, pools[name]) for name, profile in served.items()
+    }
     costs = operation_costs(config, instance, profiles)
     return ModelHost(
         units,
@@ -42,14 +45,11 @@ def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Prof
 
 def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> OperationCosts:
     """What operations cost on an instance."""
-    models, swap, kv = {model.id: model for model in config.models}, {}, {}
-    for name, profile in _served(config, instance, profiles).items():
-        size_bytes = _host_kv_bytes(models[name], instance, profile)
-        swap[name] = SwapCost.of(profile, host_kv_bytes=size_bytes)
-        kv[name] = KvSwapCost.of(profile, size_bytes)
+    served = _served(config, instance, profiles)
+    pools = _host_kv_pools(config, instance, served)
     return OperationCosts(
-        swap=swap,
-        kv=kv,
+        swap={name: SwapCost.of(served[name], host_kv_bytes=size) for name, size in pools.items()},
+        kv={name: KvSwapCost.of(served[name], size) for name, size in pools.items()},
         host_memory_bytes=round(instance.host_memory_gib * GIB),
     )
 
@@ -59,8 +59,21 @@ def _served(config: Config, instance: InstanceConfig, profiles: Sequence[Profile
     return {ModelId(name): profile_of(models[name], instance, profiles) for name in instance.models}
 
 
-def _host_kv_bytes(model: ModelConfig, instance: InstanceConfig, profile: Profile) -> int:
-    """Host memory for KV blocks of one engine; one that is attached to has its own settings."""
+def _host_kv_pools(
+    config: Config, instance: InstanceConfig, served: Mapping[ModelId, Profile]
+) -> dict[ModelId, int]:
+    """Host memory for KV blocks of each engine."""
+    models = {model.id: model for model in config.models}
+    return host_kv_pools(
+        served,
+        {name: _host_kv_wanted(models[name], instance, profile) for name, profile in served.items()},
+        round(instance.host_memory_gib * GIB),
+        [SwapTier(tier) for tier in instance.swap_tiers],
+    )
+
+
+def _host_kv_wanted(model: ModelConfig, instance: InstanceConfig, profile: Profile) -> int:
+    """Host memory that is meant for KV blocks of an engine; one that is attached to has its own settings."""
     if model.kv_swap == "never" or instance.url is not None:
         return 0
     return host_kv_bytes(profile, round(instance.host_kv_gib * GIB))
@@ -71,12 +84,12 @@ def _unit(
     instance: InstanceConfig,
     model: ModelConfig,
     profile: Profile,
+    kv_bytes: int,
 ) -> EngineUnit:
     if instance.url is not None:
         engine = VllmEngine(instance.url, model.id, seqs_max=instance.seqs_max or config.vllm.seqs_max)
         return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
     name = f"{instance.id}-{model.id}".replace("/", "_")
-    kv_bytes = _host_kv_bytes(model, instance, profile)
     weights: WeightsFiles | None = None
     if model.engine == "emulated":
         seqs_max = instance.seqs_max or profile.seqs_max

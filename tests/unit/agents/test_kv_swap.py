@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 
 from qlm.agents.events import EngineChanged, GenerationEnded, Progress
-from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes, kept_in_host
+from qlm.agents.host_memory import SwapCost
+from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes, host_kv_pools, kept_in_host
 from qlm.agents.operation_costs import OperationCosts
 from qlm.domain.actions import NoteParked, Submit
 from qlm.domain.fleet import EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.builtin import builtin_profiles
 from qlm.rct_estimator.profile import Profile
 from support.agent_bench import Bench, M, group_of
@@ -24,6 +27,44 @@ def test_the_cheaper_way_is_chosen_by_bandwidth_and_prefill(profile: Profile) ->
     slow = replace(profile, host_bandwidth_bytes_per_s=profile.host_bandwidth_bytes_per_s / 1000)
     assert host_kv_bytes(slow, 2**30) == 0
     assert not KvSwapCost.of(profile, 0).swaps
+
+
+ON_A100 = {
+    ModelId(profile.model): profile
+    for profile in builtin_profiles()
+    if (profile.accelerator, profile.gpus) == ("A100", 1) and profile.model != "llama-70b"
+}
+"""Models of 14.5, 16.1 and 26 GB."""
+
+
+def pools(host_memory_bytes: int, *tiers: SwapTier, pool: int = 16 * 2**30) -> list[int]:
+    wanted = dict.fromkeys(ON_A100, pool)
+    return list(host_kv_pools(ON_A100, wanted, host_memory_bytes, tiers).values())
+
+
+def asleep(tier: SwapTier) -> int:
+    """Host memory of the two largest models while they sleep."""
+    return sum(sorted(SwapCost.of(profile).holds_bytes(tier) for profile in ON_A100.values())[1:])
+
+
+def test_kv_blocks_get_what_sleeping_weights_leave_of_host_memory() -> None:
+    weights = asleep(SwapTier.WARM)
+    assert pools(weights + 2 * 16 * 2**30, SwapTier.WARM, SwapTier.RELOAD) == [16 * 2**30] * 3
+    assert pools(weights + 2**31, SwapTier.WARM) == [2**30] * 3
+    assert pools(weights, SwapTier.WARM) == [0, 0, 0]
+
+
+def test_kv_blocks_need_not_make_way_for_weights_that_do_not_stay() -> None:
+    processes = asleep(SwapTier.RELOAD)
+    assert pools(processes + 2**31, SwapTier.RELOAD) == [2**30] * 3
+    assert pools(0) == [16 * 2**30] * 3, "engines are stopped, and their pools with them"
+
+
+def test_a_model_alone_and_one_that_wants_no_pool_take_nothing_from_others() -> None:
+    (model, profile), *_ = ON_A100.items()
+    assert host_kv_pools({model: profile}, {model: 2**30}, 1, [SwapTier.WARM]) == {model: 2**30}
+    one = {name: 2**30 if name == model else 0 for name in ON_A100}
+    assert host_kv_pools(ON_A100, one, asleep(SwapTier.WARM) + 2**30, [SwapTier.WARM]) == one
 
 
 class Pushed:

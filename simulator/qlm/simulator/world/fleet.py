@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from qlm.agents.host_memory import SwapCost
-from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes
+from qlm.agents.kv_swap import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.protocol import AgentProtocol, AgentSettings
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
@@ -55,7 +55,7 @@ class SimulatedFleet:
         self._slowness = [1.0] * len(self.instances)
         self._lives = [0] * len(self.instances)
         self._agents: dict[int, SimulatedAgent] = {}
-        self._hosted: dict[str, dict[ModelId, HostedModel]] = {}
+        self._hosted: dict[tuple[str, ModelId, int], HostedModel] = {}
 
     def start(self) -> None:
         """Bring all instances up, each with its first model loaded."""
@@ -141,15 +141,23 @@ class SimulatedFleet:
         self.operations.append(agent.protocol.tally.stats())
 
     def _models(self, instance: SimulatedInstance) -> Mapping[ModelId, HostedModel]:
-        hosted = self._hosted.setdefault(instance.kind, {})
-        for model in instance.models:
-            if model not in hosted:
-                hosted[model] = self._host(model, self._scenario.fleet.profiles[(model, instance.kind)])
-        return {model: hosted[model] for model in instance.models}
+        fleet = self._scenario.fleet
+        profiles = {model: fleet.profiles[(model, instance.kind)] for model in instance.models}
+        wanted = {
+            model: host_kv_bytes(profile, self._scenario.host_kv_bytes) for model, profile in profiles.items()
+        }
+        host_memory_bytes = fleet.kinds[instance.kind].host_memory_bytes
+        pools = host_kv_pools(profiles, wanted, host_memory_bytes, instance.swap_tiers)
+        models = {}
+        for model, kv_bytes in pools.items():
+            key = (instance.kind, model, kv_bytes)
+            if key not in self._hosted:
+                self._hosted[key] = self._host(model, profiles[model], kv_bytes)
+            models[model] = self._hosted[key]
+        return models
 
-    def _host(self, model: ModelId, profile: Profile) -> HostedModel:
+    def _host(self, model: ModelId, profile: Profile, kv_bytes: int) -> HostedModel:
         capacity = capacity_of(profile, self._contexts[model])
-        kv_bytes = host_kv_bytes(profile, self._scenario.host_kv_bytes)
         opener: OpenGeneration = scripted_generation(
             self._script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
         )

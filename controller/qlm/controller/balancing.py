@@ -21,6 +21,9 @@ from qlm.domain.view import ClassView, ClusterView
 UNEVEN_SHARE: Final = 0.25
 """An instance may be behind another one by this share of the other's work before anything is moved."""
 
+SWAPS: Final = 2
+"""There and back: so many model swaps keep an instance from those whom it serves now."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
@@ -45,11 +48,19 @@ EVEN: Final = Spread()
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """One instance as a class sees it: seconds of work before a new request, and what one more adds."""
+    """One instance as a class sees it.
+
+    Attributes:
+        instance: Its name.
+        work_s: Seconds of work before a new request, a model swap included.
+        request_s: What one more adds.
+        swap_s: Of that work the model swap; 0 if none need be.
+    """
 
     instance: InstanceId
     work_s: float
     request_s: float
+    swap_s: float = 0.0
 
 
 class Loads:
@@ -76,7 +87,7 @@ class Loads:
         opened = view.groups[-1] if view.groups and not view.groups[-1].sealed else None
         waiting = opened.remaining if opened else 0
         loose = view.queued - sum(group.remaining for group in view.groups)
-        lanes = self._lanes(view.cls, opened)
+        lanes = self._lanes(view.cls, opened, waiting + max(0, loose))
         if not lanes:
             return EVEN
         at = next((lane for lane in lanes if opened and lane.instance == self._home.get(opened.id)), None)
@@ -111,10 +122,12 @@ class Loads:
             self._claims[lane.instance] = self._claims.get(lane.instance, 0.0) + claimed_s
         return tuple((lane.instance, shares[lane]) for lane in taking)
 
-    def _lanes(self, cls: RequestClass, opened: Group | None) -> list[_Lane]:
-        """Instances that can serve the class, with the work that goes before its next request.
+    def _lanes(self, cls: RequestClass, opened: Group | None, requests: int) -> list[_Lane]:
+        """Instances over which so many requests of a class may be spread; none if plans are to say where.
 
-        What waits in its open group is left out: it is what is to be spread.
+        What waits in its open group is left out of their work: it is what is to be spread. A group of
+        another model at the head of a queue has the models swapped: as long as an instance has the model,
+        no other one is considered.
         """
         lanes = []
         for status in self._able:
@@ -122,11 +135,36 @@ class Loads:
             failed = dict(status.engines).get(cls.model) is EngineState.FAILED
             if entry is not None and cls.model in status.models and not failed:
                 request_s = entry.times.request_s
-                work_s = self._work_s(status, cls, request_s, opened) + self._swap_s(status, cls)
-                lanes.append(_Lane(status.id, work_s, request_s))
-        # A group of another model at the head of a queue has the models swapped, which is for plans to say.
+                swap_s = self._swap_s(status, cls)
+                work_s = self._work_s(status, cls, request_s, opened) + swap_s
+                lanes.append(_Lane(status.id, work_s, request_s, swap_s))
         serving = [lane for lane in lanes if self._serves(lane.instance, cls.model)]
-        return serving or lanes
+        return serving or self._worth_swapping(lanes, cls, requests)
+
+    def _worth_swapping(self, lanes: Sequence[_Lane], cls: RequestClass, requests: int) -> list[_Lane]:
+        """Say over which instances to spread requests whose model none has loaded: two or more, or none.
+
+        One of them must swap in any case, and plans say which. Each further one lowers the height to which
+        the work fills them; a request waits half of that less on average. That must be worth more than what
+        those wait whom the instance serves now, or each burst has all instances swap to its model. Work
+        without a deadline gains nothing by waiting less.
+        """
+        if cls.due_ms is None:
+            return []
+        taken: list[_Lane] = []
+        for lane in sorted(lanes, key=lambda lane: (lane.work_s, lane.instance)):
+            if taken:
+                lower_s = _level_s(taken, requests) - _level_s((*taken, lane), requests)
+                if requests * lower_s / 2 <= SWAPS * lane.swap_s * max(1, self._others(lane.instance, cls)):
+                    break
+            taken.append(lane)
+        return taken if len(taken) > 1 else []
+
+    def _others(self, instance: InstanceId, cls: RequestClass) -> int:
+        """Requests that an instance holds, or has on its queue for other models."""
+        groups = self._queues.get(instance, ())
+        queued = sum(group.remaining for group in groups if group.cls.model != cls.model)
+        return self._view.leased.get(instance, 0) + queued
 
     def _serves(self, instance: InstanceId, model: ModelId) -> bool:
         status = next(each for each in self._able if each.id == instance)

@@ -81,15 +81,36 @@ def test_less_urgent_work_does_not_count() -> None:
     assert spread(view).home == "b"
 
 
-def test_an_instance_that_would_have_to_swap_is_chosen_only_if_none_has_the_model() -> None:
+def test_while_an_instance_has_the_model_no_other_one_swaps_for_balance() -> None:
     other = class_view(OTHER, NO_LENGTHS, *groups_of(OTHER, 0))
     view = view_of(other)
     loaded = replace(view.instances[2], active_model=OTHER.model, engines=((OTHER.model, EngineState.AWAKE),))
     view = replace(view, instances=(*view.instances[:2], loaded), leased={InstanceId("c"): 8})
     assert spread(view).home == "c"
     assert spread(replace(view, leased={InstanceId("c"): 2000})).home == "c", "plans swap, balance does not"
-    elsewhere = replace(loaded, draining=True)
-    assert spread(replace(view, instances=(*view.instances[:2], elsewhere))).home == "a"
+
+
+def test_where_a_model_that_nobody_has_loaded_goes_is_for_plans_to_say() -> None:
+    (opened,) = groups_of(OTHER, 6)
+    waiting = class_view(OTHER, NO_LENGTHS, opened, ungrouped=4)
+    for leased in ((0, 0, 0), (30, 10, 30)):
+        assert spread(view_of(waiting, queues={"a": (opened,)}, leased=leased)) == EVEN
+
+
+def test_several_instances_swap_if_less_is_waited_in_all() -> None:
+    """A swap takes 31 s here and a request adds 0.8 s: twenty on two instances wait 4 s less each."""
+    burst = view_of(class_view(OTHER, NO_LENGTHS, ungrouped=20))
+    assert dict(spread(burst).shares) == {"a": 10, "b": 10}, "80 s against 62 s, but for c only 27 s"
+    held = replace(burst, leased={InstanceId(name): 5 for name in NAMES})
+    assert spread(held) == EVEN, "five on each instance would wait for two swaps"
+    (queued,) = groups_of(CHAT, 5, sealed=True)
+    chat = class_view(CHAT, NO_LENGTHS, queued)
+    behind = view_of(burst.classes[0], chat, queues={"b": (queued,), "c": (queued,)})
+    assert spread(behind) == EVEN, "as would those on its queue"
+    late = class_view(OTHER.missed(), NO_LENGTHS, ungrouped=400)
+    assert spread(view_of(late)) == EVEN, "who has no deadline any more gains nothing"
+    larger = replace(burst, classes=(class_view(OTHER, NO_LENGTHS, ungrouped=400),))
+    assert [name for name, _ in spread(replace(larger, leased=held.leased)).shares] == ["a", "b", "c"]
 
 
 def test_instances_that_cannot_serve_take_nothing() -> None:

@@ -17,10 +17,9 @@ from qlm.agents.protocol import AgentProtocol
 from qlm.agents.tracing import waited_in_queue
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId
-from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, ClassLabels
+from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, LATENCY_BUCKETS_S, ClassLabels
 from qlm.domain.operations import OperationStats
 
-_WAIT_BUCKETS_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800)
 _NS_PER_S: Final = 1e9
 
 Gauge = tuple[str, str, Callable[[InstanceStatus], float | None]]
@@ -64,7 +63,7 @@ class AgentMetrics(Collector):
             "From a request's arrival until it first runs on an engine",
             ("model", "slo_class", INSTANCE_LABEL),
             registry=registry,
-            buckets=_WAIT_BUCKETS_S,
+            buckets=LATENCY_BUCKETS_S,
         )
         self._queue_s = cache(queue_s.labels)  # looking labels up takes four times as long
         registry.register(self)

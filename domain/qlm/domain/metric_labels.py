@@ -14,6 +14,12 @@ OTHER: Final = "other"
 CLASSES_MAX: Final = 100
 """Objectives that get a label of their own, unless told otherwise."""
 
+LATENCY_BUCKETS_S: Final = (
+    *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800),
+    *(3600, 3 * 3600, 8 * 3600, 24 * 3600),
+)
+"""Buckets of what is as long as objectives are: 10 ms (a first token) to a day (batch work)."""
+
 
 class ClassLabels:
     """Gives each class the labels `model` and `slo_class`."""

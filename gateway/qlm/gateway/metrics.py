@@ -9,14 +9,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from qlm.domain.attainment import attained
-from qlm.domain.metric_labels import ClassLabels
+from qlm.domain.metric_labels import LATENCY_BUCKETS_S, ClassLabels
 from qlm.domain.request import RequestCard
 from qlm.gateway.forecast import Expected
 from qlm.gateway.session_events import SendFinal
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _ACCEPT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-_ANSWER_BUCKETS_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800, 3600)
 _TOKEN_BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1)
 _RATIO_BUCKETS: Final = (0.1, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2, 4, 10)
 _LABELS: Final = ("model", "slo_class")
@@ -57,13 +56,13 @@ class GatewayMetrics:
             "qlm_gateway_time_to_first_token_seconds",
             "From arrival to first output token",
             _LABELS,
-            buckets=_ANSWER_BUCKETS_S,
+            buckets=LATENCY_BUCKETS_S,
         )
         self._answer_s = histogram(
             "qlm_gateway_e2e_request_latency_seconds",
             "From arrival to the end of the answer",
             _LABELS,
-            buckets=_ANSWER_BUCKETS_S,
+            buckets=LATENCY_BUCKETS_S,
         )
         self._make_predictions(registry)
         self._attained = counter(
@@ -90,7 +89,7 @@ class GatewayMetrics:
             "qlm_gateway_request_predicted_ttft_seconds",
             "From arrival to first output token, as forecast on arrival",
             _LABELS,
-            buckets=_ANSWER_BUCKETS_S,
+            buckets=LATENCY_BUCKETS_S,
         )
         self._predicted_token_s = histogram(
             "qlm_gateway_request_predicted_tpot_seconds",
@@ -102,7 +101,7 @@ class GatewayMetrics:
             "qlm_gateway_request_predicted_e2e_seconds",
             "From arrival to the end of the answer, as forecast on arrival",
             _LABELS,
-            buckets=_ANSWER_BUCKETS_S,
+            buckets=LATENCY_BUCKETS_S,
         )
         self._against_predicted = histogram(
             "qlm_gateway_request_e2e_to_predicted_ratio",
@@ -125,6 +124,10 @@ class GatewayMetrics:
         self._accepted(model, slo_class, kind).inc()
         self._accept_s(model).observe(seconds)
         self._tokens(model, "prompt").inc(card.prompt_tokens)
+        if card.slo.target_ms is not None:
+            # Both series, else neither a class that meets all nor one that misses all had a ratio.
+            for judged in (self._attained, self._violated):
+                judged(model, slo_class)
 
     def predicted(self, card: RequestCard, expected: Expected) -> None:
         """Note what was forecast of a request that was queued."""

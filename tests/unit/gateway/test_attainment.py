@@ -62,6 +62,18 @@ def test_requests_that_end_badly_count_as_violations_and_cancelled_ones_do_not()
     assert f"qlm_gateway_request_slo_violation_total{labels} 1.0" in text
 
 
+def test_a_class_has_both_series_from_its_first_request_on() -> None:
+    metrics = GatewayMetrics(classes_max=10)
+    metrics.accepted(card(DeadlineSlo(deadline_ms=100)), "whole", 0.1)
+    metrics.accepted(card(BatchSlo()), "whole", 0.1)
+    text = metrics.render().decode()
+    for name in ("attained", "violation"):  # else the ratio of one that misses all would be nothing, not 0
+        told = [
+            line for line in text.splitlines() if line.startswith(f"qlm_gateway_request_slo_{name}_total")
+        ]
+        assert told == [f'qlm_gateway_request_slo_{name}_total{{model="m",slo_class="deadline-100ms"}} 0.0']
+
+
 def test_objectives_beyond_the_limit_share_a_label() -> None:
     metrics = GatewayMetrics(classes_max=2)
     for ttft_ms in (100, 200, 300, 400, 1000):

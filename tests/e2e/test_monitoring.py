@@ -101,6 +101,10 @@ def test_prometheus_scrapes_all_and_evaluates_rules_and_the_dashboard(
         assert [rule["name"] for rule in prometheus.rules() if rule["state"] == "firing"] == []
 
 
+def test_alerts_fire_when_something_is_wrong_and_only_then(start_prometheus: object) -> None:
+    assert promtool("test", "rules", str(RULES.with_name("alerts_test.yaml"))) == ""
+
+
 def test_a_trace_crosses_all_processes(running: Cluster, collector: Collector) -> None:
     trace = secrets.token_hex(16)
     body = {"model": MODEL, "prompt": "hello", "max_tokens": 5}

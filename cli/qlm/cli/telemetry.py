@@ -1,7 +1,7 @@
 """What one process tells of itself: metrics of all its parts in one registry, spans, readiness."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -42,14 +42,26 @@ class Telemetry:
         agents: bool,
         tracer: Tracer | None = None,
         registry: CollectorRegistry | None = None,
+        accelerators: Iterable[str] = (),
     ) -> None:
-        """Make the metrics of the parts that run here."""
+        """Make the metrics of the parts that run here.
+
+        Args:
+            clock: The time.
+            controller: Whether a controller does.
+            agents: Whether agents do.
+            tracer: Where spans go.
+            registry: Where the metrics go; one of their own if not given.
+            accelerators: Kinds of the configured instances.
+        """
         # Since when a series counts, process_start_time_seconds tells with half the series.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = registry or CollectorRegistry()
         self.health = Health(registry)
         self.agents = AgentMetrics(registry) if agents else None
-        self.controller = ControllerMetrics(registry, clock.now_ns) if controller else None
+        self.controller = (
+            ControllerMetrics(registry, clock.now_ns, accelerators=accelerators) if controller else None
+        )
         self.tracer = tracer
         info = Gauge(
             "qlm_build_info", "Always 1; its label tells the version", ("version",), registry=registry
@@ -103,7 +115,8 @@ def open_telemetry(
     tracer = None if endpoint is None else _tracer(config.tracing, endpoint, part)
     if tracer is not None:
         stack.push_async_callback(asyncio.to_thread, tracer.close)
-    return Telemetry(clock, controller=controller, agents=agents, tracer=tracer)
+    kinds = {instance.kind for instance in config.instances}
+    return Telemetry(clock, controller=controller, agents=agents, tracer=tracer, accelerators=kinds)
 
 
 def _tracer(config: TracingConfig, endpoint: str, part: str) -> "OtelTracer":

@@ -5,7 +5,7 @@ instances are configured ones, classes capped.
 """
 
 from collections import Counter as Count
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +40,11 @@ class ControllerMetrics(Collector):
     """
 
     def __init__(
-        self, registry: CollectorRegistry, now_ns: Callable[[], int], classes_max: int = CLASSES_MAX
+        self,
+        registry: CollectorRegistry,
+        now_ns: Callable[[], int],
+        classes_max: int = CLASSES_MAX,
+        accelerators: Iterable[str] = (),
     ) -> None:
         """Register the metrics.
 
@@ -48,7 +52,9 @@ class ControllerMetrics(Collector):
             registry: Where.
             now_ns: The time, nanoseconds since the epoch.
             classes_max: Objectives that get a label of their own.
+            accelerators: Kinds of the configured instances, which are told of if none of them is alive.
         """
+        self._accelerators = frozenset(accelerators)
         self.turn: Turn | None = None
         self._now_ns = now_ns
         self._labels = ClassLabels(classes_max)
@@ -104,7 +110,7 @@ class ControllerMetrics(Collector):
 
     def _families(self, turn: Turn | None) -> Iterator[Metric]:
         yield from self._queues(() if turn is None else turn.view.classes)
-        yield from _pool(turn)
+        yield from _pool(turn, self._accelerators)
         yield from self._plan(turn)
 
     def _queues(self, classes: tuple[ClassView, ...]) -> Iterator[Metric]:
@@ -169,7 +175,7 @@ def _oldest_ns(view: ClassView) -> int | None:
     return min(heads, default=None)
 
 
-def _pool(turn: Turn | None) -> Iterator[Metric]:
+def _pool(turn: Turn | None, accelerators: Iterable[str]) -> Iterator[Metric]:
     live = GaugeMetricFamily(
         "qlm_controller_live_instances", "Instances whose agents are alive", labels=("accelerator",)
     )
@@ -183,7 +189,7 @@ def _pool(turn: Turn | None) -> Iterator[Metric]:
         "qlm_controller_leases", "Requests that an instance holds the lease of", labels=(INSTANCE_LABEL,)
     )
     if turn is not None:
-        by_kind: dict[str, list[InstanceStatus]] = {}
+        by_kind: dict[str, list[InstanceStatus]] = {kind: [] for kind in accelerators}
         for status in turn.view.instances:
             by_kind.setdefault(status.accelerator, []).append(status)
         for kind, statuses in by_kind.items():

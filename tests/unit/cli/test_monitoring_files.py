@@ -39,7 +39,7 @@ def test_every_query_refers_to_metrics_and_labels_that_exist() -> None:
         by = labels_in(query)
         used = {name: row_of(name) for name in set(_METRIC.findall(query)) - by}
         assert used, f"no metric of QLM in {query}"
-        told = {label for row in used.values() for label in row.labels} | {"le"}
+        told = {label for row in used.values() for label in row.labels} | {"le", "namespace"}
         assert by <= told, f"{query} groups by what no metric in it has"
         for name, matchers in _MATCHERS.findall(query):
             labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
@@ -77,6 +77,11 @@ def test_an_alert_says_how_bad_and_what_it_means(rule: dict[str, Any]) -> None:
     assert re.fullmatch(r"Qlm[A-Z][A-Za-z]+", rule["alert"])
     assert rule["labels"]["severity"] in ("info", "warning", "critical")
     assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_each_alert_is_shown_to_fire() -> None:
+    shown = (ROOT / "monitoring/alerts_test.yaml").read_text("utf-8")
+    assert [rule["alert"] for rule in alerts() if f'alertname="{rule["alert"]}"' not in shown] == []
 
 
 def test_the_page_of_metrics_is_current_and_whole() -> None:

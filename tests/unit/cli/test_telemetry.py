@@ -94,6 +94,16 @@ async def test_what_waits_and_runs_is_told_by_the_controller_that_leads(
         await it.all_end_exactly_once()
 
 
+async def test_accelerators_without_a_live_instance_are_told_of(tmp_path: Path) -> None:
+    telemetry = Telemetry(SystemClock(), controller=True, agents=True, accelerators=("A10", "A100x2"))
+    async with plant(tmp_path, telemetry=telemetry) as it:
+        await it.accept(a_request())
+        await it.all_end_exactly_once()
+        live = "qlm_controller_live_instances"
+        assert value(shown(telemetry), live, accelerator="A10") == 1
+        assert value(shown(telemetry), live, accelerator="A100x2") == 0
+
+
 def test_objectives_beyond_the_limit_share_a_label() -> None:
     labels = ClassLabels(classes_max=2)
     asked = [RequestClass(ModelId("m"), f"deadline-{n}s") for n in (1, 2, 3, 4, 1)]

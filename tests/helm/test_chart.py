@@ -10,7 +10,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
-from qlm.cli.config import Config, parse_config
+from qlm.cli.config import Config, InstanceConfig, parse_config
 from qlm.cli.config_addresses import check_address
 from scripts import chart as chart_script
 from support.chart import (
@@ -300,7 +300,7 @@ def test_servers_elsewhere_are_not_run_here() -> None:
 def test_keda_scales_what_is_there_between_count_and_most() -> None:
     for example, kind, least, most, others in (
         ("emulated", "StatefulSet", 2, 4, 0),
-        ("a10-a100", "Deployment", 0, 4, 45),
+        ("a10-a100", "Deployment", 0, 4, 40),
     ):
         manifests = rendered(example, *MORE[example])
         ((name, scaled),) = of_kind(manifests, "ScaledObject").items()
@@ -311,6 +311,17 @@ def test_keda_scales_what_is_there_between_count_and_most() -> None:
         query = spec["triggers"][0]["metadata"]["query"]
         told = f'qlm_controller_recommended_instances{{namespace="{NAMESPACE}",accelerator="A100"}}'
         assert query.startswith(f"(max({told}) - {others}) * on() ")
+
+
+def test_keda_asks_for_the_kind_by_which_instances_of_several_gpus_are_told() -> None:
+    group = 'fleet[2]={"name": "a100x2", "accelerator": "A100", "gpus": 2, "count": 5, "countMax": 6}'
+    manifests = rendered("a10-a100", "keda.enabled=true", group)
+    instances = config_of(manifests)["instances"]
+    kind = next(InstanceConfig(**each).kind for each in instances if each["id"] == "a100x2-0")
+    scaled = of_kind(manifests, "ScaledObject")[f"{PREFIX}-ray-a100x2-extra"]
+    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
+    assert f'accelerator="{kind}"}}) - 5)' in query
+    assert 'accelerator="A100"' not in query
 
 
 @pytest.mark.parametrize("path", chart_script.wanted(), ids=lambda path: path.name)

@@ -1,12 +1,15 @@
+{{- /*
+The beginning of all names, which are also those of Services: no dots, a letter first. Of 31 characters, since a
+StatefulSet of an entry of the fleet (20 characters) may have 52: its pods carry its name and a hash in a label.
+*/ -}}
 {{- define "qlm.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 36 | trimSuffix "-" -}}
-{{- else if contains $name .Release.Name -}}
-{{- .Release.Name | trunc 36 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name $name | trunc 36 | trimSuffix "-" -}}
+{{- $whole := default (ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name)) .Values.fullnameOverride -}}
+{{- $fit := $whole | replace "." "-" | trunc 31 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $fit) -}}
+{{- fail (printf "names would begin with %q; expected letters, digits and hyphens, a letter first, as Services have it: another name of the release, or fullnameOverride" $fit) -}}
 {{- end -}}
+{{- $fit -}}
 {{- end -}}
 
 {{- /* Labels of everything. */ -}}

@@ -1,7 +1,9 @@
 """The gRPC door of `qlm serve` as a user meets it, with the example client."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
+from support.certificates import certificate
 from support.ports import free_port
 from support.qlm_process import QlmProcess, emulated, serving
 from support.rpc import Failure, Stream
@@ -55,3 +58,25 @@ def test_a_stop_ends_streams_so_that_they_go_on_elsewhere_and_the_process_well()
         assert process.exit_code == 0
     failure = Failure(caught.value)
     assert (failure.code, failure.reason) == (grpc.StatusCode.UNAVAILABLE, "gateway_stopping")
+
+
+def test_what_strangers_send_leaves_nothing_but_json_in_the_log(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    port = free_port()
+    door = {"port": port, "tls": {"cert": str(cert), "key": str(key)}}
+    config = emulated("mistral-7b", http={"port": free_port()}, data_dir=str(tmp_path / "data"), grpc=door)
+    process = QlmProcess("serve", "serve", "--log-format", "json", config=config, folder=tmp_path)
+    process.start()
+    try:
+        process.wait_ready(instances=1)
+        for stranger in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 100):
+            for each in (port, process.port):
+                with socket.create_connection(("127.0.0.1", each)) as connection:
+                    connection.sendall(stranger)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(1000):
+                        pass
+    finally:
+        process.close()
+    lines = [json.loads(line) for line in process.log_file.read_text("utf-8").splitlines()]
+    assert {"uvicorn.error", "qlm.cli"} <= {line["logger"] for line in lines}

@@ -2,8 +2,16 @@
 
 import json
 import logging
+import os
+import sys
+import threading
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any, Final, Literal
+
+import click
+
+from qlm.domain.errors import QlmError
 
 LogFormat = Literal["text", "json"]
 
@@ -36,3 +44,33 @@ def log_to_stderr(level: int, log_format: LogFormat = "text") -> None:
     for library in ("uvicorn", "opentelemetry"):
         logging.getLogger(library).setLevel(max(level, logging.WARNING))
     logging.getLogger("pika").setLevel(max(level, logging.CRITICAL))
+    if log_format == "json":
+        _log_what_python_prints()
+
+
+def say_last(error: QlmError, log_format: LogFormat) -> None:
+    """Write why a process ends, in the form of its log."""
+    if log_format == "text":
+        click.echo(f"qlm: {error}", err=True)
+        return
+    record = logging.LogRecord("qlm.cli", logging.CRITICAL, "", 0, str(error), None, None)
+    click.echo(JsonFormatter().format(record), err=True)
+
+
+def _log_what_python_prints() -> None:
+    """Turn warnings, and exceptions that nobody caught, into log lines: who reads JSON reads nothing else."""
+    logging.captureWarnings(True)
+    log = logging.getLogger("qlm.cli")
+
+    def uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        log.critical("%s ended the process", kind.__name__, exc_info=(kind, error, trace))
+
+    def uncaught_in_thread(told: threading.ExceptHookArgs) -> None:
+        error = told.exc_value or told.exc_type()
+        name = "a thread" if told.thread is None else told.thread.name
+        log.error("%s ended %s", told.exc_type.__name__, name, exc_info=error)
+
+    # Read when gRPC is imported, which is later: its core would write lines of its own.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    sys.excepthook = uncaught
+    threading.excepthook = uncaught_in_thread

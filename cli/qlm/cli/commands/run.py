@@ -15,7 +15,7 @@ from qlm.cli.config import Config, load_config
 from qlm.cli.config_addresses import addresses
 from qlm.cli.config_errors import ConfigError
 from qlm.cli.default_config import emulated_config, vllm_config
-from qlm.cli.logs import LogFormat, log_to_stderr
+from qlm.cli.logs import LogFormat, log_to_stderr, say_last
 from qlm.cli.ray_runtime import check_servers, ray_cluster, supervision
 from qlm.cli.serving import Roles, serve
 from qlm.cli.wiring import check, check_doors
@@ -242,7 +242,7 @@ def run(
         if chosen.gateway:
             check_doors(config, str(where or "the command line"))
     except ConfigError as error:
-        click.echo(f"qlm: {error}", err=True)
+        say_last(error, logs.format)
         sys.exit(2)
     log_to_stderr(level, logs.format)
     sys.exit(_run(config, chosen, level, logs.format))
@@ -255,12 +255,9 @@ def _run(config: Config, roles: Roles, level: int, log_format: LogFormat) -> int
                 uvloop.run(serve(config, roles, supervision(config, cluster, level, log_format)))
         else:
             uvloop.run(serve(config, roles))
-    except ConfigError as error:
-        click.echo(f"qlm: {error}", err=True)
-        return 2
     except QlmError as error:
-        click.echo(f"qlm: {error}", err=True)
-        return 1
+        say_last(error, log_format)
+        return 2 if isinstance(error, ConfigError) else 1
     return 0
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import redis.asyncio
 
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import InvalidValueError, StoreUnavailableError
 from qlm.domain.lease import Epoch
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
@@ -91,6 +91,13 @@ async def test_a_redis_that_is_down_is_named_in_one_sentence() -> None:
     assert message.startswith("Redis at redis://127.0.0.1:1/0 cannot be used: ")
     assert "secret" not in message and "\n" not in message
     await store.close()
+
+
+@pytest.mark.parametrize("query", ["?socket_timeout=soon", "?colour=red", "?ssl_cert_reqs=7&protocol=x"])
+def test_an_address_with_what_no_redis_knows_is_told_without_its_password(query: str) -> None:
+    with pytest.raises(InvalidValueError, match="store is 'redis://") as caught:
+        RedisStore(f"redis://u:secret@h:6379/0{query}", SystemClock())
+    assert "secret" not in str(caught.value)
 
 
 async def test_a_redis_that_hangs_is_given_up_in_bounded_time(redis_server: RedisServer) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from qlm.domain.ports.tracing import TRACE_HEADER, Attribute, Span, SpanKind
+from qlm.domain.shown import without_password
 
 EXPORT_TIMEOUT_S: Final = 5
 """Also how long a collector that does not answer delays the end of a process."""
@@ -104,5 +105,5 @@ def otlp_tracer(endpoint: str, sample: float, part: str) -> OtelTracer:
         sample: Share of the traces begun here that are sent.
         part: Which part of QLM this process is.
     """
-    log.info("spans go to %s", endpoint)
+    log.info("spans go to %s", without_password(endpoint))
     return OtelTracer(OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_TIMEOUT_S), sample, part)

@@ -7,6 +7,7 @@ import urllib.request
 from typing import Any, Final
 
 from qlm.domain.errors import QlmError
+from qlm.domain.shown import shown, without_password
 
 TIMEOUT_S: Final = 10.0
 
@@ -40,10 +41,14 @@ class AdminClient:
         try:
             parts = urllib.parse.urlsplit(self._base_url)
             fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            fine = fine and parts.username is None
         except ValueError:
             fine = False
         if not fine:
-            raise AdminError(f"--url is {base_url!r}; expected an address such as http://127.0.0.1:8000")
+            raise AdminError(
+                f"--url is {shown(without_password(base_url))}; "
+                "expected an address such as http://127.0.0.1:8000, without user and password"
+            )
 
     def get(self, path: str, **query: Any) -> Any:
         """GET a path with query parameters; None ones are left out."""

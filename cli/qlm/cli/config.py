@@ -7,14 +7,14 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from qlm.cli.config_addresses import addresses, check_address, with_origin, without_password
+from qlm.cli.config_addresses import addresses, check_address, with_origin
 from qlm.cli.config_errors import ConfigError, explain
 from qlm.cli.config_grpc import GrpcConfig
 from qlm.cli.config_observe import MonitorConfig, TracingConfig
 from qlm.cli.config_ray import RayConfig
 from qlm.cli.config_slo import SloConfig
 from qlm.cli.config_yaml import read_mapping
-from qlm.domain.shown import shown
+from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.limits import P_MET_MIN_MAX
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -314,7 +314,7 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {explain(error)}") from error
+        raise ConfigError(f"{where}: {without_passwords(explain(error))}") from error
 
 
 def _once(what: str, names: list[str]) -> None:

@@ -1,12 +1,11 @@
 """Addresses of servers: they may come from the environment, and their passwords are not shown."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from qlm.cli.config_errors import ConfigError
-from qlm.domain.shown import shown
+from qlm.domain.shown import shown, without_password
 
 VARIABLES: Final[Mapping[str, str]] = {"broker": "QLM_BROKER", "store": "QLM_STORE"}
 """The variable that replaces each of these keys of the configuration file."""
@@ -47,8 +46,3 @@ def check_address(key: str, address: str, schemes: tuple[str, ...]) -> None:
         sound = False
     if not sound or any(character <= " " for character in address):
         raise ValueError(f"has the {key} {shown(without_password(address))}; expected {expected}")
-
-
-def without_password(address: str) -> str:
-    """Hide what is between the scheme and the last @: this goes into a log."""
-    return re.sub(r"//.*@", "//***@", address, flags=re.DOTALL)

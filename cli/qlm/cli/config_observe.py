@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from qlm.domain.shown import shown
+from qlm.domain.shown import shown, without_password
 
 _PATH: Final = "/v1/traces"
 
@@ -56,4 +56,6 @@ def _check(endpoint: str) -> None:
     except ValueError:
         sound = False
     if not sound or any(character <= " " for character in endpoint):
-        raise ValueError(f"has the endpoint {shown(endpoint)}; expected an address such as http://host:4318")
+        raise ValueError(
+            f"has the endpoint {shown(without_password(endpoint))}; expected an address such as http://host:4318"
+        )

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from qlm.cli.config_errors import ConfigError
-from qlm.domain.shown import shown
+from qlm.domain.shown import shown, without_passwords
 
 
 def read_mapping(path: Path, keys: str) -> dict[str, Any]:
@@ -23,7 +23,8 @@ def read_mapping(path: Path, keys: str) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+        told = without_passwords(" ".join(str(error).split()))  # with the line
+        raise ConfigError(f"{path}: is not YAML: {told}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: is nested too deeply") from error
     if not isinstance(raw, Mapping):

@@ -1,6 +1,7 @@
 """Values in messages: as much of each as a reader needs."""
 
 import math
+import re
 from typing import Final
 
 SHOWN_CHARACTERS_MAX: Final = 200
@@ -30,3 +31,13 @@ def _digits(number: int) -> int:
 def cut(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
     """Leave out what a text has beyond so many characters, and say how long it is."""
     return text if len(text) <= characters_max else f"{text[:characters_max]}… ({len(text)} characters)"
+
+
+def without_password(address: str) -> str:
+    """Leave out what may be secret in an address: what is between scheme and last @, and the query."""
+    return re.sub(r"\?.*", "?***", re.sub(r"//.*@", "//***@", address, flags=re.DOTALL), flags=re.DOTALL)
+
+
+def without_passwords(text: str) -> str:
+    """Leave user and password out of the addresses in a text."""
+    return re.sub(r"//\S*@", "//***@", text)

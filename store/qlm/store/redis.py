@@ -32,7 +32,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from qlm.domain.errors import StoreEmptiedError
+from qlm.domain.errors import InvalidValueError, StoreEmptiedError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
 from qlm.domain.leadership import Term
@@ -89,19 +89,28 @@ class RedisStore(RedisPlans):
             limits: How much is kept; `backlog_max` is not used here.
             reply_timeout_s: Longest wait for a reply, for a free connection, and for a sign of life
                 from a subscription that has been silent for as long.
+
+        Raises:
+            InvalidValueError: The URL cannot be read.
         """
         timeouts: dict[str, Any] = {
             "socket_connect_timeout": min(CONNECT_TIMEOUT_S, reply_timeout_s),
             "socket_timeout": reply_timeout_s,
             "retry": Retry(NoBackoff(), 0),
         }
-        self._pool = BlockingConnectionPool.from_url(
-            url, max_connections=CONNECTIONS_MAX, timeout=reply_timeout_s, **timeouts
-        )
+        address = _address(url)
+        try:
+            self._pool = BlockingConnectionPool.from_url(
+                url, max_connections=CONNECTIONS_MAX, timeout=reply_timeout_s, **timeouts
+            )
+            # Unknown parameters in the address are found only here.
+            self._pool.make_connection()  # type: ignore[no-untyped-call]
+        except (ValueError, TypeError) as error:
+            expected = "redis://[user:password@]host:port/db, with parameters that redis-py knows"
+            raise InvalidValueError("store", address, expected) from error
         client = Redis(connection_pool=self._pool)
         self._listener = Redis.from_url(url, **timeouts)
         self._feed = RedisFeed(self._listener, quiet_max_s=reply_timeout_s)
-        address = _address(url)
         scripts = Scripts(client, address, prefix=prefix, clock=clock, limits=limits or StoreLimits())
         super().__init__(client, scripts, prefix=prefix, address=address)
         self._enqueues = Batched(self._scripts, "enqueue")
@@ -321,6 +330,6 @@ async def _subscribed() -> Sequence[str]:
 
 
 def _address(url: str) -> str:
-    """Leave user and password out of what messages show."""
+    """Leave user, password and parameters, which may be both, out of what messages show."""
     scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

@@ -204,6 +204,26 @@ def test_the_environment_replaces_the_addresses_of_the_file(file: Path) -> None:
     assert (config.broker, config.store) == (SERVED["QLM_BROKER"], SERVED["QLM_STORE"])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "models: [{id: m}]\ninstances: [{id: i, accelerator: A10, models: [m]}]\n"
+        'tracing: {endpoint: "otlp://u:secret@h:4318"}',
+        'models: [{id: m}]\ninstances: [{id: i, accelerator: A10, models: [m], url: "h://u:secret@h"}]',
+        'broker: {address: "amqp://u:secret@h"}',
+        'broker: "amqp://u:secret@h',
+        'models: "amqp://u:secret@h"',
+    ],
+)
+def test_a_wrong_file_is_told_without_the_passwords_in_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "qlm.yaml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, {}, {})
+    assert "secret" not in str(caught.value)
+    assert "//***@h" in str(caught.value)
+
+
 def test_the_command_line_goes_before_the_environment(file: Path) -> None:
     config = load_config(file, {"broker": "amqp://other:5672/"}, SERVED)
     assert (config.broker, config.store) == ("amqp://other:5672/", SERVED["QLM_STORE"])

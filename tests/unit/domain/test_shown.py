@@ -3,7 +3,7 @@
 import pytest
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.shown import DIGITS_MAX, SHOWN_CHARACTERS_MAX, cut, shown
+from qlm.domain.shown import DIGITS_MAX, SHOWN_CHARACTERS_MAX, cut, shown, without_password, without_passwords
 
 
 def test_what_is_short_is_shown_whole() -> None:
@@ -33,3 +33,20 @@ def test_digits_are_counted_right(digits: int) -> None:
 def test_an_error_about_a_huge_number_can_be_raised() -> None:
     with pytest.raises(InvalidValueError, match=r"seed is a whole number of 9001 digits; expected less"):
         raise InvalidValueError("seed", 10**9000, "less")
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("redis://u:se/c@ret@h:1/0?password=secret", "redis://***@h:1/0?***"),
+        ("http://h:4318", "http://h:4318"),
+        ("amqp://u:se cret@\nh", "amqp://***@\nh"),
+    ],
+)
+def test_addresses_are_told_without_secrets(address: str, told: str) -> None:
+    assert without_password(address) == told
+
+
+def test_a_text_is_told_without_passwords_of_addresses_in_it() -> None:
+    text = "broker: 'amqp://u:secret@h/', mail me@h, //a@b"
+    assert without_passwords(text) == "broker: 'amqp://***@h/', mail me@h, //***@b"

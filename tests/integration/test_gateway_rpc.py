@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
@@ -624,14 +624,15 @@ async def test_a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere(cluster
         assert stream.text + (await Stream().read(resumed)).text == ANSWER
 
 
-async def test_reflection_lists_the_service_and_describes_its_calls(address: str) -> None:
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_lists_the_service_and_describes_its_calls(address: str, version: str) -> None:
     async with aio.insecure_channel(address) as channel:
-        make_stub: Any = reflection_pb2_grpc.ServerReflectionStub
-        stub = make_stub(channel)
         asked = reflection_pb2.ServerReflectionRequest
-        call = stub.ServerReflectionInfo(
-            iter((asked(list_services=""), asked(file_containing_symbol="qlm.v1.Qlm")))
-        )
+        call: Any = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=asked.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )(iter((asked(list_services=""), asked(file_containing_symbol="qlm.v1.Qlm"))))
         listed, described = [answer async for answer in call]
     names = {service.name for service in listed.list_services_response.service}
     assert names == {SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}

@@ -9,11 +9,11 @@ import grpc
 from grpc import aio
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckResponse
-from grpc_reflection.v1alpha import reflection
 
 from qlm.domain.errors import QlmError
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.readiness import readiness
+from qlm.gateway.rpc.reflection import add_reflection
 from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
@@ -66,8 +66,7 @@ class RpcDoor:
         )
         add_QlmServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server)
+        add_reflection((SERVICE, health.SERVICE_NAME), self._server)
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int, tls: TlsFiles | None = None) -> int:

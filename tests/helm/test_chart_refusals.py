@@ -17,6 +17,10 @@ EMULATED = [
     ),
     ('fleet[0].name="a100"', ['the instance "a100-0"', "expected ids that differ"]),
     ("fleet[1].countMax=1", ["a100 with countMax 1", "expected at least its count, 2"]),
+    (
+        'secrets.ca={"configMap": "a", "secret": "b"}',
+        ['secrets.ca has the configMap "a" and the secret "b"', "expected one of both"],
+    ),
     ('fleet[0].name="redis"', ["an entry named redis", "expected another name"]),
     (
         "gateway.terminationGracePeriodSeconds=26",

@@ -87,3 +87,23 @@ def test_secrets_reach_the_environment_of_programs_and_never_their_configuration
     assert len(own) >= 4
     for pod in own:
         assert [each.get("envFrom") for each in pod.spec["containers"]] == [[source]], pod.name
+
+
+@pytest.mark.parametrize("example", ["a10-a100", "emulated"])
+@pytest.mark.parametrize("kind", ["configMap", "secret"])
+def test_a_private_authority_of_the_servers_reaches_all_who_call_them(example: str, kind: str) -> None:
+    ca = {kind: "company", "key": "root.pem"}
+    addresses = {"broker": "amqps://u:p@mq/", "store": "rediss://u:p@cache/", "ca": ca, "existing": ""}
+    off = ("rabbitmq.enabled=false", "redis.enabled=false")
+    manifests = rendered(example, *off, f"secrets={json.dumps(addresses)}")
+    environment = of_kind(manifests, "ConfigMap")[f"{PREFIX}-ca"]["data"]
+    own = [pod for pod in pods(manifests) if not pod.name.endswith("/head")]
+    assert len(own) >= 4
+    for pod in own:
+        assert pod.container["envFrom"] == [{"configMapRef": {"name": f"{PREFIX}-ca"}}]
+        (mount,) = (each for each in pod.container["volumeMounts"] if each["name"] == "ca")
+        (volume,) = (each for each in pod.spec["volumes"] if each["name"] == "ca")
+        assert "company" in volume[kind].values()
+        (item,) = volume[kind]["items"]
+        assert item["key"] == "root.pem"
+        assert environment == {"SSL_CERT_FILE": f"{mount['mountPath']}/{item['path']}"}

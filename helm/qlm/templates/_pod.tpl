@@ -40,6 +40,9 @@ securityContext:
 {{- if .Values.modelsVolume }}
 - {name: models, mountPath: /models, readOnly: true}
 {{- end }}
+{{- if include "qlm.ca" . }}
+- {name: ca, mountPath: /etc/qlm/ca, readOnly: true}
+{{- end }}
 - {name: data, mountPath: /var/lib/qlm}
 - {name: tmp, mountPath: /tmp}
 {{- end -}}
@@ -57,6 +60,10 @@ securityContext:
 {{- end }}
 {{- with .Values.modelsVolume }}
 - name: models
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with include "qlm.ca" . | fromYaml }}
+- name: ca
   {{- toYaml . | nindent 2 }}
 {{- end }}
 - name: data
@@ -93,10 +100,28 @@ topologySpreadConstraints:
 
 {{- /* Secrets and ConfigMaps whose keys are environment variables. */ -}}
 {{- define "qlm.envFrom" -}}
-{{- with .Values.envFrom }}
+{{- $sources := .Values.envFrom -}}
+{{- if include "qlm.ca" . -}}
+{{- $own := dict "configMapRef" (dict "name" (printf "%s-ca" (include "qlm.fullname" .))) -}}
+{{- $sources = prepend $sources $own -}}
+{{- end -}}
+{{- with $sources }}
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{- /* The volume with the authorities that vouch for RabbitMQ and Redis; nothing if there is none. */ -}}
+{{- define "qlm.ca" -}}
+{{- $ca := .Values.secrets.ca -}}
+{{- if and $ca.configMap $ca.secret -}}
+{{- fail (printf "secrets.ca has the configMap %q and the secret %q; expected one of both" $ca.configMap $ca.secret) -}}
+{{- end -}}
+{{- if $ca.configMap }}
+configMap: {name: {{ $ca.configMap }}, items: [{key: {{ $ca.key | quote }}, path: ca.crt}]}
+{{- else if $ca.secret }}
+secret: {secretName: {{ $ca.secret }}, items: [{key: {{ $ca.key | quote }}, path: ca.crt}], defaultMode: 0440}
+{{- end -}}
 {{- end -}}
 
 {{- /* How many instances of one entry of the fleet may be taken away at once: call with (list $ group). */ -}}

@@ -313,9 +313,13 @@ def test_keda_scales_what_is_there_between_count_and_most() -> None:
         assert query.startswith(f"(max({told}) - {others}) * on() ")
 
 
+def test_the_cluster_of_the_paper_gives_each_kind_what_its_engines_need() -> None:
+    told = {(each.kind, each.gpus, each.kv_cache_bytes) for each in parsed("a10-a100").instances}
+    assert told == {("A10", 1, None), ("A100", 1, 36_000_000_000), ("A100x2", 2, None)}
+
+
 def test_keda_asks_for_the_kind_by_which_instances_of_several_gpus_are_told() -> None:
-    group = 'fleet[2]={"name": "a100x2", "accelerator": "A100", "gpus": 2, "count": 5, "countMax": 6}'
-    manifests = rendered("a10-a100", "keda.enabled=true", group)
+    manifests = rendered("a10-a100", "keda.enabled=true", "fleet[2].countMax=6")
     instances = config_of(manifests)["instances"]
     kind = next(InstanceConfig(**each).kind for each in instances if each["id"] == "a100x2-0")
     scaled = of_kind(manifests, "ScaledObject")[f"{PREFIX}-ray-a100x2-extra"]

@@ -1,8 +1,11 @@
 """Values that cannot work are refused before anything is installed, each in one sentence."""
 
+import json
+
 import pytest
 
-from support.chart import RefusedError, rendered
+from qlm.cli.config import Config
+from support.chart import RefusedError, config_of, rendered
 
 EMULATED = [
     ('fleet[0].accelerator="B100"', ['a10 with the accelerator "B100"', "expected one of A10, A100, H100"]),
@@ -114,3 +117,21 @@ def test_what_ray_cannot_place_is_refused(setting: str, words: list[str]) -> Non
 @pytest.mark.parametrize(("setting", "words"), WRONG_TYPES)
 def test_values_of_the_wrong_type_or_name_are_refused_by_the_schema(setting: str, words: str) -> None:
     assert words in refusal("emulated", setting)
+
+
+@pytest.mark.parametrize(("own", "common"), [(None, None), (40_000_000_000, None), (None, 20_000_000_000)])
+def test_models_of_vllm_that_take_turns_need_a_size_of_their_kv_cache(
+    own: int | None, common: int | None
+) -> None:
+    group = {"name": "a100", "accelerator": "A100", "count": 1} | ({"kvCacheBytes": own} if own else {})
+    vllm = {"python": "/opt/vllm/bin/python3"} | (
+        {"kv_cache_bytes": common} if common else {"kv_cache_bytes": None}
+    )
+    settings = (f"fleet={json.dumps([group])}", f"config={json.dumps({'vllm': vllm})}")
+    if own is None and common is None:
+        assert "a100 with 2 models that take turns, and no size of their KV cache" in refusal(
+            "single-gpu", *settings
+        )
+        return
+    config = Config(**config_of(rendered("single-gpu", *settings)))
+    assert (config.instances[0].kv_cache_bytes, config.vllm.kv_cache_bytes) == (own, common)

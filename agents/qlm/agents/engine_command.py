@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,12 @@ class EngineCommand:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+_SPREADING: Final = frozenset(
+    {"--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp"}
+)
+"""Arguments of vLLM that say how a model is spread over accelerators."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmSettings:
     """How to run `vllm serve`; None leaves a choice to vLLM.
@@ -30,10 +36,11 @@ class VllmSettings:
         port: Where it listens.
         host: Loopback only: the endpoints that sleep and wake it ask for no key.
         seqs_max: Requests in the batch at most.
+        gpus: Accelerators that share each layer (tensor parallelism), unless `extra` tells otherwise.
         context_tokens: Prompt plus output at most.
         block_tokens: Tokens per KV block; on a CPU a multiple of 32.
-        kv_cache_bytes: Size of the KV cache. Needed when several engines share a GPU, where what vLLM
-            would measure itself depends on the others.
+        kv_cache_bytes: Size of the KV cache on each accelerator. Needed when several engines share a GPU,
+            where what vLLM would measure itself depends on the others.
         dtype: Data type of weights and activations.
         host_kv_bytes: Host memory to which it writes KV blocks as they fill, and from which it loads them for
             a resumed request; 0 for none.
@@ -48,6 +55,7 @@ class VllmSettings:
     port: int
     host: str = "127.0.0.1"
     seqs_max: int = 256
+    gpus: int = 1
     context_tokens: int | None = None
     block_tokens: int | None = None
     kv_cache_bytes: int | None = None
@@ -72,6 +80,9 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         "--host": settings.host,
         "--port": settings.port,
         "--max-num-seqs": settings.seqs_max,
+        "--tensor-parallel-size": settings.gpus
+        if settings.gpus > 1 and not _spread(settings.extra)
+        else None,
         "--max-model-len": settings.context_tokens,
         "--block-size": settings.block_tokens,
         "--kv-cache-memory-bytes": settings.kv_cache_bytes,
@@ -96,6 +107,11 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
     if Path(settings.model).is_dir():
         env["HF_HUB_OFFLINE"] = "1"
     return EngineCommand((*argv, *_words(options), *settings.extra), env)
+
+
+def _spread(extra: Sequence[str]) -> bool:
+    """Whether arguments say how a model is spread over accelerators."""
+    return any(word.partition("=")[0] in _SPREADING for word in extra)
 
 
 def _offloading(size_bytes: int) -> str:

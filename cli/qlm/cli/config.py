@@ -61,7 +61,8 @@ class VllmConfig(_Section):
         python: Interpreter of the environment that has vLLM.
         dtype: `--dtype`.
         block_tokens: `--block-size`.
-        kv_cache_bytes: `--kv-cache-memory-bytes`, fixed so that several engines fit one accelerator.
+        kv_cache_bytes: `--kv-cache-memory-bytes`, on each accelerator of an engine; fixed so that several
+            engines fit one accelerator.
         seqs_max: `--max-num-seqs`.
         extra_args: Further arguments, as they are.
         pythonpath: Folder put before its Python path, for a sitecustomize of its own.
@@ -139,6 +140,7 @@ class InstanceConfig(_Section):
         swap_tiers: In which models may sleep; without any, a model swap ends the engine of the old model.
         environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
         seqs_max: Requests in its batch at most; without, the profile's, or `vllm.seqs_max`.
+        kv_cache_bytes: Of its engines of vLLM, instead of `vllm.kv_cache_bytes`.
     """
 
     id: Name
@@ -151,6 +153,7 @@ class InstanceConfig(_Section):
     swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
     environment: Mapping[EnvironmentName, EnvironmentValue] = {}
     seqs_max: int | None = Field(None, ge=1, le=100_000)
+    kv_cache_bytes: int | None = Field(None, ge=1)
 
     @property
     def kind(self) -> str:

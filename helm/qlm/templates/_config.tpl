@@ -28,6 +28,8 @@
 {{- range $key, $name := dict "seqsMax" "seqs_max" "swapTiers" "swap_tiers" "environment" "environment" -}}
 {{- if hasKey $group $key }}{{ $_ := set $instance $name (get $group $key) }}{{ end -}}
 {{- end -}}
+{{- /* A large number would be written as 4e+10, which is a text in YAML. */ -}}
+{{- with $group.kvCacheBytes }}{{ $_ := set $instance "kv_cache_bytes" (int64 .) }}{{ end -}}
 {{- $instances = append $instances $instance -}}
 {{- end -}}
 {{- end -}}

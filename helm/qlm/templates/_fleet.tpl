@@ -76,6 +76,10 @@ one sentence.
 {{- fail (printf "fleet has %s with emulated models and models of vLLM; expected one kind of engine, since they differ in image" $entry.name) -}}
 {{- end -}}
 {{- $emulated := eq (first $engines) "emulated" -}}
+{{- $kvCacheBytes := default (dig "vllm" "kv_cache_bytes" 0 $root.Values.config) $entry.kvCacheBytes -}}
+{{- if and (not $emulated) (gt (len $served) 1) (not $kvCacheBytes) -}}
+{{- fail (printf "fleet has %s with %d models that take turns, and no size of their KV cache; expected kvCacheBytes (or config.vllm.kv_cache_bytes), since vLLM's own choice leaves no room for the others" $entry.name (len $served)) -}}
+{{- end -}}
 {{- $count := int $entry.count -}}
 {{- $most := $count -}}
 {{- if $root.Values.keda.enabled }}{{ $most = int (default $count $entry.countMax) }}{{ end -}}
@@ -109,7 +113,7 @@ one sentence.
   "tolerations" (default (list) $entry.tolerations)
   "runtimeClassName" (default "" $entry.runtimeClassName)
 -}}
-{{- range $key := list "seqsMax" "swapTiers" "environment" -}}
+{{- range $key := list "seqsMax" "kvCacheBytes" "swapTiers" "environment" -}}
 {{- if hasKey $entry $key }}{{ $_ := set $group $key (get $entry $key) }}{{ end -}}
 {{- end -}}
 {{- toJson $group -}}

@@ -318,6 +318,17 @@ def test_kv_blocks_are_offloaded_with_answers_and_a_failed_load_is_computed() ->
     assert "--kv-transfer-config" not in vllm_command(replace(settings, host_kv_bytes=0)).argv
 
 
+def test_an_engine_of_several_gpus_is_spread_over_them_unless_told_how() -> None:
+    settings = VllmSettings(model="/nowhere", served_model_name="m", port=8100, gpus=2)
+    argv = vllm_command(settings).argv
+    assert argv[argv.index("--tensor-parallel-size") + 1] == "2"
+    assert "--tensor-parallel-size" not in vllm_command(replace(settings, gpus=1)).argv
+    for extra in (("-tp", "2"), ("--pipeline-parallel-size=2",)):
+        argv = vllm_command(replace(settings, extra=extra)).argv
+        assert "--tensor-parallel-size" not in argv
+        assert argv[-len(extra) :] == extra
+
+
 def test_the_vllm_command_opens_what_agents_need_on_loopback_only() -> None:
     settings = VllmSettings(model="/nowhere", served_model_name="m", port=8100, seqs_max=8, cpu=True)
     command = vllm_command(settings)

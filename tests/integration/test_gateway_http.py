@@ -962,3 +962,20 @@ async def test_messages_in_the_queue_are_whole_requests(
     assert record is not None
     assert record.card == request.card()
     await cluster.broker.requeue(delivery)
+
+
+async def test_a_failure_of_the_gateway_is_found_in_its_log_by_what_the_client_heard(
+    url: str,
+    http: httpx.AsyncClient,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken(id: RequestId) -> None:
+        raise ZeroDivisionError(id)
+
+    monkeypatch.setattr(cluster.store, "record", broken)
+    answer = await http.get(f"{url}/v1/requests/r")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+    named = [getattr(each, "request_id", "") for each in caplog.records]
+    assert answer.headers["x-request-id"] in named

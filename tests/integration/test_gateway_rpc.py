@@ -577,7 +577,9 @@ async def test_a_failure_of_the_gateway_is_internal_and_in_its_log(
     failure = await refusal(stub.Get(pb.GetRequest(id="r")))
     assert (failure.code, failure.reason) == (CODE.INTERNAL, "internal_error")
     assert failure.message == "the gateway failed (ZeroDivisionError); see its log"
+    (line,) = (each for each in caplog.records if each.exc_info)
     assert "ZeroDivisionError" in caplog.text
+    assert getattr(line, "request_id", "") == failure.trailers["x-request-id"]
 
 
 # --- the service beside the calls

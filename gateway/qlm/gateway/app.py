@@ -1,6 +1,7 @@
 """The ASGI application of a gateway: its routes, and how errors leave it."""
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -23,9 +24,11 @@ from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.gateway import admin, admin_dead, http, http_requests, http_service
 from qlm.gateway.answers import error_answer
-from qlm.gateway.errors import ApiError, from_qlm
+from qlm.gateway.errors import ApiError, defect, from_qlm
 from qlm.gateway.gateway import Gateway, create_gateway
 from qlm.gateway.limits import GatewayLimits
+
+_log = logging.getLogger(__name__)
 
 Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
 
@@ -156,9 +159,7 @@ async def _http_error(request: HttpRequest, error: Exception) -> Response:
 
 
 async def _unexpected(new_id: Callable[[], RequestId], request: HttpRequest, error: Exception) -> Response:
-    # Starlette answers for these outside of all middleware, so the id is added here.
-    message = f"the gateway failed ({type(error).__name__}); see its log"
-    headers = {"x-request-id": new_id()}
-    return error_answer(
-        ApiError(status=500, message=message, kind="server_error", code="internal_error", headers=headers)
-    )
+    # Starlette answers for these outside of all middleware, so the id is added here; uvicorn logs the trace.
+    id = new_id()
+    _log.error("request %s failed: %s", id, type(error).__name__, extra={"request_id": id})
+    return error_answer(defect(error, id))

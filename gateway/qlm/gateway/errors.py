@@ -122,6 +122,13 @@ _OUTCOMES: Final[Mapping[Outcome, tuple[int, str, str]]] = {
 }
 
 
+def defect(error: Exception, id: str) -> ApiError:
+    """What clients hear of an error that nobody foresaw; `id` leads to it in the log."""
+    message = f"the gateway failed ({type(error).__name__}); see its log"
+    headers = {"x-request-id": id}
+    return ApiError(status=500, message=message, kind="server_error", code="internal_error", headers=headers)
+
+
 REFUSED: Final = "the engine refused it"
 """How an agent begins the detail of a request that its engine refused for good."""
 

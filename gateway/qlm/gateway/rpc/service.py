@@ -16,7 +16,7 @@ from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
 from qlm.gateway import admin
 from qlm.gateway.accept import KEY_HEADER, Prepared, prepare
 from qlm.gateway.attending import begin, come_back, leave, refusable
-from qlm.gateway.errors import STOPPING, ApiError, from_qlm, invalid, unavailable
+from qlm.gateway.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
 from qlm.gateway.gateway import Gateway
 from qlm.gateway.hub import Seat
 from qlm.gateway.lookup import final_answer, known_request
@@ -170,9 +170,9 @@ class QlmService(QlmServicer):
         except Exception as error:
             if context.done():  # what failed is the writing to a client that has gone
                 raise asyncio.CancelledError from error
-            _log.exception("a gRPC call failed")
-            message = f"the gateway failed ({type(error).__name__}); see its log"
-            failure = ApiError(status=500, message=message, kind="server_error", code="internal_error")
+            id = self._gateway.new_id()
+            _log.exception("gRPC call %s failed", id, extra={"request_id": id})
+            failure = defect(error, id)
         if _ID_HEADER not in failure.headers:
             failure = replace(failure, headers={**failure.headers, _ID_HEADER: self._gateway.new_id()})
         await context.abort(code_of(failure), message_of(failure), trailers(failure))

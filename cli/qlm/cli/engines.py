@@ -1,5 +1,6 @@
 """How the engines of an instance are started, from the configuration."""
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,12 +26,15 @@ from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.profile import Profile
 
+log = logging.getLogger("qlm.cli")
+
 
 def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> ModelHost:
     """Make the host of an instance's engines; nothing is started yet."""
     models = {model.id: model for model in config.models}
     served = _served(config, instance, profiles)
     pools = _host_kv_pools(config, instance, served)
+    _tell_of_small_pools(instance, _host_kv_wanted(config, instance, served), pools)
     units = {
         name: _unit(config, instance, models[name], profile, pools[name]) for name, profile in served.items()
     }
@@ -63,20 +67,34 @@ def _host_kv_pools(
     config: Config, instance: InstanceConfig, served: Mapping[ModelId, Profile]
 ) -> dict[ModelId, int]:
     """Host memory for KV blocks of each engine."""
-    models = {model.id: model for model in config.models}
     return host_kv_pools(
         served,
-        {name: _host_kv_wanted(models[name], instance, profile) for name, profile in served.items()},
+        _host_kv_wanted(config, instance, served),
         round(instance.host_memory_gib * GIB),
         [SwapTier(tier) for tier in instance.swap_tiers],
     )
 
 
-def _host_kv_wanted(model: ModelConfig, instance: InstanceConfig, profile: Profile) -> int:
-    """Host memory that is meant for KV blocks of an engine; one that is attached to has its own settings."""
-    if model.kv_swap == "never" or instance.url is not None:
-        return 0
-    return host_kv_bytes(profile, round(instance.host_kv_gib * GIB))
+def _host_kv_wanted(
+    config: Config, instance: InstanceConfig, served: Mapping[ModelId, Profile]
+) -> dict[ModelId, int]:
+    """Host memory that is meant for KV blocks; an engine that is attached to has its own settings."""
+    swaps = {model.id for model in config.models if model.kv_swap != "never" and instance.url is None}
+    size_bytes = round(instance.host_kv_gib * GIB)
+    return {name: host_kv_bytes(each, size_bytes) if name in swaps else 0 for name, each in served.items()}
+
+
+def _tell_of_small_pools(
+    instance: InstanceConfig, wanted: Mapping[ModelId, int], pools: Mapping[ModelId, int]
+) -> None:
+    short = [name for name, size_bytes in wanted.items() if pools[name] < size_bytes]
+    if short:
+        log.warning(
+            "%s: host_kv_gib is %g, and weights of sleeping models leave %.3g GiB of the %g GiB of "
+            "host_memory_gib for the KV blocks of %s",
+            *(instance.id, instance.host_kv_gib, pools[short[0]] / GIB, instance.host_memory_gib),
+            "each engine" if len(short) > 1 else short[0],
+        )
 
 
 def _unit(

@@ -173,3 +173,33 @@ def test_an_operation_that_is_switched_off_is_off_in_agents_and_controller() -> 
     assert not (agent.evicts or agent.demotes or agent.warms_ahead)
     assert agent.limits_batch
     assert not (controller.demotes or controller.balances)
+
+
+@pytest.mark.parametrize(
+    ("host_memory_gib", "kv_swap", "told"),
+    [
+        (20, "auto", ["a: host_kv_gib is 16", "leave 0 GiB of the 20 GiB", "of each engine"]),
+        (200, "auto", []),
+        (20, "never", []),
+    ],
+)
+def test_whose_kv_blocks_find_no_room_beside_sleeping_weights_is_told(
+    host_memory_gib: int, kv_swap: str, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    models = ["mistral-7b", "vicuna-13b"]
+    config = configured(
+        models=[{"id": model, "kv_swap": kv_swap} for model in models],
+        instances=[
+            {
+                "id": "a",
+                "accelerator": "A100",
+                "models": models,
+                "host_memory_gib": host_memory_gib,
+                "host_kv_gib": 16,
+            }
+        ],
+    )
+    model_host(config, config.instances[0], SHIPPED)
+    assert len(caplog.messages) == bool(told)
+    for words in told:
+        assert words in caplog.messages[0]

@@ -5,7 +5,6 @@ A test that kills its server, or needs settings, takes a `start_*` factory and g
 """
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -16,6 +15,7 @@ from support import prometheus as prometheus_support
 from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support import vllm_cpu
+from support.needs import need
 from support.prometheus import Prometheus, running_prometheus
 from support.rabbitmq import RabbitMQ, running_rabbitmq
 from support.redis import RedisServer, running_redis
@@ -45,19 +45,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(marker)
 
 
-def _need(missing: str | None) -> None:
-    """Skip where a server is not installed; fail where it has to be (in CI and in `make test`)."""
-    if missing is None:
-        return
-    if os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1":
-        pytest.fail(missing, pytrace=False)
-    pytest.skip(missing)
-
-
 @pytest.fixture(scope="session")
 def rabbitmq() -> Iterator[RabbitMQ]:
     """Return a RabbitMQ node shared by the session; give queues names of your own."""
-    _need(rabbitmq_support.missing())
+    need(rabbitmq_support.missing())
     with running_rabbitmq() as node:
         yield node
 
@@ -65,7 +56,7 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 @pytest.fixture
 def start_rabbitmq() -> Iterator[Callable[..., RabbitMQ]]:
     """Return a function that starts a private node; its arguments are those of `running_rabbitmq`."""
-    _need(rabbitmq_support.missing())
+    need(rabbitmq_support.missing())
     with contextlib.ExitStack() as stack:
         yield lambda **settings: stack.enter_context(running_rabbitmq(**settings))
 
@@ -73,7 +64,7 @@ def start_rabbitmq() -> Iterator[Callable[..., RabbitMQ]]:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
     """Return a Redis shared by the session; use a key prefix of your own, or `flush()`."""
-    _need(redis_support.missing())
+    need(redis_support.missing())
     with running_redis() as server:
         yield server
 
@@ -81,7 +72,7 @@ def redis_server() -> Iterator[RedisServer]:
 @pytest.fixture
 def start_redis() -> Iterator[Callable[..., RedisServer]]:
     """Return a function that starts a private Redis; its arguments are those of `running_redis`."""
-    _need(redis_support.missing())
+    need(redis_support.missing())
     with contextlib.ExitStack() as stack:
         yield lambda **settings: stack.enter_context(running_redis(**settings))
 
@@ -89,14 +80,14 @@ def start_redis() -> Iterator[Callable[..., RedisServer]]:
 @pytest.fixture
 def start_prometheus() -> Callable[..., AbstractContextManager[Prometheus]]:
     """Return a function that starts a private Prometheus; its arguments are those of `running_prometheus`."""
-    _need(prometheus_support.missing())
+    need(prometheus_support.missing())
     return running_prometheus
 
 
 @pytest.fixture(scope="session")
 def vllm_server() -> Iterator[VllmServer]:
     """Return a vLLM on the CPU with the tiny model (served as `tiny`), shared by the session."""
-    _need(vllm_cpu.missing())
+    need(vllm_cpu.missing())
     with running_vllm() as server:
         yield server
 
@@ -104,6 +95,6 @@ def vllm_server() -> Iterator[VllmServer]:
 @pytest.fixture
 def start_vllm() -> Iterator[Callable[..., VllmServer]]:
     """Return a function that starts a private vLLM; its argument is that of `running_vllm`."""
-    _need(vllm_cpu.missing())
+    need(vllm_cpu.missing())
     with contextlib.ExitStack() as stack:
         yield lambda *options: stack.enter_context(running_vllm(*options))

@@ -164,6 +164,7 @@ def test_who_comes_back_as_told_is_taken_in_also_where_the_model_is_in_use(choos
         answer, waited_s = ask(), 0
         while answer.status_code == 429:
             assert answer.json()["error"]["code"] == "objective_unreachable"
+            # Not earlier, as told: that it is taken in then is what is tested.
             time.sleep(retry_s := int(answer.headers["retry-after"]))
             answer, waited_s = ask(), waited_s + retry_s
             assert waited_s < GIVE_UP_S

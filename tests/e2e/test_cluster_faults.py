@@ -26,6 +26,7 @@ from support import redis as redis_support
 from support.cluster import Cluster, cluster
 from support.cluster_load import MODEL, OVER_S, PLACES, PROMPTS, Load, body, depths, reference, until
 from support.emulated_engine import engine_command
+from support.needs import need
 from support.ports import free_port
 from support.process import ServerProcess
 from support.rabbitmq import RabbitMQ, running_rabbitmq
@@ -56,10 +57,7 @@ class Rig:
 
 @pytest.fixture(scope="module")
 def rig() -> Iterator[Rig]:
-    missing = rabbitmq_support.missing() or redis_support.missing()
-    if missing is not None:
-        required = os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1"
-        pytest.fail(missing, pytrace=False) if required else pytest.skip(missing)
+    need(rabbitmq_support.missing() or redis_support.missing())
     port = free_port()
     with (
         tempfile.TemporaryDirectory(prefix="qlm-faults-") as folder,

@@ -14,6 +14,7 @@ from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support.chart_processes import Place
 from support.images import environment_of
+from support.needs import need
 from support.ports import free_port
 from support.process import ServerProcess
 
@@ -23,9 +24,7 @@ READY_S = 300
 
 def need_servers() -> None:
     """Skip without RabbitMQ and Redis, or fail where they have to be."""
-    for missing in (rabbitmq_support.missing(), redis_support.missing()):
-        if missing:
-            (pytest.fail if os.environ.get("QLM_REQUIRE_SERVERS") == "1" else pytest.skip)(missing)
+    need(rabbitmq_support.missing() or redis_support.missing())
 
 
 def start_redis(place: Place, stack: ExitStack) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from qlm.agents.guard import descendants, process_stat, start_ticks
 from support import ray_nodes
+from support.needs import need
 from support.ports import free_port
 from support.process import ServerProcess
 from support.qlm_process import QlmProcess
@@ -89,9 +90,7 @@ def need_ray() -> Iterator[Path]:
     Its path is short: Ray has sockets below it.
     """
     if importlib.util.find_spec("ray") is None:
-        why = "Ray is not installed: install the extra `ray`"
-        required = os.environ.get("CI") or os.environ.get("QLM_REQUIRE_SERVERS") == "1"
-        pytest.fail(why, pytrace=False) if required else pytest.skip(why)
+        need("Ray is not installed: install the extra `ray`")
     with _folder() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
         patch.setenv("RAY_AUTH_MODE", "disabled")  # the token would be written into the home directory

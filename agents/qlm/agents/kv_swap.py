@@ -78,6 +78,9 @@ def host_kv_pools(
         wanted_bytes: Pool of each engine at most; 0 for none. See `host_kv_bytes`.
         host_memory_bytes: For all that sleeps.
         tiers: In which models may sleep; engines that cannot sleep leave the whole memory.
+
+    Returns:
+        Bytes of the pool of each engine's model; 0 where none is worth its place.
     """
     best = next((tier for tier in (SwapTier.WARM, SwapTier.RELOAD) if tier in tiers), None)
     if best is None:

@@ -103,7 +103,7 @@ class RedisStore(RedisPlans):
             self._pool = BlockingConnectionPool.from_url(
                 url, max_connections=CONNECTIONS_MAX, timeout=reply_timeout_s, **timeouts
             )
-            # Unknown parameters in the address are found only here.
+            # Unknown parameters in the address are found only here; redis-py gives this method no types.
             self._pool.make_connection()  # type: ignore[no-untyped-call]
         except (ValueError, TypeError) as error:
             expected = "redis://[user:password@]host:port/db, with parameters that redis-py knows"

@@ -132,7 +132,7 @@ class Away:
 
     async def open_broker(self) -> Broker:
         self.opened += 1
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # connecting takes a while, in which others may ask
         return self.broker
 
 

@@ -15,6 +15,7 @@ V1: Final = "grpc.reflection.v1.ServerReflection"
 
 def add_reflection(services: Iterable[str], server: aio.Server) -> None:
     """Let a server tell of its services, and of v1alpha; v1 has no description here, so it is not listed."""
+    # What grpcio generates has no types.
     servicer: Any = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
     add_ServerReflectionServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     method = grpc.stream_stream_rpc_method_handler(

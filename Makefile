@@ -1,10 +1,11 @@
 # Every target sets up what it needs; the second time that costs nothing. `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help serve serve-vllm test check unit bench chaos upgrade format rpc lock chart clean
+.PHONY: help serve serve-vllm test check unit bench chaos soak upgrade format rpc lock chart clean
 MAKEFLAGS += --no-print-directory
 
 ARGS ?=
 ROUNDS ?= 3
+SEEDS ?= 2000
 PYTHON ?=
 export PYTHON
 
@@ -30,7 +31,7 @@ serve-vllm: ## the same with a real vLLM, on the GPU if there is one (MODEL=... 
 test: ## everything: checks, unit tests, real RabbitMQ, real Redis, real vLLM (PYTEST_ARGS="...")
 	@scripts/test.sh all
 
-check: ## formatting, lint, types, import rules
+check: ## formatting, lint, types, import rules, structure, words
 	@scripts/test.sh check
 
 unit: ## the fast tests only
@@ -57,6 +58,12 @@ chaos: ## kill every part in turn, under load, ROUNDS times (ARGS="..."), and ac
 	@scripts/install_servers.sh
 	@.venv/bin/python -m qlm.planner.warm_up
 	@PYTHONPATH=tests .venv/bin/python -m benchmarks.chaos --rounds $(ROUNDS) $(ARGS)
+
+soak: ## simulate the whole system under faults with SEEDS seeds; property tests with many new examples
+	@scripts/setup.sh dev
+	@.venv/bin/python -m qlm.planner.warm_up
+	@PYTHONPATH=tests .venv/bin/python -m simulation --seeds $(SEEDS) $(ARGS)
+	@HYPOTHESIS_PROFILE=soak .venv/bin/python -m pytest -q -n auto --timeout 3600 -m "hypothesis and not servers and not vllm"
 
 upgrade: ## stop and start every part in turn, under load, as an update does (ARGS="...")
 	@scripts/setup.sh dev

@@ -1,7 +1,7 @@
-"""`make bench`: what QLM adds to a request, where it saturates, and how fast it accepts durably.
+"""`make bench`: latency that QLM adds, its saturation, and its rate of durable accepts.
 
-Everything is compared side by side in one run on one machine: open loop, Poisson arrivals (the same for
-both arms), 16 tokens in and 16 out, not streamed, an engine that takes a fixed 50 ms.
+All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
+streamed, an engine with a fixed latency of 50 ms.
 
 `attainment`, `fidelity`, `overhead`, `planner`, `simulation`, `telemetry` or `waiting` as the first word
 runs that benchmark instead (each has --help).
@@ -41,7 +41,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
 
 
 def main() -> int:
-    """Run all parts and print their tables, or the other benchmark that the first word names."""
+    """Run all parts and print their tables, or run the benchmark that the first word names."""
     if len(sys.argv) > 1 and sys.argv[1] in OTHERS:
         return OTHERS[sys.argv[1]](sys.argv[2:])
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
@@ -104,7 +104,7 @@ def _row(rate: int, direct: Sample, through: Sample) -> dict[str, float]:
 
 
 async def _saturation(arm: str, qlm: str, seconds: float) -> dict[str, float]:
-    """Raise the rate until answers no longer keep up: one comes over a second late, or none."""
+    """Raise the rate until an answer is over a second late or fails."""
     print(f"saturation, {arm}")
     sustained = 0.0
     async with client() as session:
@@ -123,7 +123,7 @@ async def _saturation(arm: str, qlm: str, seconds: float) -> dict[str, float]:
 
 
 async def _accepts(arm: str, qlm: str, seconds: float) -> list[dict[str, float]]:
-    """202 answers per second of one gateway process, each after the queue has it durably."""
+    """Measure 202 answers per second of one gateway process, each after the broker's confirm."""
     print(f"durable accepts of one gateway process, {arm}")
     rows = []
     async with client() as session:

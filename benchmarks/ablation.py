@@ -1,8 +1,8 @@
-"""What each LLM serving operation is worth: the same requests with one of them switched off in turn.
+"""Ablation of LLM serving operations: the same requests with one operation switched off at a time.
 
 Four models time-share two instances (`scenarios/four-models.yaml`). All arms see the same requests and seed;
 planning time is charged, and attainment is over all submitted requests. `python -m benchmarks.ablation`
-simulates (ablation_real runs arms on emulated engines). Needs QLM_TRACES.
+simulates; `benchmarks.ablation_real` runs arms on emulated engines. Needs QLM_TRACES.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import setups
-from qlm.cli.scenario_workload import draw_scenario
+from qlm.cli.scenario.workload import draw_scenario
 from qlm.domain.operations import SwapTier
 from qlm.simulator.policies import POLICIES, Policy
 from qlm.simulator.report import summary
@@ -37,19 +37,19 @@ def _tiers(*tiers: SwapTier) -> Change:
 
 
 def _pinned(scenario: Scenario) -> Scenario:
-    """Each instance serves its first model only."""
+    """Restrict each instance to its first model."""
     pinned = tuple(replace(each, models=each.models[:1]) for each in scenario.instances)
     return replace(scenario, instances=pinned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """One way to serve.
+    """Arm of the ablation.
 
     Attributes:
-        off: What is switched off, for people.
-        policy: Fields of the policy that differ.
-        change: What differs in the scenario.
+        off: Name of the operation that is switched off.
+        policy: Differing fields of the policy.
+        change: Change of the scenario.
     """
 
     off: str
@@ -57,7 +57,7 @@ class Arm:
     change: Change = lambda scenario: scenario
 
     def policy_of(self, base: Policy) -> Policy:
-        """The policy of this arm."""
+        """Return the policy of this arm."""
         return replace(base, **self.policy)
 
 
@@ -68,21 +68,21 @@ ARMS: Final = {
     "warm": Arm(off="warm swaps (reload instead)", change=_tiers(SwapTier.RELOAD)),
     "reload": Arm(off="reloads (warm or cold)", change=_tiers(SwapTier.WARM)),
     "sleep": Arm(off="sleep (all swaps cold)", change=_tiers()),
-    "warm-ahead": Arm(off="warming ahead", policy={"warms_ahead": False}),
+    "warm-ahead": Arm(off="prefetch of weights", policy={"warms_ahead": False}),
     "balance": Arm(off="load balancing", policy={"balances": False}),
     "demotion": Arm(off="demotion of late requests", policy={"demotes": False}),
-    "lax-swaps": Arm(off="waiting before swaps for what can wait", policy={"swap_idle_s": 0.0}),
+    "swap-hysteresis": Arm(off="swap hysteresis for deferrable work", policy={"swap_idle_s": 0.0}),
     "model-swap": Arm(off="model swaps (first models only)", change=_pinned),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablated:
-    """One simulation of one arm."""
+    """Result of one simulation of an arm."""
 
     arm: str
     seed: int
-    told: dict[str, Any]
+    figures: dict[str, Any]
 
 
 def ablated(scenario: Path, arm: str, seed: int, load: float) -> Ablated:
@@ -90,11 +90,11 @@ def ablated(scenario: Path, arm: str, seed: int, load: float) -> Ablated:
     drawn, chosen = draw_scenario(scenario, seed, load=load), ARMS[arm]
     policy = chosen.policy_of(POLICIES["qlm"])
     result = simulate(chosen.change(drawn.scenario), policy, seed, stopwatch_s=time.perf_counter)
-    return Ablated(arm=arm, seed=seed, told=summary(result, drawn.streams))
+    return Ablated(arm=arm, seed=seed, figures=summary(result, drawn.streams))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and print the table."""
+    """Run the arms and print the table."""
     options = _options(arguments)
     found = []
     jobs = [(arm, seed) for arm in options.arms for seed in options.seeds]
@@ -102,39 +102,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arms, seeds = zip(*jobs, strict=True)
         for one in pool.map(ablated, repeat(options.scenario), arms, seeds, repeat(options.load)):
             found.append(one)
-            print(f"  without {one.arm:12} seed {one.seed}: {one.told['attainment']:.4f}", flush=True)
+            print(f"  without {one.arm:12} seed {one.seed}: {one.figures['attainment']:.4f}", flush=True)
             setups.save(options.out, {"machine": setups.machine(), "found": [asdict(one) for one in found]})
     Console(width=150).print(table(found))
     return 0
 
 
 def table(found: Sequence[Ablated]) -> Table:
-    """One row per arm, means over seeds; the difference is paired, to the arm with everything on."""
+    """Return one row per arm, means over seeds; the difference is to the full arm, paired by seed."""
     made = Table(
         "switched off", "attainment", "difference", "by class", "warm", "reload", "cold", "swap s", "thrash",
-        "ahead", "evicted", "swapped out", "moves", "requests/s",
+        "prefetched", "preempted", "swapped out", "moves", "requests/s",
     )  # fmt: skip
-    full = {one.seed: one.told["attainment"] for one in found if one.arm == "all"}
+    full = {one.seed: one.figures["attainment"] for one in found if one.arm == "all"}
     for arm in dict.fromkeys(one.arm for one in found):
         ones = [one for one in found if one.arm == arm]
-        differences = [one.told["attainment"] - full[one.seed] for one in ones if one.seed in full]
-        classes = ones[0].told["attainment_by_class"]
+        differences = [one.figures["attainment"] - full[one.seed] for one in ones if one.seed in full]
+        classes = ones[0].figures["attainment_by_class"]
         made.add_row(
             ARMS[arm].off,
-            f"{_mean(one.told['attainment'] for one in ones):.3f}",
+            f"{_mean(one.figures['attainment'] for one in ones):.3f}",
             f"{_mean(differences):+.3f}" if arm != "all" and differences else "",
             " ".join(
-                f"{name} {_mean(one.told['attainment_by_class'][name] for one in ones):.2f}"
+                f"{name} {_mean(one.figures['attainment_by_class'][name] for one in ones):.2f}"
                 for name in classes
             ),
-            *(f"{_mean(one.told[f'swaps_{tier}'] for one in ones):.1f}" for tier in SwapTier),
-            f"{_mean(one.told['swap_seconds'] for one in ones):.0f}",
-            f"{_mean(one.told['swaps_thrashed'] for one in ones):.1f}",
-            f"{_mean(one.told['operations']['warm'] for one in ones):.1f}",
-            f"{_mean(one.told['operations']['evict'] for one in ones):.0f}",
-            f"{_mean(one.told['operations']['swap_out'] for one in ones):.0f}",
-            f"{_mean(one.told['moves'] for one in ones):.0f}",
-            f"{_mean(one.told['throughput_rps'] for one in ones):.1f}",
+            *(f"{_mean(one.figures[f'swaps_{tier}'] for one in ones):.1f}" for tier in SwapTier),
+            f"{_mean(one.figures['swap_seconds'] for one in ones):.0f}",
+            f"{_mean(one.figures['swaps_thrashed'] for one in ones):.1f}",
+            f"{_mean(one.figures['operations']['warm'] for one in ones):.1f}",
+            f"{_mean(one.figures['operations']['evict'] for one in ones):.0f}",
+            f"{_mean(one.figures['operations']['swap_out'] for one in ones):.0f}",
+            f"{_mean(one.figures['moves'] for one in ones):.0f}",
+            f"{_mean(one.figures['throughput_rps'] for one in ones):.1f}",
         )
     return made
 
@@ -149,8 +149,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scenario", type=Path, default=SCENARIO)
     parser.add_argument("--arms", nargs="+", default=tuple(ARMS), choices=tuple(ARMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=(1, 2, 3))
-    parser.add_argument("--load", type=float, default=1.0, help="by what all arrival rates are multiplied")
-    parser.add_argument("--jobs", type=int, default=1, help="simulations at once")
+    parser.add_argument("--load", type=float, default=1.0, help="factor on all arrival rates")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel simulations")
     parser.add_argument("--out", type=Path, default=Path("build/ablation.json"))
     return parser.parse_args(arguments)
 

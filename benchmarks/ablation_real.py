@@ -1,8 +1,8 @@
-"""The ablation on emulated engines: real servers, real agents and processes, the clock of this machine.
+"""Ablation on emulated engines: real servers, agents and processes, in real time.
 
 The requests of `scenarios/four-models.yaml` are sent to `qlm serve`, whose agents start emulated engines on
-two A100, open loop and streamed. Times are scaled: an emulated second takes `--time-scale` real ones,
-arrivals and objectives alike. Each arm switches one operation off. Needs QLM_TRACES.
+two A100, open loop and streamed. Times are scaled, arrivals and objectives included: an emulated second takes
+`--time-scale` real ones. Each arm switches one operation off. Needs QLM_TRACES.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks import setups
 from benchmarks.ablation import SCENARIO
 from benchmarks.load import client
-from qlm.cli.scenario_workload import draw_scenario
+from qlm.cli.scenario.workload import draw_scenario
 from qlm.simulator.scenario import Scenario, SloClass, Workload
 from qlm.simulator.seeds import Seeds
 from support.ports import free_port
@@ -38,7 +38,7 @@ INSTANCES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealArm:
-    """What the configuration of an arm has that others have not."""
+    """Changes of the configuration in one arm."""
 
     off: str
     instance: Mapping[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ ARMS: Final = {
     "kv-swap": RealArm(off="GPU-CPU state swap", instance={"host_kv_gib": 0}),
     "sleep": RealArm(off="sleep (all swaps cold)", instance={"swap_tiers": []}),
     "warm": RealArm(off="warm swaps (reload instead)", instance={"swap_tiers": ["reload"]}),
-    "warm-ahead": RealArm(off="warming ahead", operations={"warm_ahead": False}),
+    "warm-ahead": RealArm(off="prefetch of weights", operations={"warm_ahead": False}),
     "balance": RealArm(off="load balancing", operations={"balance": False}),
     "demotion": RealArm(off="demotion of late requests", operations={"demote": False}),
 }
@@ -59,12 +59,12 @@ ARMS: Final = {
 
 @dataclass(slots=True)
 class Outcome:
-    """What one request came to: seconds after it was due, on the real clock; None if it never did.
+    """Outcome of one request: real seconds after its arrival; None if it never happened.
 
     Attributes:
-        first_s: Its first tokens.
-        ended_s: The end of its answer.
-        refused: What there was instead of an answer.
+        first_s: First tokens.
+        ended_s: End of the answer.
+        refused: Error instead of an answer.
     """
 
     first_s: float | None = None
@@ -73,7 +73,7 @@ class Outcome:
 
 
 def config_of(arm: RealArm, time_scale: float) -> dict[str, Any]:
-    """Write the configuration of an arm."""
+    """Build the configuration of an arm."""
     return {
         "models": [
             {"id": name, "context_tokens": 4096, "profile": "vicuna-13b" if name == "tail-13b" else name}
@@ -92,7 +92,7 @@ def config_of(arm: RealArm, time_scale: float) -> dict[str, Any]:
 
 
 async def replay(url: str, scenario: Scenario, workload: Workload, time_scale: float) -> list[Outcome]:
-    """Send all requests when they are due, and wait for all answers."""
+    """Send all requests at their arrival times, and wait for all answers."""
     outcomes = [Outcome() for _ in range(len(workload))]
     began_s = time.perf_counter()
     async with client(timeout_s=None) as session, asyncio.TaskGroup() as group:
@@ -107,7 +107,7 @@ async def replay(url: str, scenario: Scenario, workload: Workload, time_scale: f
 def _body(scenario: Scenario, workload: Workload, row: int, time_scale: float) -> bytes:
     slo = scenario.slo_classes[int(workload.slo_class[row])].slo
     target = {} if slo.target_ms is None else {_kind(scenario, workload, row): slo.target_ms * time_scale}
-    # The first tokens differ, so that no prefix cache knows a prompt.
+    # The first tokens differ, so that no prompt has a prefix in a cache.
     prompt = [1 + (row >> shift) % 250 for shift in (0, 8, 16)] + [7] * int(workload.prompt_tokens[row])
     body = {
         "model": scenario.models[int(workload.model[row])].id,
@@ -139,7 +139,7 @@ async def _one(session: aiohttp.ClientSession, url: str, body: bytes, due_s: flo
 
 
 def met(slo_class: SloClass, outcome: Outcome, time_scale: float) -> bool:
-    """Whether an objective was met, as the client saw it."""
+    """Return whether the client's answer met its objective."""
     if outcome.ended_s is None:
         return False
     target_ms = slo_class.slo.target_ms
@@ -192,7 +192,7 @@ def _operations(instances: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and print the table."""
+    """Run the arms and print the table."""
     options = _options(arguments)
     found = []
     for arm in options.arms:
@@ -233,7 +233,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scenario", type=Path, default=SCENARIO)
     parser.add_argument("--arms", nargs="+", default=tuple(ARMS), choices=tuple(ARMS))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--load", type=float, default=1.0, help="by what all arrival rates are multiplied")
+    parser.add_argument("--load", type=float, default=1.0, help="factor on all arrival rates")
     parser.add_argument("--time-scale", type=float, default=1.0, help="real seconds per emulated second")
     parser.add_argument("--out", type=Path, default=Path("build/ablation-real.json"))
     return parser.parse_args(arguments)

@@ -1,16 +1,17 @@
-"""What the agent protocol costs per event: `python -m benchmarks.agent_protocol`.
+"""Time of the agent's decision core per event: `python -m benchmarks.agent_protocol`.
 
-One agent with a full batch of 16, 64 or 256 requests, driven directly: store, broker and engine answer at
-once, and only the time inside `receive` counts. Each request lives its whole life: pulled, leased, submitted,
-its tokens one by one, its end, the log, the acknowledgement; half of them are dropped if they are late, and
-a queue of more urgent work is always longer than the batch.
+One agent with a full batch of 16, 64 or 256 requests is driven directly: store, broker and engine answer at
+once, and only the time inside `receive` counts. Each request passes through all steps: pull, lease,
+submission, tokens one by one, end, log and acknowledgement. Half of them are dropped if they are late, and a
+queue of more urgent work is always longer than the batch.
 """
 
 import time
 from collections import deque
 from collections.abc import Iterable
 
-from qlm.agents.events import (
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.events import (
     Appended,
     EngineChanged,
     Event,
@@ -21,8 +22,8 @@ from qlm.agents.events import (
     QueueRead,
     Tick,
 )
-from qlm.agents.protocol import AgentProtocol, AgentSettings
-from qlm.domain.actions import Action, Append, Pull, PulledMessage, SetTimer, Submit, TakeLease
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.actions import AcquireLease, Action, Append, Pull, PulledMessage, SetTimer, Submit
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, QueueName, RequestId, SessionId
@@ -48,7 +49,7 @@ ANSWER = Answer(kind=AnswerKind.COMPLETION)
 def main() -> int:
     """Print the table."""
     print(
-        f"us inside the protocol, {TOKENS} tokens per request, whole lives; single: one event per token and"
+        f"us inside the agent's core, {TOKENS} tokens per request, all steps; single: one event per token and"
     )
     print("request, as HTTP streams bring them; joint: one event per step of the engine")
     print(" running  chunks  requests  us/request  us/token  us other/request")
@@ -68,11 +69,11 @@ def main() -> int:
 
 
 class Bench:
-    """An agent with an endless queue, and a world that answers at once."""
+    """Agent with an endless queue, whose store, broker and engine answer at once."""
 
     def __init__(self, batch: int, *, joint: bool) -> None:
         self.joint = joint
-        self.agent = AgentProtocol(HOLDER, "A10", (MODEL,), AgentSettings())
+        self.agent = Agent(HOLDER, "A10", (MODEL,), AgentSettings())
         self.now_ns = 1_000_000_000
         self.made = 0
         self.ended = 0
@@ -84,14 +85,14 @@ class Bench:
         self.send(EngineChanged(model=MODEL, state=EngineState.AWAKE, capacity=capacity))
 
     def measured(self, steps: int) -> int:
-        """Run on, and return how many requests ended meanwhile."""
+        """Run further steps; return the number of requests that ended."""
         self.total_ns = self.token_ns = self.tokens = 0
         before = self.ended
         self.run(steps)
         return self.ended - before
 
     def run(self, steps: int) -> None:
-        """Let the engine take some steps; a request that is through is followed by another one."""
+        """Let the engine take steps; each ended request is replaced."""
         for step in range(steps):
             self.now_ns += STEP_NS
             if step % 25 == 0:
@@ -125,17 +126,17 @@ class Bench:
         self.send(QueueRead(queue=VirtualQueue(instance=HOLDER.instance, groups=tuple(groups))))
 
     def answer(self) -> None:
-        """Answer what the agent asked until it asks no more."""
+        """Answer the agent's actions until there are none."""
         while self.pending:
             match self.pending.popleft():
                 case Pull(group=group, limit=limit):
                     messages = tuple(self.message() for _ in range(limit))
-                    self.send(Pulled(group=group, asked=limit, messages=messages))
-                case TakeLease(card=card):
+                    self.send(Pulled(group=group, limit=limit, messages=messages))
+                case AcquireLease(metadata=metadata):
                     granted = Granted(lease=Lease(HOLDER, Epoch(1, 1)), output=())
-                    self.send(LeaseAnswered(id=card.id, answer=granted))
+                    self.send(LeaseAnswered(id=metadata.id, answer=granted))
                 case Submit(call=call):
-                    # The first batch is spread over the length of an answer, as one that goes on for long.
+                    # The first batch has answers of all lengths so far, as in the steady state.
                     self.running[call.call_id] = 0 if self.ended else len(self.running) % TOKENS
                 case Append(entries=entries):
                     self.ended += sum(entry.outcome is not None for entry in entries)

@@ -1,7 +1,7 @@
-"""How many objectives each policy meets, side by side: `make bench ARGS="attainment"`.
+"""SLO attainment of each policy, side by side: `make bench ARGS="attainment"`.
 
-The fixed ServeGen scenario (or another) at loads relative to the capacity of FCFS, which is measured first:
-what it completes per second while more waits than it can serve. All policies see the same requests (paired
+The fixed ServeGen scenario (or another) runs at loads relative to the capacity of FCFS. This is measured
+first: the rate of completions with a backlog on all instances. All policies see the same requests (paired
 seeds), planning time is charged, and attainment is over all submitted requests. Needs QLM_TRACES.
 """
 
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import setups
-from qlm.cli.scenario_workload import draw_scenario
+from qlm.cli.scenario.workload import draw_scenario
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.report import summary
 from qlm.simulator.simulation import simulate
@@ -27,25 +27,23 @@ SCENARIO = Path(__file__).parent / "scenarios" / "servegen.yaml"
 LOADS = (0.6, 0.8, 1.0, 1.2, 1.5)
 BASELINES = ("edf", "sjf", "fcfs", "group-greedy", "shepherd")
 SATURATING = 3.0
-"""Times the scenario's own rate: FCFS has a backlog on all instances from the start."""
+"""Factor on the scenario's rate at which FCFS has a backlog on all instances from the start."""
 
 STUDENT_T = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
-"""Two-sided 95 % quantiles, by number of seeds."""
+"""Two-sided 95 % quantiles by number of seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """One simulation.
+    """Result of one simulation.
 
     Attributes:
-        policy: Its name.
-        load: Relative to FCFS's capacity.
-        seed: Of the simulation.
-        attainment: Over all submitted requests.
-        by_class: The same by SLO class.
-        swaps: Of models, warm and cold.
-        evictions: Of running requests.
-        lowest_p99_s: Time from arrival to the end of the answer, of the class with the laxest objective.
+        load: Load relative to FCFS's capacity.
+        attainment: Attainment over all submitted requests.
+        by_class: Attainment by SLO class.
+        swaps: Model swaps of all tiers.
+        evictions: Preemptions of running requests.
+        lowest_p99_s: P99 of the time from arrival to the end of the answer, of the least urgent class.
     """
 
     policy: str
@@ -62,22 +60,22 @@ def met(scenario: Path, policy: str, load: float, factor: float, seed: int) -> M
     """Simulate once, with the scenario's rate times `factor`."""
     drawn = draw_scenario(scenario, seed, load=factor)
     result = simulate(drawn.scenario, POLICIES[policy], seed, stopwatch_s=time.perf_counter)
-    told = summary(result, drawn.streams)
+    total = summary(result, drawn.streams)
     lowest = max(drawn.scenario.slo_classes, key=lambda each: each.slo.target_ms or math.inf)
     return Met(
         policy=policy,
         load=load,
         seed=seed,
-        attainment=told["attainment"],
-        by_class=dict(told["attainment_by_class"]),
-        swaps=told["swaps"],
-        evictions=told["evictions"],
-        lowest_p99_s=told["latency_by_class"][lowest.name]["completion_p99_s"],
+        attainment=total["attainment"],
+        by_class=dict(total["attainment_by_class"]),
+        swaps=total["swaps"],
+        evictions=total["evictions"],
+        lowest_p99_s=total["latency_by_class"][lowest.name]["completion_p99_s"],
     )
 
 
 def fcfs_capacity(scenario: Path, seed: int) -> float:
-    """Measure the rate that FCFS sustains, as a factor of the scenario's own rate."""
+    """Measure the rate that FCFS sustains, as a factor on the scenario's rate."""
     drawn = draw_scenario(scenario, seed, load=SATURATING)
     result = simulate(drawn.scenario, POLICIES["fcfs"], seed, stopwatch_s=time.perf_counter)
     ended_ns, last_ns = result.outcomes.ended_ns, int(result.workload.arrival_ns[-1])
@@ -86,7 +84,7 @@ def fcfs_capacity(scenario: Path, seed: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and print the table."""
+    """Run all simulations and print the table."""
     options = _options(arguments)
     factor = options.capacity or fcfs_capacity(options.scenario, options.seeds[0])
     print(f"FCFS completes {factor:.2f} times the scenario's rate: that is load 1.0")
@@ -108,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _table(found: Iterable[Met], policies: Sequence[str]) -> Table:
-    """One row per load and policy; the gain is paired, over the best baseline of each load."""
+    """Return one row per load and policy; the gain is over the load's best baseline, paired by seed."""
     table = Table(
         "load", "policy", "attainment", "gain over best", "by class", "swaps", "evictions", "P99 of lowest, s"
     )
@@ -152,8 +150,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS)
     parser.add_argument("--seeds", type=int, nargs="+", default=(1, 2, 3, 4, 5))
     parser.add_argument("--baselines", nargs="+", default=BASELINES, choices=sorted(POLICIES))
-    parser.add_argument("--capacity", type=float, help="of FCFS, as a factor; measured if not given")
-    parser.add_argument("--jobs", type=int, default=1, help="simulations at once")
+    parser.add_argument("--capacity", type=float, help="capacity of FCFS, as a factor; measured by default")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel simulations")
     parser.add_argument("--out", type=Path, default=Path("build/attainment.json"))
     return parser.parse_args(arguments)
 

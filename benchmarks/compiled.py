@@ -1,8 +1,8 @@
 """Run Python with the simulator compiled: `python -m benchmarks.compiled -m qlm.cli.main simulate ...`.
 
-Arguments are those of Python. The first run after any change of the sources compiles what is hot of them with
-mypyc, which takes minutes. The outcome lies in `build/compiled/<hash of the sources>`, and nobody but this
-module looks there: an edit is never hidden by what was compiled before it, and nothing needs to be compiled.
+Arguments are those of Python. The first run after a change of the sources compiles the hot packages with
+mypyc, which takes minutes. The result is in `build/compiled/<hash of the sources>`, which only this module
+reads: so an edit is never hidden by old compiled code, and nothing else needs compiled code.
 
 Needs the development set and a C compiler, and setuptools from Python 3.12 on.
 """
@@ -25,29 +25,19 @@ PARTS: Final = (
     "store",
 )  # fmt: skip
 
-HOT: Final[dict[str, str]] = {
-    "agents": "batch_limit custody dry events eviction hands head held kv_ledger lateness log_writer "
-    "protocol serving stopping swapping timers work",
-    "controller": "balancing due estimating/arrivals estimating/classes estimating/forecast "
-    "estimating/instances estimating/moment estimating/overtaking estimating/own_batch "
-    "estimating/parked_work estimating/planning_times estimating/prefill_queue estimating/queues "
-    "estimating/service_times estimating/state grouping planning protocol",
-    "domain": "actions attainment errors fleet group ids leadership lease lease_answer length_histogram "
-    "notices output plan_change ports/engine request sampling slo view virtual_queue",
-    "gateway": "admission limits",
-    "planner": "baselines/edf baselines/fcfs baselines/lane baselines/list_schedule baselines/openings "
-    "baselines/orders problem",
-    "rct_estimator": "completion_time correction length_predictive normal output_length queue_rows "
-    "served_work service_table throughput waiting_time workload",
-    "simulator": "engine/batching engine/decode_set engine/fixed engine/generation engine/host_cache "
-    "engine/kv_blocks engine/kv_cache engine/model engine/private_texts engine/residency "
-    "engine/run engine/scheduler engine/sequence engine/step_time engine/token_chain world/agent "
-    "world/books world/clients world/engine_driver world/engine_host world/queues world/scripts "
-    "world/shared world/timeline",
-    "store": "core effects instances leading leases length_tally limits order output_log plans requests "
-    "state tables",
-}
-"""Modules that run for each request or decision, by component. The others are left to the interpreter."""
+HOT: Final = (
+    "agents/core/**/*.py", "controller/core/**/*.py", "domain/*.py", "domain/ports/engine.py",
+    "gateway/core/admission.py", "planner/baselines/*.py", "planner/problem.py", "rct_estimator/**/*.py",
+    "simulator/cluster/*.py", "simulator/engine/*.py", "store/core/*.py",
+)  # fmt: skip
+"""Patterns of modules whose code runs for each request or decision. The interpreter runs the rest."""
+
+COLD: Final = frozenset({"__init__.py", "values.py", "controller.py"})
+"""File names that match but are not compiled.
+
+mypyc cannot compile `domain.values`, which sets an attribute on a function, nor
+`simulator.cluster.controller`, which has a runtime-checkable protocol.
+"""
 
 SETUP: Final = """\
 import sys
@@ -64,6 +54,7 @@ strict = true
 explicit_package_bases = true
 namespace_packages = true
 ignore_missing_imports = true
+plugins = pydantic.mypy
 mypy_path = .
 """
 
@@ -72,14 +63,14 @@ VALUE: Final = re.compile(r"^@value(?:\((.*)\))?$", re.MULTILINE)
 
 
 def main() -> None:
-    """Become Python, with the compiled modules before all others."""
+    """Replace this process by Python with the compiled modules first on its path."""
     paths = [str(compiled()), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     os.execve(sys.executable, [sys.executable, *sys.argv[1:]], environment)
 
 
 def compiled() -> Path:
-    """Return the folder of what the present sources compile to, and compile them first if need be."""
+    """Return the folder of the compiled present sources; compile them first if it is missing."""
     folder = BUILT / key()
     if not folder.exists():
         print(f"compiling into {folder}; this takes minutes", file=sys.stderr)
@@ -88,12 +79,17 @@ def compiled() -> Path:
 
 
 def hot_modules() -> list[tuple[str, str]]:
-    """Return each component with the path of a module that is compiled, within it."""
-    return [(part, f"qlm/{part}/{name}.py") for part, names in HOT.items() for name in names.split()]
+    """Return component and path within it of each module to compile."""
+    found = []
+    for pattern in HOT:
+        part, _, inside = pattern.partition("/")
+        paths = sorted((ROOT / part / "qlm" / part).glob(inside))
+        found += [(part, str(path.relative_to(ROOT / part))) for path in paths if path.name not in COLD]
+    return found
 
 
 def key() -> str:
-    """Hash all that the outcome depends on."""
+    """Hash everything that the compiled code depends on."""
     digest = hashlib.sha256(f"{sys.version} {version('mypy')}".encode())
     sources = sorted(path for part in PARTS for path in (ROOT / part / "qlm").rglob("*") if path.is_file())
     digest.update(Path(__file__).read_bytes())
@@ -132,7 +128,7 @@ def _compile(folder: Path) -> None:
 
 
 def with_values_written_out(source: str) -> str:
-    """Replace `qlm.domain.values.value` by what it does: mypyc knows dataclasses by that name only."""
+    """Replace `qlm.domain.values.value` by its dataclass decorator, the only form that mypyc recognizes."""
 
     def written_out(found: re.Match[str]) -> str:
         options = found[1] or "kw_only=True"

@@ -1,8 +1,8 @@
-"""How fast the engine model simulates a full batch: `python -m benchmarks.engine [--profile]`.
+"""Speed of the engine model with a full batch: `python -m benchmarks.engine [--profile]`.
 
-Requests with log-normal lengths, of Azure conversations' means (1155 tokens in, 211 out), on one engine
-whose batch is kept full: each request that ends is replaced at once. Runs of up to 16 iterations; all
-tokens are collected whenever 16 iterations have passed, and, for comparison, after each run.
+One engine serves requests with log-normal lengths, of Azure conversations' means (1155 tokens in, 211 out).
+Its batch is kept full: each request that ends is replaced at once. Runs have up to 16 iterations. All tokens
+are collected whenever 16 iterations have passed, and, for comparison, after each run.
 """
 
 import cProfile
@@ -29,7 +29,7 @@ BASE_BITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What one measurement gave; time of the processor, driver included."""
+    """Result of one measurement; processor time, driver included."""
 
     requests: int
     iterations: int
@@ -63,7 +63,7 @@ def show(what: str, speed: Speed) -> None:
 
 
 def serve(model: str, *, collect_each: bool = False, host_kv_bytes: int = 0) -> Speed:
-    """Let the requests pass through an engine and time it."""
+    """Serve the requests with an engine and time it."""
     prompts, outputs = lengths(PROMPT_MEAN, 0), lengths(OUTPUT_MEAN, 1)
     engine = make_engine(model, outputs, host_kv_bytes)
     calls = [
@@ -99,7 +99,7 @@ def lengths(mean: float, seed: int) -> NDArray[np.int64]:
 
 
 def make_engine(model: str, outputs: NDArray[np.int64], host_kv_bytes: int) -> BatchingEngine:
-    """An engine with the profile's limits, told the lengths."""
+    """Build an engine with the profile's limits and known lengths."""
     profile = find_profile(builtin_profiles(), model, "A100")
     capacity = EngineCapacity(
         kv_tokens=profile.kv_tokens,

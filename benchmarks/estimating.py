@@ -1,8 +1,8 @@
-"""How long the estimating part of one decision takes: `python -m benchmarks.estimating`.
+"""Time of the estimates in one controller decision: `python -m benchmarks.estimating`.
 
 Two clusters: 1600 groups of 40 classes over 10 models on 100 instances of 2 kinds, and 10 groups of 10
-classes over 2 models on 8 instances of one kind. What is timed is all that `controller.protocol.decide` does
-beside grouping and the planner: learn from the view, and write the planning problem.
+classes over 2 models on 8 instances of one kind. Timed is everything that `core.decide.decide` does besides
+grouping and planning: learning from the view, and building the planning problem.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from functools import partial
 import numpy as np
 
 from benchmarks.estimator import show
-from qlm.controller.estimating.forecast import Asked, forecast
-from qlm.controller.estimating.moment import Moment, moment
-from qlm.controller.estimating.queues import estimates
-from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
-from qlm.controller.fleet import Fleet
-from qlm.controller.planning import make_problem
-from qlm.controller.signalling import admission_signal
+from qlm.controller.core.admission_signal import admission_signal
+from qlm.controller.core.estimating.forecast import ForecastQuery, forecast
+from qlm.controller.core.estimating.queues import estimates
+from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
+from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.problem import make_problem
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
@@ -29,7 +29,7 @@ from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost, Problem
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.store.length_tally import LengthTally
+from qlm.store.core.length_stats import LengthStats
 
 NOW_NS = 1_000_000_000_000
 COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=30.0, unload_s=1.0)
@@ -37,7 +37,7 @@ COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=30.0, unload_s=1.
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a cluster is."""
+    """Size of a cluster."""
 
     instances: int
     groups: int
@@ -55,9 +55,9 @@ def main() -> int:
     print("                              median     P95     max   ms")
     for name, size in (("large", LARGE), ("small", SMALL)):
         view, fleet = make_view(size), make_fleet(size)
-        state = learned(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-        now = moment(view, now_ns=NOW_NS, fleet=fleet, state=state)
-        asked = Asked(cls=view.classes[0].cls)
+        state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+        now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+        asked = ForecastQuery(cls=view.classes[0].cls)
         show(f"{name}: from nothing", partial(problem_of, view, fleet, NOTHING_LEARNED), rounds=10)
         show(f"{name}: 3 classes moved", MovedClasses(view, fleet, state), rounds=50)
         show(f"{name}: nothing moved", partial(problem_of, view, fleet, state))
@@ -69,14 +69,14 @@ def main() -> int:
 
 
 def problem_of(view: ClusterView, fleet: Fleet, state: EstimatorState) -> tuple[EstimatorState, Problem]:
-    """Learn, and write the planning problem."""
-    state = learned(state, view, now_ns=NOW_NS, fleet=fleet)
-    now: Moment = moment(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    """Learn from a view and build the planning problem."""
+    state = learn(state, view, now_ns=NOW_NS, fleet=fleet)
+    now: Snapshot = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
     return state, make_problem(view, now, move_s=1.0)
 
 
 class MovedClasses:
-    """Each call sees three classes with a tenth more answers than the last."""
+    """Step in which three classes have a tenth more answers than in the last one."""
 
     def __init__(self, view: ClusterView, fleet: Fleet, state: EstimatorState) -> None:
         self._views = self._moving(view)
@@ -103,16 +103,16 @@ class MovedClasses:
         return iter(views)
 
 
-def make_lengths(rng: np.random.Generator, answers: int) -> LengthTally:
-    """Log-normal lengths."""
-    tally = LengthTally()
+def make_lengths(rng: np.random.Generator, answers: int) -> LengthStats:
+    """Draw log-normal lengths."""
+    stats = LengthStats()
     for tokens in rng.lognormal(5.0, 0.8, answers).round().astype(int).tolist():
-        tally.count(tokens + 1, Outcome.STOP, 2000)
-    return tally
+        stats.count(tokens + 1, Outcome.STOP, 2000)
+    return stats
 
 
 def make_fleet(size: Size) -> Fleet:
-    """The same model under several names."""
+    """Build a fleet with one model under several names."""
     shipped = {kind: find_profile(builtin_profiles(), "mistral-7b", kind) for kind in size.kinds}
     models = [ModelId(f"m{n}") for n in range(size.models)]
     return Fleet(
@@ -122,14 +122,14 @@ def make_fleet(size: Size) -> Fleet:
 
 
 def make_view(size: Size) -> ClusterView:
-    """Every class has groups, and every instance a queue of them."""
+    """Build a view in which every class has groups, and every instance a queue of them."""
     rng = np.random.default_rng(0)
     classes = []
     for at in range(size.classes):
         slo = ("deadline-20s", 20_000.0) if at % 4 else ("ttft-2s", 2_000.0)
         cls = RequestClass(ModelId(f"m{at % size.models}"), slo[0], f"c{at}", target_ms=slo[1])
         number = size.groups // size.classes
-        # All but the newest are full, and the oldest three are being pulled from.
+        # All but the newest are full; requests of the oldest three have been pulled.
         groups = tuple(
             Group(
                 id=GroupId(f"{at}-{n}"),

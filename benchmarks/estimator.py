@@ -1,7 +1,7 @@
-"""How long a cluster view takes to be estimated: `python -m benchmarks.estimator`.
+"""Processor time of the estimates of a cluster view: `python -m benchmarks.estimator`.
 
-1600 groups of 40 classes over 10 models on 100 instances of 2 kinds; the whole view, and one queue of it
-again. Two models fit each instance's queue on average, so model changes are part of it.
+1600 groups of 40 classes over 10 models on 100 instances of 2 kinds. Each queue has two models on average, so
+model swaps are included.
 """
 
 import math
@@ -10,11 +10,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from qlm.rct_estimator.cluster import estimate, reestimate
-from qlm.rct_estimator.cluster_arrays import Groups, Instances, Overtakers
+from qlm.rct_estimator.cluster.arrays import Groups, Instances, Overtakers
+from qlm.rct_estimator.cluster.estimate import estimate
+from qlm.rct_estimator.cluster.service_table import (
+    ClassOnKind,
+    ServiceTable,
+    SwapTimes,
+    class_times,
+    service_table,
+)
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.output_length import observe_all, typical_prior
-from qlm.rct_estimator.service_table import ClassOnKind, ServiceTable, SwapTimes, class_times, service_table
 from qlm.rct_estimator.throughput import SteadyState
 from qlm.rct_estimator.workload import class_workload
 
@@ -28,12 +34,9 @@ def main() -> int:
     table, instances, groups = make_table(rng), make_instances(rng), make_groups(rng)
     orders = [np.sort(part) for part in np.array_split(rng.permutation(GROUPS), INSTANCES)]
     others = make_overtakers(np.random.default_rng(1))
-    whole = estimate(table, instances, groups, orders, others)
-    moved = [orders[0][::-1], *orders[1:]]
     print(f"{GROUPS} groups, {INSTANCES} instances, {CLASSES} classes; ms, of {ROUNDS} rounds")
     print("                          median     P95     max")
     show("the whole view", lambda: estimate(table, instances, groups, orders, others))
-    show("one queue of it", lambda: reestimate(whole, table, instances, groups, moved, [0], others))
     show("the table of the classes", lambda: make_table(np.random.default_rng(0)), rounds=5)
     return 0
 
@@ -85,21 +88,21 @@ def make_instances(rng: np.random.Generator) -> Instances:
         busy_var=np.full(INSTANCES, busy.var),
         free=np.zeros(INSTANCES),
         speed=np.exp(rng.normal(0, 0.1, INSTANCES)),
-        doubt=np.full(INSTANCES, 0.05),
+        uncertainty=np.full(INSTANCES, 0.05),
         load=np.zeros(INSTANCES),
     )
 
 
 def make_overtakers(rng: np.random.Generator) -> Overtakers:
-    """All classes come everywhere, a fifth of them without a deadline."""
+    """Build overtakers: all classes on all instances, a fifth of them without a deadline."""
     target_s = np.where(np.arange(CLASSES) % 5 == 0, np.inf, rng.uniform(1, 400, CLASSES))
     each = np.ones((INSTANCES, CLASSES))
     return Overtakers(
         target_s=np.where(np.eye(CLASSES) > 0, np.inf, target_s),
         share=0.5 / CLASSES * each,
         rate_rps=5 / CLASSES * each,
-        noise_s=0.2 * each,
-        doubt_var=0.05**2 * each,
+        work_dispersion_s=0.2 * each,
+        share_cv2=0.05**2 * each,
         prompt_tokens=np.full(CLASSES, 500.0),
         repeated=rng.uniform(0, 10_000, INSTANCES),
         busy_s=np.full(INSTANCES, 300.0),
@@ -111,7 +114,7 @@ def make_groups(rng: np.random.Generator) -> Groups:
         cls=np.sort(rng.integers(0, CLASSES, GROUPS)),
         requests=rng.integers(1, 256, GROUPS).astype(np.float64),
         deadline_s=np.where(rng.random(GROUPS) < 0.2, np.inf, rng.uniform(1, 400, GROUPS)),
-        spread_s=rng.uniform(0, 10, GROUPS),
+        deadline_span_s=rng.uniform(0, 10, GROUPS),
     )
 
 

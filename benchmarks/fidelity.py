@@ -1,9 +1,8 @@
-"""Does the emulation take the time that the real engine takes? `make bench ARGS="fidelity"`.
+"""Fidelity of the emulated engine's times to the real engine's: `make bench ARGS="fidelity"`.
 
-Each round does it all, with requests of its own: a real vLLM on the CPU (a tiny random model) is measured
-with `qlm profile`; then the same open-loop requests are sent to it twice, and once to `qlm emulate` with that
-profile, at 60 % of the throughput it saturates at and at three times that. Needs .venv-vllm
-(scripts/install_vllm_cpu.sh).
+Each round has its own requests. It measures a real vLLM on the CPU (a tiny random model) with `qlm profile`.
+Then it sends the same open-loop requests twice to vLLM and once to `qlm emulate` with that profile, at 60 %
+and at three times of vLLM's saturation throughput. Needs .venv-vllm (scripts/install_vllm_cpu.sh).
 """
 
 import dataclasses
@@ -22,12 +21,13 @@ from benchmarks.fidelity_servers import SEQS_MAX, emulated_engine, measure_profi
 from benchmarks.fidelity_workload import ANSWERS, PROMPTS, Planned, plan
 
 LOADS = {"60 % load": 0.6, SATURATED: 3.0}
-"""Arrivals as a multiple of what the engine completes with a full batch. The wait behind a backlog grows by
-1/c - 1/r per request, for a capacity c and arrivals r: with r just above c, a per cent of c would be many."""
+"""Arrival rates as multiples of the engine's completions with a full batch. The wait behind a backlog grows
+by 1/c - 1/r per request, for capacity c and rate r: with r just above c, one per cent of c would be many of
+it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and print the tables."""
+    """Run all rounds and print the tables."""
     options = parse_options("fidelity", __doc__, arguments, requests=300)
     begun_s = time.monotonic()
     result: dict[str, Any] = {
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"\nmachine: {result['provenance']['machine']}; {options.requests} requests per run")
     show(rounds, verdicts)
     print(f"written to {options.out}")
-    return int(options.check and not all(verdict.held for verdict in verdicts))
+    return int(options.check and not all(verdict.passed for verdict in verdicts))
 
 
 def _round(engine: Engine, profile: Path, profiling: Cores | None, seed: int, requests: int) -> Round:
@@ -69,10 +69,10 @@ def _twice(engine: Engine, planned: Sequence[Planned], name: str) -> tuple[Run, 
 
 
 def _saturation_rps(engine: Engine, seed: int, requests: int) -> float:
-    """Measure how many requests a second the engine completes with a full batch."""
+    """Measure the engine's completions per second with a full batch."""
     planned = plan(requests, float("inf"), seed)
     pace = steady_tokens_per_s(run(engine, planned, f"vLLM, all at once, seed {seed}").answers, SEQS_MAX)
-    assert pace is not None, "more requests than places at once fill the batch"
+    assert pace is not None, "more requests than batch slots at once fill the batch"
     rps = pace / statistics.fmean(one.output_tokens for one in planned)
     say(f"saturated at {pace:.0f} tokens/s, {rps:.1f} requests/s")
     return rps

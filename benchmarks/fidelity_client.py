@@ -1,4 +1,4 @@
-"""An open-loop client that hardly disturbs what it measures, and sees every token.
+"""Open-loop client with little processor time that records the time of every token.
 
 A connection per request is opened beforehand. While requests run, only the bytes that arrive and the time
 are kept; HTTP and JSON are read afterwards. A usual client would spend a third of a core on a few thousand
@@ -17,11 +17,11 @@ import httptools
 
 
 class BadAnswerError(Exception):
-    """An engine did not answer as it was asked; such a run proves nothing."""
+    """An engine gave a wrong answer; the run is invalid."""
 
 
 class Call(NamedTuple):
-    """A request: seconds after the start, and the body for /inference/v1/generate."""
+    """Request: seconds after the start, and the body for /inference/v1/generate."""
 
     at_s: float
     body: bytes
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one request saw, in seconds from the start of the run.
+    """Record of one request, in seconds from the start of the run.
 
     Attributes:
         due_s: When it was to be sent.
@@ -43,17 +43,17 @@ class Answer:
 
     @property
     def latency_s(self) -> float:
-        """From the moment it was due to its last token."""
+        """Time from the planned sending to the last token."""
         return self.token_s[-1] - self.due_s
 
     @property
     def wait_s(self) -> float:
-        """From sending to the first token."""
+        """Time from sending to the first token."""
         return self.token_s[0] - self.sent_s
 
 
 class _Connection(asyncio.Protocol):
-    """One request; keeps what arrives with the time."""
+    """Connection of one request; keeps received data with its time."""
 
     def __init__(self) -> None:
         self.arrived: list[tuple[float, bytes]] = []
@@ -81,7 +81,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def replay(url: str, calls: Sequence[Call], *, timeout_s: float = 300.0) -> list[Answer]:
-    """Send each call when it is due, within the millisecond of a timer, however slow the answers are.
+    """Send each call at its time, within the millisecond of a timer, however slow the answers are.
 
     Calls that are due at once are sent one after the other in their order, within a few milliseconds.
 
@@ -137,7 +137,7 @@ def _read(call: Call, connection: _Connection, start_s: float) -> Answer:
 
 
 class _Body:
-    """Receives the body from httptools; must not raise, for httptools would hide the reason."""
+    """Receiver of the body from httptools; must not raise, since httptools would hide the error."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -150,7 +150,7 @@ class _Body:
 
 
 def token_times(arrived: Sequence[tuple[float, bytes]]) -> list[float]:
-    """Read a streamed answer: when each token arrived, on the clock of `arrived`.
+    """Return the time of each token of a streamed answer, on the clock of `arrived`.
 
     Args:
         arrived: Bytes of one HTTP response as they came, with the time.

@@ -1,4 +1,4 @@
-"""How alike two runs of the same requests are; pure."""
+"""Comparison of runs of the same requests; pure."""
 
 import statistics
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ THROUGHPUT_ERROR_MAX = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One load in one round: the real engine, the real engine again, and the emulation.
+    """Comparison at one load in one round: two runs of the real engine, and one of the emulated engine.
 
     Attributes:
         latency_error: Mean absolute percentage error of end-to-end latency, emulated against real, request
-            by request, as a share; against the first real run.
-        self_error: The same of the second real run against the first.
-        latency_bias: Mean of (emulated - real) / real: what is left when errors cancel out.
-        first_token_bias: The same of the mean time to the first token: queueing and prompts.
-        pace_bias: The same of the mean time per further token: decoding.
+            by request, as a share of the first real run.
+        self_error: Same error of the second real run against the first.
+        latency_bias: Mean of (emulated - real) / real, in which errors cancel out.
+        first_token_bias: Bias of the mean TTFT: queueing and prompts.
+        pace_bias: Bias of the mean TPOT: decoding.
         quantiles_s: P50, P95, P99 of end-to-end latency: real, again, emulated.
         p95_error: (emulated - real) / real of the P95.
-        tokens_per_s: Over the steady part: real, again, emulated; None where a run has none.
-        throughput_error: (emulated - real) / real of it.
+        tokens_per_s: Throughput over the steady part: real, again, emulated; None for a run without one.
+        throughput_error: (emulated - real) / real of the throughput.
     """
 
     latency_error: float
@@ -48,10 +48,10 @@ def compare(
     """Compare three runs of the same requests, in the same order.
 
     Args:
-        real: The reference.
-        again: The real engine's second run.
-        emulated: The emulation's.
-        places: Requests that run at once.
+        real: First run of the real engine.
+        again: Second run of the real engine.
+        emulated: Run of the emulated engine.
+        places: Batch slots.
     """
     runs = (real, again, emulated)
     latencies = [np.array([answer.latency_s for answer in run]) for run in runs]
@@ -81,14 +81,14 @@ def _pace_s(answers: Sequence[Answer]) -> float:
 
 
 def steady_part(answers: Sequence[Answer], places: int) -> tuple[float, float] | None:
-    """Find the longest time during which more requests were under way than run at once.
+    """Find the longest time during which more requests were unfinished than there are batch slots.
 
-    Then every request that ends makes room for another, so the batch is full; the time in which the first
-    batch fills up and the time in which the last one drains are no part of it.
+    Every request that ends is then replaced by another, so the batch is full. The times in which the first
+    batch fills and the last one empties are excluded.
 
     Args:
-        answers: Of one run.
-        places: Requests that run at once.
+        answers: Answers of one run.
+        places: Batch slots.
 
     Returns:
         Start and end in seconds; None if there never were that many.
@@ -108,7 +108,7 @@ def steady_part(answers: Sequence[Answer], places: int) -> tuple[float, float] |
 
 
 def steady_tokens_per_s(answers: Sequence[Answer], places: int) -> float | None:
-    """Output tokens per second over the steady part; None without one."""
+    """Return output tokens per second over the steady part; None without one."""
     part = steady_part(answers, places)
     if part is None:
         return None
@@ -119,25 +119,25 @@ def steady_tokens_per_s(answers: Sequence[Answer], places: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A criterion: what it is about, the value, the bound, both as shares."""
+    """Criterion with its value and its bound, as shares."""
 
     name: str
     value: float
     bound: float
 
     @property
-    def held(self) -> bool:
-        """Whether the value keeps to the bound."""
+    def passed(self) -> bool:
+        """True if the value is within the bound."""
         return abs(self.value) <= self.bound
 
 
 def judge(name: str, rounds: Sequence[Load], *, saturated: bool) -> list[Verdict]:
-    """Judge the median of the rounds of one load.
+    """Check the medians over the rounds of one load.
 
     Args:
-        name: Of the load.
+        name: Name of the load.
         rounds: At least one.
-        saturated: Throughput counts, too.
+        saturated: Also check the throughput.
     """
     self_error = statistics.median(one.self_error for one in rounds)
     verdicts = [

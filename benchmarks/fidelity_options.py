@@ -1,4 +1,4 @@
-"""What can be said on the command line of the benchmarks that need a real vLLM."""
+"""Command line of the benchmarks that need a real vLLM."""
 
 import argparse
 from collections.abc import Sequence
@@ -11,29 +11,29 @@ from support.vllm_cpu import missing
 def parse_options(
     name: str, description: str | None, arguments: Sequence[str] | None, *, requests: int
 ) -> argparse.Namespace:
-    """Read the command line.
+    """Parse the command line.
 
     Args:
-        name: Of the benchmark; its result goes to build/NAME.json.
-        description: What --help says.
-        arguments: Without the program's name; None takes those of the process.
-        requests: Per run, unless told otherwise.
+        name: Name of the benchmark; its result goes to build/NAME.json.
+        description: Text of --help.
+        arguments: Arguments without the program's name; None for those of the process.
+        requests: Default number of requests per run.
 
     Returns:
-        With quick, rounds, requests, seed, profile, check, out.
+        Namespace with quick, rounds, requests, seed, profile, check, out.
 
     Raises:
-        SystemExit: They make no sense, or vLLM is not installed.
+        SystemExit: The arguments are invalid, or vLLM is not installed.
     """
     parser = argparse.ArgumentParser(
         prog=name, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round, under 2 minutes")
-    parser.add_argument("--rounds", type=int, help="rounds, each with a seed of its own (default 3)")
+    parser.add_argument("--rounds", type=int, help="rounds, each with its own seed (default 3)")
     parser.add_argument("--requests", type=int, help=f"requests per run (default {requests})")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round (default 1)")
-    parser.add_argument("--profile", type=Path, help="take this profile instead of measuring one")
-    parser.add_argument("--check", action="store_true", help="exit status 1 if a criterion is not held")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round (default 1)")
+    parser.add_argument("--profile", type=Path, help="profile to use instead of measuring one")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a criterion is not met")
     parser.add_argument("--out", type=Path, default=Path(f"build/{name}.json"), help="[%(default)s]")
     options = parser.parse_args(arguments)
     if options.rounds is None:

@@ -1,4 +1,4 @@
-"""The rounds of the fidelity benchmark as plain data and as tables."""
+"""Reports of the fidelity benchmark as plain data and as tables."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ SATURATED = "saturated"
 
 @dataclass(frozen=True)
 class Replay:
-    """One load in one round: the real engine, the real engine again, the emulation."""
+    """Runs at one load in one round: twice the real engine, once the emulated engine."""
 
     load: str
     planned: tuple[Planned, ...]
@@ -24,21 +24,21 @@ class Replay:
 
     @cached_property
     def compared(self) -> Load:
-        """How alike they are."""
+        """Comparison of the runs."""
         real, again, emulated = (one.answers for one in self.runs)
         return compare(real, again, emulated, places=SEQS_MAX)
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round.
+    """Results of one round.
 
     Attributes:
-        seed: Of its requests.
+        seed: Seed of its requests.
         profile: Text of the profile file.
-        profiling: Who used the processors while it was measured; None if it was given.
-        saturation_rps: Requests per second that the engine completes with a full batch.
-        replays: One per load.
+        profiling: Processor use while the profile was measured; None if it was given.
+        saturation_rps: Completions per second of the engine with a full batch.
+        replays: One replay per load.
     """
 
     seed: int
@@ -48,14 +48,14 @@ class Round:
     replays: tuple[Replay, ...]
 
     def replay(self, load: str) -> Replay:
-        """Find the replay at a load."""
+        """Return the replay at a load."""
         return next(one for one in self.replays if one.load == load)
 
 
 def plain(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Turn a result into what JSON can hold, request by request, for whatever is asked of it later."""
+    """Convert the results to plain data for JSON, with all requests for later questions."""
     return {
-        "verdicts": [dataclasses.asdict(verdict) | {"held": verdict.held} for verdict in verdicts],
+        "verdicts": [dataclasses.asdict(verdict) | {"passed": verdict.passed} for verdict in verdicts],
         "rounds": [
             {
                 "seed": one.seed,
@@ -121,7 +121,7 @@ def show(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> None:
             print(f"{name:<30} {paces}    {load.throughput_error or 0:+.1%}")
     print("\nmedian of the rounds")
     for verdict in verdicts:
-        state = "held" if verdict.held else "NOT held"
+        state = "passed" if verdict.passed else "FAILED"
         print(f"  {verdict.name:<34} {verdict.value:6.1%}  at most {verdict.bound:.1%}  {state}")
 
 

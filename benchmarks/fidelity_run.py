@@ -1,4 +1,4 @@
-"""One run against one engine, with the processor time that everybody used meanwhile."""
+"""One run against one engine, with the processor use of all parties."""
 
 import os
 import resource
@@ -18,12 +18,12 @@ from benchmarks.processor_time import group_s, numbers
 T = TypeVar("T")
 
 QUIET_CORES_MAX = 0.1
-"""More than this share of a core used by others during a run: its times are not to be trusted."""
+"""Largest use of cores by other processes during a run whose times are valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A running engine: its address, the name of its model, and its process group."""
+    """Running engine: address, name of its model, and process group."""
 
     url: str
     model: str
@@ -32,12 +32,12 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Processor time that was used meanwhile, in cores.
+    """Processor use during a run, in cores.
 
     Attributes:
-        client: By this process and the programs that it ran.
-        engine: By the engine's processes.
-        others: By everything else on the machine; time that a hypervisor withheld counts as such.
+        client: This process and the programs that it ran.
+        engine: The engine's processes.
+        others: Everything else on the machine, time withheld by a hypervisor included.
     """
 
     client: float
@@ -47,24 +47,24 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run gave: answers in order of sending."""
+    """Result of one run; answers are in order of sending."""
 
     answers: tuple[Answer, ...]
     cores: Cores
 
     @property
     def late_max_s(self) -> float:
-        """How much later than due a request was sent, at most."""
+        """Longest delay of a request's sending."""
         return max(answer.sent_s - answer.due_s for answer in self.answers)
 
 
 def run(engine: Engine, planned: Sequence[Planned], name: str) -> Run:
-    """Send the requests to an engine that serves nobody else, and report in a line.
+    """Send the requests to an otherwise idle engine, and report in one line.
 
     Args:
-        engine: To be asked.
+        engine: The engine.
         planned: The requests.
-        name: Of the run; no other run against the same engine may have it (prompts depend on it).
+        name: Name of the run; unique for the engine, since prompts depend on it.
     """
     requests = calls(planned, engine.model, name.replace(" ", "-"))
     answers, cores = metered(
@@ -74,7 +74,7 @@ def run(engine: Engine, planned: Sequence[Planned], name: str) -> Run:
 
 
 def metered(engine: Engine, name: str, act: Callable[[], T]) -> tuple[T, Cores]:
-    """Do something with an engine, and see who used the processors meanwhile."""
+    """Run `act` on an engine, and measure the processor use."""
     before, start_s = _cpu_s(engine.group), time.perf_counter()
     done = act()
     took_s = time.perf_counter() - start_s
@@ -88,19 +88,19 @@ def metered(engine: Engine, name: str, act: Callable[[], T]) -> tuple[T, Cores]:
 
 
 def disturbed(all_cores: Sequence[Cores]) -> str:
-    """Say how much of the machine others had, as a line for people."""
+    """Format the largest processor use by others as a line."""
     most = max(cores.others for cores in all_cores)
     verdict = "NOT a quiet machine" if most > QUIET_CORES_MAX else "quiet"
     return f"others used at most {most:.2f} cores while anything was timed: {verdict}"
 
 
 def say(text: str) -> None:
-    """Report progress."""
+    """Print progress."""
     print(f"  .. {text}", file=sys.stderr, flush=True)
 
 
 def _cpu_s(group: int) -> tuple[float, float, float]:
-    """Processor seconds so far: of this process and those it ran, of a process group, of the machine."""
+    """Return processor seconds of this process with children, of a process group, and of the machine."""
     own = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     user, nice, system, _idle, _wait, irq, softirq, steal = numbers(Path("/proc/stat").read_text(), 1, 9)

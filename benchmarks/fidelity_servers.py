@@ -1,4 +1,4 @@
-"""The two engines under comparison, the profile between them, and what a result must say about them."""
+"""The two compared engines, the profile of one for the other, and their provenance."""
 
 import contextlib
 import importlib.metadata
@@ -92,7 +92,7 @@ def measure_profile(engine: Engine, file: Path, *, quick: bool) -> Cores:
 
 
 def provenance() -> dict[str, Any]:
-    """Versions, flags and the machine."""
+    """Return versions, flags and the machine."""
     versions = {name: importlib.metadata.version(name) for name in ("qlm-serving", "aiohttp", "uvloop")}
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False

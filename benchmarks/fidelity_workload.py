@@ -1,4 +1,4 @@
-"""What is asked of an engine: prompts and answers of log-normal length, at Poisson times or all at once."""
+"""Workload of an engine: prompts and answers of log-normal length, at Poisson times or all at once."""
 
 import json
 import math
@@ -10,12 +10,12 @@ from typing import Any
 from benchmarks.fidelity_client import Call
 
 ORDINARY_IDS = range(10, 200)
-"""Token ids that both the tiny model and the emulation know and that mean nothing special."""
+"""Token ids in the vocabularies of the tiny model and of the emulation, without special meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """A log-normal length, rounded, between 1 and a cap.
+    """Log-normal length, rounded, between 1 and a cap.
 
     Attributes:
         mean_tokens: Mean before rounding and capping.
@@ -28,7 +28,7 @@ class Lengths:
     tokens_max: int
 
     def draw(self, rng: random.Random) -> int:
-        """Draw one."""
+        """Draw one length."""
         mu = math.log(self.mean_tokens) - self.log_sd**2 / 2
         return max(1, min(self.tokens_max, round(rng.lognormvariate(mu, self.log_sd))))
 
@@ -39,7 +39,7 @@ ANSWERS = Lengths(mean_tokens=100, log_sd=0.8, tokens_max=512)
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One request: seconds from the start, prompt tokens, output tokens."""
+    """Planned request: seconds from the start, prompt tokens, output tokens."""
 
     at_s: float
     prompt_tokens: int
@@ -60,7 +60,7 @@ def plan(requests: int, rate_rps: float, seed: int) -> list[Planned]:
 
 
 def calls(planned: Sequence[Planned], model: str, run: str) -> list[Call]:
-    """Write the requests of one run; another run has other prompts, so that no prefix cache knows them."""
+    """Build the requests of one run; prompts differ between runs, so that no prefix is in a cache."""
     rng = random.Random(f"{run} prompts")
     return [
         Call(one.at_s, json.dumps(_body(one, model, f"{run}-{number}", rng)).encode())

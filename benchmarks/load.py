@@ -1,4 +1,4 @@
-"""An open-loop load generator: requests leave when they are due, however slow the answers are."""
+"""Open-loop load generator: requests leave on time, however slow the answers are."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ import aiohttp
 
 @dataclass(slots=True)
 class Sample:
-    """What one run measured.
+    """Measurements of one run.
 
     Attributes:
         offered_rps: Requests sent per second.
@@ -28,7 +28,7 @@ class Sample:
     elapsed_s: float = 0.0
 
     def quantile_ms(self, share: float) -> float:
-        """The latency that this share of the answers stayed under; infinite without answers."""
+        """Return a quantile of the latency; infinite without answers."""
         if not self.latencies_ms:
             return float("inf")
         ordered = sorted(self.latencies_ms)
@@ -46,7 +46,7 @@ class Sample:
 
 
 def poisson_arrivals(rate_rps: float, seconds: float, seed: int) -> list[float]:
-    """Draw arrival times in seconds; the same seed gives both arms the same ones."""
+    """Draw arrival times in seconds; equal seeds give equal times in both arms."""
     rng, at_s, times = random.Random(seed), 0.0, []
     while (at_s := at_s + rng.expovariate(rate_rps)) < seconds:
         times.append(at_s)
@@ -93,7 +93,7 @@ async def closed_loop(
     headers: dict[str, str],
     good_status: int,
 ) -> Sample:
-    """Keep `concurrency` requests under way for a while."""
+    """Keep `concurrency` requests in progress for a time."""
     sample = Sample(offered_rps=float("inf"))
     started_s = time.perf_counter()
 
@@ -112,6 +112,6 @@ async def closed_loop(
 
 
 def client(timeout_s: float | None = 60.0) -> aiohttp.ClientSession:
-    """Open a session with enough connections that the client is never the queue."""
+    """Open a session with enough connections that requests never wait in the client."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=timeout_s))

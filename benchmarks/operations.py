@@ -1,10 +1,9 @@
-"""Each LLM serving operation, once, on running engines: what was seen of it, in one table.
+"""Each LLM serving operation, once, on running engines, with its evidence in one table.
 
-`qlm serve` runs as a process of its own, with agents that start their engines: emulated ones (an A10 with
-two models, at `--time-scale`), and real vLLM on the CPU where `.venv-vllm` is installed (a tiny random model,
-twice). Answers of requests that made room, or whose model was swapped, are compared to those of the same
-requests alone.
-`python -m benchmarks.operations`; `--engines emulated` leaves vLLM out.
+`qlm serve` runs in its own process, with agents that start their engines: emulated ones (an A10 with two
+models, at `--time-scale`), and real vLLM on the CPU where `.venv-vllm` is installed (a tiny random model,
+twice). Answers of preempted requests, and of requests whose model was swapped, are compared to those of the
+same requests alone. `python -m benchmarks.operations`; `--engines emulated` skips vLLM.
 """
 
 import argparse
@@ -31,22 +30,22 @@ from support.qlm_process import QlmProcess
 
 PATIENCE_S: Final = 900.0
 LONG_TOKENS: Final = 1200
-"""Long enough that an urgent request comes in time to push it aside, on a busy machine, too."""
+"""Long enough for an urgent request to arrive and preempt it, on a busy machine, too."""
 
 MANY_TOKENS: Final = 300
 SHORT_TOKENS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """One operation on one kind of engine.
+class Observed:
+    """Observed operation on one kind of engine.
 
     Attributes:
         engine: `emulated` or `vLLM`.
-        operation: As agents count it.
-        count: How often it happened.
-        mean_s: Its mean duration, in seconds of the engine.
-        evidence: What was seen.
+        operation: Name in the agents' statistics.
+        count: Number of occurrences.
+        mean_s: Mean duration, in seconds of the engine.
+        evidence: Observed effect.
     """
 
     engine: str
@@ -61,11 +60,11 @@ class Setup:
     """Engines of one kind.
 
     Attributes:
-        name: For the table.
-        config: What `qlm serve` needs of them; instances come on top.
-        models: Two.
-        accelerator: Of its instances.
-        seqs_max: Places in the batch: so many long answers fill it.
+        name: Name in the table.
+        config: Configuration of `qlm serve` without instances.
+        models: Two models.
+        accelerator: Accelerator of its instances.
+        seqs_max: Batch slots.
         time_scale: Real seconds per second of the engine.
     """
 
@@ -78,7 +77,7 @@ class Setup:
 
 
 class Client:
-    """Talks to a running QLM."""
+    """Client of a running QLM."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -90,7 +89,7 @@ class Client:
         return text
 
     async def counted(self) -> dict[str, tuple[int, float]]:
-        """Operations so far: how often, and how many seconds in all, over all instances and models."""
+        """Return count and total seconds of each operation so far, over all instances and models."""
         found: dict[str, tuple[int, float]] = {}
         for instance in await self.instances():
             for each in instance["operations"]["counts"]:
@@ -106,7 +105,7 @@ class Client:
         await _until(lambda: self._runs(requests))
 
     async def until_counted(self, operation: str) -> None:
-        """Wait until a heartbeat has told of an operation."""
+        """Wait until a heartbeat has reported an operation."""
         await _until(lambda: self._has(operation))
 
     async def _runs(self, requests: int) -> bool:
@@ -123,7 +122,7 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 @asynccontextmanager
 async def running(setup: Setup, *, instances: int = 1, **of_instance: Any) -> AsyncIterator[Client]:
-    """Run QLM with equal instances that may serve both models, but for what is told."""
+    """Run QLM with equal instances for both models; `of_instance` overrides their configuration."""
     each = {"accelerator": setup.accelerator, "models": list(setup.models), "seqs_max": setup.seqs_max}
     config = dict(setup.config) | {
         "instances": [{"id": f"i{n}", **each, **of_instance} for n in range(instances)],
@@ -142,10 +141,10 @@ async def running(setup: Setup, *, instances: int = 1, **of_instance: Any) -> As
             process.terminate(timeout_s=60)
 
 
-async def made_room(client: Client, setup: Setup, out: str, back: str) -> bool:
-    """Let an urgent request push long ones aside; return whether their answers are those given alone."""
+async def preempted(client: Client, setup: Setup, out: str, back: str) -> bool:
+    """Preempt long requests by an urgent one; return whether their answers are those given alone."""
     model, tier = setup.models[0], "flex"
-    prompts = [f"{n} tells a long story" for n in range(setup.seqs_max)]
+    prompts = [f"{n} is a long prompt" for n in range(setup.seqs_max)]
     alone = [await client.ask(model, prompt, LONG_TOKENS, service_tier=tier) for prompt in prompts]
     together = [
         asyncio.create_task(client.ask(model, prompt, LONG_TOKENS, service_tier=tier)) for prompt in prompts
@@ -159,7 +158,7 @@ async def made_room(client: Client, setup: Setup, out: str, back: str) -> bool:
 
 
 async def swapped(client: Client, setup: Setup, operation: str) -> bool:
-    """Ask one model, the other and the first again; return whether its answer is the same."""
+    """Send requests to one model, the other and the first again; return whether its answer is the same."""
     first, second = setup.models
     before = await client.ask(first, "once upon a time", SHORT_TOKENS)
     await client.ask(second, "there was", SHORT_TOKENS)
@@ -168,14 +167,14 @@ async def swapped(client: Client, setup: Setup, operation: str) -> bool:
     return before == after
 
 
-async def shown(setup: Setup) -> list[Seen]:
-    """Show every operation on one kind of engine."""
-    found: list[Seen] = []
+async def demonstrate(setup: Setup) -> list[Observed]:
+    """Cause every operation on one kind of engine."""
+    found: list[Observed] = []
 
     async def note(client: Client, operation: str, evidence: str) -> None:
         count, seconds = (await client.counted())[operation]
         found.append(
-            Seen(
+            Observed(
                 engine=setup.name, operation=operation, count=count,
                 mean_s=seconds / count / setup.time_scale, evidence=evidence,
             )
@@ -183,7 +182,7 @@ async def shown(setup: Setup) -> list[Seen]:
         print(f"  {found[-1]}", flush=True)
 
     async with running(setup) as client:
-        same = await made_room(client, setup, "evict", "resume")
+        same = await preempted(client, setup, "evict", "resume")
         await note(client, "pull", "every request above was pulled")
         await note(client, "evict", f"answers as given alone: {_yes(same)}")
         await note(client, "resume", "the text so far is submitted again; a prefix hit where blocks are left")
@@ -202,17 +201,19 @@ async def shown(setup: Setup) -> list[Seen]:
     return found
 
 
-async def shown_ahead(setup: Setup) -> list[Seen]:
-    """Show what needs an engine whose storage and host memory can be told apart: the emulated one."""
+async def demonstrate_on_emulated(setup: Setup) -> list[Observed]:
+    """Cause the operations that need an engine with separate storage and host memory: the emulated one."""
     found = []
     async with running(setup, host_kv_gib=8.0) as client:
-        same = await made_room(client, setup, "swap_out", "swap_in")
+        same = await preempted(client, setup, "swap_out", "swap_in")
         for operation in ("swap_out", "swap_in"):
             count, seconds = (await client.counted())[operation]
             mean_s = seconds / count / setup.time_scale
-            told = f"answers as given alone: {_yes(same)}"
+            evidence = f"answers as given alone: {_yes(same)}"
             found.append(
-                Seen(engine=setup.name, operation=operation, count=count, mean_s=mean_s, evidence=told)
+                Observed(
+                    engine=setup.name, operation=operation, count=count, mean_s=mean_s, evidence=evidence
+                )
             )
     async with running(setup, swap_tiers=[]) as client:
         first, second = setup.models
@@ -223,16 +224,18 @@ async def shown_ahead(setup: Setup) -> list[Seen]:
         await client.until_counted("warm")
         await asyncio.gather(*waiting, later)
         count, seconds = (await client.counted())["warm"]
-        told = "weights files of the model whose turn came later were read while the first one served"
+        evidence = "weights files of the model whose turn came later were read while the first one served"
         mean_s = seconds / count / setup.time_scale
-        found.append(Seen(engine=setup.name, operation="warm", count=count, mean_s=mean_s, evidence=told))
+        found.append(
+            Observed(engine=setup.name, operation="warm", count=count, mean_s=mean_s, evidence=evidence)
+        )
     for one in found:
         print(f"  {one}", flush=True)
     return found
 
 
 def emulated(time_scale: float) -> Setup:
-    """An A10 that serves two models in turn."""
+    """Return an A10 that serves two models in turn."""
     models = ("mistral-7b", "llama-3-8b")
     return Setup(
         name="emulated",
@@ -248,7 +251,7 @@ def emulated(time_scale: float) -> Setup:
 
 
 def vllm() -> Setup:
-    """The tiny model, twice, on the CPU build of vLLM."""
+    """Return the tiny model, twice, on the CPU build of vLLM."""
     models = {name: vllm_cpu.tiny_model(seed) for seed, name in enumerate(("tiny-0", "tiny-1"))}
     return Setup(
         name="vLLM CPU",
@@ -270,18 +273,18 @@ def vllm() -> Setup:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and print the table."""
+    """Run all operations and print the table."""
     options = _options(arguments)
-    found: list[Seen] = []
+    found: list[Observed] = []
     notes: dict[str, str] = {}
     if "emulated" in options.engines:
         setup = emulated(options.time_scale)
-        found += asyncio.run(shown(setup)) + asyncio.run(shown_ahead(setup))
+        found += asyncio.run(demonstrate(setup)) + asyncio.run(demonstrate_on_emulated(setup))
     if "vllm" in options.engines:
         why = vllm_cpu.missing()
         if why is None:
             notes["offloading connector on vLLM CPU"] = offload_refusal()
-            found += asyncio.run(shown(vllm()))
+            found += asyncio.run(demonstrate(vllm()))
         else:
             notes["vLLM CPU"] = why
     saved = {"machine": setups.machine(), "python": platform.python_version(), "notes": notes}
@@ -291,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _table(found: Sequence[Seen]) -> Table:
+def _table(found: Sequence[Observed]) -> Table:
     table = Table("operation", "engine", "times", "mean, s", "seen")
     for one in sorted(found, key=lambda each: (each.operation, each.engine)):
         table.add_row(one.operation, one.engine, str(one.count), f"{one.mean_s:.3f}", one.evidence)

@@ -1,4 +1,4 @@
-"""What the CPU build of vLLM says to the offloading connector: it is tried, and its own words are quoted."""
+"""Trial of the KV offloading connector on the CPU build of vLLM, whose error is quoted."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from qlm.agents.engine_command import VllmSettings, vllm_command
+from qlm.agents.engines.command import VllmSettings, vllm_command
 from support import vllm_cpu
 from support.ports import free_port
 
@@ -14,7 +14,7 @@ START_S: Final = 400.0
 
 
 def offload_refusal() -> str:
-    """Start vLLM with KV blocks offloaded; return the error with which it ends, or that it did not end."""
+    """Start vLLM with KV offloading; return the error with which it ends, or that it did not end."""
     settings = VllmSettings(
         model=str(vllm_cpu.tiny_model()), served_model_name="tiny", port=free_port(), seqs_max=2,
         context_tokens=1024, block_tokens=32, kv_cache_bytes=64 * 2**20, dtype="float32", cpu=True,
@@ -35,7 +35,7 @@ def offload_refusal() -> str:
 
 
 def _first_error(text: str) -> str:
-    """The line that says why: the first one of an exception, without what the log puts before it."""
+    """Return the first line of an exception, without the prefix of the log."""
     for line in text.splitlines():
         said = line.split("]")[-1].strip()
         head = said.split(":")[0]

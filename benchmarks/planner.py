@@ -1,10 +1,9 @@
-"""How good fast plans are and how long they take: `make bench ARGS="planner"`.
+"""Quality and speed of fast plans: `make bench ARGS="planner"`.
 
 `gap`: against proven optima of small problems. `baselines`: never worse than the best of them? `live`: a
 busy controller's problem in a second, and again after a small change. `growth`: time and quality by size.
-`best`: long searches for the best plan of a live problem, which `live` is told of by `--best`. Seconds of the
-processor are given beside those of the clock on the wall, since the machine may do other work.
-"""
+`best`: long searches for the best plan of a live problem; pass their results to `live` by `--best`. Seconds
+of the processor are given beside those of the clock on the wall, since the machine may do other work."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -69,7 +68,7 @@ def _live(options: argparse.Namespace) -> dict[str, Any]:
     return planner_second.run(
         options.seeds,
         options.groups,
-        effort=within(options.limit, by_processor=options.by_processor),
+        budget=within(options.limit, by_processor=options.by_processor),
         again=within(options.again_limit, by_processor=options.by_processor),
         best_s=_pairs(options.best),
         others=[each for each in planner_second.BASELINES if each != "shepherd" or not options.no_shepherd],

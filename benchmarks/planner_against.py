@@ -1,4 +1,4 @@
-"""Is the fast solver ever worse than a baseline? `python -m benchmarks.planner --part baselines`.
+"""The fast solver against the baselines: `python -m benchmarks.planner --part baselines`.
 
 Each problem is a draw of `planner_problems.medium`, which all methods get as it is: half of them have present
 queues and a price of moving, so that the fast solver plans again where the baselines plan anew.
@@ -21,7 +21,7 @@ BASELINES = ("fcfs", "edf", "sjf", "priority-fcfs", "group-greedy", "round-robin
 GROUPS = (20, 200)
 
 ROUNDED = 1e-9
-"""No loss: so much more, as a share, and 1e-6 s."""
+"""Largest excess that is no loss: this share, and 1e-6 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class AgainstRow:
 
     @property
     def lost(self) -> bool:
-        """Whether the baseline is better."""
+        """True if the baseline is better."""
         return self.fast_s > self.best_s * (1 + ROUNDED) + 1e-6
 
 
@@ -59,7 +59,7 @@ def run(problems: int, with_shepherd: int, first_seed: int) -> dict[str, Any]:
         names = (*BASELINES, "shepherd") if number < with_shepherd else BASELINES
         rows.append(against(first_seed + number, names))
         if rows[-1].lost:
-            print(_told(rows[-1]), flush=True)
+            print(_lost_line(rows[-1]), flush=True)
     show(rows)
     return {"rows": [asdict(row) for row in rows]}
 
@@ -100,7 +100,7 @@ def show(rows: Sequence[AgainstRow]) -> None:
     lost = [row for row in rows if row.lost]
     print(f"fast against the best baseline: {len(rows)} problems, {len(lost)} lost")
     print("                 problems   fast / best baseline: P5    P25    P50    P75    P95    max")
-    for name, queued in (("planned anew", False), ("planned again", True)):
+    for name, queued in (("from scratch", False), ("re-planned", True)):
         chosen = [row for row in rows if row.queued == queued and row.best_s > 0]
         shown = quantiles([row.fast_s / row.best_s for row in chosen], (0.05, 0.25, 0.5, 0.75, 0.95, 1.0))
         print(f"{name:16} {len(chosen):8}   {'':18}" + " ".join(f"{each:6.3f}" for each in shown))
@@ -111,7 +111,7 @@ def show(rows: Sequence[AgainstRow]) -> None:
     print("fast took, s of the processor: median {:.3f}, P95 {:.3f}, max {:.3f}\n".format(*took))
 
 
-def _told(row: AgainstRow) -> str:
+def _lost_line(row: AgainstRow) -> str:
     return (
         f"lost: seed {row.seed}, {row.groups} groups{', queued' if row.queued else ''}: "
         f"fast {row.fast_s:.1f} s, {row.best} {row.best_s:.1f} s ({row.fast_s / max(row.best_s, 1e-9):.4f})"

@@ -16,10 +16,11 @@ from benchmarks.planner_timing import timed
 from qlm.planner.arrays import problem_arrays
 from qlm.planner.fast.construct import insert_all
 from qlm.planner.fast.data import make_data, only
+from qlm.planner.fast.initial import Workspace, as_lists, insertion_plan, urgency_order
 from qlm.planner.fast.queues import true_cost
 from qlm.planner.fast.search import anneal
-from qlm.planner.fast.solve import Effort, solve_fast
-from qlm.planner.fast.starts import Room, as_lists, inserted, urgency_order
+from qlm.planner.fast.settings import Neighborhood, SearchBudget
+from qlm.planner.fast.solve import solve_fast
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import verify
 
@@ -56,7 +57,7 @@ def run(seeds: Sequence[int], searches: int, moves: float, groups: int) -> dict[
 def _searched(name: str, problem: Problem, seed: int, moves: int) -> Plan:
     if name == "slow":
         return slow_plan(problem, seed, moves)
-    return solve_fast(problem, seed=seed, effort=Effort(moves=moves))
+    return solve_fast(problem, seed=seed, budget=SearchBudget(moves=moves))
 
 
 def slow_plan(problem: Problem, seed: int, moves: int) -> Plan:
@@ -69,19 +70,19 @@ def slow_plan(problem: Problem, seed: int, moves: int) -> Plan:
     """
     arrays = problem_arrays(problem)
     data = make_data(arrays)
-    room = Room(arrays, data)
+    workspace = Workspace(arrays, data)
     dated = arrays.placeable & np.isfinite(arrays.deadline_s)
     wanted = np.flatnonzero(dated)
     of_dated = only(data, dated)
-    queues = inserted(arrays, of_dated, room, wanted)
+    queues = insertion_plan(arrays, of_dated, workspace, wanted)
     assert queues is not None
     random = np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1
     hot_s = HOT * sum(true_cost(of_dated, queues)) / max(1, len(wanted))
     for step in range(STEPS if len(wanted) else 0):
         from_s, to_s = (hot_s * COOLED ** (at / STEPS) for at in (step, step + 1))
-        anneal(of_dated, queues, room.drafts, random, moves // STEPS, from_s, to_s)
+        anneal(of_dated, queues, workspace.candidates, random, Neighborhood(), moves // STEPS, from_s, to_s)
     rest = urgency_order(arrays, np.flatnonzero(arrays.placeable & ~dated))
-    assert insert_all(data, queues, room.drafts, rest)
+    assert insert_all(data, queues, workspace.candidates, rest)
     if arrays.placeable.any():
-        anneal(data, queues, room.drafts, random, moves // STEPS, 0.0, 0.0)
+        anneal(data, queues, workspace.candidates, random, Neighborhood(), moves // STEPS, 0.0, 0.0)
     return arrays.plan(as_lists(queues), method="slow annealing")

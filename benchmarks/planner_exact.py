@@ -1,4 +1,4 @@
-"""Which problems the exact planner proves, and how long it takes: `python -m benchmarks.planner_exact`.
+"""Proofs of the exact planner and their times: `python -m benchmarks.planner_exact`.
 
 Random problems of classes as in production: a class is a model and an objective, its groups take equally long
 and differ in size and deadline; two kinds of instances, one about twice as fast as the other; swaps of
@@ -9,16 +9,17 @@ long as the deadlines allow, against 0.7 times.
 import argparse
 import random
 import statistics
-import time
 from dataclasses import dataclass
 
+from benchmarks.planner_timing import timed
 from benchmarks.setups import machine
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.planner.exact.scenarios import draw_scenarios
-from qlm.planner.exact.solve import Form, solve_on
+from qlm.planner.exact.scenarios import Scenarios, draw_scenarios
+from qlm.planner.exact.solve import solve_on
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.planner.verify.referee import verify
 from qlm.rct_estimator.normal import Normal
+from support.position_form.solve import solve_positions
 
 SPEED = {"a100": 1.0, "a10": 2.2}
 LOADS = (0.7, 1.4)
@@ -57,13 +58,13 @@ def main() -> int:
         best = [expected_s(problem, None, options.time_limit) for problem in problems]
         for count in (None, *options.scenarios):
             rows = [
-                measure(problem, count, seed, best_s, "patterns", options.time_limit)
+                measure(problem, drawn_from(problem, count, seed), best_s, options.time_limit)
                 for seed, (problem, best_s) in enumerate(zip(problems, best, strict=True))
             ]
             show("patterns", count, groups, rows)
     for groups in options.positions:
         problems = [production_problem(groups, seed, requests=(1, 6)) for seed in range(options.problems)]
-        rows = [measure(p, 5, seed, None, "positions", options.time_limit) for seed, p in enumerate(problems)]
+        rows = [measure_positions(p, seed, options.time_limit) for seed, p in enumerate(problems)]
         show("positions", 5, groups, rows)
     return 0
 
@@ -71,21 +72,28 @@ def main() -> int:
 def expected_s(problem: Problem, scenarios: int | None, limit_s: float) -> float | None:
     """Expected penalty of the best plan; None if it is not proven."""
     answer = solve_on(problem, None, time_limit_s=limit_s)
-    return answer.value_s if answer.proven else None
+    return answer.penalty_s if answer.proven else None
 
 
-def measure(
-    problem: Problem, scenarios: int | None, seed: int, best_s: float | None, form: Form, limit_s: float
-) -> Row:
-    """Solve one problem, and price its plan by the closed form."""
-    begin = time.perf_counter()
-    drawn = None if scenarios is None else draw_scenarios(problem, scenarios=scenarios, seed=seed)
-    answer = solve_on(problem, drawn, time_limit_s=limit_s, form=form)
-    took_s = time.perf_counter() - begin
+def drawn_from(problem: Problem, scenarios: int | None, seed: int) -> Scenarios | None:
+    """Draw the scenarios; None for the expectation."""
+    return None if scenarios is None else draw_scenarios(problem, scenarios=scenarios, seed=seed)
+
+
+def measure(problem: Problem, drawn: Scenarios | None, best_s: float | None, limit_s: float) -> Row:
+    """Solve one problem by patterns, and price its plan by the closed form."""
+    answer, took = timed(lambda: solve_on(problem, drawn, time_limit_s=limit_s))
     if best_s is None:
-        return Row(answer.proven, took_s, 0.0)
+        return Row(answer.proven, took.wall_s, 0.0)
     least_s = max(best_s, float(sum(group.requests for group in problem.groups)))
-    return Row(answer.proven, took_s, (verify(problem, answer.plan).penalty_s - best_s) / least_s)
+    return Row(answer.proven, took.wall_s, (verify(problem, answer.plan).penalty_s - best_s) / least_s)
+
+
+def measure_positions(problem: Problem, seed: int, limit_s: float) -> Row:
+    """Solve one problem in the position form, on 5 scenarios."""
+    drawn = draw_scenarios(problem, scenarios=5, seed=seed)
+    answer, took = timed(lambda: solve_positions(problem, drawn, time_limit_s=limit_s))
+    return Row(answer.proven, took.wall_s, 0.0)
 
 
 def show(form: str, scenarios: int | None, groups: int, rows: list[Row]) -> None:
@@ -153,10 +161,10 @@ def _group(
     horizon_s: float,
     rng: random.Random,
 ) -> PlannedGroup:
-    drain_s = count * each_s * REQUESTS[1] / most
+    service_s = count * each_s * REQUESTS[1] / most
     times = {
         kind: GroupTime(
-            drain=Normal(drain_s * slow, (SPREAD * drain_s * slow) ** 2),
+            service=Normal(service_s * slow, (SPREAD * service_s * slow) ** 2),
             tail=Normal(tail_s * slow, (SPREAD * tail_s * slow) ** 2),
         )
         for kind, slow in SPEED.items()

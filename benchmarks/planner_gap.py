@@ -1,4 +1,4 @@
-"""How far fast plans are from proven optima: `python -m benchmarks.planner --part gap`."""
+"""Gaps of fast plans to proven optima: `python -m benchmarks.planner --part gap`."""
 
 import statistics
 from collections.abc import Sequence
@@ -25,14 +25,13 @@ class GapRow:
     """One problem solved by both.
 
     Attributes:
-        groups: Of the problem.
-        seed: Likewise; odd ones are overloaded.
-        proven: Whether no plan is better than the exact one.
+        seed: Seed of the problem; odd ones are overloaded.
+        proven: The exact plan is proven optimal.
         exact_s: Penalty of the exact plan, by the referee or on the scenarios.
-        fast_s: Likewise.
-        gap: Of fast, over the exact penalty or 1 s per request.
-        exact_took_s: Seconds of the processor.
-        fast_took_s: Likewise.
+        fast_s: Penalty of the fast plan.
+        gap: Gap of the fast plan, over the exact penalty or 1 s per request.
+        exact_took_s: Processor time of the exact method, seconds.
+        fast_took_s: Processor time of the fast method, seconds.
     """
 
     groups: int
@@ -87,9 +86,9 @@ def sampled_row(problem: Problem, seed: int, limit_s: float) -> GapRow:
         groups=len(problem.groups),
         seed=seed,
         proven=exact.proven,
-        exact_s=exact.value_s,
+        exact_s=exact.penalty_s,
         fast_s=fast_s,
-        gap=gap_to(problem, fast_s, exact.value_s),
+        gap=gap_to(problem, fast_s, exact.penalty_s),
         exact_took_s=exact_took.cpu_s,
         fast_took_s=fast_took.cpu_s,
     )

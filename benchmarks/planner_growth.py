@@ -1,4 +1,4 @@
-"""How time and quality change with the size of the problem: `python -m benchmarks.planner --part growth`.
+"""Time and quality by the size of the problem: `python -m benchmarks.planner --part growth`.
 
 `planner_problems.live` from 10 groups on 2 instances to 1 600 on 100, load 1.2. The search has 600 moves per
 group with a deadline, at least 160 000, as the solver gives itself without limits; then ten times as many.
@@ -11,7 +11,9 @@ from benchmarks.planner_problems import live
 from benchmarks.planner_second import warm_up
 from benchmarks.planner_timing import gap_to, timed
 from qlm.planner.bound.lower_bound import lower_bound
-from qlm.planner.fast.solve import MOVES_MAX, MOVES_MIN, MOVES_PER_GROUP, Effort, solve_fast
+from qlm.planner.fast.settings import DEFAULT_SETTINGS as S
+from qlm.planner.fast.settings import SearchBudget
+from qlm.planner.fast.solve import solve_fast
 from qlm.planner.problem import Problem
 from qlm.planner.verify.referee import verify
 
@@ -63,7 +65,7 @@ def grown(groups: int, instances: int) -> GrowthRow:
     models = max(1, min(MODELS, groups // 3))
     problem = live(SEED, groups=groups, instances=instances, models=models)
     dated = sum(group.deadline_s is not None for group in problem.groups)
-    moves = min(MOVES_MAX, max(MOVES_MIN, MOVES_PER_GROUP * dated))
+    moves = min(S.moves_max, max(S.moves_min, S.moves_per_group * dated))
     penalty_s, plan_s = _planned(problem, moves)
     bound_s, bound_took = timed(lambda: lower_bound(problem))
     longer_penalty_s, longer_s = _planned(problem, LONGER * moves)
@@ -82,7 +84,7 @@ def grown(groups: int, instances: int) -> GrowthRow:
 
 
 def _planned(problem: Problem, moves: int) -> tuple[float, float]:
-    plan, took = timed(lambda: solve_fast(problem, effort=Effort(moves=moves)))
+    plan, took = timed(lambda: solve_fast(problem, budget=SearchBudget(moves=moves)))
     report = verify(problem, plan)
     assert not report.violations, report.violations
     return report.penalty_s, took.cpu_s

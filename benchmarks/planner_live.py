@@ -18,7 +18,7 @@ NOW_S = 1000.0
 
 HOST_MEMORY_BYTES = 512 * 10**9
 
-DOUBT = 0.05
+UNCERTAINTY = 0.05
 """Relative standard deviation of a live class's mean length around its estimate."""
 
 INTERACTIVE_S = (5.0, 20.0)
@@ -41,7 +41,7 @@ PROFILES = builtin_profiles()
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How long n requests of a class take on a kind."""
+    """Times of n requests of a class on a kind."""
 
     each_s: float
     own_var: float
@@ -50,7 +50,7 @@ class Form:
 
     def time(self, n: int) -> GroupTime:
         return GroupTime(
-            drain=Normal(n * self.each_s, n * self.own_var + n * n * self.common_var), tail=self.tail
+            service=Normal(n * self.each_s, n * self.own_var + n * n * self.common_var), tail=self.tail
         )
 
 
@@ -65,9 +65,9 @@ def live(seed: int, groups: int = 1600, instances: int = 100, models: int = 12, 
 
     Args:
         seed: Of the draw.
-        groups: How many; likewise `instances` and `models`.
-        instances: See `groups`.
-        models: See `groups`.
+        groups: Number of groups.
+        instances: Number of instances.
+        models: Number of models.
         load: As above.
     """
     rng = np.random.default_rng([seed, groups, instances, models])
@@ -180,12 +180,12 @@ def _live_fleet(rng: np.random.Generator, count: int, kinds: Mapping[str, Kind])
 
 
 def _forms(profiles: Mapping[str, Mapping[ModelId, Profile]], model: ModelId, slo: str) -> dict[str, Form]:
-    """What the controller would say of a class whose answers vary by 0.8 of their mean."""
+    """Return the estimated times of a class whose answers vary by 0.8 of their mean."""
     prompt, answer = TOKENS[slo]
     workload = Workload(
         prompt_tokens=prompt,
         output=Normal(answer, (0.8 * answer) ** 2),
-        mean_doubt=(DOUBT * answer) ** 2,
+        mean_var=(UNCERTAINTY * answer) ** 2,
         prompt_var=(0.5 * prompt) ** 2,
     )
     states = {k: steady_state(p[model], workload) for k, p in profiles.items() if model in p}
@@ -198,7 +198,7 @@ def _form(state: SteadyState, *, first_token: bool) -> Form:
     return Form(
         each_s=state.request_s,
         own_var=decode_s**2 * state.work_cv2 + state.prompt_s**2 * state.prompt_cv2,
-        common_var=(decode_s * state.work_doubt) ** 2,
+        common_var=(decode_s * state.work_uncertainty) ** 2,
         tail=tail,
     )
 
@@ -242,7 +242,7 @@ def _least_s(groups: Sequence[PlannedGroup], fleet: Sequence[Instance]) -> float
     """Least time in which two kinds serve the groups, split at will: to each kind what gains most by it."""
     count = {kind: sum(i.kind == kind for i in fleet) for kind in ("A10", "A100")}
     slow, fast = (
-        np.array([g.time[k].drain.mean if k in g.time else np.inf for g in groups]) for k in ("A10", "A100")
+        np.array([g.time[k].service.mean if k in g.time else np.inf for g in groups]) for k in ("A10", "A100")
     )
     order = np.argsort(slow / fast, kind="stable")
     on_slow = np.cumsum(np.where(np.isfinite(slow), slow, 0.0)[order]) / max(count["A10"], 1e-9)
@@ -275,9 +275,9 @@ def _worked(
         if left_s <= 0:
             busy = Normal(-left_s)
             break
-        drain = group.time[instance.kind].drain
-        served = group.requests if drain.mean <= left_s else int(group.requests * left_s / drain.mean)
-        left_s -= drain.mean
+        service = group.time[instance.kind].service
+        served = group.requests if service.mean <= left_s else int(group.requests * left_s / service.mean)
+        left_s -= service.mean
         if served >= group.requests:
             del groups[group.id]
             at += 1
@@ -289,10 +289,10 @@ def _worked(
 
 
 def _rest(group: PlannedGroup, requests: int) -> PlannedGroup:
-    """What is left of a group; the variance goes with the requests."""
+    """Return the rest of a group; the variance is proportional to the requests."""
     share = requests / group.requests
     time = {
-        kind: GroupTime(drain=Normal(t.drain.mean * share, t.drain.var * share), tail=t.tail)
+        kind: GroupTime(service=Normal(t.service.mean * share, t.service.var * share), tail=t.tail)
         for kind, t in group.time.items()
     }
     return replace(group, requests=requests, time=time)

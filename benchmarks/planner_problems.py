@@ -6,7 +6,7 @@
 * `changed`: a problem some seconds after it was planned, with a share of its groups replaced.
 
 Times are in seconds. Drains have the form that the controller gives them: n requests take n x on average,
-with variance n v + n^2 c, where v is their own spread and c comes from doubt about the class's mean.
+with variance n v + n^2 c, where v is their own spread and c comes from uncertainty about the class's mean.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +27,9 @@ def small(seed: int, groups: int, instances: int, models: int, overloaded: bool)
 
     Args:
         seed: Of the draw.
-        groups: How many; likewise `instances` and `models`.
-        instances: See `groups`.
-        models: See `groups`.
+        groups: Number of groups.
+        instances: Number of instances.
+        models: Number of models.
         overloaded: Deadlines within the time that the fleet needs, else mostly beyond.
     """
     rng = np.random.default_rng([seed, groups, instances, models, overloaded])
@@ -126,11 +126,11 @@ def _draft(
         float(rng.uniform(0.1, 8.0)),
         float(rng.uniform(0.3, 2)),
     )
-    doubt = float(rng.uniform(0, 0.2))
+    uncertainty = float(rng.uniform(0, 0.2))
     time = {}
     for kind, of_kind in kinds.items():
         faster = float(rng.uniform(0.25, 1.5))
-        own_var, common_var = (cv * each_s * faster) ** 2, (doubt * each_s * faster) ** 2
+        own_var, common_var = (cv * each_s * faster) ** 2, (uncertainty * each_s * faster) ** 2
         form = Form(
             each_s=each_s * faster,
             own_var=own_var if stochastic else 0.0,
@@ -176,6 +176,6 @@ def _problem(
 def _horizon_s(groups: Sequence[PlannedGroup], fleet: Sequence[Instance]) -> float:
     """About when the fleet would be through with everything, swaps left out."""
     present = {i.kind for i in fleet}
-    best = [min(t.drain.mean for k, t in g.time.items() if k in present) for g in groups]
+    best = [min(t.service.mean for k, t in g.time.items() if k in present) for g in groups]
     tails = [min(t.tail.mean for k, t in g.time.items() if k in present) for g in groups]
     return sum(best) / len(fleet) + max(tails) + sum(i.busy.mean for i in fleet) / len(fleet)

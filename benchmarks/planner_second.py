@@ -18,7 +18,8 @@ from typing import Any
 from benchmarks.planner_problems import changed, live
 from benchmarks.planner_timing import Took, gap_to, peak_memory_gb, timed
 from qlm.planner.bound.lower_bound import lower_bound
-from qlm.planner.fast.solve import Effort, solve_fast
+from qlm.planner.fast.settings import SearchBudget
+from qlm.planner.fast.solve import solve_fast
 from qlm.planner.methods import Limits, plan_by
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import verify
@@ -42,8 +43,8 @@ def run(
     seeds: Sequence[int],
     groups: int,
     *,
-    effort: Effort,
-    again: Effort,
+    budget: SearchBudget,
+    again: SearchBudget,
     best_s: Mapping[int, float],
     others: Sequence[str] = BASELINES,
 ) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def run(
     Args:
         seeds: Of the problems.
         groups: Of each.
-        effort: Of a plan, without its lower bound.
+        budget: Of a plan, without its lower bound.
         again: Of a re-plan.
         best_s: Penalty of the best plan known, by seed.
         others: Methods to compare with.
@@ -62,8 +63,8 @@ def run(
     for seed in seeds:
         problem = live(seed, groups=groups)
         print(f"live({seed}): {len(problem.groups)} groups on {len(problem.instances)} instances")
-        plan, row = planned(problem, effort, best_s.get(seed), others)
-        row |= {"seed": seed} | planned_again(problem, plan, seed, effort, again)
+        plan, row = planned(problem, budget, best_s.get(seed), others)
+        row |= {"seed": seed} | planned_again(problem, plan, seed, budget, again)
         result["rows"].append(row)
     memory_gb = peak_memory_gb()
     print(f"peak memory {memory_gb:.2f} GB: {_verdict(memory_gb <= MEMORY_GB_MAX)}\n")
@@ -97,10 +98,10 @@ def first_calls() -> dict[str, list[float]]:
 
 
 def planned(
-    problem: Problem, effort: Effort, best_s: float | None, others: Sequence[str] = BASELINES
+    problem: Problem, budget: SearchBudget, best_s: float | None, others: Sequence[str] = BASELINES
 ) -> tuple[Plan, dict[str, Any]]:
     """Plan from scratch; print and return what it took and what it is worth."""
-    plan, took = timed(lambda: solve_fast(problem, effort=effort))
+    plan, took = timed(lambda: solve_fast(problem, budget=budget))
     bound_s, bound_took = timed(lambda: lower_bound(problem))
     penalty_s = _referee_s(problem, plan)
     whole_s, whole_cpu_s = took.wall_s + bound_took.wall_s, took.cpu_s + bound_took.cpu_s
@@ -128,10 +129,12 @@ def planned(
     return plan, row
 
 
-def planned_again(problem: Problem, plan: Plan, seed: int, effort: Effort, short: Effort) -> dict[str, Any]:
+def planned_again(
+    problem: Problem, plan: Plan, seed: int, budget: SearchBudget, short: SearchBudget
+) -> dict[str, Any]:
     """Plan again after a second in which 1 % of the groups were replaced: quickly, at leisure, and anew."""
     later = changed(problem, plan, seed, CHANGED_SHARE)
-    again, took = timed(lambda: solve_fast(later, effort=short))
+    again, took = timed(lambda: solve_fast(later, budget=short))
     report = verify(later, again)
     assert not report.violations, report.violations
     good = _verdict(took.wall_s <= AGAIN_S_MAX)
@@ -141,8 +144,11 @@ def planned_again(problem: Problem, plan: Plan, seed: int, effort: Effort, short
     print(f"{len(report.moved)} groups moved")
     empty = replace(later, instances=tuple(replace(each, queue=()) for each in later.instances))
     others = {}
-    for name, start in (("likewise, at leisure", later), ("from nothing, moves free", empty)):
-        other, other_took = timed(partial(solve_fast, start, effort=effort))
+    for name, start in (
+        ("the same, with the time limit of a plan", later),
+        ("from nothing, moves free", empty),
+    ):
+        other, other_took = timed(partial(solve_fast, start, budget=budget))
         others[name] = _referee_s(start, other)
         more = report.penalty_s / others[name] - 1.0 if others[name] > 0 else 0.0
         print(

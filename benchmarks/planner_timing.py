@@ -1,4 +1,4 @@
-"""What the planner's benchmarks measure with: clocks, memory, gaps, lines of tables."""
+"""Measurements of the planner's benchmarks: time, memory, gaps, quantiles."""
 
 import resource
 import time
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from qlm.planner.fast.solve import Effort
+from qlm.planner.fast.settings import SearchBudget
 from qlm.planner.problem import Problem
 from qlm.planner.verify.referee import LITTLE_S
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """How long something took: by the clock on the wall, and of the processor."""
+    """Wall-clock time and processor time."""
 
     wall_s: float
     cpu_s: float
@@ -33,10 +33,10 @@ def timed(act: Callable[[], T]) -> tuple[T, Took]:
     return result, Took(time.perf_counter() - wall_s, time.process_time() - cpu_s)
 
 
-def within(limit_s: float, *, by_processor: bool = False) -> Effort:
+def within(limit_s: float, *, by_processor: bool = False) -> SearchBudget:
     """Search at most so long, by the clock on the wall or by the time of the processor."""
     stopwatch_s = time.process_time if by_processor else time.perf_counter
-    return Effort(time_limit_s=limit_s, stopwatch_s=stopwatch_s)
+    return SearchBudget(time_limit_s=limit_s, stopwatch_s=stopwatch_s)
 
 
 def peak_memory_gb() -> float:
@@ -45,7 +45,7 @@ def peak_memory_gb() -> float:
 
 
 def gap_to(problem: Problem, penalty_s: float, least_s: float) -> float:
-    """Give (penalty - least) / max(least, 1 s per request with a deadline); 0 if there is none."""
+    """Return (penalty - least) / max(least, 1 s per request with a deadline); 0 if there is none."""
     dated = sum(group.requests for group in problem.groups if group.deadline_s is not None)
     scale_s = max(least_s, LITTLE_S * dated)
     return (penalty_s - least_s) / scale_s if scale_s > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Processor time from /proc: what remains comparable on a machine that others use, too."""
+"""Processor time from /proc: a measure that is comparable on a shared machine."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from support.watchdog import group_members
 
 
 def group_s(group: int) -> float:
-    """Processor time of the live processes of a process group so far, seconds."""
+    """Return the processor time of a process group's live processes, seconds."""
     ticks = 0
     for member in group_members(group):
         with contextlib.suppress(OSError):  # it may have just ended

@@ -1,14 +1,16 @@
-"""How good completion times are forecast, on the simulated engine: `python -m benchmarks.rct`.
+"""Accuracy of forecast completion times on the simulated engine: `python -m benchmarks.rct`.
 
-One instance of each shipped profile, served first come, first served, and its forecasts compared with what
-happens, with the lengths of published traces:
+One instance of each shipped profile serves requests with the lengths of published traces, first come, first
+served. Its forecasts are compared with the outcomes:
 
-* bursts: 2 000 requests at once after 1 000 answers at 30 % load and an idle time; requests beyond the first
-  batch, and groups;
-* open loops: Poisson arrivals of two classes of different lengths at loads 0.6, 0.9 and 1.2 (of the steady
-  state of the estimator; what the engine really did is printed beside it), also earliest deadline first.
+* bursts: 2 000 requests at once, after 1 000 answers at 30 % load and an idle time; figures for requests
+beyond the
+  first batch, and for groups;
+* open loops: Poisson arrivals of two classes of different lengths at loads 0.6, 0.9 and 1.2, also earliest
+deadline
+  first. Loads are relative to the estimator's steady state; the engine's own rate is printed beside it.
 
-QLM_TRACES names the folder of the traces (`rct_points.TRACES` says which files of it are read).
+QLM_TRACES is the folder of the traces (`rct_points.TRACES` lists the files).
 """
 
 import argparse
@@ -36,14 +38,14 @@ COVERAGE: Final = (0.85, 0.95)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all points, print the tables and the summary."""
+    """Run all points; print the tables and the summary."""
     parser = argparse.ArgumentParser(
         prog="rct", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="two profiles, two traces, under two minutes")
-    parser.add_argument("--part", choices=("burst", "open"), help="only this one")
-    parser.add_argument("--stride", type=int, default=1, help="only every so many-th profile")
-    parser.add_argument("--seed", type=int, default=1, help="of the first point; each has its own")
+    parser.add_argument("--part", choices=("burst", "open"), help="only this part")
+    parser.add_argument("--stride", type=int, default=1, help="only every n-th profile")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first point; each point has its own")
     parser.add_argument(
         "--out", type=Path, default=Path("build/rct"), help="folder for rct.json [%(default)s]"
     )
@@ -129,7 +131,7 @@ def _summary(rows: Sequence[Row]) -> list[str]:
 
 
 def _service_errors(rows: Sequence[Row]) -> list[float]:
-    """How far the mean time from place to end is off, percent: what completion adds to the wait."""
+    """Return errors of the mean time from batch slot to end, percent: completion minus wait."""
     of_time = {(id(row.point), row.slo_class, row.time): row.accuracy for row in rows}
     errors = []
     for (point, name, time_), done in of_time.items():
@@ -145,12 +147,12 @@ def _coverage(name: str, rows: Sequence[Row]) -> list[str]:
         return []
     shares = [row.accuracy.coverage for row in rows]
     low, high = COVERAGE
-    held = sum(low <= share <= high for share in shares)
+    covered = sum(low <= share <= high for share in shares)
     classes = {row.slo_class for row in rows}
     medians = {c: np.median([r.accuracy.coverage for r in rows if r.slo_class == c]) for c in sorted(classes)}
     line = (
         f"{name}: in 90 % interval median {', '.join(f'{c} {100 * m:.1f}' for c, m in medians.items())} %, "
-        f"{100 * min(shares):.1f} to {100 * max(shares):.1f} %; {held} of {len(shares)} classes within "
+        f"{100 * min(shares):.1f} to {100 * max(shares):.1f} %; {covered} of {len(shares)} classes within "
         f"{100 * low:g}-{100 * high:g} %"
     )
     widths = [row.accuracy.width_s / row.accuracy.oracle_width_s for row in rows]

@@ -1,4 +1,4 @@
-"""What `benchmarks.rct` tells of one simulation: forecasts, what happened, and what nobody could know."""
+"""Figures of `benchmarks.rct` for one simulation: forecasts, outcomes and the irreducible error."""
 
 import time
 from collections.abc import Mapping
@@ -29,16 +29,15 @@ from qlm.simulator.workload.trace import Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One time of one class of a point.
+    """Accuracy of one time of one class of a point.
 
     Attributes:
         point: The simulation.
         slo_class: Name of the class; "all" for groups.
-        time: What was forecast: wait, first_token, completion or group.
-        accuracy: How good that was.
-        ceiling: R² to be expected of somebody who knows the pace, and of the lengths as many answers as
-            the estimator has seen, but no length beforehand; NaN where that is not worked out (anywhere
-            but in bursts).
+        time: Forecast time: wait, first_token, completion or group.
+        accuracy: Accuracy of the forecasts.
+        ceiling: Expected R² of a forecast that knows the speed and as many answers as the estimator, but no
+            length in advance; NaN except in bursts.
     """
 
     point: Point
@@ -48,7 +47,7 @@ class Row:
     ceiling: float
 
     def plain(self) -> dict[str, Any]:
-        """Write it as plain data."""
+        """Convert to plain data."""
         return {
             "instance": self.point.name,
             "traces": list(self.point.traces),
@@ -63,13 +62,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One simulation judged.
+    """Figures of one simulation.
 
     Attributes:
-        rows: Its figures.
+        rows: Accuracy by class and time.
         predicted_rps: Requests per second of the estimator's steady state with the lengths of the traces.
-        measured_rps: Those that ended per second while requests waited; NaN if hardly any did.
-        wall_s: Real time it took.
+        measured_rps: Ends per second while requests waited; NaN if hardly any did.
+        wall_s: Wall time.
     """
 
     rows: list[Row]
@@ -79,10 +78,10 @@ class Run:
 
 
 def judged(point: Point, traces: Mapping[str, Trace], seed: int) -> Run:
-    """Simulate a point, and judge the forecasts after its warm-up."""
+    """Simulate a point, and evaluate the forecasts after its warm-up."""
     subject = scenario(point, traces)
     recorder = ForecastRecorder(point.every)
-    result = simulate(subject, POLICIES[point.policy], seed, stopwatch_s=time.perf_counter, onlooker=recorder)
+    result = simulate(subject, POLICIES[point.policy], seed, stopwatch_s=time.perf_counter, observer=recorder)
     judged_rows = range(point.warm_up, point.warm_up + point.requests)
     kept = {number: each for number, each in recorder.requests.items() if number in judged_rows}
     rows = []
@@ -107,17 +106,17 @@ def _row(point: Point, name: str, what: str, pairs: Pairs, ceiling: float) -> Ro
 
 
 def _ceiling(result: SimulationResult, point: Point, pairs: Mapping[str, Pairs], what: str) -> float:
-    """Work out what the lengths ahead, and its own, take away from R² when they are not known.
+    """Compute R² without the part of the variance that unknown lengths cause.
 
-    The n-th request beyond the first batch waits for n ends, each of which costs the full batch x in the
-    mean and c² x² in variance: unknown is n c² x² for the n, and (n c x)² / N for the mean, known from N
-    answers. Its own time in the batch varies as the times there did.
+    The n-th request beyond the first batch waits for n ends, each with mean x and variance c² x². Unknown are
+    n c² x² for the n, and (n c x)² / N for the mean, known from N answers. The variance of its own time in
+    the batch is that of the observed times.
     """
     wait, actual = pairs["wait"].actual, pairs[what].actual
     work = result.workload
     rows = slice(point.warm_up, None)
     tokens = np.minimum(work.output_tokens[rows], work.max_tokens[rows]).astype(np.float64)
-    cost = tokens * (1 + _kv_share(point, work.prompt_tokens[rows], tokens))
+    cost = tokens * (1 + _kv_cost_shares(point, work.prompt_tokens[rows], tokens))
     cv2 = float(cost.var() / cost.mean() ** 2)
     each_s = float(np.ptp(wait)) / max(1, point.every * (len(wait) - 1))
     unknown = cv2 * float(np.mean(wait)) * each_s + cv2 * float(np.mean(wait**2)) / WARM_UP
@@ -126,16 +125,16 @@ def _ceiling(result: SimulationResult, point: Point, pairs: Mapping[str, Pairs],
     return 1 - unknown / float(actual.var()) if actual.var() else np.nan
 
 
-def _kv_share(point: Point, prompts: IntArray, tokens: FloatArray) -> FloatArray:
-    """What KV cache makes a token cost beside what it costs anyway, for each request; dimensionless."""
-    held = prompts + tokens / 2
+def _kv_cost_shares(point: Point, prompts: IntArray, tokens: FloatArray) -> FloatArray:
+    """Return each request's cost of a token by KV cache relative to its other cost; dimensionless."""
+    kv_tokens = prompts + tokens / 2
     mean = class_mean(prompts.astype(np.float64), tokens)
     share = steady_state(point.profile, mean).kv_share
-    return np.asarray(share / max(1e-9, 1 - share) * held * tokens.sum() / (held * tokens).sum())
+    return np.asarray(share / max(1e-9, 1 - share) * kv_tokens * tokens.sum() / (kv_tokens * tokens).sum())
 
 
 def _measured_rps(result: SimulationResult, point: Point) -> float:
-    """Ends per second of the middle half of those that come while the batch is full."""
+    """Return ends per second over the middle half of the ends with a full batch."""
     if point.load is not None and point.load <= 1:
         return float("nan")
     ended_ns = np.sort(result.outcomes.ended_ns[point.warm_up :])

@@ -1,4 +1,4 @@
-"""What `benchmarks.rct` simulates: one instance per shipped profile, with bursts and open loops."""
+"""Simulations of `benchmarks.rct`: one instance per shipped profile, with bursts and open loops."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from qlm.controller.fleet import Fleet
+from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.slo import DeadlineSlo
@@ -30,45 +30,44 @@ TRACES: Final[Mapping[str, tuple[str, TraceFormat]]] = {
     "arxiv": ("arxiv_summarization/lengths.csv", TraceFormat.LENGTHS),
     "servegen": ("servegen_multi4/trace.csv", TraceFormat.CSV),
 }
-"""File of each trace in the folder that QLM_TRACES names, and its format."""
+"""File of each trace in the folder QLM_TRACES, and its format."""
 
 MAX_TOKENS: Final = 1024
 """Output limit of every request; longer answers of the traces are cut to it."""
 
 CONTEXT_MAX: Final = 8192
-"""Context of models that could hold more."""
+"""Largest context used; models may support more."""
 
 BURST: Final = 2000
 WARM_UP: Final = 1000
-"""Answers that the estimator has seen before a burst."""
+"""Number of answers before a burst."""
 
 WARM_UP_LOAD: Final = 0.3
 SKIPPED: Final = 1000
-"""Requests of an open loop that are left out, while lengths and speed are learned and the batch fills."""
+"""Skipped requests of an open loop, while lengths and speed are learned and the batch fills."""
 
 FOLLOWED: Final = 0.35
-"""Share of the requests of an open loop that only follow those that are judged. At load 1.2 the lax class
-waits a third of the time that has passed, as long as more urgent requests come: if they stopped earlier, a
-forecast that takes them to go on would be called wrong."""
+"""Share of the requests of an open loop that follow the evaluated ones. At load 1.2 the less urgent class
+waits a third of the time that has passed, as long as more urgent requests arrive. If they stopped earlier, a
+forecast that expects them to continue would count as wrong."""
 
 DEADLINES_S: Final = {"chat": 60, "report": 1800}
-"""The classes of an open loop, each with its trace of `CLASS_TRACES`."""
+"""Classes of an open loop, each with its trace of `CLASS_TRACES`."""
 
 CLASS_TRACES: Final = ("azure", "arxiv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One simulation.
+    """Description of one simulation.
 
     Attributes:
-        profile: The instance.
-        traces: Whose lengths; one class each.
-        load: Offered over possible requests per second; None for a burst.
-        policy: Name of it.
-        requests: That are judged, after the warm-up.
-        every: Every so many-th request is forecast.
-        followed: Requests that come after those.
+        profile: Profile of the instance.
+        traces: Traces of lengths; one class each.
+        load: Offered rate divided by the capacity; None for a burst.
+        requests: Number of evaluated requests, after the warm-up.
+        every: Every n-th request is forecast.
+        followed: Number of requests after the evaluated ones.
     """
 
     profile: Profile
@@ -81,18 +80,18 @@ class Point:
 
     @property
     def name(self) -> str:
-        """For tables."""
+        """Name in tables."""
         profile = self.profile
         return f"{profile.model} {profile.gpus}x{profile.accelerator}"
 
     @property
     def warm_up(self) -> int:
-        """Requests before those that are judged."""
+        """Number of requests before the evaluated ones."""
         return WARM_UP if self.load is None else SKIPPED
 
 
 Lengths = tuple[IntArray, IntArray]
-"""Prompt and output tokens of all rows of a trace, as they fit a model."""
+"""Prompt and output tokens of all rows of a trace, cut to a model's context."""
 
 
 def read_traces(folder: Path) -> dict[str, Trace]:
@@ -104,7 +103,7 @@ def read_traces(folder: Path) -> dict[str, Trace]:
 
 
 def bursts(profiles: Sequence[Profile], traces: Sequence[str]) -> list[Point]:
-    """One burst per profile and trace."""
+    """Return one burst per profile and trace."""
     return [
         Point(profile=profile, traces=(trace,), load=None, policy="fcfs", requests=BURST, every=4)
         for profile, trace in itertools.product(profiles, traces)
@@ -114,7 +113,7 @@ def bursts(profiles: Sequence[Profile], traces: Sequence[str]) -> list[Point]:
 def open_loops(
     profiles: Sequence[Profile], loads: Sequence[float], policies: Sequence[str], requests: int
 ) -> list[Point]:
-    """Poisson arrivals of two classes, per profile, load and policy; `requests` after the warm-up in all."""
+    """Return Poisson arrivals of two classes, per profile, load and policy; `requests` after each warm-up."""
     followed = round(FOLLOWED * requests)
     return [
         Point(
@@ -142,7 +141,7 @@ def scenario(point: Point, traces: Mapping[str, Trace]) -> Scenario:
         unload_s=profile.unload_s,
     )
     names = list(DEADLINES_S)[: len(point.traces)]
-    # Agents start what they hold by deadline: with equal ones, first come is first served there, too.
+    # Agents start their requests by deadline: equal deadlines give first come, first served.
     deadlines = (
         DEADLINES_S if point.policy == "edf" else dict.fromkeys(DEADLINES_S, max(DEADLINES_S.values()))
     )
@@ -170,24 +169,24 @@ def fitted(trace: Trace, context: int) -> Lengths:
 
 
 def capacity_rps(profile: Profile, lengths: Sequence[Lengths]) -> float:
-    """Requests per second of the estimator's steady state, with classes of equal shares."""
+    """Return requests per second of the estimator's steady state, with classes of equal shares."""
     prompt = np.concatenate([_resized(each[0]) for each in lengths]).astype(np.float64)
     output = np.concatenate([_resized(each[1]) for each in lengths]).astype(np.float64)
     return 1 / steady_state(profile, class_mean(prompt, output)).request_s
 
 
 def class_mean(prompt: FloatArray, output: FloatArray) -> Mean:
-    """Describe requests whose lengths are known, how prompts and answers depend on each other included."""
+    """Describe requests with known lengths, including the correlation of prompts and answers."""
     return Mean(
         prompt_tokens=float(prompt.mean()),
         output=Normal(float(output.mean()), float(output.var())),
         prompt_var=float(prompt.var()),
-        held_ratio=float((prompt * output).mean() / (prompt.mean() * output.mean())),
+        prompt_bias=float((prompt * output).mean() / (prompt.mean() * output.mean())),
     )
 
 
 def _resized(values: IntArray) -> IntArray:
-    """Let all traces weigh the same, however many rows they have."""
+    """Give all traces equal weight, whatever their numbers of rows."""
     return np.resize(values, 20_000)
 
 
@@ -217,7 +216,7 @@ def _maker(point: Point, lengths: Sequence[Lengths]) -> Callable[[Seeds], Worklo
 
 
 def _arrivals_ns(point: Point, rate_rps: float, total: int, rng: np.random.Generator) -> IntArray:
-    """Poisson arrivals at the load; before a burst at a low one, and then an idle time."""
+    """Return Poisson arrivals at the load; for a burst, after a warm-up at a low load and an idle time."""
     if point.load is not None:
         gaps_s = rng.exponential(1 / (rate_rps * point.load), total)
         return np.asarray(np.cumsum(gaps_s) * 1e9, dtype=np.int64)

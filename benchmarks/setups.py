@@ -1,4 +1,4 @@
-"""What is measured: an engine of a fixed 50 ms, and QLM before it on the embedded queue or on servers."""
+"""Setups of benchmarks: an engine with a fixed 50 ms, and QLM with it on the embedded queue or on servers."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ def fixed_engine() -> Iterator[str]:
 
 @contextlib.contextmanager
 def qlm_before(engine_url: str, *, servers: bool) -> Iterator[str]:
-    """Run QLM before an engine: in one process on SQLite, or gateway, controller and agent on servers."""
+    """Run QLM with an engine: in one process on SQLite, or gateway, controller and agent on servers."""
     instance = {
         "id": "i0", "accelerator": "A100", "models": ["mistral-7b"], "url": engine_url, "seqs_max": SEQS_MAX
     }  # fmt: skip
@@ -66,7 +66,7 @@ def qlm_before(engine_url: str, *, servers: bool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def gateway_alone(*, servers: bool) -> Iterator[str]:
-    """Run one gateway process that nobody pulls from; yield its address."""
+    """Run one gateway process without agents; yield its address."""
     instance = {"id": "i0", "accelerator": "A100", "models": ["mistral-7b"]}
     config: dict[str, Any] = {
         "models": [{"id": "mistral-7b", "context_tokens": 4096}],
@@ -85,7 +85,7 @@ def gateway_alone(*, servers: bool) -> Iterator[str]:
 
 
 def machine() -> str:
-    """Say in a line what this ran on."""
+    """Return a line with the machine's processor and the date."""
     model = "unknown processor"
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

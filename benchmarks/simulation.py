@@ -1,13 +1,12 @@
-"""How fast one core simulates a cluster, and where its time goes: `python -m benchmarks.simulation`.
+"""Speed of a simulation on one core, and its parts: `python -m benchmarks.simulation`.
 
-`azure-8` is eight saturated instances with the lengths of Azure conversations (at least 5 000 requests per
-second are wanted), `fleet-100` a hundred instances and 400 000 requests (under 3 minutes and 4 GB are). Both
-are served first come, first served, each in a process of its own: as the interpreter runs the sources, and as
-`benchmarks.compiled` does. What counts is the time of the processor: the wall shows what else the machine was
-doing.
+`azure-8` has eight saturated instances with the lengths of Azure conversations (goal: 5 000 requests per
+second). `fleet-100` has a hundred instances and 400 000 requests (goal: under 3 minutes and 4 GB). Both are
+served first come, first served, each in its own process, with the interpreter and with `benchmarks.compiled`.
+The figures that count are processor time; wall time depends on the machine's other load.
 
-The profiler more than doubles the time, most where functions are short: its shares are a guide, of a
-shorter cut of the same scenario.
+The profiler more than doubles the time, most for short functions. So its shares, of fewer requests of the
+same scenario, are approximate.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from qlm.cli.scenario_file import load_scenario
+from qlm.cli.scenario.file import load_scenario
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.results import SimulationResult
 from qlm.simulator.scenario import Scenario, Workload
@@ -48,17 +47,17 @@ PARTS: Final = {
     "controller decisions": ("controller/", "planner/", "rct_estimator/"),
     "world and event queue": ("simulator/", "gateway/"),
 }
-"""Which folders are which part, the first that fits; all else is part of whoever calls it."""
+"""Folders of each part; the first match counts. Other functions count for the part that calls them."""
 
 CALLS_DEEP: Final = 30
-"""Calls between a function of no part and one of a part, at most."""
+"""Most calls between a function of no part and one of a part."""
 
 Function = tuple[str, int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What one run took; times in seconds, of the simulation without reading the scenario."""
+    """Measurements of one run; seconds of the simulation, without reading the scenario."""
 
     requests: int
     events: int
@@ -70,7 +69,7 @@ class Speed:
     peak_bytes: int
 
     def rows(self) -> dict[str, str]:
-        """What to print: figures by what they are."""
+        """Return printable figures by name."""
         return {
             "requests/s of the processor": f"{self.requests / self.processor_s:,.0f}",
             "requests/s of the wall": f"{self.requests / self.wall_s:,.0f}",
@@ -107,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.simulation", description=__doc__)
     names = ("azure-8", "fleet-100")
-    parser.add_argument("scenarios", nargs="*", default=names, help=f"of {', '.join(names)}; both by default")
+    parser.add_argument("scenarios", nargs="*", default=names, help=f"{', '.join(names)}; default: both")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--profile", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -123,7 +122,7 @@ def _show(name: str, plain: Speed, compiled: Speed | None) -> None:
 
 
 def _compiled(name: str) -> Speed | None:
-    """Measure what mypyc compiles; None, with a word on why, where it cannot."""
+    """Measure with compiled code; None, with a printed reason, if it cannot be compiled."""
     try:
         return Speed(**_apart("--measure", name, *COMPILED))
     except subprocess.CalledProcessError:
@@ -132,14 +131,14 @@ def _compiled(name: str) -> Speed | None:
 
 
 def _apart(flag: str, name: str, *launcher: str) -> dict[str, Any]:
-    """Have a fresh process measure: no memory and no cache is left from another run."""
+    """Measure in a new process, without memory or caches of other runs."""
     command = [sys.executable, *launcher, "-m", "benchmarks.simulation", flag, name]
     answer: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return answer
 
 
 def measured(scenario: Scenario) -> Speed:
-    """Simulate, and take the time."""
+    """Simulate and measure."""
     began_s = time.process_time()
     result = _simulated(scenario)
     processor_s = time.process_time() - began_s
@@ -156,7 +155,7 @@ def measured(scenario: Scenario) -> Speed:
 
 
 def vars_of(speed: Speed) -> dict[str, float]:
-    """The figures by name."""
+    """Return the figures by name."""
     return {each.name: getattr(speed, each.name) for each in fields(speed)}
 
 
@@ -168,7 +167,7 @@ def profiled(scenario: Scenario) -> dict[str, float]:
 
 
 def cut(scenario: Scenario, requests: int) -> Scenario:
-    """The same scenario with its first requests only."""
+    """Return the scenario with its first requests only."""
 
     def make_workload(seeds: Seeds) -> Workload:
         whole = scenario.make_workload(seeds)
@@ -180,7 +179,7 @@ def cut(scenario: Scenario, requests: int) -> Scenario:
 
 
 def shares(stats: Mapping[Function, tuple[Any, ...]]) -> dict[str, float]:
-    """Sum up time by part; functions of no part are part of their callers, by what each caused.
+    """Sum time by part; functions of no part count for their callers, in proportion to the caused time.
 
     Args:
         stats: As `pstats` keeps them: calls, calls, own time, all time, and the last four by caller.
@@ -205,7 +204,7 @@ def shares(stats: Mapping[Function, tuple[Any, ...]]) -> dict[str, float]:
 
 
 def part_of(file: str) -> str | None:
-    """The part that a source file belongs to."""
+    """Return the part of a source file."""
     inside = file.rpartition("/qlm/")[2] if "/qlm/" in file else file.rpartition("site-packages/")[2]
     return next((part for part, folders in PARTS.items() if inside.startswith(folders)), None)
 

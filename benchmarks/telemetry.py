@@ -1,7 +1,7 @@
-"""What telemetry costs a request, in processor time: `python -m benchmarks telemetry`.
+"""Processor time of telemetry per request: `python -m benchmarks telemetry`.
 
-A gateway's span of a request, and of a refusal, with tracing off, on but not sampled, and on; the wait that
-an agent notes per request; a call of the store as it is and with its failures counted; a scrape of a process
+Measured are a gateway's span of a request and of a refusal (tracing off, on but not sampled, on); the wait
+that an agent records per request; a store call with and without counted failures; and a scrape of a process
 with controller and agent.
 """
 
@@ -13,17 +13,17 @@ from collections.abc import Callable
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry, generate_latest
 
-from qlm.agents.metrics import AgentMetrics
-from qlm.agents.otlp import OtelTracer
-from qlm.cli.clock import SystemClock
-from qlm.cli.health import counted_store
-from qlm.cli.telemetry import Telemetry
+from qlm.agents.shell.metrics import AgentMetrics
+from qlm.agents.shell.otlp import OtelTracer
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.health import counted_store
+from qlm.cli.runtime.telemetry import Telemetry
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import AnswerKind
-from qlm.gateway.errors import ApiError
-from qlm.gateway.session_events import SendFinal
-from qlm.gateway.tracing import Attempt, RequestSpans
-from qlm.store.memory import MemoryStore
+from qlm.gateway.api.errors import ApiError
+from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.observability.tracing import Attempt, RequestSpans
+from qlm.store.embedded.memory import MemoryStore
 from support.agent_bench import HOLDER, Bench
 from support.requests import a_request
 
@@ -32,7 +32,7 @@ REQUEST = a_request(deadline_ms=1000.0)
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, and print microseconds of processor time."""
+    """Measure and print microseconds of processor time."""
     parser = argparse.ArgumentParser(prog="make bench ARGS=telemetry", description=__doc__)
     parser.add_argument("--times", type=int, default=20_000)
     times = parser.parse_args(arguments).times
@@ -45,8 +45,10 @@ def main(arguments: list[str]) -> int:
         tracer.close()
     agent = Bench()
     agent.start(REQUEST)
-    held, metrics = agent.agent.held[REQUEST.id], AgentMetrics(CollectorRegistry())
-    _show("wait of a request, noted", _each_us(lambda: metrics.submitted(held, HOLDER.instance, 10), times))
+    tracked, metrics = agent.agent.state.requests.all[REQUEST.id], AgentMetrics(CollectorRegistry())
+    _show(
+        "wait of a request, noted", _each_us(lambda: metrics.submitted(tracked, HOLDER.instance, 10), times)
+    )
     store = MemoryStore(SystemClock())
     telemetry = Telemetry(SystemClock(), controller=True, agents=True)
     for words, one in (("as it is", store), ("counted", counted_store(store, telemetry.health))):
@@ -57,11 +59,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _span(spans: RequestSpans) -> Callable[[], None]:
-    card, final = REQUEST.card(), SendFinal(8, "", "stop", Outcome.STOP)
+    metadata, final = REQUEST.metadata(), SendFinal(8, "", "stop", Outcome.STOP)
 
     def one() -> None:
         spans.begin(REQUEST)
-        spans.ended(card, final, 5, 10)
+        spans.ended(metadata, final, 5, 10)
 
     return one
 

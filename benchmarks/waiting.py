@@ -1,11 +1,11 @@
-"""Can the wait in a queue be told before it begins? `make bench ARGS="waiting"`.
+"""Accuracy of forecast waits on a real engine: `make bench ARGS="waiting"`.
 
-200 requests are sent at once to a real vLLM on the CPU that runs 16 of them at a time. Before each burst the
-estimator forecasts when each request gets its first token, from the engine's profile, from 1000 earlier
-answers of the same class, and from how fast earlier bursts went: two before the first one that counts.
-Needs .venv-vllm (scripts/install_vllm_cpu.sh).
+200 requests are sent at once to a real vLLM on the CPU with 16 batch slots. Before each burst the estimator
+forecasts the first-token time of each request. It knows the engine's profile, 1000 earlier answers of the
+class, and the speed of earlier bursts, two before the first one that counts. Needs .venv-vllm
+(scripts/install_vllm_cpu.sh).
 
-A request's position is its place in the order of sending: all connections are open beforehand, and the
+A request's position is its number in the order of sending: all connections are open in advance, and the
 requests are written one after the other within a few milliseconds.
 """
 
@@ -38,15 +38,15 @@ from benchmarks.waiting_learned import Floats, Learned
 from qlm.rct_estimator.profile import Profile, parse_profile_text
 
 HISTORY, SHORT_HISTORY = 1000, 200
-"""Earlier answers of the class that the forecast knows; the shorter history is shown for comparison."""
+"""Numbers of known earlier answers of the class; the shorter history is for comparison."""
 EARLIER_BURSTS = 2
-"""Bursts before those that count, which warm the engine up and show how it deals with so many at once."""
+"""Bursts before those that count, to warm the engine up and to learn its speed in bursts."""
 _OTHER_DRAWS = 1_000_000
-"""Added to a seed, so that the history is not the burst."""
+"""Offset of the history's seed, so that it differs from the burst."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it and print the tables."""
+    """Run all bursts and print the tables."""
     options = parse_options("waiting", __doc__, arguments, requests=200)
     begun_s = time.monotonic()
     result: dict[str, Any] = {
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "profile": file.read_text("utf-8"),
         "profiling": profiling and dataclasses.asdict(profiling),
         "rounds": [dataclasses.asdict(burst) for burst in bursts],
-        "verdicts": [dataclasses.asdict(v) | {"held": held} for v, held in verdicts],
+        "verdicts": [dataclasses.asdict(v) | {"passed": passed} for v, passed in verdicts],
         "runs": kept,
         "took_s": time.monotonic() - begun_s,
     }
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(disturbed([one.cores for one in runs] + ([profiling] if profiling else [])))
     _print(result, bursts, verdicts)
     print(f"written to {options.out}")
-    return int(options.check and not all(held for _v, held in verdicts))
+    return int(options.check and not all(passed for _v, passed in verdicts))
 
 
 def _round(
@@ -96,16 +96,16 @@ def _round(
         )
 
     history = plan(HISTORY, float("inf"), seed + _OTHER_DRAWS)
-    told, told_shortly = forecast(history), forecast(history[:SHORT_HISTORY])
+    forecast_s, short_forecast_s = forecast(history), forecast(history[:SHORT_HISTORY])
     planned = plan(requests, float("inf"), seed)
     done = run(engine, planned, f"burst, seed {seed}")
-    burst = judge_burst(done.answers, told, told_shortly, forecast(planned), places=SEQS_MAX)
-    table = _kept(seed, planned, done, told.tolist()) | {"learned": dataclasses.asdict(learned)}
-    return burst, done, table, learned.after(profile, planned, done.answers, told)
+    burst = judge_burst(done.answers, forecast_s, short_forecast_s, forecast(planned), places=SEQS_MAX)
+    table = _kept(seed, planned, done, forecast_s.tolist()) | {"learned": dataclasses.asdict(learned)}
+    return burst, done, table, learned.after(profile, planned, done.answers, forecast_s)
 
 
 def _kept(seed: int, planned: Sequence[Planned], done: Run, forecast: Sequence[float]) -> dict[str, Any]:
-    """Keep what another question may need later, request by request."""
+    """Return all requests as plain data, for later questions."""
     columns = ["prompt_tokens", "output_tokens", "sent_s", "first_s", "end_s", "forecast_s"]
     rows = []
     for one, answer, forecast_s in zip(planned, done.answers, forecast, strict=True):
@@ -121,14 +121,14 @@ def _judge(bursts: Sequence[Burst]) -> list[tuple[Verdict, bool]]:
         statistics.fmean(burst.forecast_error for burst in bursts),
         FORECAST_ERROR_MAX,
     )
-    return [(r2, r2.value >= r2.bound), (error, error.held)]
+    return [(r2, r2.value >= r2.bound), (error, error.passed)]
 
 
 def _print(result: dict[str, Any], bursts: Sequence[Burst], verdicts: Sequence[tuple[Verdict, bool]]) -> None:
     print(f"{result['requests']} requests at once, {SEQS_MAX} running, those beyond the first batch\n")
     print("              mean relative error of the first-token time: forecast    plain formula (median)")
     print(
-        "   seed      R2   told before   of 200 answers  lengths known   whole run   steady part   tokens/s"
+        "   seed      R2      forecast   of 200 answers  lengths known   whole run   steady part   tokens/s"
     )
     for table, burst in zip(result["runs"], bursts, strict=True):
         medians = burst.plain_medians
@@ -140,12 +140,12 @@ def _print(result: dict[str, Any], bursts: Sequence[Burst], verdicts: Sequence[t
             f" {burst.tokens_per_s[0]:7.0f} {burst.tokens_per_s[1]:6.0f}"
         )
     print(
-        f"first tokens came in the order of sending, within {max(b.displaced_max for b in bursts)} places; "
+        f"first tokens came in order of sending, within {max(b.displaced_max for b in bursts)} positions; "
         f"all was sent within {max(b.sending_s for b in bursts) * 1000:.0f} ms"
     )
     print()
-    for verdict, held in verdicts:
-        state = "held" if held else "NOT held"
+    for verdict, passed in verdicts:
+        state = "passed" if passed else "FAILED"
         print(f"  {verdict.name:<34} {verdict.value:.4f}  bound {verdict.bound}  {state}")
 
 

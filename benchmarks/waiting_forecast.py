@@ -1,4 +1,4 @@
-"""A forecast of first-token times made before a burst, and how it compares with what came; pure."""
+"""Forecast of first-token times before a burst, and its comparison with the outcome; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,19 +27,19 @@ def first_token_times(
     batched_tokens_max: int,
     learned: Learned | None = None,
 ) -> Floats:
-    """Forecast when each request of a burst on an idle engine gets its first token, in seconds.
+    """Forecast the first-token time of each request of a burst on an idle engine, in seconds.
 
-    Nothing of the burst itself is known but its size and the class it is of.
+    Only the size of the burst and its class are known.
 
     Args:
-        profile: Of the engine.
-        history: Earlier requests of the class, all ended.
-        requests: In the burst.
-        batched_tokens_max: Of the engine.
-        learned: From earlier bursts of that size; None if there were none.
+        profile: Profile of the engine.
+        history: Ended requests of the class.
+        requests: Size of the burst.
+        batched_tokens_max: Token budget of the engine's iterations.
+        learned: State after earlier bursts of that size; None without any.
 
     Returns:
-        By position in the queue, shape (requests,).
+        Times by position in the queue, shape (requests,).
     """
     tokens = np.array([one.output_tokens for one in history], dtype=np.float64)
     cut_off = tokens >= ANSWERS.tokens_max
@@ -55,21 +55,21 @@ def first_token_times(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """What one burst showed, over the requests beyond the first batch; errors are shares.
+    """Figures of one burst, over the requests beyond the first batch; errors are shares.
 
     Attributes:
-        r2: Of the linear relation of waiting time to position.
+        r2: R² of the linear relation of waiting time to position.
         forecast_error: Mean relative error of the forecast.
-        short_history_error: The same for a forecast that knows fewer earlier answers.
-        known_lengths_error: The same, had the lengths of this very burst been the class's history: what
-            the speed and the formula contribute, without the luck of the draw.
+        short_history_error: Same error for a forecast from fewer earlier answers.
+        known_lengths_error: Same error with the lengths of this burst as history: the part of speed and
+            formula, without that of the drawn lengths.
         plain_whole_error: Mean relative error of (r - 1) mu / Theta, with Theta of the whole run and the mean
             length of the burst itself.
-        plain_steady_error: The same with Theta of the steady part.
-        plain_medians: Medians in place of these two means.
+        plain_steady_error: Same error with Theta of the steady part.
+        plain_medians: Medians of these two errors.
         tokens_per_s: Theta of the whole run, and of the steady part.
-        displaced_max: How many places the order of first tokens differs from that of sending, at most.
-        sending_s: From the first request sent to the last.
+        displaced_max: Largest difference of positions in the orders of first tokens and of sending.
+        sending_s: Time from the first to the last sending.
     """
 
     r2: float
@@ -87,14 +87,14 @@ class Burst:
 def judge_burst(
     answers: Sequence[Answer], forecast: Floats, short: Floats, known: Floats, *, places: int
 ) -> Burst:
-    """Compare a burst with what was forecast.
+    """Compare a burst with its forecasts.
 
     Args:
-        answers: In order of sending, which is the position in the queue; more than `places`.
+        answers: Answers in order of sending, which is the position in the queue; more than `places`.
         forecast: First-token times from the first request's sending, by position.
-        short: The same, made from a shorter history.
-        known: The same, made with the lengths of the burst.
-        places: Requests that run at once.
+        short: Same times, from a shorter history.
+        known: Same times, from the lengths of the burst.
+        places: Batch slots.
     """
     start_s = min(answer.sent_s for answer in answers)
     beyond = slice(places, None)

@@ -1,4 +1,4 @@
-"""What bursts on an engine teach about the next one; pure."""
+"""Learning from bursts on an engine for the next one; pure."""
 
 import itertools
 import statistics
@@ -18,17 +18,17 @@ from qlm.rct_estimator.served_work import served_work_s
 Floats = npt.NDArray[np.float64]
 
 READING_S = 5.0
-"""Production learns an instance's speed from stretches of so many busy seconds at least."""
+"""Shortest busy time from which production learns an instance's speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What earlier bursts on the same engine taught beyond its profile.
+    """State learned from earlier bursts on the same engine, in addition to its profile.
 
     Attributes:
-        correction: How much slower it is, as production learns it.
-        intakes_s: How much later than forecast the first batch of each burst got its first tokens: the
-            engine's server reads so many requests side by side before it hands over any.
+        correction: Correction of its speed, as production learns it.
+        intakes_s: Delay of the first batch's first tokens over the forecast, by burst: the engine's server
+            reads all requests of a burst side by side before it passes any on.
     """
 
     correction: Correction = field(default_factory=Correction)
@@ -36,19 +36,19 @@ class Learned:
 
     @property
     def intake_s(self) -> float:
-        """The mean of them; 0 before any burst."""
+        """Mean of these delays; 0 before any burst."""
         return statistics.fmean(self.intakes_s) if self.intakes_s else 0.0
 
     def after(
-        self, profile: Profile, planned: Sequence[Planned], answers: Sequence[Answer], told: Floats
+        self, profile: Profile, planned: Sequence[Planned], answers: Sequence[Answer], forecast_s: Floats
     ) -> "Learned":
-        """Learn from a burst.
+        """Return the state after a burst.
 
         Args:
-            profile: Of the engine.
-            planned: The requests, in order of sending.
-            answers: To them.
-            told: What this said of their first tokens beforehand.
+            profile: Profile of the engine.
+            planned: Requests in order of sending.
+            answers: Their answers.
+            forecast_s: Their forecast first-token times.
         """
         correction, places = self.correction, profile.seqs_max
         for work, started in readings(planned, answers, places):
@@ -56,23 +56,23 @@ class Learned:
             correction = correction.observed(predicted_s, work.busy_s)
         start_s = min(answer.sent_s for answer in answers)
         first_s = statistics.fmean(answer.token_s[0] for answer in answers[:places]) - start_s
-        # They were computed together, so that the last one's forecast is that of all.
-        intake_s = first_s - (float(told[places - 1]) - self.intake_s)
+        # The first batch is computed together, so that the forecast of its last request holds for all.
+        intake_s = first_s - (float(forecast_s[places - 1]) - self.intake_s)
         return Learned(correction, (*self.intakes_s, max(0.0, intake_s)))
 
 
 def readings(
     planned: Sequence[Planned], answers: Sequence[Answer], places: int
 ) -> list[tuple[ServedWork, int]]:
-    """Cut the time in which all places are taken into readings as production takes them.
+    """Cut the time with a full batch into readings as in production.
 
     Args:
-        planned: The requests of a burst, in order of sending.
-        answers: To them.
-        places: Requests that run at once.
+        planned: Requests of a burst in order of sending.
+        answers: Their answers.
+        places: Batch slots.
 
     Returns:
-        What was done in each, and how many requests got their place in it; none if it is too short.
+        Work of each reading, with the number of requests that started in it; none if the time is too short.
     """
     begun = np.array([answer.token_s[0] for answer in answers])
     ended = np.array([answer.token_s[-1] for answer in answers])

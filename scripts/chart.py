@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from qlm.cli.config import Config
+from qlm.cli.config.settings import Config
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = ROOT / "helm/qlm"

@@ -17,10 +17,9 @@ compile requirements/dev.lock --extra dev -c requirements/serve.lock pyproject.t
 
 # One lock per image of containers/, in the versions that are tested; what builds the package stays out of them.
 compile requirements/build.lock -c requirements/serve.lock requirements/build.in
-for image in gateway controller agent; do
-    compile "requirements/$image.lock" --extra "$image" -c requirements/serve.lock pyproject.toml
+for image in gateway controller agent emulated; do
+    compile "requirements/$image.lock" -c requirements/serve.lock "requirements/$image.in"
 done
-compile requirements/emulated.lock --extra agent --extra simulator -c requirements/serve.lock pyproject.toml
 
 left_out=()
 while read -r name _; do left_out+=(--no-emit-package "$name"); done \

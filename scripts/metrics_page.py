@@ -6,30 +6,30 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from qlm.cli.clock import SystemClock
-from qlm.cli.telemetry import Telemetry
-from qlm.gateway.metrics import GatewayMetrics
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.telemetry import Telemetry
+from qlm.gateway.observability.metrics import GatewayMetrics
 
 HEAD = """\
 # Metrics
 
 Written by `scripts/metrics_page.py` from the code; do not edit.
 
-Prometheus scrapes `/metrics` of each process: of a gateway, on its HTTP port, with the metrics of all \
-parts that run in its process (`qlm serve` runs all of them in one); of a process without a gateway \
-(controller, agent, `qlm agents`, each Ray actor), on the first free port from `monitor.port` (8002) on, \
-which its log tells. There are `/healthz` and `/readyz` beside it.
+Prometheus scrapes `/metrics` of each process. A gateway serves it on its HTTP port, with the \
+metrics of all parts in its process (`qlm serve` runs all parts in one). A process without a gateway \
+(controller, agent, `qlm agents`, each Ray actor) serves it on the first free port from \
+`monitor.port` (8002) on, and logs the port. `/healthz` and `/readyz` are on the same port.
 
-What holds of the whole cluster (queues, groups, leases, the plan) only the controller that leads tells; \
-the others tell `qlm_controller_leader` 0. Label values are bounded: models, accelerators and instances \
-are those of the configuration, and of objectives (`slo_class`) the first 100 have a label of their own, \
-later ones share `other`. The class `late` is of requests that cannot be in time any more.
+Cluster-wide metrics (queues, groups, leases, the plan) come from the leading controller only; the \
+others export `qlm_controller_leader` 0. Label values are bounded: models, accelerators and \
+instances are those of the configuration. The first 100 SLOs (`slo_class`) have a label of their \
+own, later ones share `other`. The class `late` has the demoted requests.
 
-`monitoring/grafana-dashboard.json` shows them, `monitoring/alerts.yaml` holds rules for Prometheus. To \
-scale worker groups with KEDA, use `max by (accelerator) (qlm_controller_recommended_instances)`: live \
-instances, and those whose addition would let what waits meet its objectives. It is looked for at most \
-each 30 s, while the plan misses something; it never says to remove instances, and it is not known for \
-accelerators of which none is live.
+`monitoring/grafana-dashboard.json` shows the metrics, `monitoring/alerts.yaml` holds rules for \
+Prometheus. To scale worker groups with KEDA, use `max by (accelerator) \
+(qlm_controller_recommended_instances)`: live instances plus those whose addition would let the \
+waiting requests meet their SLOs. It is computed at most every 30 s, while the plan misses an SLO. \
+It never recommends removing instances, and it is unknown for accelerators without a live instance.
 
 Engines have metrics of their own (`vllm:...`) at the addresses that their agents start them on.
 """
@@ -90,7 +90,7 @@ def page() -> str:
     for title, prefixes in SECTIONS:
         mine = [row for row in left if row.name.startswith(prefixes)]
         left = [row for row in left if row not in mine]
-        parts.append(f"\n## {title}\n\n| name | type | labels | what it tells |\n|---|---|---|---|\n")
+        parts.append(f"\n## {title}\n\n| name | type | labels | what it reports |\n|---|---|---|---|\n")
         parts += [_line(row) for row in mine]
     return "".join(parts)
 

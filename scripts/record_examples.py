@@ -20,8 +20,8 @@ from typing import Any, Final
 import httpx
 import yaml
 
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
 from qlm.domain.ids import QueueName
 from scripts.reference_pages.http_examples import FILE
 
@@ -125,7 +125,7 @@ def serving() -> Iterator[str]:
 
 
 async def _damage(folder: Path) -> None:
-    """Leave a message that nobody can read in the queue, as a failing disk might."""
+    """Leave an unreadable message in the queue, as a failing disk might."""
     file = await SqliteFile.open(folder / "qlm.sqlite")
     queues = await SqliteQueues.open(file)
     try:
@@ -144,7 +144,7 @@ def as_client(recorder: Recorder) -> None:
     note("GET /v1/models")
     note("GET /readyz")
     short = note("POST /v1/completions", sent={**LONG, "max_tokens": 4}, headers=LATER).json()["id"]
-    recorder.until(f"/v1/requests/{short}", lambda told: told["status"] == "ended")
+    recorder.until(f"/v1/requests/{short}", lambda body: body["status"] == "ended")
     note("GET /v1/requests/{id}/events", f"/v1/requests/{short}/events?offset=3")
     note("GET /v1/requests/{id}", f"/v1/requests/{short}")
 
@@ -152,13 +152,13 @@ def as_client(recorder: Recorder) -> None:
 def as_operator(recorder: Recorder) -> None:
     """Ask what operators ask, while requests wait."""
     note = recorder.note
-    recorder.until("/admin/v1/dead", lambda told: told["total"] > 0)
+    recorder.until("/admin/v1/dead", lambda body: body["total"] > 0)
     letter = note("GET /admin/v1/dead").json()["letters"][0]["id"]
     note("POST /admin/v1/dead/{id}/retry", f"/admin/v1/dead/{letter}/retry")
     note("DELETE /admin/v1/dead/{id}", f"/admin/v1/dead/{letter}")
     ids = [recorder.ask("POST", "/v1/completions", LONG, LATER).json()["id"] for _ in range(3)]
-    recorder.until("/admin/v1/forecast", lambda told: told["classes"] and told["classes"][0]["waiting"] == 2)
-    recorder.until(f"/admin/v1/requests/{ids[2]}", lambda told: told["waits"] and told["waits"]["instance"])
+    recorder.until("/admin/v1/forecast", lambda body: body["classes"] and body["classes"][0]["waiting"] == 2)
+    recorder.until(f"/admin/v1/requests/{ids[2]}", lambda body: body["waits"] and body["waits"]["instance"])
     note("GET /admin/v1/queues")
     note("GET /admin/v1/requests/{id}", f"/admin/v1/requests/{ids[2]}")
     note("GET /admin/v1/forecast")
@@ -173,9 +173,9 @@ def main() -> int:
     for play in (as_client, as_operator):
         with serving() as url, httpx.Client(base_url=url, timeout=30) as http:
             recorder = Recorder(http, examples)
-            recorder.until("/readyz", lambda told: told["status"] == "ok")
+            recorder.until("/readyz", lambda body: body["status"] == "ok")
             recorder.until(
-                "/admin/v1/instances", lambda told: any(each["active_model"] for each in told["instances"])
+                "/admin/v1/instances", lambda body: any(each["active_model"] for each in body["instances"])
             )
             play(recorder)
     text = json.dumps(examples, indent=1, ensure_ascii=False).replace(socket.gethostname(), "qlm-0")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from scripts.reference_pages.agent_lifecycle import agent_lifecycle_page
 from scripts.reference_pages.cli import cli_page
 from scripts.reference_pages.configuration import configuration_page
 from scripts.reference_pages.http import http_page
@@ -16,6 +17,7 @@ from scripts.reference_pages.http_admin import http_admin_page
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs/reference"
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "agent-lifecycle.md": agent_lifecycle_page,
     "configuration.md": configuration_page,
     "cli.md": cli_page,
     "http.md": http_page,

@@ -34,12 +34,16 @@ check() {
     phase lint "$bin/ruff" check --quiet .
     phase types "$bin/mypy" .
     phase imports "$bin/lint-imports" --no-logo
+    phase structure "$bin/python" -m scripts.structure
+    phase vocabulary "$bin/python" -m scripts.vocabulary
+    phase readability "$bin/python" -m scripts.readability
 }
 
+# tests NAME ARGS...: run them on all cores, a file on one of them: its tests may share a cluster, in order.
 tests() {
     local name=$1
     shift
-    phase "$name" "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m "$@"
+    phase "$name" "$bin/python" -m pytest -q -n auto --dist loadfile ${PYTEST_ARGS:-} "$@"
 }
 
 need setup scripts/setup.sh dev
@@ -47,7 +51,7 @@ case "${1:-all}" in
 check) check ;;
 unit)
     need compile "$bin/python" -m qlm.planner.warm_up
-    tests unit "not servers and not vllm"
+    tests unit -m "not servers and not vllm"
     ;;
 all)
     export QLM_REQUIRE_SERVERS=1
@@ -55,10 +59,10 @@ all)
     need get-vllm scripts/install_vllm_cpu.sh
     check
     need compile "$bin/python" -m qlm.planner.warm_up
-    tests unit "not servers and not vllm" --durations=5
     phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
-    tests servers "servers and not vllm" --durations=5
-    tests vllm "vllm" --durations=5
+    tests tests -m "not vllm" --durations=10
+    # vLLM computes on all cores: beside other tests it would be too slow for its time limits.
+    phase vllm "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m vllm --durations=5
     ;;
 *) echo "test: '$1' is not a set of tests; say check, unit or all." >&2 && exit 2 ;;
 esac

@@ -5,6 +5,7 @@ A test that kills its server, or needs settings, takes a `start_*` factory and g
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -21,9 +22,12 @@ from support.rabbitmq import RabbitMQ, running_rabbitmq
 from support.redis import RedisServer, running_redis
 from support.vllm_cpu import VllmServer, running_vllm
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("qlm", deadline=None)
-settings.load_profile("qlm")
+# No deadlines: the time of an example depends on the machine. CI draws the same examples in each run, so that
+# no commit fails by chance; `make soak` draws many new ones.
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("soak", deadline=None, max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
 
 
 _MARKER_OF_FIXTURE = {
@@ -38,11 +42,15 @@ _MARKER_OF_FIXTURE = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by the servers it takes, so that `-m "not servers and not vllm"` is the fast suite."""
+    """Mark each test by the servers it takes, so that `-m "not servers and not vllm"` is the fast suite.
+
+    Tests with servers come first: they wait more than they compute.
+    """
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
             if marker := _MARKER_OF_FIXTURE.get(fixture):
                 item.add_marker(marker)
+    items.sort(key=lambda item: item.get_closest_marker("servers") is None)
 
 
 @pytest.fixture(scope="session")

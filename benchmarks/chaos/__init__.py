@@ -1,1 +1,1 @@
-"""`make chaos`: everything is killed in turn under load, and every accepted request is accounted for."""
+"""`make chaos`: kill every process in turn under load, and account for every accepted request."""

@@ -1,14 +1,14 @@
 """`make chaos ROUNDS=20`: kill -9 of every part in turn, under open-loop load, on real servers.
 
-Each round has a cluster of its own: two gateways, two controllers, three agents (the engines of two are
-started by them), RabbitMQ, and Redis with an append-only file. Streaming, plain and asynchronous clients
-arrive at random and go on at another gateway when theirs dies. Killed and started again, in turn: a gateway,
-the controller that leads, an agent, an engine, Redis, RabbitMQ; last, Redis is emptied while 500 requests
-wait. Every answer is compared with the one that the emulated model must give.
+Each round has its own cluster: two gateways, two controllers, three agents (two of which start their engine),
+RabbitMQ, and Redis with an append-only file. Streaming, plain and asynchronous clients arrive at random, and
+continue at another gateway when theirs dies. Killed and restarted in turn: a gateway, the leading controller,
+an agent, an engine, Redis, RabbitMQ. Last, Redis is emptied while 500 requests wait. Every answer is compared
+with the answer of the emulated model.
 
-Exits with 1 if an accepted request was lost, answered twice, or shown with a token missing or repeated, or
-if a round could not be played (a server did not start, say); the logs of that round are kept.
-`--seed S --first R --rounds 1` plays a round again.
+Exits with 1 if an accepted request was lost, answered twice, or had a token missing or repeated, or if a
+round could not run (for instance because a server did not start). The logs of that round are kept. `--seed S
+--first R --rounds 1` repeats a round.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from benchmarks.chaos.play import FAULTS, Round, play
 
 
 def main() -> int:
-    """Play the rounds, print the table, and write it down."""
+    """Run the rounds, print the table and save it."""
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--first", type=int, default=1, help="number of the first round")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one (again: these)")
+    parser.add_argument("--fault", choices=FAULTS, action="append", help="only this fault; repeatable")
     parser.add_argument("--out", type=Path, default=Path("build/chaos.json"))
     options = parser.parse_args()
     print(f"machine: {setups.machine()}, seed {options.seed}", flush=True)
@@ -53,12 +53,12 @@ def main() -> int:
     report.show(rounds)
     print(f"{time.monotonic() - started_s:.0f} s; written to {options.out}")
     if unplayed:
-        print(f"could not be played, see above: rounds {unplayed}")
+        print(f"rounds that could not run, see above: {unplayed}")
     return 0 if report.total(rounds).clean and not unplayed else 1
 
 
 def _round(seed: int, number: int, out: Path, wanted: tuple[str, ...]) -> Round:
-    """Play a round; keep its folder if something happened that must not."""
+    """Run a round; keep its folder if a guarantee was broken."""
     folder = (out.parent / f"chaos-{seed}-{number}").resolve()
     shutil.rmtree(folder, ignore_errors=True)
     print(f"round {number}", flush=True)
@@ -71,13 +71,13 @@ def _round(seed: int, number: int, out: Path, wanted: tuple[str, ...]) -> Round:
         f"gone {verdict.gone}",
         flush=True,
     )
-    for story in verdict.stories[:20]:
-        print(f"  {story}")
+    for incident in verdict.incidents[:20]:
+        print(f"  {incident}")
     if verdict.clean:
         shutil.rmtree(folder)
     else:
         print(f"  logs and data: {folder}")
-        print(f"  again: make chaos ROUNDS=1 ARGS='--seed {seed} --first {number}'", flush=True)
+        print(f"  repeat: make chaos ROUNDS=1 ARGS='--seed {seed} --first {number}'", flush=True)
     return made
 
 

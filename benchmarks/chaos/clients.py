@@ -1,4 +1,4 @@
-"""Clients that take nobody's death for an answer: they go to another gateway, and on where they were."""
+"""Clients that survive faults: they retry at another gateway and resume where they were."""
 
 import asyncio
 import json
@@ -9,23 +9,23 @@ from typing import Any, Final
 
 import aiohttp
 
-from benchmarks.chaos.asked import Asked
+from benchmarks.chaos.client_request import ClientRequest
 
 AGAIN_S: Final = 0.1
-"""Pause after a connection that broke or was refused."""
+"""Pause after a broken or refused connection."""
 
 POLL_S: Final = (0.3, 3.0)
-"""Between two looks at an asynchronous request: at first, and at most; each pause is half again as long."""
+"""First and longest pause between polls of an asynchronous request; each is half again as long."""
 
 _AGAIN: Final = (429, 503)
 _LOST: Final = ("engine_lost", "output_lost")
 
 
 class Clients:
-    """Carries requests to gateways until they are answered.
+    """Sends requests to gateways until they are answered.
 
     Attributes:
-        gone: Ids of requests that had ended when Redis was emptied: their answers went with it.
+        gone: Ids of requests that had ended when Redis was emptied, which deleted their answers.
     """
 
     def __init__(self, urls: Sequence[str], rng: random.Random) -> None:
@@ -35,18 +35,18 @@ class Clients:
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=5)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=30)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
-        self._ask: dict[str, Callable[[Asked, str], Awaitable[None]]] = {
+        self._ask: dict[str, Callable[[ClientRequest, str], Awaitable[None]]] = {
             "stream": self._stream,
             "plain": self._plain,
             "async": self._asynchronous,
         }
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         await self._session.close()
 
-    async def carry(self, one: Asked) -> None:
-        """Ask until it is answered, or known never to be."""
+    async def carry(self, one: ClientRequest) -> None:
+        """Send a request until it is answered or has a final error."""
         gateway = self._rng.randrange(len(self._urls))
         while not one.over:
             try:
@@ -57,10 +57,10 @@ class Clients:
                 one.cuts += isinstance(error, aiohttp.ClientPayloadError)
                 await asyncio.sleep(AGAIN_S)
         if one.finish == "output_lost" and not one.text and one.id in self.gone:
-            one.finish = "gone"  # so its stream was told, which had shown nothing
+            one.finish = "gone"  # its stream had delivered nothing when Redis was emptied
 
-    async def _stream(self, one: Asked, url: str) -> None:
-        """Open the stream, or go on with it after the last token seen."""
+    async def _stream(self, one: ClientRequest, url: str) -> None:
+        """Open the stream, or resume it after the last received token."""
         if one.id:
             last = one.offsets[-1] if one.offsets else 0
             opened = self._session.get(
@@ -75,7 +75,7 @@ class Clients:
             else:
                 await self._refused(one, answer)
 
-    async def _plain(self, one: Asked, url: str) -> None:
+    async def _plain(self, one: ClientRequest, url: str) -> None:
         async with self._post(one, url) as answer:
             if answer.status != 200:
                 await self._refused(one, answer)
@@ -84,7 +84,7 @@ class Clients:
             _accept(one, answer.headers["x-request-id"])
             _take(one, whole)
 
-    async def _asynchronous(self, one: Asked, url: str) -> None:
+    async def _asynchronous(self, one: ClientRequest, url: str) -> None:
         if not one.id:
             async with self._post(one, url, {"Prefer": "respond-async"}) as answer:
                 if answer.status != 202:
@@ -104,17 +104,17 @@ class Clients:
             _take(one, record["response"])
         else:
             _end(one, record["error"]["code"])
-        # Not when we looked: that was up to three seconds later.
+        # The server's time of the end: the poll was up to three seconds later.
         one.over_s = min(time.monotonic(), record["ended_s"] - time.time() + time.monotonic())
 
     def _post(
-        self, one: Asked, url: str, headers: dict[str, str] | None = None
+        self, one: ClientRequest, url: str, headers: dict[str, str] | None = None
     ) -> "aiohttp.client._RequestContextManager":
         keyed = {"Idempotency-Key": one.key, **(headers or {})}
         return self._session.post(f"{url}/v1/completions", json=one.body, headers=keyed)
 
-    async def _refused(self, one: Asked, answer: aiohttp.ClientResponse) -> None:
-        """Come again if told to; what else is said to an accepted request must not be."""
+    async def _refused(self, one: ClientRequest, answer: aiohttp.ClientResponse) -> None:
+        """Wait for a retry if the error allows one; any other error to an accepted request is a fault."""
         text = await answer.text()
         if one.id and (code := _code(text)) in _LOST:
             _end(one, code)
@@ -128,8 +128,8 @@ class Clients:
             _end(one, str(answer.status))
 
 
-async def _read(content: aiohttp.StreamReader, one: Asked) -> None:
-    """Read events; one that was cut off is not counted, and comes again on the next connection."""
+async def _read(content: aiohttp.StreamReader, one: ClientRequest) -> None:
+    """Read events; an incomplete one is ignored, and comes again on the next connection."""
     offset, data = 0, ""
     async for raw in content:
         line = raw.decode().rstrip("\r\n")
@@ -143,7 +143,7 @@ async def _read(content: aiohttp.StreamReader, one: Asked) -> None:
             data = ""
 
 
-def _shown(one: Asked, offset: int, event: dict[str, Any]) -> None:
+def _shown(one: ClientRequest, offset: int, event: dict[str, Any]) -> None:
     if "error" in event:
         _end(one, event["error"]["code"])
         return
@@ -163,20 +163,20 @@ def _code(text: str) -> str:
         return ""
 
 
-def _accept(one: Asked, id: str) -> None:
+def _accept(one: ClientRequest, id: str) -> None:
     if one.id and one.id != id:
-        one.trouble = f"its key {one.key} stood for {one.id} and now for {id}"
+        one.trouble = f"key {one.key} was request {one.id} and is now {id}"
     one.id = id
     one.accepted_s = one.accepted_s or time.monotonic()
 
 
-def _take(one: Asked, whole: dict[str, Any]) -> None:
+def _take(one: ClientRequest, whole: dict[str, Any]) -> None:
     choice = whole["choices"][0]
     one.text.append(choice["text"])
     _end(one, choice["finish_reason"])
 
 
-def _end(one: Asked, finish: str) -> None:
+def _end(one: ClientRequest, finish: str) -> None:
     one.ends += 1
     one.finish = finish
     one.over_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""What is done to a cluster: kill -9 of each part, which is started again, and an emptied Redis."""
+"""Faults: kill -9 and restart of each process."""
 
 import os
 import random
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Final
 
 from benchmarks.chaos.rig import ATTACHED, LAUNCHED, READY_S, Rig
-from qlm.agents.guard import descendants
+from qlm.agents.engines.guard import descendants
 
 DOWN_MAX_S: Final = 3.0
-"""Longest time from a kill until the part is started again; drawn."""
+"""Longest time from a kill to the restart; the time is drawn."""
 
 Fault = Callable[[Rig, random.Random], str]
-"""Does it and repairs it; returns what exactly was hit."""
+"""Causes and repairs a fault; returns the name of its target."""
 
 
 def gateway(rig: Rig, rng: random.Random) -> str:
@@ -28,9 +28,9 @@ def gateway(rig: Rig, rng: random.Random) -> str:
 
 
 def controller(rig: Rig, rng: random.Random) -> str:
-    """Kill the controller that leads."""
-    process = rig.leading()
-    assert process is not None, "nobody led before the fault"
+    """Kill the leading controller."""
+    process = rig.leading_controller()
+    assert process is not None, "no controller led before the fault"
     process.kill()
     _stay_down(rng)
     process.start()
@@ -38,7 +38,7 @@ def controller(rig: Rig, rng: random.Random) -> str:
 
 
 def agent(rig: Rig, rng: random.Random) -> str:
-    """Kill one of the agents; what its engine does then is its own affair."""
+    """Kill one of the agents, but not its engine."""
     name = rng.choice(sorted(rig.parts.agents))
     process = rig.parts.agents[name]
     process.kill()
@@ -48,7 +48,7 @@ def agent(rig: Rig, rng: random.Random) -> str:
 
 
 def engine(rig: Rig, rng: random.Random) -> str:
-    """Kill one of the engines; its agent starts it again, but for the one that is only attached to."""
+    """Kill one of the engines; its agent restarts it, but for the attached one."""
     name = rng.choice((*LAUNCHED, ATTACHED))
     if name == ATTACHED:
         rig.engine.kill()
@@ -61,7 +61,7 @@ def engine(rig: Rig, rng: random.Random) -> str:
 
 
 def redis(rig: Rig, rng: random.Random) -> str:
-    """Kill Redis; it comes back on its append-only file."""
+    """Kill Redis; it restarts from its append-only file."""
     rig.redis.kill()
     _stay_down(rng)
     rig.redis.start(timeout_s=READY_S)

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.chaos.long_request`: requests that run longer than the broker waits for an ack.
+"""`python -m benchmarks.chaos.long_request`: a request that runs longer than the broker's ack timeout.
 
-RabbitMQ closes the channel of a delivery that was not acknowledged in time (its `consumer_timeout`, here
-60 s, looked at every second) and hands the message out again. Two clusters, each on a RabbitMQ of its own,
-run one streamed request for 90 s: one knows of the timeout and renews its custody, the other believes in
-RabbitMQ's usual 30 minutes. Neither may lose, repeat or restart anything; the first must not even lose its
-channel. Takes two minutes, during which little is computed.
+RabbitMQ closes the channel of a delivery that is not acknowledged in time (its `consumer_timeout`, here 60 s,
+checked every second) and delivers the message again. Two clusters, each with its own RabbitMQ, run one
+streamed request for 90 s. One knows the timeout and renews the delivery; the other assumes RabbitMQ's usual
+30 minutes. Neither may lose, repeat or restart anything, and the first must not lose its channel. Takes two
+minutes, with little processor time.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any, Final
 import httpx
 
 from benchmarks import setups
-from benchmarks.chaos.asked import reference
+from benchmarks.chaos.client_request import reference
 from support.cluster import cluster
 from support.cluster_load import depths
 from support.rabbitmq import RabbitMQ, running_rabbitmq
@@ -31,28 +31,28 @@ TIMEOUT_S: Final = 60
 RUNS_S: Final = 90
 TIME_SCALE: Final = 10.0
 FEW: Final = 60
-"""Tokens of a first answer that shows how long a token takes."""
+"""Tokens of a first answer, which measures the time per token."""
 
-PROMPT: Final = "a long story"
+PROMPT: Final = "a long prompt"
 MODEL: Final = "slow"
 CLOSED: Final = "timed out"
-"""What RabbitMQ's log says of a channel that it closes for a late acknowledgement."""
+"""Text in RabbitMQ's log when it closes a channel for a late acknowledgement."""
 
 SETTLED_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What became of the request.
+class Observed:
+    """Result of one cluster.
 
     Attributes:
-        believed_s: The timeout as QLM was told it.
-        ran_s: From the first token to the last.
-        exact: Each token came once, and was the right one.
-        leased: How often it was leased; once if it was never started again.
-        ended: How often it ended.
-        channels_closed: How often RabbitMQ lost patience.
-        left: Messages in the queues afterwards.
+        believed_s: Timeout in QLM's configuration.
+        ran_s: Time from the first token to the last.
+        exact: Each right token came once.
+        leased: Number of leases; 1 if the request was never restarted.
+        ended: Number of ends.
+        channels_closed: Number of channels that RabbitMQ closed.
+        left: Messages in the queues at the end.
     """
 
     believed_s: float
@@ -65,7 +65,7 @@ class Seen:
 
     @property
     def good(self) -> bool:
-        """Whether it ran for longer than the timeout, once, and exactly."""
+        """True if it ran for longer than the timeout, once, and exactly."""
         once = self.exact and (self.leased, self.ended, self.left) == (1, 1, 0)
         return (
             once and self.ran_s > TIMEOUT_S and (self.channels_closed == 0) == (self.believed_s <= TIMEOUT_S)
@@ -74,7 +74,7 @@ class Seen:
 
 @dataclass(slots=True, kw_only=True)
 class Streamed:
-    """One streamed answer: what came, and when."""
+    """Streamed answer with the time of each token."""
 
     id: str
     text: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Streamed:
 
 
 def main() -> int:
-    """Run both clusters at the same time, and tell what happened."""
+    """Run both clusters at the same time and print their results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos.long_request", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/long_request.json"))
     options = parser.parse_args()
@@ -100,8 +100,8 @@ def main() -> int:
     return 0 if all(one.good for one in seen) else 1
 
 
-def run(believed_s: float) -> Seen:
-    """Run one request on servers and a cluster of its own."""
+def run(believed_s: float) -> Observed:
+    """Run one request on its own servers and cluster."""
     with (
         tempfile.TemporaryDirectory(prefix="qlm-long-") as folder,
         running_rabbitmq(consumer_timeout_ms=TIMEOUT_S * 1000) as rabbitmq,
@@ -111,9 +111,9 @@ def run(believed_s: float) -> Seen:
         few = _stream(parts.url, "a short one", FEW)
         tokens = math.ceil(RUNS_S / few.pace_s)
         streamed = _stream(parts.url, PROMPT, tokens)
-        story = httpx.get(f"{parts.url}/admin/v1/requests/{streamed.id}").raise_for_status().json()
-        what = [event["what"] for event in story["events"]]
-        return Seen(
+        record = httpx.get(f"{parts.url}/admin/v1/requests/{streamed.id}").raise_for_status().json()
+        what = [event["what"] for event in record["events"]]
+        return Observed(
             believed_s=believed_s,
             ran_s=round(streamed.token_s[-1] - streamed.token_s[0], 1),
             exact="".join(streamed.text) == reference(PROMPT, tokens),
@@ -145,7 +145,7 @@ def _stream(url: str, prompt: str, tokens: int) -> Streamed:
 
 
 def _left(rabbitmq: RabbitMQ) -> int:
-    """Messages that stay in the queues although all is done."""
+    """Count the messages that remain in the queues at the end."""
     until_s = time.monotonic() + SETTLED_S
     while (left := sum(depths(rabbitmq).values())) and time.monotonic() < until_s:
         time.sleep(0.2)

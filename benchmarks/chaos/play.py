@@ -1,4 +1,4 @@
-"""One round: the cluster under load, each fault in turn, and how long each took to be got over."""
+"""One round: a cluster under load, each fault in turn, and the time of each recovery."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from typing import Final
 import httpx
 
 from benchmarks.chaos import faults
-from benchmarks.chaos.asked import Asked
+from benchmarks.chaos.client_request import ClientRequest
 from benchmarks.chaos.clients import Clients
 from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.rig import PLACES, Rig, running_rig
@@ -23,31 +23,31 @@ FLUSH: Final = "flush"
 FLUSH_AND_KILL: Final = "flush+agent"
 FAULTS: Final = (*faults.KILLS, FLUSH_AND_KILL, FLUSH)
 WAITING: Final = 500
-"""Requests that wait when Redis is emptied."""
+"""Number of waiting requests when Redis is emptied."""
 
 OVER_S: Final = 120.0
-"""Longest time from a fault until everything asked before it must have ended."""
+"""Time from a fault within which all earlier requests must end."""
 
 SLOW_S: Final = 6.0
-"""A new request that takes longer has its story printed."""
+"""Latency of a new request above which its event history is printed."""
 
 _BEFORE_S: Final = (2.0, 4.0)
-"""Load before a fault, drawn between these."""
+"""Shortest and longest time of load before a fault."""
 
 _BURST_TOKENS: Final = (30, 60)
-"""Answers are short there: it is their number that counts."""
+"""Shortest and longest answer of the burst."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """What a round showed."""
+    """Result of a round."""
 
     recoveries: list[Recovery] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
 
 
 async def play(folder: Path, rng: random.Random, wanted: tuple[str, ...]) -> Round:
-    """Play the faults in this order on a cluster of their own."""
+    """Run the faults in this order on a new cluster."""
     made = Round()
     with running_rig(folder) as rig:
         clients = Clients(rig.urls, random.Random(rng.getrandbits(64)))
@@ -68,19 +68,19 @@ async def play(folder: Path, rng: random.Random, wanted: tuple[str, ...]) -> Rou
                 print(recovery.line(), flush=True)
                 await count_ends(rig, ends)
             arriving.cancel()
-            await until(lambda: all(one.over for one in traffic.asked), OVER_S)
+            await until(lambda: all(one.over for one in traffic.requests), OVER_S)
             await count_ends(rig, ends)
         finally:
             arriving.cancel()
             await traffic.give_up()
             await clients.close()
-        made.verdict = judge(traffic.asked, ends, flushed_s)
+        made.verdict = judge(traffic.requests, ends, flushed_s)
     return made
 
 
 async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: random.Random) -> Recovery:
-    """Let a fault happen, and wait until it is got over and everything runs again."""
-    before = [one for one in traffic.asked if not one.over]
+    """Cause a fault, and wait for the recovery of all processes and requests."""
+    before = [one for one in traffic.requests if not one.over]
     since_s = time.monotonic()
     hitting = asyncio.create_task(_hit(rig, clients, name, rng))
     probing = asyncio.create_task(traffic.probe(since_s, OVER_S))
@@ -88,7 +88,7 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
     (hit, repaired_s), probes = await asyncio.gather(hitting, probing)
     await until(lambda: all(one.over for one in probes), OVER_S)
     answered_s = [one.over_s - since_s for one in probes if one.over_s is not None and one.answered]
-    await _tell_slow(rig, probes, since_s)
+    await _print_slow(rig, probes, since_s)
     before = [one for one in before if one.id not in clients.gone]
     await asyncio.to_thread(rig.wait_whole)
     over_s = max((one.over_s or 0.0 for one in before), default=since_s)
@@ -105,7 +105,7 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
 
 
 async def _hit(rig: Rig, clients: Clients, name: str, rng: random.Random) -> tuple[str, float]:
-    """Do what the fault is; tell what exactly was hit, and when it was repaired."""
+    """Cause and repair a fault; return the target and the time of the repair."""
     if name in faults.KILLS:
         hit = await asyncio.to_thread(faults.KILLS[name], rig, rng)
     else:
@@ -116,7 +116,7 @@ async def _hit(rig: Rig, clients: Clients, name: str, rng: random.Random) -> tup
     return hit, time.monotonic()
 
 
-def _all_accepted(burst: Sequence[Asked]) -> bool:
+def _all_accepted(burst: Sequence[ClientRequest]) -> bool:
     return all(one.accepted_s for one in burst)
 
 
@@ -134,7 +134,7 @@ async def _many_wait(rig: Rig, traffic: Traffic) -> None:
 
 
 async def count_ends(rig: Rig, ends: dict[str, int]) -> None:
-    """Count the ends in the story of each request that the store knows."""
+    """Count the ends in the event history of each request that the store knows."""
     async with httpx.AsyncClient(base_url=rig.urls[0], timeout=60) as client:
         answer = await client.get("/admin/v1/requests", params={"limit": 10_000})
     for each in answer.raise_for_status().json()["requests"]:
@@ -142,17 +142,20 @@ async def count_ends(rig: Rig, ends: dict[str, int]) -> None:
         ends[each["id"]] = max(ends.get(each["id"], 0), times)
 
 
-async def _tell_slow(rig: Rig, probes: Sequence[Asked], since_s: float) -> None:
-    """Print the story of the slowest of the new requests if that took long."""
+async def _print_slow(rig: Rig, probes: Sequence[ClientRequest], since_s: float) -> None:
+    """Print the event history of the slowest new request if that took long."""
     slowest = max(probes, key=lambda one: one.over_s or time.monotonic())
     if (slowest.over_s or time.monotonic()) - slowest.sent_s < SLOW_S or not slowest.id:
         return
     async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.get(f"{rig.urls[0]}/admin/v1/requests/{slowest.id}")
     since_epoch_s = time.time() - time.monotonic() + since_s
-    story = (
+    events = (
         f"{each['at_s'] - since_epoch_s:.2f} {each['what']} {each['instance'] or ''} {each['why']}"
         for each in answer.json().get("events", ())
     )
     sent_s = slowest.sent_s - since_s
-    print(f"  sent {sent_s:.2f} s after it, refused {slowest.refused} times: {'; '.join(story)}", flush=True)
+    print(
+        f"  sent {sent_s:.2f} s after the fault, refused {slowest.refused} times: {'; '.join(events)}",
+        flush=True,
+    )

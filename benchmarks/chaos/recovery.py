@@ -1,20 +1,20 @@
-"""How long one fault was felt."""
+"""Recovery from one fault."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """How one fault was got over; seconds from the kill.
+    """Recovery from one fault; seconds from the kill.
 
     Attributes:
-        fault: Which.
-        hit: What exactly.
-        repaired_s: Until the part was started again; Redis and RabbitMQ: until they answered.
-        open: Requests under way at the kill.
-        new_request_s: Until the first answer of a request that was sent after it; None: none in time.
-        at_once_s: Until the answer of the one that was sent at once.
-        all_ended_s: Until all requests sent before it had ended; None: not in time.
+        fault: Kind of fault.
+        hit: Its target.
+        repaired_s: Time to the restart; for Redis and RabbitMQ, to their first answer.
+        open: Unfinished requests at the kill.
+        new_request_s: Time to the first answer of a later request; None if there was none in time.
+        at_once_s: Time to the answer of the request sent at the kill.
+        all_ended_s: Time to the end of all earlier requests; None if not in time.
         silence_s: Longest pause between two tokens of a stream.
     """
 
@@ -28,7 +28,7 @@ class Recovery:
     silence_s: float
 
     def line(self) -> str:
-        """Write it in one line."""
+        """Format as one line."""
         seconds = {
             "repaired": self.repaired_s,
             "new request": self.new_request_s,

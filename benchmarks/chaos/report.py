@@ -1,4 +1,4 @@
-"""The table of recoveries over all rounds, and the counts."""
+"""Table of recoveries over all rounds, and counts."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _FIGURES = ("repaired_s", "new_request_s", "at_once_s", "all_ended_s", "silence_
 
 
 def table(recoveries: Sequence[Recovery]) -> list[dict[str, Any]]:
-    """One row per fault: how often, median and worst of each figure; None where one was never reached."""
+    """Return one row per fault: count, median and worst of each figure; None where one was never reached."""
     rows = []
     for fault in FAULTS:
         of_fault = [each for each in recoveries if each.fault == fault]
@@ -55,7 +55,7 @@ def show(rounds: Sequence[Round]) -> None:
 
 
 def as_json(rounds: Sequence[Round]) -> dict[str, Any]:
-    """All of it for a file."""
+    """Return everything as plain data."""
     return {
         "table": table([one for each in rounds for one in each.recoveries]),
         "verdict": counts(total(rounds)),
@@ -64,7 +64,7 @@ def as_json(rounds: Sequence[Round]) -> dict[str, Any]:
 
 
 def counts(verdict: Verdict) -> dict[str, Any]:
-    """Write a verdict for a file."""
+    """Return a verdict as plain data."""
     return {
         field.name: dict(verdict.accepted) if field.name == "accepted" else getattr(verdict, field.name)
         for field in fields(verdict)

@@ -1,4 +1,4 @@
-"""What a round breaks: two gateways, two controllers, three agents, their engines, RabbitMQ and Redis."""
+"""Cluster of a round: two gateways, two controllers, three agents, their engines, RabbitMQ and Redis."""
 
 import contextlib
 import os
@@ -21,13 +21,13 @@ from support.redis import RedisServer
 
 MODEL: Final = "chaos"
 PLACES: Final = 16
-"""Requests in the batch of an engine."""
+"""Batch slots of an engine."""
 
 LAUNCHED: Final = ("launched-0", "launched-1")
 ATTACHED: Final = "attached"
 PREFIX: Final = "chaos:"
 READY_S: Final = 180.0
-"""Longest start of a part."""
+"""Longest start of a process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,9 @@ class Rig:
     """The processes of one round.
 
     Attributes:
-        parts: Gateways, controllers and agents; two instances have an engine that their agent starts.
-        rabbitmq: The broker.
-        redis: The store, with an append-only file that is synced with each write.
-        engine: The engine that the third instance is attached to.
+        parts: Gateways, controllers and agents; two of the agents start their engine.
+        redis: Store with an append-only file, synced with each write.
+        engine: Engine to which the third instance is attached.
     """
 
     parts: Cluster
@@ -56,8 +55,8 @@ class Rig:
         """Both controllers."""
         return self.parts.controller, self.parts.standby
 
-    def leading(self) -> QlmProcess | None:
-        """The controller that plans; None while none does."""
+    def leading_controller(self) -> QlmProcess | None:
+        """Return the leading controller; None if there is none."""
         answer = httpx.get(f"{self.urls[0]}/admin/v1/controller", timeout=10)
         leader = answer.raise_for_status().json()["leader"]
         if leader is None:
@@ -66,21 +65,21 @@ class Rig:
         return next((one for one in self.controllers if mine in one.log_file.read_text("utf-8")), None)
 
     def wait_whole(self) -> None:
-        """Wait until all gateways are ready, all instances have an engine awake and a controller leads.
+        """Wait until all gateways are ready, all instances have an awake engine and a controller leads.
 
         Raises:
-            RuntimeError: Not in time; holds the end of a log.
+            RuntimeError: Not in time; its message has the end of a log.
         """
         for gateway in self.parts.gateways:
             gateway.wait_ready(instances=len(self.parts.agents), timeout_s=READY_S)
         until_s = time.monotonic() + READY_S
-        while self.leading() is None:
+        while self.leading_controller() is None:
             if time.monotonic() > until_s:
                 raise RuntimeError(f"no controller leads after {READY_S:g} s.\n{self.parts.controller.log()}")
             time.sleep(0.1)
 
     def empty_redis(self) -> frozenset[str]:
-        """Delete all that Redis holds; return the ids of the requests that had ended at that moment."""
+        """Delete everything in Redis; return the ids of the requests that had ended by then."""
         with contextlib.closing(redis.Redis.from_url(self.redis.url)) as client:
             both = client.pipeline(transaction=True)
             both.lrange(f"{PREFIX}ended", 0, -1)
@@ -91,11 +90,11 @@ class Rig:
 
 @contextlib.contextmanager
 def running_rig(folder: Path, of_part: OfPart | None = None) -> Iterator[Rig]:
-    """Run everything with logs and data in a folder, and wait until it is whole.
+    """Run the cluster and wait until it is complete.
 
     Args:
-        folder: Takes logs and data.
-        of_part: Makes the configuration of a part of the common one.
+        folder: Folder for logs and data.
+        of_part: Derives the configuration of a process from the common one.
     """
     for name in ("rabbitmq", "redis"):
         (folder / name).mkdir(parents=True)

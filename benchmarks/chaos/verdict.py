@@ -1,25 +1,25 @@
-"""What became of every request of a round: counts of what must not be, and of what may."""
+"""Verdict on the requests of a round: counts of forbidden and of permitted results."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.chaos.asked import Asked
+from benchmarks.chaos.client_request import ClientRequest
 
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """Counts over requests whose client got 2xx, and the stories of those that must not be.
+    """Counts of accepted requests (2xx), with a sentence for each forbidden result.
 
     Attributes:
-        accepted: Requests by kind.
-        lost: Accepted, but never answered as they had to be.
-        twice: Ended more than once, in the story of the store or for the client.
-        broken: A token was missing, repeated or wrong.
-        output_lost: Streams that ended so after Redis was emptied: nobody else had what was shown.
-        refused: Never accepted, and told not to come again.
-        gone: Ended before Redis was emptied, and not fetched by then: results live only there.
-        stories: Of each request that is lost, ended twice, broken or refused: why.
+        accepted: Accepted requests by kind.
+        lost: Accepted requests without the right answer.
+        twice: Requests that ended more than once, in the store's event history or for the client.
+        broken: Requests with a missing, repeated or wrong token.
+        output_lost: Streams with this end after Redis was emptied: only Redis had their delivered output.
+        refused: Requests that were refused for good.
+        gone: Requests that ended before Redis was emptied, with an answer not fetched by then.
+        incidents: A sentence for each lost, twice ended, broken or refused request.
     """
 
     accepted: Counter[str] = field(default_factory=Counter)
@@ -29,11 +29,11 @@ class Verdict:
     output_lost: int = 0
     refused: int = 0
     gone: int = 0
-    stories: list[str] = field(default_factory=list)
+    incidents: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
-        """Whether nothing happened that must not."""
+        """True if no forbidden result occurred."""
         return not (self.lost or self.twice or self.broken)
 
     def add(self, other: "Verdict") -> None:
@@ -45,19 +45,19 @@ class Verdict:
         self.output_lost += other.output_lost
         self.refused += other.refused
         self.gone += other.gone
-        self.stories += other.stories
+        self.incidents += other.incidents
 
 
-def judge(asked: Sequence[Asked], ends: Mapping[str, int], flushed_s: Sequence[float]) -> Verdict:
+def judge(requests: Sequence[ClientRequest], ends: Mapping[str, int], flushed_s: Sequence[float]) -> Verdict:
     """Judge the requests of a round.
 
     Args:
-        asked: All requests.
-        ends: How often the story of each known request has ended.
-        flushed_s: When Redis was emptied.
+        requests: All requests.
+        ends: Number of ends in the event history of each known request.
+        flushed_s: Times at which Redis was emptied.
     """
     verdict = Verdict()
-    for one in asked:
+    for one in requests:
         if one.accepted_s is None and one.over:
             verdict.refused += 1
             _note(verdict, "refused", one, one.trouble or one.finish)
@@ -69,12 +69,12 @@ def judge(asked: Sequence[Asked], ends: Mapping[str, int], flushed_s: Sequence[f
             _note(verdict, "broken", one, f"{one.offsets[-3:]} {''.join(one.text)[-80:]!r}")
         if one.ends > 1 or ends.get(one.id, 0) > 1:
             verdict.twice += 1
-            _note(verdict, "twice", one, f"{one.ends} ends seen, {ends.get(one.id)} in its story")
+            _note(verdict, "twice", one, f"{one.ends} ends seen, {ends.get(one.id)} in its event history")
         _judge_end(verdict, one, flushed_s)
     return verdict
 
 
-def _judge_end(verdict: Verdict, one: Asked, flushed_s: Sequence[float]) -> None:
+def _judge_end(verdict: Verdict, one: ClientRequest, flushed_s: Sequence[float]) -> None:
     if one.answered and not one.trouble:
         return
     met_a_flush = any(one.sent_s < at_s < (one.over_s or at_s + 1) for at_s in flushed_s)
@@ -87,5 +87,7 @@ def _judge_end(verdict: Verdict, one: Asked, flushed_s: Sequence[float]) -> None
         _note(verdict, "lost", one, one.trouble or ("unfinished" if not one.over else one.finish))
 
 
-def _note(verdict: Verdict, what: str, one: Asked, why: str) -> None:
-    verdict.stories.append(f"{what}: {one.kind} {one.id or 'without an id'} ({one.key}, {one.tokens}): {why}")
+def _note(verdict: Verdict, what: str, one: ClientRequest, why: str) -> None:
+    verdict.incidents.append(
+        f"{what}: {one.kind} {one.id or 'without an id'} ({one.key}, {one.tokens}): {why}"
+    )

@@ -1,1 +1,1 @@
-"""`make bench ARGS="overhead"`: an engine kept full by an agent, and by the simplest client."""
+"""`make bench ARGS="overhead"`: throughput of an engine kept full by an agent, and by a minimal client."""

@@ -1,4 +1,4 @@
-"""The two ways to keep an engine full: directly, and by an agent from a queue that was filled beforehand."""
+"""Two ways to keep an engine full: directly, and by an agent from a filled queue."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ import aiohttp
 
 from benchmarks.overhead.meter import Filled, Meter, filled
 from benchmarks.overhead.work import Work, draw, gateway_body
-from qlm.agents.kv_ledger import PLACES_FOR_ONE_AHEAD
+from qlm.agents.core.kv_ledger import SLOTS_PER_OVERCOMMIT
 from support.ports import free_port
 from support.qlm_process import QlmProcess
 from support.rabbitmq import running_rabbitmq
@@ -25,12 +25,12 @@ DIRECT, EMBEDDED, SERVERS = "direct", "embedded", "servers"
 ARMS: Final = (DIRECT, EMBEDDED, SERVERS)
 
 AT_ONCE: Final = 32
-"""Requests that are being queued at the same time."""
+"""Requests that are submitted to the queue at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineUnderTest:
-    """An engine that runs already.
+    """Running engine.
 
     Attributes:
         url: Its address.
@@ -51,7 +51,7 @@ class EngineUnderTest:
 
 @contextlib.contextmanager
 def on_cores(cores: set[int]) -> Iterator[None]:
-    """Run this process, and all it starts meanwhile, on some cores only."""
+    """Restrict this process, and all that it starts, to some cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:
@@ -61,7 +61,7 @@ def on_cores(cores: set[int]) -> Iterator[None]:
 
 
 def measure(arm: str, engine: EngineUnderTest, requests: int, seed: int) -> Filled:
-    """Have the work done one way, and tell how the engine fared."""
+    """Have the work done in one arm; return the engine's figures."""
     with Meter(engine.url, engine.group, engine.sample_s) as meter:
         if arm == DIRECT:
             _directly(engine, requests, seed)
@@ -75,7 +75,7 @@ def measure(arm: str, engine: EngineUnderTest, requests: int, seed: int) -> Fill
 
 
 def _directly(engine: EngineUnderTest, requests: int, seed: int) -> None:
-    at_once = engine.seqs_max + engine.seqs_max // PLACES_FOR_ONE_AHEAD
+    at_once = engine.seqs_max + engine.seqs_max // SLOTS_PER_OVERCOMMIT
     words = (engine.url, engine.model["id"], at_once, requests, seed, DIRECT)
     argv = [sys.executable, "-m", "benchmarks.overhead.direct", *map(str, words)]
     subprocess.run(argv, check=True, timeout=engine.timeout_s)
@@ -83,7 +83,7 @@ def _directly(engine: EngineUnderTest, requests: int, seed: int) -> None:
 
 @contextlib.contextmanager
 def _queued(engine: EngineUnderTest, work: Work, *, servers: bool) -> Iterator[list[QlmProcess]]:
-    """Queue the work; yield what is to be started to have it done."""
+    """Queue the work; yield the processes whose start begins it."""
     instance = {
         "id": "i0", "accelerator": "A100", "models": [engine.model["id"]],
         "url": engine.url, "seqs_max": engine.seqs_max,
@@ -101,16 +101,16 @@ def _queued(engine: EngineUnderTest, work: Work, *, servers: bool) -> Iterator[l
         if servers:
             config |= {"broker": stack.enter_context(running_rabbitmq()).url}
             config |= {"store": stack.enter_context(running_redis()).url}
-            door, controller = part("gateway", "gateway"), part("controller", "controller")
+            gateway, controller = part("gateway", "gateway"), part("controller", "controller")
             controller.start()
             last = part("agent", "agent", "i0")
         else:
-            door, last = part("door", "serve", "--no-agents"), part("serve", "serve")
-        door.start()
-        door.wait_ready()
-        asyncio.run(_queue_all(door.url, engine.model["id"], work))
+            gateway, last = part("gateway", "serve", "--no-agents"), part("serve", "serve")
+        gateway.start()
+        gateway.wait_ready()
+        asyncio.run(_queue_all(gateway.url, engine.model["id"], work))
         if not servers:
-            door.terminate()
+            gateway.terminate()
         yield [last]
 
 

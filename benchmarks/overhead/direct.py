@@ -1,4 +1,4 @@
-"""The simplest client that keeps an engine full: more loops than places, each with one request at a time.
+"""Minimal client that keeps an engine full: more loops than batch slots, each with one request at a time.
 
     python -m benchmarks.overhead.direct URL MODEL LOOPS REQUESTS SEED ARM
 
@@ -17,7 +17,7 @@ from benchmarks.overhead.work import Work, draw, engine_body
 
 
 async def keep_full(url: str, model: str, loops: int, work: Work, arm: str) -> None:
-    """Have all the work done.
+    """Send all the work.
 
     Raises:
         RuntimeError: An answer was not what was asked for.
@@ -46,7 +46,7 @@ async def _work(
 
 
 def main() -> None:
-    """Do the work that the command line says."""
+    """Send the work given on the command line."""
     url, model, loops, requests, seed, arm = sys.argv[1:]
     work = draw(int(requests), seed=int(seed), arm=arm)
     uvloop.run(keep_full(url, model, int(loops), work, arm))

@@ -1,4 +1,4 @@
-"""What an engine did while work waited, read from its own metrics."""
+"""Meter of an engine's throughput while work waits, from its own metrics."""
 
 import http.client
 import re
@@ -14,7 +14,7 @@ from benchmarks.processor_time import group_s
 
 
 class Sample(NamedTuple):
-    """One reading: when, processor time of the engine, requests in its batch, tokens read and written."""
+    """Reading: time, processor time of the engine, requests in its batch, prompt and output tokens."""
 
     at_s: float
     engine_s: float
@@ -25,14 +25,15 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """An engine while its batch could be full: from when it first was until the last request was begun.
+    """Figures from the first full batch to the start of the last request.
 
     Attributes:
         seconds: Length of that time.
-        tokens_per_s: Output.
-        tokens_per_engine_s: Output by the processor time of the engine: fuller batches cost less per token.
-        empty_mean: Places of the batch that were empty, on average over the readings.
-        empty_share: Share of the readings that saw an empty place.
+        tokens_per_s: Output tokens per second.
+        tokens_per_engine_s: Output tokens per second of the engine's processor time; larger for fuller
+            batches.
+        empty_mean: Mean number of empty batch slots over the readings.
+        empty_share: Share of the readings with an empty batch slot.
         samples: Number of readings.
     """
 
@@ -45,10 +46,10 @@ class Filled:
 
 
 class Meter:
-    """Reads the metrics of an engine on a thread of its own, over one connection."""
+    """Reader of an engine's metrics, on its own thread and over one connection."""
 
     def __init__(self, url: str, group: int, every_s: float) -> None:
-        """Prepare to read an engine at an address, whose processes are this group."""
+        """Prepare to read the engine at `url`, whose process group is `group`."""
         self._group = group
         place = urlsplit(url)
         self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
@@ -68,21 +69,19 @@ class Meter:
         self._connection.close()
 
     def wait(self, done: Callable[["Meter"], bool], timeout_s: float) -> None:
-        """Wait until something holds of the readings.
+        """Wait for a condition on the readings.
 
         Raises:
-            TimeoutError: It did not in time.
+            TimeoutError: It did not hold in time.
         """
         until_s = time.monotonic() + timeout_s
         while not done(self):
             if time.monotonic() > until_s or not self._thread.is_alive():
-                raise TimeoutError(
-                    f"the engine did not come to its end in {timeout_s:g} s: {self.samples[-1]}"
-                )
+                raise TimeoutError(f"the engine did not finish within {timeout_s:g} s: {self.samples[-1]}")
             time.sleep(0.1)
 
     def written(self) -> float:
-        """Tokens of output since the first reading."""
+        """Count output tokens since the first reading."""
         return self.samples[-1].output_tokens - self.samples[0].output_tokens
 
     def _read_on(self) -> None:

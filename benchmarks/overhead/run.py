@@ -1,8 +1,8 @@
-"""Throughput of an engine that is kept full by an agent, and by the simplest client, side by side.
+"""Throughput of an engine that is kept full by an agent, and by a minimal client, side by side.
 
-The engine has one core to itself, everything else the other cores, in both arms. Work is queued before the
-agent starts. Counted is the time from when the batch is first full until the last request is begun, by the
-engine's own metrics: output tokens per second, and places of the batch seen empty while work waited.
+The engine has its own core and everything else the other cores, in both arms. Work is queued before the agent
+starts. The figures are output tokens per second and empty batch slots, by the engine's own metrics, from the
+first full batch to the start of the last request.
 """
 
 import argparse
@@ -25,18 +25,18 @@ from support.vllm_cpu import VllmOptions, running_vllm, tiny_model
 
 EMULATED, VLLM = "emulated", "vllm"
 WANTED: Final = {EMULATED: 0.97, VLLM: 0.95}
-"""Least throughput by an agent, as a share of the direct one."""
+"""Required throughput by an agent, as a share of the direct one."""
 
 _MODEL: Final = "filled"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure, print a table, and write it down."""
+    """Measure, print a table and save it."""
     parser = argparse.ArgumentParser(prog='make bench ARGS="overhead"', description=__doc__)
     parser.add_argument("--engine", choices=(EMULATED, VLLM), default=EMULATED)
-    parser.add_argument("--arm", choices=ARMS, action="append", help="besides direct; all if not given")
+    parser.add_argument("--arm", choices=ARMS, action="append", help="arm besides direct; default: all")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--requests", type=int, help="of a run; 12 for each place in the batch if not given")
+    parser.add_argument("--requests", type=int, help="requests of a run; default: 12 per batch slot")
     parser.add_argument("--places", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("build/overhead.json"))
     options = parser.parse_args(argv)
@@ -57,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _table(found: dict[str, list[Filled]], wanted: float) -> list[dict[str, Any]]:
-    """One row per arm, by the medians of its runs."""
+    """Return one row per arm, by the medians of its runs."""
     direct = statistics.median(one.tokens_per_s for one in found[DIRECT])
     direct_engine = statistics.median(one.tokens_per_engine_s for one in found[DIRECT])
     rows = []
@@ -87,14 +87,14 @@ def _shown(one: Filled) -> str:
 
 
 def _cores() -> tuple[int, set[int]]:
-    """A core for the engine, and those for all else; the same one if there is only one."""
+    """Return a core for the engine, and those for the rest; the same one if there is only one."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[0], set(cores[1:] or cores)
 
 
 @contextlib.contextmanager
 def _running(kind: str, places: int, core: int) -> Iterator[EngineUnderTest]:
-    """Run an engine on a core of its own."""
+    """Run an engine on its own core."""
     with contextlib.ExitStack() as stack:
         if kind == VLLM:
             options = VllmOptions(served_model_name=_MODEL, max_num_seqs=places, kv_cache_bytes=256 * 2**20)

@@ -1,11 +1,11 @@
-"""The work of one run: prompts and lengths of answers, the same ones for each way to have it done."""
+"""Work of one run: prompts and lengths of answers, the same in each arm."""
 
 import random
 from dataclasses import dataclass
 from typing import Any, Final
 
 PROMPT_TOKENS: Final = 64
-"""Of each request, so that the engine's count of prompt tokens tells how many it has begun."""
+"""Prompt tokens per request; so the engine's count of prompt tokens gives its number of started requests."""
 
 ANSWER_TOKENS: Final = (64, 192)
 _IDS: Final = (97, 122)
@@ -13,10 +13,10 @@ _IDS: Final = (97, 122)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Requests to be done in this order.
+    """Requests in order.
 
     Attributes:
-        prompts: Token ids of each; no two begin alike, so that no prefix is found in a cache.
+        prompts: Token ids; no two prompts begin alike, so that no prefix is in a cache.
         tokens: Length of each answer.
     """
 
@@ -30,7 +30,7 @@ class Work:
 
 
 def draw(count: int, *, seed: int, arm: str) -> Work:
-    """Draw work: lengths depend on the seed alone, prompts on the arm, too."""
+    """Draw work; lengths depend on the seed, prompts on seed and arm."""
     lengths, letters = random.Random(f"lengths {seed}"), random.Random(f"prompts {seed} {arm}")
     return Work(
         prompts=tuple(tuple(letters.randint(*_IDS) for _ in range(PROMPT_TOKENS)) for _ in range(count)),
@@ -39,7 +39,7 @@ def draw(count: int, *, seed: int, arm: str) -> Work:
 
 
 def engine_body(model: str, work: Work, n: int, arm: str) -> dict[str, Any]:
-    """One request for an engine's /inference/v1/generate, as agents write it."""
+    """Build a request for an engine's /inference/v1/generate, as agents do."""
     return {
         "model": model,
         "request_id": f"{arm}-{n}",
@@ -51,7 +51,7 @@ def engine_body(model: str, work: Work, n: int, arm: str) -> dict[str, Any]:
 
 
 def gateway_body(model: str, work: Work, n: int) -> dict[str, Any]:
-    """The same request for a gateway, as batch work: of that an agent submits some ahead of its place."""
+    """Build the same request for a gateway, as best-effort work, of which agents overcommit the batch."""
     return {
         "model": model,
         "prompt": work.prompts[n],

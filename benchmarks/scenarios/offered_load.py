@@ -1,9 +1,9 @@
-"""How much of its fleet's capacity a scenario asks for: python -m benchmarks.scenarios.offered_load FILE.
+"""Offered load of a scenario relative to its fleet's capacity.
 
-What each model gets from each kind of instance is the steady state of a full batch by the profiles
-(rct_estimator.throughput), with the means of the requests that the scenario draws for seed 1. The load is
-the smallest share of its time with which every instance of a pool is busy if work is split as well as it
-can be; swaps and the waste of part-filled batches come on top. Pools are instances linked by common models.
+`python -m benchmarks.scenarios.offered_load FILE`. The capacity of an instance for a model is the steady
+state of a full batch by the profiles (rct_estimator.throughput), with the means of the scenario's requests
+for seed 1. The load is the busy share of the instances of a pool under the best split of the work, without
+swaps and partly filled batches. Pools are instances linked by common models.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from qlm.cli.scenario_file import load_scenario
+from qlm.cli.scenario.file import load_scenario
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.throughput import steady_state
 from qlm.rct_estimator.workload import Workload as ClassWorkload
@@ -75,16 +75,16 @@ def pools(seconds: FloatArray) -> Iterator[list[int]]:
 
 
 def least_load(seconds: FloatArray, counts: npt.NDArray[np.int64]) -> float:
-    """Split the work of models over groups so that the busiest group is as little busy as possible.
+    """Return the load of the busiest group under the best split of the models' work.
 
-    Exact, by duality: the load is the largest price of all work, each model done where it is cheapest, over
-    prices of instance time that sum to 1 over the instances. That is concave and piecewise linear, so some
-    corner is best; there models are as dear in one group as in another.
+    Exact, by duality: the load is the largest price of all work, each model served where it is cheapest, over
+    prices of instance time that sum to 1 over the instances. This is concave and piecewise linear, so a
+    corner is optimal; at a corner, models have equal prices in two groups.
 
     Args:
-        seconds: Of an instance of a group for a model's requests of one second; inf where it cannot run,
+        seconds: Instance time for a model's requests of one second, by group; inf where the model cannot run,
             shape (models, groups).
-        counts: Instances per group.
+        counts: Number of instances per group.
     """
     groups = len(counts)
     ties = [np.eye(groups)[g] for g in range(groups)]

@@ -1,1 +1,1 @@
-"""`make upgrade`: every part is stopped and started again in turn under load, as a rolling update does."""
+"""`make upgrade`: stop and restart every process in turn under load, as a rolling update does."""

@@ -1,13 +1,14 @@
-"""`make upgrade`: rolling updates under load, on real servers, and what became of every request.
+"""`make upgrade`: rolling updates under load, on real servers, with an account of every request.
 
-Two gateways, two controllers, three agents, RabbitMQ and Redis, under the load of `make chaos` (streams,
-plain and asynchronous requests, arriving at random; a fifth of them cannot be resumed exactly). Each part in
-turn gets SIGTERM, has its grace to end, is started again, and the next one follows when it is ready: first
-with the same configuration, then with one that has a model more, which clients ask from then on, then back.
-Clients go to the other gateway when theirs refuses or cuts them off; streams resume where they were.
+Two gateways, two controllers, three agents, RabbitMQ and Redis run under the load of `make chaos` (streamed,
+plain and asynchronous requests, arriving at random; a fifth of them cannot be resumed exactly). Each process
+in turn gets SIGTERM, has its grace period to end, and is restarted; the next one follows when it is ready.
+The first update keeps the configuration, the second adds a model, which clients use from then on, and the
+third removes it again. Clients change to the other gateway when theirs refuses or breaks their connection;
+streams resume where they were.
 
-Exits with 1 if an accepted request was lost, answered twice, shown with a token missing or repeated, or
-refused for good, or if a part did not stop in its time, or not with exit code 0; the logs are kept then.
+Exits with 1 if a request was lost, answered twice, had a token missing or repeated, or was refused for good,
+or if a process did not stop in time or with exit code 0. The logs are kept then.
 """
 
 import argparse
@@ -26,10 +27,10 @@ from benchmarks.upgrade.play import ROLLS, Upgrade, play
 
 
 def main() -> int:
-    """Play the updates, print what they showed, and write it down."""
+    """Run the updates, print and save their results."""
     parser = argparse.ArgumentParser(prog="make upgrade", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--roll", choices=ROLLS, action="append", help="only this one (again: these)")
+    parser.add_argument("--roll", choices=ROLLS, action="append", help="only this update; repeatable")
     parser.add_argument("--out", type=Path, default=Path("build/upgrade.json"))
     options = parser.parse_args()
     machine, started_s = setups.machine(), time.monotonic()
@@ -55,15 +56,15 @@ def show(made: Upgrade) -> None:
         print(
             f"{roll.name}: {len(roll.restarts)} parts, {roll.open} requests open at a stop, "
             f"{roll.breaks} connections refused or cut, {roll.cuts} in an answer, "
-            f"{roll.refused} told to come again, longest silence of a stream {roll.silence_s:.2f} s"
+            f"{roll.refused} refused with a retry delay, longest silence of a stream {roll.silence_s:.2f} s"
         )
     verdict = made.verdict
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(verdict.accepted.items()))
     print(f"accepted {verdict.accepted.total()} ({kinds}), {made.of_more} of them for the further model")
     print(f"lost {verdict.lost}, answered twice {verdict.twice}, broken streams {verdict.broken}")
     print(f"never accepted, and refused for good: {verdict.refused}")
-    for story in verdict.stories[:20]:
-        print(f"  {story}")
+    for incident in verdict.incidents[:20]:
+        print(f"  {incident}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.asked import Asked
+from benchmarks.chaos.client_request import ClientRequest
 from benchmarks.chaos.clients import Clients
 from benchmarks.chaos.play import OVER_S, count_ends
 from benchmarks.chaos.rig import MODEL, Rig, running_rig
@@ -25,13 +25,13 @@ BACK: Final = "back"
 ROLLS: Final = (SAME, FORWARD, BACK)
 
 PINNED: Final = 0.2
-"""Share of requests that no other agent could go on with."""
+"""Share of requests that no other agent can resume."""
 
 _BETWEEN_S: Final = (1.0, 3.0)
-"""Load between two restarts, drawn between these."""
+"""Shortest and longest time of load between two restarts."""
 
 _LOAD_S: Final = 6.0
-"""Load after a roll: by then the model that it brought is asked."""
+"""Time of load after an update, with requests for its new model."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,12 +39,11 @@ class Roll:
     """One rolling update.
 
     Attributes:
-        name: Which.
-        restarts: Of each part, in order.
-        open: Requests that were under way at any of its stops.
-        breaks: Connections that were refused or broke.
-        cuts: Those in the middle of an answer.
-        refused: Refusals that said when to come again.
+        restarts: Restarts of all processes, in order.
+        open: Unfinished requests at any of its stops.
+        breaks: Refused or broken connections.
+        cuts: Connections that broke during an answer.
+        refused: Refusals with a retry delay.
         silence_s: Longest pause between two tokens of a stream.
     """
 
@@ -59,12 +58,11 @@ class Roll:
 
 @dataclass(slots=True, kw_only=True)
 class Upgrade:
-    """What all rolling updates of a run showed.
+    """Results of all rolling updates of a run.
 
     Attributes:
-        rolls: Each of them.
-        of_more: Accepted requests for the model that only the newer configuration has.
-        verdict: What became of every request.
+        of_more: Accepted requests for the model that only the new configuration has.
+        verdict: Account of every request.
     """
 
     rolls: list[Roll] = field(default_factory=list)
@@ -73,7 +71,7 @@ class Upgrade:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was lost, answered twice or broken, and every part ended well."""
+        """True if no request was lost, answered twice or broken, and all processes exited with code 0."""
         ended_well = all(each.exit_code == 0 for roll in self.rolls for each in roll.restarts)
         return self.verdict.clean and not self.verdict.refused and ended_well
 
@@ -81,13 +79,13 @@ class Upgrade:
 async def play(
     folder: Path, rng: random.Random, rolls: Sequence[str] = ROLLS, *, left_out: Sequence[str] = ()
 ) -> Upgrade:
-    """Play rolling updates on a cluster of their own.
+    """Run rolling updates on a new cluster.
 
     Args:
-        folder: Takes logs and data.
+        folder: Folder for logs and data.
         rng: Draws load and pauses.
-        rolls: Which, in order.
-        left_out: Names of parts that stay as they are.
+        rolls: Updates, in order.
+        left_out: Names of processes that are not restarted.
     """
     made = Upgrade()
     with running_rig(folder, partial(configured, more=False)) as rig:
@@ -101,29 +99,29 @@ async def play(
                 made.rolls.append(await _roll(rig, traffic, name, rng, left_out))
                 await count_ends(rig, ends)
             arriving.cancel()
-            await until(lambda: all(one.over for one in traffic.asked), OVER_S)
+            await until(lambda: all(one.over for one in traffic.requests), OVER_S)
             await count_ends(rig, ends)
         finally:
             arriving.cancel()
             await traffic.give_up()
             await clients.close()
-        made.verdict = judge(traffic.asked, ends, ())
-        made.of_more = sum(one.model == MORE and one.accepted_s is not None for one in traffic.asked)
+        made.verdict = judge(traffic.requests, ends, ())
+        made.of_more = sum(one.model == MORE and one.accepted_s is not None for one in traffic.requests)
     return made
 
 
 async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random, left_out: Sequence[str]) -> Roll:
-    """Replace every part in turn; who is asked for the further model only while all gateways have it."""
+    """Replace every process in turn; clients use the additional model only while all gateways have it."""
     roll = Roll(name=name)
     if name == BACK:
         traffic.models = (MODEL,)
-        await until(lambda: all(one.over for one in traffic.asked if one.model == MORE), OVER_S)
+        await until(lambda: all(one.over for one in traffic.requests if one.model == MORE), OVER_S)
     since_s = time.monotonic()
-    before = _troubles(traffic.asked)
+    before = _troubles(traffic.requests)
     met: set[str] = set()
     for process in (each for each in _in_order(rig, name) if each.name not in left_out):
         await asyncio.sleep(rng.uniform(*_BETWEEN_S))
-        met |= {one.key for one in traffic.asked if not one.over}
+        met |= {one.key for one in traffic.requests if not one.over}
         done = await asyncio.to_thread(restart, rig, process, more=name == FORWARD)
         roll.restarts.append(done)
         print(done.line(), flush=True)
@@ -132,18 +130,20 @@ async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random, left_
         traffic.models = (MODEL, MORE)
     await asyncio.sleep(_LOAD_S)
     roll.open = len(met)
-    met_with = _troubles(traffic.asked) - before
+    met_with = _troubles(traffic.requests) - before
     roll.breaks, roll.cuts, roll.refused = met_with["breaks"], met_with["cuts"], met_with["refused"]
-    roll.silence_s = round(silence_s(traffic.asked, since_s), 2)
+    roll.silence_s = round(silence_s(traffic.requests, since_s), 2)
     return roll
 
 
-def _troubles(asked: Sequence[Asked]) -> Counter[str]:
-    """Add up what happened to clients, by the attribute that counts it."""
-    return Counter({name: sum(getattr(one, name) for one in asked) for name in ("breaks", "cuts", "refused")})
+def _troubles(requests: Sequence[ClientRequest]) -> Counter[str]:
+    """Sum the counts of broken connections and refusals over all requests."""
+    return Counter(
+        {name: sum(getattr(one, name) for one in requests) for name in ("breaks", "cuts", "refused")}
+    )
 
 
 def _in_order(rig: Rig, name: str) -> list[QlmProcess]:
-    """List all parts: what serves and plans before what lets requests in; back, the other way round."""
+    """Return all processes in order of replacement: agents, controllers, gateways; reversed for `BACK`."""
     parts = [*rig.parts.agents.values(), *rig.controllers, *rig.parts.gateways]
     return parts[::-1] if name == BACK else parts

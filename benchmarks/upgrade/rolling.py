@@ -1,4 +1,4 @@
-"""One step of a rolling update: a part is stopped as an orchestrator does, started, and waited for."""
+"""Step of a rolling update: stop a process as an orchestrator does, start it, and wait for it."""
 
 import os
 import signal
@@ -13,26 +13,25 @@ from benchmarks.chaos.rig import LAUNCHED, MODEL, READY_S, Rig
 from support.qlm_process import QlmProcess
 
 MORE: Final = "chaos-more"
-"""The model that the newer configuration has besides."""
+"""Additional model of the new configuration."""
 
 GRACE_S: Final[Mapping[str, float]] = {"gateway": 0.2, "controller": 20.0, "agent": 20.0}
-"""`stop.grace_s` of each part; short for gateways, so that answers are cut off in the middle."""
+"""`stop.grace_s` of each process; short for gateways, so that answers are interrupted."""
 
 KILLED_AFTER_S: Final = 10.0
-"""So long after its grace an orchestrator would kill a part that has not stopped; that is a failure here."""
+"""Time after its grace period at which an orchestrator kills a process; a failure here."""
 
 _LEADS_OR_STANDS_BY: Final = "the controller that plans is"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
-    """How one part was replaced.
+    """Restart of one process.
 
     Attributes:
-        part: Which.
-        stopped_s: From SIGTERM to its end.
-        ready_s: From its start until it was ready.
-        exit_code: How it ended.
+        part: Name of the process.
+        stopped_s: Time from SIGTERM to the exit.
+        ready_s: Time from the start to readiness.
     """
 
     part: str
@@ -41,7 +40,7 @@ class Restart:
     exit_code: int
 
     def line(self) -> str:
-        """Write it in one line."""
+        """Format as one line."""
         return (
             f"  {self.part:<20} stopped in {self.stopped_s:6.2f} s with exit code {self.exit_code}, "
             f"ready after {self.ready_s:6.2f} s"
@@ -49,13 +48,13 @@ class Restart:
 
 
 def kind_of(process: QlmProcess) -> str:
-    """What a process is: gateway, controller or agent."""
+    """Return the kind of a process: gateway, controller or agent."""
     first = process.name.partition("-")[0]
     return "controller" if first == "standby" else first
 
 
 def configured(kind: str, config: Mapping[str, Any], *, more: bool) -> dict[str, Any]:
-    """Write the configuration of a part: the newer version, which has one model more, or the older one."""
+    """Return the configuration of a process; the new one (`more`) has an additional model."""
     models = [each for each in config["models"] if each["id"] != MORE]
     served = [MODEL, MORE] if more else [MODEL]
     if more:
@@ -68,10 +67,10 @@ def configured(kind: str, config: Mapping[str, Any], *, more: bool) -> dict[str,
 
 
 def restart(rig: Rig, process: QlmProcess, *, more: bool) -> Restart:
-    """Stop a part, start it with the newer or the older configuration, and wait until it is ready.
+    """Stop a process, start it with the new or the old configuration, and wait until it is ready.
 
     Raises:
-        RuntimeError: It does not stop within its grace, or does not get ready.
+        RuntimeError: It does not stop in time, or does not get ready.
     """
     kind = kind_of(process)
     stopped_s, exit_code = _stop(process, process.config["stop"]["grace_s"] + KILLED_AFTER_S)
@@ -117,11 +116,11 @@ def _gateway_ready(rig: Rig, process: QlmProcess) -> Callable[[], bool]:
 
 
 def _controller_ready(rig: Rig, process: QlmProcess) -> Callable[[], bool]:
-    def told() -> int:
+    def lines() -> int:
         return process.log_file.read_text("utf-8").count(_LEADS_OR_STANDS_BY)
 
-    before = told()
-    return lambda: told() > before
+    before = lines()
+    return lambda: lines() > before
 
 
 def _agent_ready(rig: Rig, process: QlmProcess) -> Callable[[], bool]:

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from scripts.reference_pages.fields import NoMeaningError, attributes, summary
+from scripts.reference_pages.fields import NoMeaningError, attributes, comments, summary
 from scripts.reference_pages.markdown import anchor, table
 
 HEAD: Final = ("field", "type", "meaning")
@@ -30,7 +30,7 @@ Places = Mapping[type, str]
 
 
 def is_shape(annotation: Any) -> bool:
-    """Whether this is an object with fields of its own."""
+    """Return whether this is an object with fields of its own."""
     return typing.is_typeddict(annotation) or dataclasses.is_dataclass(annotation)
 
 
@@ -63,7 +63,7 @@ def meanings(shape: type) -> dict[str, str]:
     said: dict[str, str] = {}
     for base in bases(shape):
         said |= meanings(base)
-    return said | attributes(shape.__doc__ or "")
+    return said | attributes(shape.__doc__ or "") | comments(shape)
 
 
 def _rows(shape: type, places: Places, but: set[str], path: str = "") -> Iterator[tuple[str, str, str]]:
@@ -72,7 +72,7 @@ def _rows(shape: type, places: Places, but: set[str], path: str = "") -> Iterato
         if name in but:
             continue
         if name not in said:
-            raise NoMeaningError(f"{shape.__name__}.{name} is not among the Attributes of its docstring")
+            raise NoMeaningError(f"{shape.__name__}.{name} has no comment or entry in the docstring")
         kind, optional = _bare(annotation)
         where = f"{path}{name}"
         yield f"`{where}`", words(kind, places) + (", may be missing" if optional else ""), said[name]

@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from qlm.cli.commands.dead import retry_command
-from qlm.cli.main import main
+from qlm.cli.commands.control import retry_command
+from qlm.cli.main import load_command, main
 from qlm.simulator.emulation.command import option_parser
 from scripts.reference_pages.fields import NoMeaningError
 from scripts.reference_pages.limits import Limits
@@ -34,6 +34,8 @@ def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Com
     """Yield a command and all below it, with the words that call them."""
     yield name, command
     below = dict(command.commands) if isinstance(command, click.Group) else {}
+    if command is main:
+        below = {word: load_command(word) for word in below}
     if (hidden := _HIDDEN.get(command.name or "")) is not None:
         below[hidden.name or ""] = hidden
     for word, each in below.items():

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from qlm.cli.config import Config
+from qlm.cli.config.settings import Config
 from scripts.reference_pages.fields import HEAD, rows, summary
 from scripts.reference_pages.markdown import anchor, page, table
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import qlm.gateway
 from qlm.domain.outcome import Outcome
-from qlm.gateway.errors import REFUSED, from_outcome
+from qlm.gateway.api.errors import from_outcome
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -46,7 +46,7 @@ _MAKERS: Final[Mapping[str, Maker]] = {
     ),
     "Refuse": Maker((), {}),
     "_full": Maker(
-        ("load", "limits", "outlook", "code", "message"),
+        ("load", "limits", "forecast", "code", "message"),
         {"status": str(_RATE_LIMIT), "kind": "rate_limit_error"},
     ),
 }
@@ -71,14 +71,13 @@ def error_rows() -> list[Error]:
 
 def outcomes() -> Iterator[Error]:
     """Describe the bad ends of requests."""
-    ends = [from_outcome(outcome) for outcome in Outcome if not outcome.ok]
-    for error in (*ends, from_outcome(Outcome.FAILED, f"{REFUSED}: {_VARIES}")):
+    for error in (from_outcome(outcome) for outcome in Outcome if not outcome.ok):
         yield str(error.status), str(error.code), error.kind, error.message
 
 
 def _written() -> Iterator[Error]:
-    for path in sorted(_FOLDER.glob("*.py")):
-        module = import_module(f"qlm.gateway.{path.stem}")
+    for path in sorted(_FOLDER.rglob("*.py")):
+        module = import_module(".".join(("qlm.gateway", *path.relative_to(_FOLDER).with_suffix("").parts)))
         for function in functions_of(module):
             yield from reader_of(module, function).errors()
 

@@ -1,7 +1,11 @@
 """The fields of pydantic models in words: type, default, limits, and what their docstring says of them."""
 
+import ast
 import inspect
+import io
 import re
+import sys
+import tokenize
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +41,7 @@ class NoMeaningError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a field may hold.
+    """The type of a field in words.
 
     Attributes:
         one: In words.
@@ -67,7 +71,7 @@ def rows(model: type[BaseModel], link: Link, own: Sequence[str] | None = None) -
         if own is not None and name not in own:
             continue
         if name not in meanings:
-            raise NoMeaningError(f"{model.__name__}.{name} is not among the Attributes of its docstring")
+            raise NoMeaningError(f"{model.__name__}.{name} has no comment or entry in the docstring")
         shape = shape_of(field.annotation, link, field.metadata)
         described.append((f"`{name}`", shape.one, default(field), ", ".join(shape.limits), meanings[name]))
     return described
@@ -77,8 +81,37 @@ def _meanings(model: type[BaseModel]) -> dict[str, str]:
     meanings: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if issubclass(each, BaseModel) and each is not BaseModel:
-            meanings |= attributes(each.__doc__ or "")
+            meanings |= attributes(each.__doc__ or "") | comments(each)
     return meanings
+
+
+def comments(model: type) -> dict[str, str]:
+    """Return the comments at the fields of a class: at the end of the line, or in the lines above it."""
+    source = inspect.getsource(sys.modules[model.__module__])
+    said = {
+        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found: dict[str, str] = {}
+    for node in ast.parse(source).body:
+        if not (isinstance(node, ast.ClassDef) and node.name == model.__name__):
+            continue
+        for field in node.body:
+            if isinstance(field, ast.AnnAssign) and (words := _comment(field, said)):
+                found[ast.unparse(field.target)] = words if words.endswith(".") else f"{words}."
+    return found
+
+
+def _comment(field: ast.AnnAssign, said: Mapping[int, tuple[str, bool]]) -> str:
+    if (end := field.end_lineno or field.lineno) in said:
+        return said[end][0]
+    lines: list[str] = []
+    at = field.lineno - 1
+    while at in said and said[at][1]:
+        lines.insert(0, said[at][0])
+        at -= 1
+    return " ".join(lines)
 
 
 def attributes(docstring: str) -> dict[str, str]:

@@ -1,14 +1,14 @@
-"""docs/reference/http.md, from the routes, the models of their bodies and answers, and the errors."""
+"""docs/reference/http.md, from the routes, the types of their bodies and answers, and the errors."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic import BaseModel
 
-from qlm.gateway.errors import retry_headers, shown
-from qlm.gateway.fields.openai import ErrorFields
-from qlm.gateway.neutral import CHAT, COMPLETION
-from qlm.gateway.schema import ChatBody, CompletionBody, Message, SloBody, StreamOptions, TextPart
+from qlm.gateway.api.errors import retry_headers, shown
+from qlm.gateway.api.fields.openai import ErrorFields
+from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
+from qlm.gateway.api.schema import ChatBody, CompletionBody, Message, SloBody, StreamOptions, TextPart
 from scripts.reference_pages.errors import error_rows
 from scripts.reference_pages.fields import HEAD, rows, summary
 from scripts.reference_pages.http_routes import Route, route_part, routes
@@ -16,14 +16,14 @@ from scripts.reference_pages.http_shapes import CLIENT_TITLES, ShapeParts, clien
 from scripts.reference_pages.markdown import anchor, page, table
 
 _INTRODUCTION: Final = """\
-What the gateway (port 8000) accepts and answers, route by route. [http-api.md](../http-api.md) explains it: \
-objectives, streams, when to come back. The answers of `/admin/v1` are on \
+The routes of the gateway (port 8000) with their inputs and answers. [http-api.md](../http-api.md) explains \
+them: objectives, streams, retries. The answers of `/admin/v1` are on \
 [a page of their own](http-admin.md). The examples were recorded with emulated engines."""
 
 _ALL: Final = """\
-Every route may also answer 500 `internal_error`: the gateway failed, and its log says how. An unknown path \
-is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8. Unknown headers and \
-query parameters are ignored."""
+Every route may also answer 500 `internal_error`: the gateway failed, and its log has the cause. \
+An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8. \
+Unknown headers and query parameters are ignored."""
 
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
     StreamOptions: "`stream_options`",
@@ -62,7 +62,7 @@ _ANSWER_HEADERS: Final = (
     ("connection", "413", "`close`: the rest of the body is not read."),
 )
 ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
-"""Headers of answers that the page tells of."""
+"""Headers of answers that the page describes."""
 
 assert retry_headers(1.0).keys() <= ANSWER_HEADERS
 

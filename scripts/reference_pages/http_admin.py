@@ -8,8 +8,8 @@ from scripts.reference_pages.http_shapes import ADMIN_TITLES, ShapeParts, admin_
 from scripts.reference_pages.markdown import page
 
 _INTRODUCTION: Final = """\
-What operators can ask of a gateway (port 8000), and `qlm` asks for them. None of these routes asks who \
-calls: keep them inside. [http.md](http.md) has what holds for all routes, such as \
+The routes of a gateway (port 8000) for operators, which `qlm` uses, too. None of them authenticates its \
+caller: do not expose them. [http.md](http.md) describes what is common to all routes, such as \
 [errors](http.md#errors)."""
 
 

@@ -6,21 +6,21 @@ from typing import Final, NamedTuple
 from qlm.domain.ports.tracing import TRACE_HEADER
 from qlm.domain.request import RequestState
 from qlm.domain.slo import DEADLINE_MAX_MS
-from qlm.gateway.accept import KEY_CHARACTERS_MAX, KEY_HEADER
-from qlm.gateway.admin import LIST_DEFAULT, LIST_MAX
-from qlm.gateway.dead_letters import LETTERS_MAX
-from qlm.gateway.http import STREAM_HEADER
-from qlm.gateway.http_requests import OFFSET_MAX
-from qlm.gateway.limits import P_MET_MIN_MAX
-from qlm.gateway.objective import DEADLINE_HEADER, MS_MIN, P_MET_MIN_HEADER, TPOT_HEADERS, TTFT_HEADERS
-from qlm.gateway.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
+from qlm.gateway.api.objective import DEADLINE_HEADER, MS_MIN, P_MET_MIN_HEADER, TPOT_HEADERS, TTFT_HEADERS
+from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
+from qlm.gateway.core.limits import P_MET_MIN_MAX
+from qlm.gateway.http.admin import LIST_DEFAULT, LIST_MAX
+from qlm.gateway.http.completions import STREAM_HEADER
+from qlm.gateway.http.requests import OFFSET_MAX
+from qlm.gateway.sessions.dead_letters import LETTERS_MAX
+from qlm.gateway.sessions.idempotency import KEY_CHARACTERS_MAX, KEY_HEADER
 from scripts.reference_pages.fields import NoMeaningError
 
 HEAD: Final = ("name", "in", "type", "limits", "meaning")
 
 
 class Input(NamedTuple):
-    """What a client may say beside a body."""
+    """An input of a route beside its body."""
 
     type: str
     limits: str
@@ -36,7 +36,9 @@ _HEADERS: Final[Mapping[str, Input]] = {
         "A retry with the same key, tenant and body gets the same request, on any gateway.",
     ),
     "prefer": Input(
-        "text", "`respond-async`; anything else is ignored", "Answer 202 once it is queued; nobody waits."
+        "text",
+        "`respond-async`; anything else is ignored",
+        "Answer 202 once it is queued; the client does not wait.",
     ),
     STREAM_HEADER: Input(
         "text",
@@ -45,8 +47,8 @@ _HEADERS: Final[Mapping[str, Input]] = {
         "configuration.",
     ),
     DEADLINE_HEADER: Input("number", _MS, "As `slo.deadline_ms`, if the body has no `slo`."),
-    **{name: Input("number", _MS, "As `slo.ttft_ms`, likewise.") for name in TTFT_HEADERS},
-    **{name: Input("number", _MS, "As `slo.tpot_ms`, likewise.") for name in TPOT_HEADERS},
+    **{name: Input("number", _MS, "As `slo.ttft_ms`, if the body has no `slo`.") for name in TTFT_HEADERS},
+    **{name: Input("number", _MS, "As `slo.tpot_ms`, if the body has no `slo`.") for name in TPOT_HEADERS},
     P_MET_MIN_HEADER: Input("number", f"0 to {P_MET_MIN_MAX}", "As `slo.p_met_min`; the body wins."),
     **{
         name: Input(
@@ -71,7 +73,9 @@ _QUERY: Final[Mapping[str, Input]] = {
     ),
     "state": Input("text", " or ".join(f"`{each}`" for each in RequestState), "Only requests in this state."),
     "model": Input("text", "", "Only requests that name this model."),
-    "limit": Input("whole number", f"1 to {LIST_MAX}", f"So many at most; {LIST_DEFAULT} if not given."),
+    "limit": Input(
+        "whole number", f"1 to {LIST_MAX}", f"Largest number of entries; {LIST_DEFAULT} if not given."
+    ),
 }
 
 _QUERY_OF: Final[Mapping[tuple[str, str], Input]] = {

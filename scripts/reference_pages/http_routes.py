@@ -1,4 +1,4 @@
-"""One part per route: what it accepts, and what it answers."""
+"""One part of a page per route: its inputs and its answers."""
 
 import inspect
 import re
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from qlm.gateway.answers import Json, Kept, StreamAnswer, WholeAnswer
-from qlm.gateway.app import ROUTES
-from qlm.gateway.fields.openai import ChatChunk, ChatCompletion, TextChunk, TextCompletion
-from qlm.gateway.fields.requests import AcceptedRequest
+from qlm.gateway.api.fields.openai import ChatChunk, ChatCompletion, TextChunk, TextCompletion
+from qlm.gateway.api.fields.requests import AcceptedRequest
+from qlm.gateway.http.app import ROUTES
+from qlm.gateway.http.responses import Json, StoredJson, StreamAnswer, WholeAnswer
 from scripts.reference_pages.errors import Error
 from scripts.reference_pages.fields import NoMeaningError
 from scripts.reference_pages.http_examples import examples_of
@@ -37,7 +37,7 @@ _CHUNKS: Final[Mapping[str, Sequence[type]]] = {
 }
 
 _CANNOT: Final = {"POST /admin/v1/dead/retry": {"letter_unreadable"}}
-"""Errors that the code could make if it were called otherwise: this route takes readable letters only."""
+"""Errors that the analysis finds but the route cannot answer with: it takes readable letters only."""
 
 _WHEN: Final[Mapping[type, str]] = {
     ChatChunk: "as a stream, each event: ",
@@ -46,30 +46,30 @@ _WHEN: Final[Mapping[type, str]] = {
 }
 
 _STATUS: Final[Mapping[str, str]] = {
-    "400": "the request is wrong as it is",
-    "404": "there is no such thing",
-    "409": "it cannot be done as things stand",
+    "400": "the request is invalid",
+    "404": "not found",
+    "409": "conflict with the present state",
     "413": "the body is too large",
-    "422": "the key came before with another body",
-    "429": "there is too much work",
+    "422": "the key was used with another body",
+    "429": "the cluster is overloaded",
     "499": "cancelled while its client waited",
-    "500": "it failed",
-    "503": "it cannot be done now",
-    "504": "its deadline passed, and it was to be dropped then",
+    "500": "the request failed",
+    "503": "unavailable now",
+    "504": "its deadline passed, and it asked to be dropped then",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route as it is described.
+    """The description of a route.
 
     Attributes:
-        method: Of HTTP.
+        method: HTTP method.
         path: With its parameters in braces.
-        query: Its query parameters, as they are written behind it.
-        about: What it answers, in a few words.
+        query: Its query parameters, as written after the path.
+        about: Its answer in a few words.
         answers: Shapes of good answers, by status; None for what has no fields.
-        reached: What its handler may come to.
+        reached: Errors, headers and parameters of its handler.
     """
 
     method: str
@@ -86,12 +86,12 @@ class Route:
 
     @property
     def errors(self) -> set[Error]:
-        """Errors that it may answer with, but for those of every route."""
+        """Its errors, except those of every route."""
         return {each for each in self.reached.errors if each[1] not in _CANNOT.get(self.name, ())}
 
     @property
     def statuses(self) -> list[str]:
-        """Statuses that it may answer with, but for those of every route."""
+        """Its statuses, except those of every route."""
         return sorted({*map(str, self.answers), *(status for status, *_ in self.errors)})
 
 
@@ -113,14 +113,14 @@ def _route(method: str, path: str, handler: Any) -> Route:
 
 def _answers(path: str, handler: Any) -> Mapping[int, Sequence[type | None]]:
     answers: dict[int, list[type | None]] = defaultdict(list)
-    told = typing.get_type_hints(handler)["return"]
-    for each in typing.get_args(told) if typing.get_origin(told) in _UNIONS else (told,):
+    annotated = typing.get_type_hints(handler)["return"]
+    for each in typing.get_args(annotated) if typing.get_origin(annotated) in _UNIONS else (annotated,):
         kind = typing.get_origin(each) or each
         if kind is WholeAnswer:
             answers[HTTPStatus.OK].append(_WHOLE[path])
         elif kind is StreamAnswer:
             answers[HTTPStatus.OK] += _CHUNKS[path]
-        elif issubclass(kind, Json | Kept):
+        elif issubclass(kind, Json | StoredJson):
             answers[kind.STATUS].append(typing.get_args(each)[0])
         elif kind is Response:
             answers[HTTPStatus.OK].append(None)

@@ -1,9 +1,9 @@
-"""Where the answers of routes are described, and the parts of pages that do."""
+"""Titles and places of the shapes of answers, and the parts of pages that describe them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from qlm.gateway.fields import dead, forecast, instances, openai, queues, requests, service
+from qlm.gateway.api.fields import dead, forecast, instances, openai, queues, requests, service
 from scripts.reference_pages.answer_fields import bases, fragment, part
 
 CLIENT_TITLES: Final[Mapping[Any, str]] = {
@@ -28,8 +28,8 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     queues.Groups: "Groups",
     requests.AdminRequest: "Request in full",
     requests.Requests: "Requests",
-    requests.Story: "Request with its place",
-    queues.KeptPlan: "Plan",
+    requests.RequestDetails: "Request with its place",
+    queues.PublishedPlan: "Plan",
     forecast.Forecast: "Forecast",
     forecast.Normal: "Uncertain time",
     forecast.Drain: "Drain",
@@ -37,10 +37,10 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     instances.Instances: "Instances",
     instances.Draining: "Draining",
     dead.DeadLetters: "Dead letters",
-    dead.SettledLetters: "Settled letters",
-    dead.SettledCounts: "Settled in numbers",
+    dead.ResolvedLetters: "Resolved dead letters",
+    dead.ResolvedCounts: "Resolved dead letters in numbers",
 }
-"""Likewise, of the page for operators."""
+"""Titles of shapes that the page for operators describes."""
 
 AFTER: Final[Mapping[Any, tuple[Any, ...]]] = {
     queues.Queues: (queues.GroupFields,),

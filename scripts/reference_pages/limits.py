@@ -1,4 +1,4 @@
-"""What pydantic's constraints allow, in words."""
+"""pydantic's constraints in words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""What a handler may come to: the errors that can leave it, and the headers and parameters that it reads.
+"""Static analysis of a handler: the errors that can leave it, and the headers and parameters that it reads.
 
-Found in the code that it can reach: the functions and methods of the gateway that it calls or mentions, by
-the types in their annotations. What is caught on the way does not count. Ports say what they raise in their
-docstrings.
+It follows the functions and methods of the gateway that the handler calls or mentions, by the types in their
+annotations. An exception that is caught on the way does not count. The errors of ports are those that their
+docstrings name.
 """
 
 import ast
@@ -17,24 +17,24 @@ from typing import Any, Final
 
 from qlm.domain import errors as domain_errors
 from qlm.domain.errors import InvalidValueError, QlmError
-from qlm.gateway.answers import StreamAnswer, WholeAnswer
-from qlm.gateway.errors import ApiError, from_outcome, from_qlm
-from qlm.gateway.hub import Hub
+from qlm.gateway.api.errors import ApiError, from_outcome, from_qlm
+from qlm.gateway.http.responses import StreamAnswer, WholeAnswer
+from qlm.gateway.sessions.hub import Hub
 from scripts.reference_pages.errors import Error, Function, functions_of, outcomes, reader_of
 from scripts.reference_pages.types_in_code import Types
 
-_TOLD_FROM_ELSEWHERE: Final[Mapping[Any, Any]] = {
-    WholeAnswer: Hub.break_off,
-    StreamAnswer: Hub.break_off,
+_ERRORS_FROM_ELSEWHERE: Final[Mapping[Any, Any]] = {
+    WholeAnswer: Hub.interrupt_all,
+    StreamAnswer: Hub.interrupt_all,
 }
-"""What writes an error to an answer that waits, though nothing that the answer calls does."""
+"""Functions that write errors to waiting answers without being called by them."""
 
 _HEADERS: Final = re.compile(r"[A-Z_]+_HEADERS?")
 
 
 @dataclass(slots=True)
 class Reached:
-    """What was found.
+    """The result of the analysis.
 
     Attributes:
         faults: Errors by the class that leaves, which a caller may catch.
@@ -59,7 +59,7 @@ class Reached:
 
 
 def reached(handler: Any) -> Reached:
-    """Return what a handler may come to."""
+    """Analyze a handler."""
     return _reached(inspect.unwrap(handler), None)
 
 
@@ -156,7 +156,7 @@ class _Walk(ast.NodeVisitor):
                 and inspect.iscoroutinefunction(method)
                 and owner.__dict__.get("_is_protocol")
             ):
-                self._raise_as_told(owner, method)
+                self._raise_documented(owner, method)
         self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
@@ -194,8 +194,8 @@ class _Walk(ast.NodeVisitor):
         elif isinstance(made_by, type) and issubclass(made_by, QlmError):
             self._raise(made_by)
 
-    def _raise_as_told(self, port: type, method: FunctionType) -> None:
-        for kind in _told(port, method):
+    def _raise_documented(self, port: type, method: FunctionType) -> None:
+        for kind in _documented(port, method):
             self._raise(kind)
 
     def _raise(self, kind: type[Exception]) -> None:
@@ -212,7 +212,7 @@ class _Walk(ast.NodeVisitor):
             self.found.query.add(key.value)
 
     def _go_on(self, value: Any, owner: type | None) -> None:
-        if (beside := _TOLD_FROM_ELSEWHERE.get(value) if isinstance(value, type) else None) is not None:
+        if (beside := _ERRORS_FROM_ELSEWHERE.get(value) if isinstance(value, type) else None) is not None:
             self.found.add(_reached(beside, Hub))
         if isinstance(value, property):
             value = value.fget
@@ -221,7 +221,7 @@ class _Walk(ast.NodeVisitor):
             return
         if owner is not None and getattr(owner, "_is_protocol", False):
             if not inspect.iscoroutinefunction(value):
-                self._raise_as_told(owner, value)
+                self._raise_documented(owner, value)
         elif value.__module__.startswith("qlm.gateway.") and value not in (from_outcome, from_qlm):
             self.found.add(_reached(value, owner))
 
@@ -231,7 +231,7 @@ def _as_client_sees(kind: type[QlmError]) -> Error:
     return str(error.status), str(error.code), error.kind, error.message
 
 
-def _told(port: type, method: FunctionType) -> Iterator[type[QlmError]]:
+def _documented(port: type, method: FunctionType) -> Iterator[type[QlmError]]:
     """Yield what a method of a port says that it raises, and what the port says of all its methods."""
     said = (inspect.getdoc(method) or "").partition("Raises:\n")[2]
     said += " ".join(re.findall(r"Every method may raise (\w+)", port.__doc__ or ""))

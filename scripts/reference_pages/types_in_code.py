@@ -1,4 +1,4 @@
-"""The types of expressions, as far as annotations and constructors tell them."""
+"""The types of expressions, as far as annotations and constructors define them."""
 
 import ast
 import inspect
@@ -11,7 +11,7 @@ from scripts.reference_pages.errors import functions_of
 
 
 class Types:
-    """What the names in one function stand for."""
+    """The types of the names in one function."""
 
     def __init__(self, function: FunctionType, owner: type | None) -> None:
         """Read the annotations of a function; `owner` is the class of its `self`."""
@@ -40,7 +40,7 @@ class Types:
         return None
 
     def type_of(self, node: ast.expr) -> type | None:
-        """Return the class of an expression's value; None if nothing tells it."""
+        """Return the class of an expression's value; None if it is unknown."""
         found: Any = None
         match node:
             case ast.Await(value=value):

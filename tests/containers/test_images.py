@@ -113,7 +113,7 @@ def test_steps_are_run_as_they_stand_but_for_paths() -> None:
     assert image_steps.entry_point(text, there) == ["/there/opt/qlm/bin/qlm", "gateway"]
 
 
-def test_a_step_that_fails_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_fails_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "broken.Dockerfile"
     step = "RUN true -m venv && echo no such wheel >&2 && exit 3\n"
     file.write_text(f"{step}{step}", "utf-8")

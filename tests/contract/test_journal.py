@@ -1,4 +1,4 @@
-"""What the journal promises, on its implementation in the broker's SQLite file."""
+"""Contract of the journal, on its implementation in the broker's SQLite file."""
 
 import asyncio
 import os
@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
-from qlm.broker.sqlite_journal import SqliteJournal
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.journal import SqliteJournal
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import QueueName
 
@@ -25,8 +25,8 @@ from qlm.domain.ids import QueueName
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from qlm.broker.sqlite_file import SqliteFile
-from qlm.broker.sqlite_journal import SqliteJournal
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.journal import SqliteJournal
 
 async def main():
     journal = SqliteJournal(await SqliteFile.open(Path(sys.argv[1])))
@@ -130,7 +130,7 @@ def test_a_kill_keeps_every_write_that_returned_whole(tmp_path: Path) -> None:
 
 
 async def test_an_acknowledgement_never_outlives_the_result_written_before_it(file: SqliteFile) -> None:
-    """Read after each commit: a state without the message and without its result must never show."""
+    """Read after each commit: no state lacks both the message and its result."""
     journal, broker = SqliteJournal(file), (await SqliteQueues.open(file)).broker()
     queue = QueueName("q")
     for n in range(100):

@@ -1,4 +1,4 @@
-"""The core and Redis side by side: every answer, every announcement, all that is told."""
+"""Comparison of core and Redis: every answer, announcement and snapshot."""
 
 import asyncio
 import itertools
@@ -9,16 +9,16 @@ import pytest
 import redis.asyncio
 from hypothesis import HealthCheck, given, settings
 
-from qlm.store import redis_codec as codec
-from qlm.store.effects import Effects
-from qlm.store.memory import MemoryStore
-from qlm.store.redis import RedisStore
+from qlm.store.core.effects import Effects
+from qlm.store.embedded.memory import MemoryStore
+from qlm.store.redis import codec
+from qlm.store.redis.store import RedisStore
 from support.redis import RedisServer
 from support.store_steps import LIMITS, Step, SteppedClock, histories, snapshot
 
 T = TypeVar("T")
 Announced = dict[str, list[Any]]
-"""What was announced, by channel."""
+"""Announcements by channel."""
 
 _prefixes = (f"agreement-{n}:" for n in itertools.count())
 

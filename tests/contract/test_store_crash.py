@@ -1,28 +1,30 @@
 """The embedded store on its real SQLite file, in a process that is killed without warning."""
 
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Final
 
-from qlm.broker.sqlite_file import SqliteFile
-from qlm.broker.sqlite_journal import SqliteJournal
+from contract.suites.store.values import metadata
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.journal import SqliteJournal
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
-from qlm.store.contract_values import card
-from qlm.store.embedded import EmbeddedStore
+from qlm.store.embedded.store import EmbeddedStore
 
 _VICTIM = """
     import asyncio, sys, time
     from pathlib import Path
-    from qlm.broker.sqlite_file import SqliteFile
-    from qlm.broker.sqlite_journal import SqliteJournal
+    from qlm.broker.sqlite.file import SqliteFile
+    from qlm.broker.sqlite.journal import SqliteJournal
     from qlm.domain.outcome import Outcome
     from qlm.domain.output import LogEntry
-    from qlm.store.contract_values import A, card, leased
-    from qlm.store.embedded import EmbeddedStore
+    from contract.suites.store.values import A, metadata, leased
+    from qlm.store.embedded.store import EmbeddedStore
 
     class SystemClock:
         def now_ns(self): return time.time_ns()
@@ -31,17 +33,20 @@ _VICTIM = """
         file = await SqliteFile.open(Path(sys.argv[1]))
         store = await EmbeddedStore.open(SystemClock(), SqliteJournal(file))
         epoch = await leased(store, 1, A)
-        end = LogEntry(id=card(1).id, epoch=epoch, offset=0, token_ids=(7, 8), outcome=Outcome.STOP)
+        end = LogEntry(id=metadata(1).id, epoch=epoch, offset=0, token_ids=(7, 8), outcome=Outcome.STOP)
         await store.append([end])
         epoch = await leased(store, 2, A)
         offset = 0
         while True:
-            await store.append([LogEntry(id=card(2).id, epoch=epoch, offset=offset, token_ids=(offset,))])
+            await store.append([LogEntry(id=metadata(2).id, epoch=epoch, offset=offset, token_ids=(offset,))])
             offset += 1
             print(offset, flush=True)
 
     asyncio.run(main())
 """
+
+
+TESTS: Final = Path(__file__).parents[1]
 
 
 class SystemClock:
@@ -50,9 +55,12 @@ class SystemClock:
 
 
 def _killed_after(path: Path, appends: int) -> int:
-    """Let a process append one token after the other; return how many it had confirmed when killed."""
+    """Let a process append tokens one by one; return the number confirmed when it was killed."""
     victim = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(_VICTIM), str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(_VICTIM), str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     with victim:
         assert victim.stdout is not None
@@ -65,16 +73,16 @@ def _killed_after(path: Path, appends: int) -> int:
     return confirmed
 
 
-async def test_what_was_confirmed_outlives_a_kill(tmp_path: Path) -> None:
+async def test_confirmed_output_survives_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "qlm.sqlite"
     confirmed = _killed_after(path, 100)
     file = await SqliteFile.open(path)
     store = await EmbeddedStore.open(SystemClock(), SqliteJournal(file))
-    ended = OutputSlice(id=card(1).id, offset=0, token_ids=(7, 8), outcome=Outcome.STOP)
-    assert await store.read_output(card(1).id, 0) == ended
-    assert not (await store.enqueue(card(1))).created
-    assert (await store.enqueue(card(2))).created
-    log = await store.read_output(card(2).id, 0)
+    ended = OutputSlice(id=metadata(1).id, offset=0, token_ids=(7, 8), outcome=Outcome.STOP)
+    assert await store.read_output(metadata(1).id, 0) == ended
+    assert not (await store.enqueue(metadata(1))).created
+    assert (await store.enqueue(metadata(2))).created
+    log = await store.read_output(metadata(2).id, 0)
     assert log is not None
     assert log.token_ids == tuple(range(len(log.token_ids)))
     assert len(log.token_ids) >= confirmed >= 100

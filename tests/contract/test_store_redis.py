@@ -1,4 +1,4 @@
-"""What is particular to the store in Redis: outages, empty caches, several processes, expiry."""
+"""Store in Redis: outages, empty caches, several processes, expiry."""
 
 import asyncio
 import itertools
@@ -10,25 +10,25 @@ from dataclasses import replace
 import pytest
 import redis.asyncio
 
+from contract.suites.store.values import (
+    GATEWAY,
+    A,
+    alive,
+    each_slice,
+    enqueued,
+    leased,
+    listening,
+    metadata,
+    until,
+)
 from qlm.domain.errors import InvalidValueError, StoreUnavailableError
 from qlm.domain.lease import Epoch
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.view import RequestFilter
-from qlm.store.contract_values import (
-    GATEWAY,
-    A,
-    alive,
-    card,
-    each_slice,
-    enqueued,
-    leased,
-    listening,
-    until,
-)
-from qlm.store.limits import KEPT_PLAN_S, KEPT_SIGNAL_S, StoreLimits
-from qlm.store.redis import APPEND_CHUNK, RedisStore
+from qlm.store.core.limits import PLAN_TTL_S, SIGNAL_TTL_S, StoreLimits
+from qlm.store.redis.store import APPEND_CHUNK, RedisStore
 from support.redis import RedisServer
 
 _prefixes = (f"particular-{n}:" for n in itertools.count())
@@ -78,14 +78,14 @@ async def _client(server: RedisServer) -> AsyncIterator[redis.asyncio.Redis]:
 
 
 def _entry(n: int, epoch: Epoch, offset: int, *token_ids: int) -> LogEntry:
-    return LogEntry(id=card(n).id, epoch=epoch, offset=offset, token_ids=token_ids)
+    return LogEntry(id=metadata(n).id, epoch=epoch, offset=offset, token_ids=token_ids)
 
 
 async def test_a_redis_that_is_down_is_named_in_one_sentence() -> None:
     store = RedisStore("redis://user:secret@127.0.0.1:1/0", SystemClock())
     started = time.monotonic()
     with pytest.raises(StoreUnavailableError) as caught:
-        await store.enqueue(card(1))
+        await store.enqueue(metadata(1))
     assert time.monotonic() - started < 3
     message = str(caught.value)
     assert message.startswith("Redis at redis://127.0.0.1:1/0 cannot be used: ")
@@ -94,7 +94,7 @@ async def test_a_redis_that_is_down_is_named_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize("query", ["?socket_timeout=soon", "?colour=red", "?ssl_cert_reqs=7&protocol=x"])
-def test_an_address_with_what_no_redis_knows_is_told_without_its_password(query: str) -> None:
+def test_an_address_with_unknown_parameters_is_shown_without_its_password(query: str) -> None:
     with pytest.raises(InvalidValueError, match="store is 'redis://") as caught:
         RedisStore(f"redis://u:secret@h:6379/0{query}", SystemClock())
     assert "secret" not in str(caught.value)
@@ -106,7 +106,7 @@ async def test_a_redis_that_hangs_is_given_up_in_bounded_time(redis_server: Redi
         await client.execute_command("CLIENT", "PAUSE", 600, "ALL")  # type: ignore[no-untyped-call]
         started = time.monotonic()
         with pytest.raises(StoreUnavailableError):
-            await store.enqueue(card(1))
+            await store.enqueue(metadata(1))
         assert time.monotonic() - started < 0.5
 
         async def answers() -> bool:
@@ -122,12 +122,12 @@ async def test_a_silent_subscription_is_opened_again(redis_server: RedisServer) 
     async with (
         _client(redis_server) as client,
         _store(redis_server, reply_timeout_s=0.1) as store,
-        listening(store.wakeups()) as heard,
+        listening(store.wakeups()) as received,
     ):
         await client.execute_command("CLIENT", "PAUSE", 500, "ALL")  # type: ignore[no-untyped-call]
 
         async def live_again() -> bool:
-            return heard == ["subscribed"]
+            return received == ["subscribed"]
 
         await until(live_again, "the subscription to come back")
 
@@ -145,36 +145,36 @@ async def test_subscriptions_outlive_a_restart(start_redis: Callable[..., RedisS
         ):
             server.kill()
             with pytest.raises(StoreUnavailableError):
-                await store.cancel(card(1).id)
+                await store.cancel(metadata(1).id)
             server.start()
-            asked = await store.cancel(card(1).id)
+            asked = await store.cancel(metadata(1).id)
             assert asked is not None and asked.cancel_requested
 
             async def all_live() -> bool:
                 return None in outputs and QueueChanged() in notices and "subscribed" in wakeups
 
             await until(all_live, "the subscriptions to come back")
-            assert CancelAsked(id=card(1).id, outcome=Outcome.CANCELLED) in notices
+            assert CancelAsked(id=metadata(1).id, outcome=Outcome.CANCELLED) in notices
             assert list(await store.append([_entry(1, epoch, 0, 5)])) == [AppendResult.TAKEN]
 
-            async def heard() -> bool:
+            async def received() -> bool:
                 return bool(outputs) and outputs[-1] is not None and outputs[-1].token_ids == (5,)
 
-            await until(heard, "the output")
+            await until(received, "the output")
 
 
 async def test_a_closed_store_ends_its_iterators(redis_server: RedisServer) -> None:
     async with _store(redis_server) as store:
-        heard: list[str] = []
+        received: list[str] = []
 
         async def listen() -> None:
             async for reason in store.wakeups():
-                heard.append(reason)
+                received.append(reason)
 
         task = asyncio.create_task(listen())
 
         async def live() -> bool:
-            return heard == ["subscribed"]
+            return received == ["subscribed"]
 
         await until(live, "the subscription")
         await store.close()
@@ -201,12 +201,12 @@ async def test_processes_share_a_prefix_and_prefixes_share_nothing(redis_server:
     ):
         await alive(agent, A)
         await enqueued(gateway, 1, watcher=GATEWAY)
-        async with listening(each_slice(gateway.outputs(GATEWAY))) as heard:
+        async with listening(each_slice(gateway.outputs(GATEWAY))) as received:
             epoch = await leased(agent, 1, A)
             await agent.append([_entry(1, epoch, 0, 5)])
 
             async def arrived() -> bool:
-                return [part.token_ids for part in heard if part] == [(5,)]
+                return [part.token_ids for part in received if part] == [(5,)]
 
             await until(arrived, "the output")
         assert await stranger.records(RequestFilter()) == []
@@ -243,43 +243,43 @@ async def test_ended_requests_expire_and_unfinished_ones_do_not(redis_server: Re
         await store.append([replace(_entry(1, epoch, 1), outcome=Outcome.STOP)])
 
         async def gone() -> bool:
-            return await store.record(card(1).id) is None
+            return await store.record(metadata(1).id) is None
 
         await until(gone, "the record to expire")
         records = await store.records(RequestFilter())
-        assert [record.card.id for record in records] == [card(2).id]
+        assert [record.metadata.id for record in records] == [metadata(2).id]
         await store.expire(time.time_ns())
         assert [key async for key in client.scan_iter(f"{prefix}*:r0001")] == []
         assert await client.zcard(f"{prefix}requests") == 1
         assert await client.llen(f"{prefix}ended") == 0
 
 
-async def test_a_plan_that_nobody_renews_is_forgotten(redis_server: RedisServer) -> None:
+async def test_a_plan_that_is_not_renewed_expires(redis_server: RedisServer) -> None:
     prefix = next(_prefixes)
     async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
-        await store.keep_plan(b"first")
-        assert 0 < await client.ttl(f"{prefix}plan") <= KEPT_PLAN_S
+        await store.publish_plan(b"first")
+        assert 0 < await client.ttl(f"{prefix}plan") <= PLAN_TTL_S
         await client.expire(f"{prefix}plan", 7)
-        await store.keep_plan(b"second")
+        await store.publish_plan(b"second")
         assert await client.ttl(f"{prefix}plan") > 7
-        assert await store.kept_plan() == b"second"
+        assert await store.published_plan() == b"second"
         await client.pexpire(f"{prefix}plan", 1)
 
         async def forgotten() -> bool:
-            return await store.kept_plan() is None
+            return await store.published_plan() is None
 
         await until(forgotten, "the end of the plan")
 
 
-async def test_a_signal_that_nobody_renews_is_forgotten(redis_server: RedisServer) -> None:
+async def test_a_signal_that_is_not_renewed_expires(redis_server: RedisServer) -> None:
     prefix = next(_prefixes)
     async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
-        await store.keep_signal(b"signal")
-        assert 0 < await client.ttl(f"{prefix}signal") <= KEPT_SIGNAL_S
+        await store.publish_signal(b"signal")
+        assert 0 < await client.ttl(f"{prefix}signal") <= SIGNAL_TTL_S
         await client.pexpire(f"{prefix}signal", 1)
 
         async def forgotten() -> bool:
-            return await store.kept_signal() is None
+            return await store.published_signal() is None
 
         await until(forgotten, "the end of the signal")
 
@@ -287,7 +287,7 @@ async def test_a_signal_that_nobody_renews_is_forgotten(redis_server: RedisServe
 async def test_a_plan_is_not_kept_in_a_redis_that_is_down() -> None:
     store = RedisStore("redis://127.0.0.1:1/0", SystemClock())
     with pytest.raises(StoreUnavailableError, match="cannot be used"):
-        await store.keep_plan(b"plan")
+        await store.publish_plan(b"plan")
     with pytest.raises(StoreUnavailableError, match="cannot be used"):
-        await store.kept_plan()
+        await store.published_plan()
     await store.close()

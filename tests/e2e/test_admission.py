@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from qlm.gateway.forecast import Asked, Outlook, outlook, shortfall
+from qlm.gateway.core.forecast import AdmissionQuery, CurrentForecast, current_forecast, shortfall
 from qlm.planner.admission_signal import AdmissionSignal, signal_from_plain
 from support.qlm_process import QlmProcess, emulated, serving
 
@@ -66,7 +66,10 @@ class Visitor:
         return signal_from_plain(answer.json()) if answer.status_code == 200 else None
 
     def check_retry(
-        self, ask: Callable[[], httpx.Response], told_s: Callable[[Outlook], float | None], code: str
+        self,
+        ask: Callable[[], httpx.Response],
+        retry_after_s: Callable[[CurrentForecast], float | None],
+        code: str,
     ) -> None:
         """Ask, and compare Retry-After with what the kept forecasts say of that moment."""
         began_ns = time.time_ns()
@@ -79,15 +82,19 @@ class Visitor:
         assert int(answer.headers["retry-after"]) == -(-retry_ms // 1000)
         latest = self._look()
         assert latest is not None
-        spans = [[_at(signal, ns, told_s) for ns in (ended_ns, began_ns)] for signal in (*self.kept, latest)]
+        spans = [
+            [_at(signal, ns, retry_after_s) for ns in (ended_ns, began_ns)] for signal in (*self.kept, latest)
+        ]
         assert min(lowest for lowest, _ in spans) > 1.0, "not for the least time"
         assert any(1000 * low - 2 <= retry_ms <= 1000 * high + 2 for low, high in spans), (retry_ms, spans)
 
 
-def _at(signal: AdmissionSignal, now_ns: int, told_s: Callable[[Outlook], float | None]) -> float:
-    seen = outlook(signal, {}, now_ns)
+def _at(
+    signal: AdmissionSignal, now_ns: int, retry_after_s: Callable[[CurrentForecast], float | None]
+) -> float:
+    seen = current_forecast(signal, {}, now_ns)
     assert seen is not None
-    value = told_s(seen)
+    value = retry_after_s(seen)
     assert value is not None
     return value
 
@@ -103,12 +110,14 @@ def test_a_saturated_fleet_tells_when_to_come_back(visitor: Visitor) -> None:
         assert visitor.submit().status_code == 202
     assert BUSY - 2 <= visitor.until_forecast() <= BUSY
 
-    def until_met(seen: Outlook) -> float | None:
+    def until_met(seen: CurrentForecast) -> float | None:
         (cls,) = seen.signal.classes
         expected = seen.expected(cls, OUTPUT_TOKENS)
         assert expected is not None
-        wish = Asked(target_s=DEADLINE_S, first_token=False, max_tokens=OUTPUT_TOKENS, p_met_min=0.5)
-        missing = shortfall(expected, wish)
+        wanted = AdmissionQuery(
+            target_s=DEADLINE_S, first_token=False, max_tokens=OUTPUT_TOKENS, p_met_min=0.5
+        )
+        missing = shortfall(expected, wanted)
         return None if missing is None else missing.retry_s
 
     visitor.check_retry(lambda: visitor.submit(p_met_min=0.5), until_met, "objective_unreachable")
@@ -118,7 +127,7 @@ def test_a_saturated_fleet_tells_when_to_come_back(visitor: Visitor) -> None:
     while visitor.submit().status_code == 202:
         pass
     assert visitor.until_forecast() == WAITING_MAX
-    visitor.check_retry(visitor.submit, lambda seen: seen.room_s(1), "queue_full")
+    visitor.check_retry(visitor.submit, lambda seen: seen.departure_s(1), "queue_full")
 
 
 RETRY_TOKENS = 300
@@ -136,7 +145,7 @@ def choosy() -> Iterator[QlmProcess]:
         yield process
 
 
-def test_who_comes_back_as_told_is_taken_in_also_where_the_model_is_in_use(choosy: QlmProcess) -> None:
+def test_who_comes_back_as_reported_is_taken_in_also_where_the_model_is_in_use(choosy: QlmProcess) -> None:
     with httpx.Client(base_url=choosy.url, timeout=30) as http:
 
         def ask(**slo: float) -> httpx.Response:
@@ -152,14 +161,14 @@ def test_who_comes_back_as_told_is_taken_in_also_where_the_model_is_in_use(choos
                 kind.endswith(" in use") for kind in kept.json()["problem"]["kinds"]
             )
 
-        def told_of(waiting: int) -> bool:
+        def reported_of(waiting: int) -> bool:
             kept = signal_from_plain(http.get("/admin/v1/forecast").json())
             return sum(each.waiting for each in kept.classes.values()) >= waiting
 
         _wait_for(in_use, pause_s=1.0)
         for _ in range(RETRY_BUSY):
             assert ask(p_met_min=0.0).status_code == 202
-        _wait_for(lambda: told_of(RETRY_BUSY // 2), pause_s=0.1)
+        _wait_for(lambda: reported_of(RETRY_BUSY // 2), pause_s=0.1)
         _wait_for(lambda: ask().status_code == 429, pause_s=0.1)  # a gateway looks once a second
         answer, waited_s = ask(), 0
         while answer.status_code == 429:

@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
-from qlm.agents.guard import descendants
+from qlm.agents.engines.guard import descendants
 from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support.cluster import Cluster, cluster
@@ -222,7 +222,7 @@ async def test_a_leader_that_dies_or_sleeps_is_replaced_by_the_controller_that_s
     first = await leader(load)
     standby.start()
     try:
-        await until(lambda: f"{first['id']}, and this one stands by" in standby.log(), "the second stands by")
+        await until(lambda: f"{first['id']}; this one is a standby" in standby.log(), "the second stands by")
         async with arriving(load):
             hit, hit_ms = time.monotonic(), time.time() * 1000
             os.kill(controller.pid, fault)
@@ -237,7 +237,7 @@ async def test_a_leader_that_dies_or_sleeps_is_replaced_by_the_controller_that_s
             controller.kill()
             controller.start()
         await check_recovery(load, hit, record_property)
-        await until(lambda: f"{second['id']}, and this one stands by" in controller.log(), "it stands by")
+        await until(lambda: f"{second['id']}; this one is a standby" in controller.log(), "it stands by")
         assert (await load.client.get("/admin/v1/plan")).json()["at_ms"] > hit_ms
         assert await leader(load) == second
     finally:
@@ -268,29 +268,29 @@ async def arriving(load: Load) -> AsyncIterator[None]:
 
 async def leader(load: Load) -> dict[str, Any]:
     """The controller that leads."""
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
 
     async def there_is_one() -> bool:
         answer = await load.client.get("/admin/v1/controller")
-        told[:] = [answer.raise_for_status().json()["leader"]]
-        return told[0] is not None
+        reported[:] = [answer.raise_for_status().json()["leader"]]
+        return reported[0] is not None
 
     await until(there_is_one, "a controller leads")
-    return told[0]
+    return reported[0]
 
 
 async def replaced(load: Load, former: dict[str, Any]) -> dict[str, Any]:
     """Whoever leads after the former one, under a larger term."""
-    told = former
+    reported = former
 
     async def is_another() -> bool:
-        nonlocal told
-        told = await leader(load)
-        return bool(told["id"] != former["id"])
+        nonlocal reported
+        reported = await leader(load)
+        return bool(reported["id"] != former["id"])
 
     await until(is_another, "another controller leads")
-    assert (told["incarnation"], told["term"]) > (former["incarnation"], former["term"])
-    return told
+    assert (reported["incarnation"], reported["term"]) > (former["incarnation"], former["term"])
+    return reported
 
 
 async def test_an_agent_that_was_stopped_for_8_s_takes_nothing_with_it(

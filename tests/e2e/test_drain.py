@@ -66,8 +66,8 @@ async def test_a_drained_instance_gives_its_work_back_and_its_agent_ends_well(ru
         await until(pinned_runs, 60)
         (instance,) = holder
         agent = running.agents[instance]
-        held = [id for id, each in (await listed(http, "requests")).items() if each["instance"] == instance]
-        assert len(held) > 1
+        parked = [id for id, each in (await listed(http, "requests")).items() if each["instance"] == instance]
+        assert len(parked) > 1
 
         asked = await asyncio.to_thread(qlm, running.url, "drain", instance)
         assert (asked.returncode, asked.stdout) == (
@@ -87,13 +87,13 @@ async def test_a_drained_instance_gives_its_work_back_and_its_agent_ends_well(ru
         await until(lambda: not agent.alive, 30)
         assert agent.exit_code == 0, agent.log()
         assert instance not in await listed(http, "instances")
-        told = [
+        reported = [
             event["why"]
             for id, each in (await listed(http, "requests")).items()
             for event in each["events"]
-            if id in held and event["what"] == "returned"
+            if id in parked and event["what"] == "returned"
         ]
-        assert told.count("draining") >= 1
+        assert reported.count("draining") >= 1
 
         again = await asyncio.to_thread(qlm, running.url, "drain", instance)
         assert (again.returncode, again.stderr) == (1, f"qlm: no live instance {instance}\n")

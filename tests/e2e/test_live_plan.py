@@ -39,8 +39,8 @@ def test_the_last_of_many_requests_is_explained(served: QlmProcess) -> None:
     with httpx.Client(base_url=served.url, timeout=30) as client:
 
         def about(id: str) -> dict[str, Any]:
-            told: dict[str, Any] = client.get(f"/admin/v1/requests/{id}").json()
-            return told
+            reported: dict[str, Any] = client.get(f"/admin/v1/requests/{id}").json()
+            return reported
 
         ids = [submit(client)]
         while (about(ids[-1])["waits"] or {"queued": 0})["queued"] < WAITING:

@@ -63,15 +63,17 @@ def wait(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
 
 
 def test_every_process_is_ready_and_tells_what_promtool_accepts(running: Cluster) -> None:
-    told = {}
+    reported = {}
     for part, address in addresses(running).items():
         assert httpx.get(f"http://{address}/readyz").json()["status"] == "ok"
         assert httpx.get(f"http://{address}/healthz").json() == {"status": "ok"}
-        told[part] = httpx.get(f"http://{address}/metrics").text
-        assert problems(told[part]) == []
+        reported[part] = httpx.get(f"http://{address}/metrics").text
+        assert problems(reported[part]) == []
     assert httpx.get(f"http://{addresses(running)['agent']}/readyz").json()["i0"] == "ok"
-    assert value(told["controller"], "qlm_controller_live_instances", accelerator="A100") == 1
-    assert value(told["agent"], "qlm_agent_engine_state", model=MODEL, state="awake", qlm_instance="i0") == 1
+    assert value(reported["controller"], "qlm_controller_live_instances", accelerator="A100") == 1
+    assert (
+        value(reported["agent"], "qlm_agent_engine_state", model=MODEL, state="awake", qlm_instance="i0") == 1
+    )
 
 
 def test_prometheus_scrapes_all_and_evaluates_rules_and_the_dashboard(

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from qlm.cli.monitor import PORTS
+from qlm.cli.runtime.monitor import PORTS
 from support.cluster_load import Streamed, read_stream
 from support.cluster_load import until as until_within
 from support.exposition import problems, read
@@ -70,7 +70,7 @@ async def listed(http: httpx.AsyncClient, what: str) -> dict[str, dict[str, Any]
     return {each["id"]: each for each in found}
 
 
-async def test_what_fits_serves_and_what_fits_nowhere_is_told(serving: QlmProcess) -> None:
+async def test_what_fits_serves_and_what_fits_nowhere_is_reported(serving: QlmProcess) -> None:
     async with httpx.AsyncClient(base_url=serving.url, timeout=60) as http:
         answers = await asyncio.gather(
             *(http.post("/v1/completions", json=body(n, max_tokens=20)) for n in range(20))
@@ -79,21 +79,21 @@ async def test_what_fits_serves_and_what_fits_nowhere_is_told(serving: QlmProces
         up = {id: each["active_model"] for id, each in (await listed(http, "instances")).items()}
         assert up == {"small": MODEL, "large": MODEL}
     assert set(placed(serving.log())) == {"small", "large"}
-    told = "homeless waits for a place: no node offers GPU: 1000; 127.0.0.1 has accelerator_type:A10"
-    await until(lambda: told in serving.log(), "why an instance has no agent")
+    reported = "homeless waits for a place: no node offers GPU: 1000; 127.0.0.1 has accelerator_type:A10"
+    await until(lambda: reported in serving.log(), "why an instance has no agent")
 
 
 async def test_each_actor_tells_of_its_instance(serving: QlmProcess) -> None:
-    told = set()
+    reported = set()
     async with httpx.AsyncClient(timeout=60) as http:
         for port in range(MONITOR_PORT, MONITOR_PORT + PORTS):
             with contextlib.suppress(httpx.TransportError):
                 text = (await http.get(f"http://127.0.0.1:{port}/metrics")).text
                 assert problems(text) == []
                 states = read(text)["qlm_agent_engine_state"].samples
-                told |= {each.labels["qlm_instance"] for each in states if each.value}
+                reported |= {each.labels["qlm_instance"] for each in states if each.value}
                 assert (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code == 200
-    assert told == {"small", "large"}
+    assert reported == {"small", "large"}
 
 
 async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: QlmProcess) -> None:
@@ -135,11 +135,11 @@ async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: Q
 
         await until(ended, "what was accepted is answered")
         moved, ran = 0, set()
-        for id, story in (await listed(http, "requests")).items():
-            what = [event["what"] for event in story["events"]]
+        for id, history in (await listed(http, "requests")).items():
+            what = [event["what"] for event in history["events"]]
             assert what.count("ended") == 1
             moved += what.count("leased") > 1
-            ran |= {event["instance"] for event in story["events"] if event["what"] == "leased"}
+            ran |= {event["instance"] for event in history["events"] if event["what"] == "leased"}
             if id in detached:
                 record = (await http.get(f"/v1/requests/{id}")).json()
                 assert record["response"]["choices"][0]["text"] == expected[detached[id] % PROMPTS]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from qlm.agents.guard import start_ticks
+from qlm.agents.engines.guard import start_ticks
 from support.cluster_load import until
 from support.qlm_process import QlmProcess
 from support.rabbitmq import RabbitMQ
@@ -63,21 +63,21 @@ def test_agents_go_where_their_accelerator_is_and_outlive_a_killed_supervisor(
     both = config(rabbitmq, redis_server)
     one = {**both, "instances": both["instances"][:1]}
     with ray_cluster(folder, *NODES) as address:
-        door = part("door", "serve", "--no-agents", config=both, folder=folder)
+        gateway = part("door", "serve", "--no-agents", config=both, folder=folder)
         first = part("first", "agents", "--ray-address", address, config=both, folder=folder)
         second = part("second", "agents", "--ray-address", address, config=one, folder=folder)
-        parts = [door, first, second]
+        parts = [gateway, first, second]
         try:
-            check(door, first, second)
+            check(gateway, first, second)
         finally:
             for each in parts:
                 each.close()
 
 
-def check(door: QlmProcess, first: QlmProcess, second: QlmProcess) -> None:
-    door.start()
+def check(gateway: QlmProcess, first: QlmProcess, second: QlmProcess) -> None:
+    gateway.start()
     first.start()
-    door.wait_ready(instances=2, timeout_s=READY_S)
+    gateway.wait_ready(instances=2, timeout_s=READY_S)
     agents = placed(first.log())
     assert {name: node_kind(pid) for name, pid in agents.items()} == {"small": "A10", "large": "A100"}
 
@@ -85,22 +85,22 @@ def check(door: QlmProcess, first: QlmProcess, second: QlmProcess) -> None:
     second.start()
     wait(lambda: placed(second.log()), "the next supervisor finds what runs")
     assert placed(second.log()) == {"small": agents["small"]}, "an agent goes on in its process"
-    wait(lambda: awake(door.url) == {"small"}, "what is no longer configured is drained")
+    wait(lambda: awake(gateway.url) == {"small"}, "what is no longer configured is drained")
     assert "large is no longer in the configuration" in second.log()
-    ask(door.url)
+    ask(gateway.url)
 
     engine = below(agents["small"])
     os.kill(agents["small"], signal.SIGKILL)
     wait(lambda: placed(second.log())["small"] != agents["small"], "Ray starts it again")
     wait(lambda: not left(engine), "its engine went with it")
-    wait(lambda: awake(door.url) == {"small"}, "it serves again")
-    ask(door.url)
+    wait(lambda: awake(gateway.url) == {"small"}, "it serves again")
+    ask(gateway.url)
 
     pid = placed(second.log())["small"]
     running = {(pid, start_ticks(pid)), *below(pid)}
     second.terminate(timeout_s=40)
     assert not left(running), "stopping ends the agents that it saw to"
-    assert awake(door.url) == set()
+    assert awake(gateway.url) == set()
 
 
 def node_kind(pid: int) -> str:

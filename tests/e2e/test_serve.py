@@ -143,9 +143,9 @@ def test_the_story_of_a_request_names_its_instance(served: QlmProcess, client: o
     printed = subprocess.run(
         [QLM, "requests", id, "--json", "--url", served.url], capture_output=True, text=True, check=True
     )
-    story = json.loads(printed.stdout)
-    assert [event["what"] for event in story["events"]] == ["accepted", "leased", "ended"]
-    assert story["events"][1]["instance"] in ("left", "right")
+    history = json.loads(printed.stdout)
+    assert [event["what"] for event in history["events"]] == ["accepted", "leased", "ended"]
+    assert history["events"][1]["instance"] in ("left", "right")
 
 
 def test_a_long_request_can_be_cancelled_from_the_command_line(served: QlmProcess) -> None:

@@ -1,4 +1,4 @@
-"""The gRPC door of `qlm serve` as a user meets it, with the example client."""
+"""The gRPC listener of `qlm serve` as a user meets it, with the example client."""
 
 import json
 import os
@@ -63,8 +63,10 @@ def test_a_stop_ends_streams_so_that_they_go_on_elsewhere_and_the_process_well()
 def test_what_strangers_send_leaves_nothing_but_json_in_the_log(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     port = free_port()
-    door = {"port": port, "tls": {"cert": str(cert), "key": str(key)}}
-    config = emulated("mistral-7b", http={"port": free_port()}, data_dir=str(tmp_path / "data"), grpc=door)
+    listener = {"port": port, "tls": {"cert": str(cert), "key": str(key)}}
+    config = emulated(
+        "mistral-7b", http={"port": free_port()}, data_dir=str(tmp_path / "data"), grpc=listener
+    )
     process = QlmProcess("serve", "serve", "--log-format", "json", config=config, folder=tmp_path)
     process.start()
     try:

@@ -194,7 +194,7 @@ async def submit(client: httpx.AsyncClient, prompt: str, tokens: int, **more: An
     return str(accepted.json()["id"])
 
 
-async def story(client: httpx.AsyncClient, id: str) -> dict[str, Any]:
+async def history(client: httpx.AsyncClient, id: str) -> dict[str, Any]:
     seen: dict[str, Any] = (await client.get(f"/admin/v1/requests/{id}")).raise_for_status().json()
     return seen
 
@@ -212,7 +212,7 @@ def under_way(seen: dict[str, Any], tokens: int) -> bool:
 async def at_least(client: httpx.AsyncClient, ids: list[str], tokens: int) -> None:
     """Wait until each request runs and has that many output tokens, or has ended."""
     while True:
-        seen = [await story(client, id) for id in ids]
+        seen = [await history(client, id) for id in ids]
         if all(under_way(each, tokens) for each in seen):
             return
         await asyncio.sleep(0.02)
@@ -229,7 +229,7 @@ async def evict_twice(client: httpx.AsyncClient, prompts: list[str]) -> list[dic
             for n in range(len(prompts))
         ]
         await asyncio.gather(*(ended(client, id) for id in urgent))
-    return [{**await ended(client, id), **await story(client, id)} for id in ids]
+    return [{**await ended(client, id), **await history(client, id)} for id in ids]
 
 
 async def direct_text(server: VllmServer, prompt: str) -> str:
@@ -304,7 +304,7 @@ async def test_in_bfloat16_an_eviction_loses_and_repeats_nothing_and_keeps_what_
                         )
                         await ended(client, urgent)
             final = await ended(client, id)
-            evictions = times(await story(client, id), "evicted")
+            evictions = times(await history(client, id), "evicted")
     assert evictions >= 1
     assert offsets == sorted(offsets)
     assert offsets[-1] == EVICTED_TOKENS

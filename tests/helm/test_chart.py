@@ -10,8 +10,8 @@ import jsonschema
 import kubernetes_validate
 import pytest
 
-from qlm.cli.config import Config, InstanceConfig, parse_config
-from qlm.cli.config_addresses import check_address
+from qlm.cli.config.addresses import check_address
+from qlm.cli.config.settings import Config, InstanceConfig, parse_config
 from scripts import chart as chart_script
 from support.chart import (
     CHART,
@@ -234,9 +234,9 @@ def test_ray_places_by_what_worker_groups_offer() -> None:
     cluster = of_kind(rendered("a10-a100"), "RayCluster")[f"{PREFIX}-ray"]
     takes = parsed("a10-a100").ray.resources
     for group in cluster["spec"]["workerGroupSpecs"]:
-        told = group["rayStartParams"]["resources"]  # for a shell, and for KubeRay, which parses it
-        offered: dict[str, Any] = json.loads(told.strip("'"))
-        assert shlex.split(told) == [json.dumps(offered, separators=(",", ":"))]
+        reported = group["rayStartParams"]["resources"]  # for a shell, and for KubeRay, which parses it
+        offered: dict[str, Any] = json.loads(reported.strip("'"))
+        assert shlex.split(reported) == [json.dumps(offered, separators=(",", ":"))]
         offered["GPU"] = int(group["rayStartParams"]["num-gpus"])
         assert offered in [dict(each) for each in takes.values()]
     assert cluster["spec"]["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
@@ -250,8 +250,8 @@ def test_the_acknowledgement_timeout_is_one_for_both_sides() -> None:
 
 
 def test_the_grpc_door_has_a_certificate_or_is_closed() -> None:
-    door = of_kind(rendered("emulated", 'grpc.tlsSecret="tls"'), "Deployment")[f"{PREFIX}-gateway"]
-    spec = door["spec"]["template"]["spec"]
+    listener = of_kind(rendered("emulated", 'grpc.tlsSecret="tls"'), "Deployment")[f"{PREFIX}-gateway"]
+    spec = listener["spec"]["template"]["spec"]
     assert {"name": "grpc-tls", "secret": {"secretName": "tls", "defaultMode": 0o440}} in spec["volumes"]
     closed = rendered("emulated", "grpc.enabled=false")
     assert config_of(closed)["grpc"]["port"] == 0
@@ -309,16 +309,16 @@ def test_keda_scales_what_is_there_between_count_and_most() -> None:
         assert name in of_kind(manifests, kind)
         assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (least, most)
         query = spec["triggers"][0]["metadata"]["query"]
-        told = f'qlm_controller_recommended_instances{{namespace="{NAMESPACE}",accelerator="A100"}}'
-        assert query.startswith(f"(max({told}) - {others}) * on() ")
+        reported = f'qlm_controller_recommended_instances{{namespace="{NAMESPACE}",accelerator="A100"}}'
+        assert query.startswith(f"(max({reported}) - {others}) * on() ")
 
 
 def test_the_cluster_of_the_paper_gives_each_kind_what_its_engines_need() -> None:
-    told = {(each.kind, each.gpus, each.kv_cache_bytes) for each in parsed("a10-a100").instances}
-    assert told == {("A10", 1, None), ("A100", 1, 36_000_000_000), ("A100x2", 2, None)}
+    reported = {(each.kind, each.gpus, each.kv_cache_bytes) for each in parsed("a10-a100").instances}
+    assert reported == {("A10", 1, None), ("A100", 1, 36_000_000_000), ("A100x2", 2, None)}
 
 
-def test_keda_asks_for_the_kind_by_which_instances_of_several_gpus_are_told() -> None:
+def test_keda_asks_for_the_kind_by_which_instances_of_several_gpus_are_reported() -> None:
     manifests = rendered("a10-a100", "keda.enabled=true", "fleet[2].countMax=6")
     instances = config_of(manifests)["instances"]
     kind = next(InstanceConfig(**each).kind for each in instances if each["id"] == "a100x2-0")

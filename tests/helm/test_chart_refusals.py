@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from qlm.cli.config import Config
+from qlm.cli.config.settings import Config
 from support.chart import RefusedError, config_of, rendered
 
 EMULATED = [
@@ -93,9 +93,7 @@ def test_two_entries_that_one_recommendation_would_scale_are_refused() -> None:
     more = [
         f'fleet[{n}]={{"name": "g{n}", "accelerator": "A100", "count": 1, "countMax": 2}}' for n in (1, 2)
     ]
-    assert "expected one of them, since what is recommended" in refusal(
-        "emulated", "keda.enabled=true", *more
-    )
+    assert "expected one of them, since recommendations" in refusal("emulated", "keda.enabled=true", *more)
 
 
 @pytest.mark.parametrize(("setting", "words"), EMULATED)

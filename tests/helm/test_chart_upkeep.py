@@ -19,8 +19,8 @@ def test_who_is_named_as_client_is_the_only_one() -> None:
     for watchers in ([], [prometheus]):
         manifests = rendered("emulated", named, f"networkPolicy.prometheusFrom={json.dumps(watchers)}")
         policies = of_kind(manifests, "NetworkPolicy")
-        doors, inside = policies[f"{PREFIX}-gateway"]["spec"]["ingress"]
-        assert doors == {"ports": [{"port": "http"}, {"port": "grpc"}], "from": [client]}
+        listeners, inside = policies[f"{PREFIX}-gateway"]["spec"]["ingress"]
+        assert listeners == {"ports": [{"port": "http"}, {"port": "grpc"}], "from": [client]}
         assert inside["ports"] == [{"port": "http"}]
         (agents, *others) = inside["from"]
         assert agents["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "agent"

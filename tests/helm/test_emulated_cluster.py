@@ -97,13 +97,15 @@ def test_probes_ask_what_is_there(running: Running) -> None:
 
 def test_the_example_client_gets_over_grpc_what_http_answers(running: Running) -> None:
     place = running.places["r-qlm-gateway-1"]
-    told = [
+    reported = [
         str(ROOT / "examples/grpc_client.py"),
         "mistral-7b",
         "a story",
         f"127.0.0.1:{place.listening['grpc']}",
     ]
-    done = subprocess.run([sys.executable, *told], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, *reported], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     body = {"model": "mistral-7b", "prompt": "a story", "max_tokens": 100}
     url = running.url("r-qlm-gateway-0")
@@ -113,9 +115,9 @@ def test_the_example_client_gets_over_grpc_what_http_answers(running: Running) -
 
 def test_every_process_tells_its_metrics(running: Running) -> None:
     for name, place in running.places.items():
-        door = "http" if place.pod.component == "gateway" else "monitor"
-        told = httpx.get(f"http://127.0.0.1:{place.listening[door]}/metrics").raise_for_status().text
-        assert "qlm_broker_up 1.0" in told, name
+        listener = "http" if place.pod.component == "gateway" else "monitor"
+        reported = httpx.get(f"http://127.0.0.1:{place.listening[listener]}/metrics").raise_for_status().text
+        assert "qlm_broker_up 1.0" in reported, name
 
 
 def test_an_agent_that_is_to_stop_is_drained_and_ends_by_itself(running: Running) -> None:

@@ -92,7 +92,7 @@ def running() -> Iterator[Running]:
             made.start(HEAD)
             start_redis(redis, stack)
             start_rabbitmq(rabbitmq, stack)
-            wait_as_told(made, A10)
+            wait_retry_after(made, A10)
             made.start(*(pod.name for pod in run.values() if pod.replicas and pod.name != HEAD))
             made.wait(lambda: kinds(made.awake()) == ["a10", "a100"])
             yield made
@@ -108,13 +108,13 @@ def end_nodes(running: Running) -> None:
     wait_gone(left)
 
 
-def wait_as_told(running: Running, name: str) -> None:
+def wait_retry_after(running: Running, name: str) -> None:
     """Run the container in which a worker waits for the head."""
     place = running.places[name]
     (waits,) = place.pod.spec["initContainers"]
-    told = place.words([*waits["command"], *waits["args"]])
+    reported = place.words([*waits["command"], *waits["args"]])
     env = container_environment(place)
-    subprocess.run(told, env=env, cwd=place.home, check=True, timeout=READY_S, capture_output=True)
+    subprocess.run(reported, env=env, cwd=place.home, check=True, timeout=READY_S, capture_output=True)
 
 
 def kinds(instances: Iterable[str]) -> list[str]:
@@ -196,9 +196,9 @@ def test_all_nodes_may_be_replaced_at_once_and_what_places_agents_starts_again(r
     for name in (HEAD, A10, EXTRA, A100):
         running.kill(name)
     running.start(HEAD)
-    wait_as_told(running, A10)
+    wait_retry_after(running, A10)
     running.start(A10, A100)
-    with pytest.raises(RuntimeError, match="started anew"):
+    with pytest.raises(RuntimeError, match="has restarted"):
         running.wait(lambda: False)
     assert running.processes[AGENTS].exit_code == 1
     running.kill(AGENTS)

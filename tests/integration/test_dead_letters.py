@@ -13,21 +13,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qlm.broker.codec import encode_request
-from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.topology import DEAD
 from qlm.cli.main import main
-from qlm.controller.reindex import Reindexer
+from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.ids import InstanceId, QueueName, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestState
-from qlm.gateway.dead_letters import LETTERS_MAX, SETTLED_MAX
-from qlm.store.memory import MemoryStore
-from support.dead_letters import UNREADABLE, bury
+from qlm.gateway.sessions.dead_letters import LETTERS_MAX, RESOLVED_MAX
+from qlm.store.embedded.memory import MemoryStore
+from support.dead_letters import UNREADABLE, move_to_dead_letters
 from support.flaky import Faults, flaky
 from support.gateway import Cluster, SystemClock, running_cluster, until
 from support.rabbitmq import RabbitMQ
@@ -82,7 +82,7 @@ async def bodies(broker: Broker, queue: QueueName) -> list[bytes]:
 async def what_an_operator_does(cluster: Cluster, broker: Broker, url: str) -> None:
     """Find an unreadable message and one of a model that nobody serves; put one back and drop the other."""
     classes, retired = QueueName("qlm.class.m.batch.all"), a_request("req-1", model="retired")
-    await bury(broker, retired, at_s=1000.0, reason="written by a newer version")
+    await move_to_dead_letters(broker, retired, at_s=1000.0, reason="written by a newer version")
     await broker.publish(classes, UNREADABLE)
     assert await Reindexer(broker, cluster.store, SystemClock()).index(classes) == 0
 
@@ -101,7 +101,7 @@ async def what_an_operator_does(cluster: Cluster, broker: Broker, url: str) -> N
     refused = await qlm(url, "requests", "retry", unreadable["id"])
     assert refused.exit_code == 1
     assert len(refused.output.splitlines()) == 1
-    assert "cannot be put back: message" in refused.output
+    assert "cannot be requeued: message" in refused.output
 
     done = await qlm(url, "requests", "retry", "req-1")
     assert (done.exit_code, done.output.count("no model retired is configured here")) == (0, 1)
@@ -147,7 +147,7 @@ async def test_an_operator_clears_the_queue_of_rabbitmq(cluster: Cluster, rabbit
 
 async def test_the_newest_come_first_and_stay(cluster: Cluster, http: httpx.AsyncClient) -> None:
     for n in range(4):
-        await bury(cluster.broker, a_request(f"r{n}"), at_s=1000.0 + n)
+        await move_to_dead_letters(cluster.broker, a_request(f"r{n}"), at_s=1000.0 + n)
     before = await bodies(cluster.broker, DEAD)
     answer = (await http.get("/dead", params={"limit": 2})).json()
     assert [each["request"]["id"] for each in answer["letters"]] == ["r3", "r2"]
@@ -180,11 +180,11 @@ async def test_what_is_no_dead_letter_is_shown_and_can_be_deleted(
 async def test_what_runs_or_has_ended_is_only_removed(cluster: Cluster, http: httpx.AsyncClient) -> None:
     holder = Holder(InstanceId("gpu-7"), SessionId("s"))
     running, ended = a_request("running"), a_request("ended")
-    await cluster.store.lease(running.card(), holder, None)
-    await cluster.store.enqueue(ended.card())
+    await cluster.store.lease(running.metadata(), holder, None)
+    await cluster.store.enqueue(ended.metadata())
     await cluster.store.cancel(ended.id)
     for request, why in ((running, "runs on gpu-7"), (ended, "has ended: cancelled")):
-        await bury(cluster.broker, request)
+        await move_to_dead_letters(cluster.broker, request)
         (settled,) = (await http.post(f"/dead/{request.id}/retry")).json()["settled"]
         assert settled["result"] == "removed"
         assert settled["why"].endswith(why)
@@ -194,9 +194,9 @@ async def test_what_runs_or_has_ended_is_only_removed(cluster: Cluster, http: ht
 
 async def test_a_request_with_two_letters_is_put_back_once(cluster: Cluster, http: httpx.AsyncClient) -> None:
     request = a_request("twice")
-    await bury(cluster.broker, request, at_s=1.0)
-    await bury(cluster.broker, a_request("other"))
-    await bury(cluster.broker, request, at_s=2.0)
+    await move_to_dead_letters(cluster.broker, request, at_s=1.0)
+    await move_to_dead_letters(cluster.broker, a_request("other"))
+    await move_to_dead_letters(cluster.broker, request, at_s=2.0)
     settled = (await http.post("/dead/twice/retry")).json()["settled"]
     assert [each["result"] for each in settled] == ["queued", "removed"]
     assert await cluster.broker.depth(request.cls.queue) == 1
@@ -207,8 +207,8 @@ async def test_a_deleted_message_ends_the_request_that_waited_for_it(
     cluster: Cluster, http: httpx.AsyncClient
 ) -> None:
     request = a_request("waits")
-    await cluster.store.enqueue(request.card())
-    await bury(cluster.broker, request)
+    await cluster.store.enqueue(request.metadata())
+    await move_to_dead_letters(cluster.broker, request)
     (settled,) = (await http.delete("/dead/waits")).json()["settled"]
     assert settled["why"] == "request waits is cancelled"
     record = await cluster.store.record(request.id)
@@ -217,7 +217,7 @@ async def test_a_deleted_message_ends_the_request_that_waited_for_it(
 
 
 async def test_an_unknown_letter_is_not_found(cluster: Cluster, url: str, http: httpx.AsyncClient) -> None:
-    await bury(cluster.broker, UNREADABLE)
+    await move_to_dead_letters(cluster.broker, UNREADABLE)
     for answer in (await http.post("/dead/dead-0/retry"), await http.delete("/dead/dead-0")):
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] == "letter_not_found"
@@ -230,7 +230,7 @@ async def test_an_unknown_letter_is_not_found(cluster: Cluster, url: str, http: 
 async def test_what_cannot_be_settled_now_stays(
     cluster: Cluster, http: httpx.AsyncClient, faults: Faults
 ) -> None:
-    await bury(cluster.broker, a_request("r1"))
+    await move_to_dead_letters(cluster.broker, a_request("r1"))
     before = await bodies(cluster.broker, DEAD)
     for error, method in ((STORE_AWAY, "record"), (STORE_AWAY, "enqueue"), (BROKER_AWAY, "publish")):
         faults.fail(error, method)
@@ -262,10 +262,10 @@ async def test_without_a_broker_each_call_says_so(url: str, http: httpx.AsyncCli
 async def test_all_are_put_back_but_what_cannot_be_read(
     cluster: Cluster, url: str, http: httpx.AsyncClient
 ) -> None:
-    count = SETTLED_MAX + 3
-    await bury(cluster.broker, UNREADABLE)
+    count = RESOLVED_MAX + 3
+    await move_to_dead_letters(cluster.broker, UNREADABLE)
     for n in range(count):
-        await bury(cluster.broker, a_request(f"r{n}"))
+        await move_to_dead_letters(cluster.broker, a_request(f"r{n}"))
     assert f"qlm_gateway_dead_letters {count + 1}.0" in (await http.get(f"{url}/metrics")).text
     done = await qlm(url, "requests", "retry", "--all")
     assert (done.exit_code, done.output.splitlines()[0]) == (0, f"{count} put back; 1 left")

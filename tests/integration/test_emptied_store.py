@@ -9,15 +9,15 @@ import httpx
 import orjson
 import pytest
 
-from qlm.controller.reindex import Reindexer
+from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.output import OutputSlice
 from qlm.domain.request import RequestState
 from qlm.domain.view import RequestFilter
-from qlm.gateway.limits import GatewayLimits
-from qlm.store.core import StoreCore
-from qlm.store.memory import MemoryStore
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.store.core.state import State
+from qlm.store.embedded.memory import MemoryStore
 from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, until
 
 BODY: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
@@ -34,7 +34,7 @@ class EmptiableStore(MemoryStore):
     unknown = 0
 
     def empty(self) -> None:
-        self._core = StoreCore(self._core.incarnation + 1)
+        self._state = State(self._state.incarnation + 1)
 
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
         if self.unreadable:
@@ -86,7 +86,7 @@ def error_of(answer: httpx.Response, *, stream: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_who_has_not_heard_of_an_end_that_is_forgotten_is_told_so_once(
+async def test_who_has_not_heard_of_an_end_that_is_forgotten_is_reported_so_once(
     cluster: Cluster, store: EmptiableStore, stream: bool
 ) -> None:
     url = await cluster.gateway(limits=LIMITS)

@@ -17,10 +17,10 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.broker import Broker
-from qlm.domain.request import RequestCard, RequestRecord, RequestState
+from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import Enqueued, RequestFilter
-from qlm.gateway.limits import GatewayLimits
-from qlm.store.memory import MemoryStore
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.store.embedded.memory import MemoryStore
 from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, text_then_end, until
 
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
@@ -170,7 +170,7 @@ async def test_a_silent_stream_goes_on_undisturbed(cluster: Cluster, kind: str) 
 
 
 async def test_a_full_queue_makes_the_client_wait_and_succeed(cluster: Cluster) -> None:
-    limits = GatewayLimits(queue_depth_max=1, view_interval_s=0.01, retry_after_max_s=0.05)
+    limits = GatewayLimits(queue_depth_max=1, view_interval_s=0.01, retry_after_max_s=1)
     cluster.agent.working.clear()
     url = await cluster.gateway(limits=limits)
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as impatient:
@@ -178,7 +178,7 @@ async def test_a_full_queue_makes_the_client_wait_and_succeed(cluster: Cluster) 
         await until(lambda: cluster.store.records(QUEUED))
         with pytest.raises(openai.RateLimitError) as caught:
             await impatient.completions.create(**COMPLETION)
-        assert float(caught.value.response.headers["retry-after-ms"]) == 50
+        assert float(caught.value.response.headers["retry-after-ms"]) == 1000
         assert caught.value.response.headers["x-llm-d-request-dropped-reason"] == "queue_full"
         patient = impatient.with_options(max_retries=100)
         second = asyncio.create_task(patient.completions.create(**COMPLETION))
@@ -464,7 +464,7 @@ async def test_a_key_whose_request_was_lost_is_tried_anew(
         (Outcome.ENGINE_LOST, "", 503, "true"),
         (Outcome.OUTPUT_LOST, "", 503, "true"),
         (Outcome.FAILED, "broken", 500, "false"),
-        (Outcome.FAILED, "the engine refused it: no", 400, "false"),
+        (Outcome.REFUSED, "too long", 400, "false"),
     ],
 )
 async def test_each_bad_end_has_its_status(
@@ -544,18 +544,18 @@ class HeldBroker:
 async def test_a_try_is_not_accepted_if_its_twin_was_withdrawn_before_it_was_confirmed(
     cluster: Cluster, http: httpx.AsyncClient
 ) -> None:
-    held: Any = HeldBroker(cluster.broker)
+    slow_broker: Any = HeldBroker(cluster.broker)
     broken: Any = BrokenBroker(cluster.broker, confirm=False)
-    slow, bad, good = [await cluster.gateway(broker=each) for each in (held, broken, cluster.broker)]
+    slow, bad, good = [await cluster.gateway(broker=each) for each in (slow_broker, broken, cluster.broker)]
     headers = {"idempotency-key": "k"}
 
     def ask(url: str) -> Any:
         return http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers, timeout=10)
 
     first = asyncio.create_task(ask(slow))
-    await held.asked.wait()
+    await slow_broker.asked.wait()
     assert (await ask(bad)).status_code == 503
-    held.may.set()
+    slow_broker.may.set()
     assert (await first).status_code == 503
     assert (await ask(good)).json()["choices"][0]["text"] == ANSWER
 
@@ -674,12 +674,12 @@ class ForgetfulStore(MemoryStore):
     deaf = False
 
     async def enqueue(
-        self, card: RequestCard, watcher: GatewayId | None = None, incarnation: int | None = None
+        self, metadata: RequestMetadata, watcher: GatewayId | None = None, incarnation: int | None = None
     ) -> Enqueued:
         if self.enqueues_to_fail:
             self.enqueues_to_fail -= 1
             raise StoreUnavailableError("connection reset")
-        return await super().enqueue(card, watcher, incarnation)
+        return await super().enqueue(metadata, watcher, incarnation)
 
     def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         return self._silence() if self.deaf else super().outputs(watcher)
@@ -752,7 +752,7 @@ async def test_without_announcements_output_is_looked_up(
 async def test_bad_bodies_are_refused_and_nothing_is_queued(
     cluster: Cluster, http: httpx.AsyncClient, body: bytes, status: int, code: str
 ) -> None:
-    url = await cluster.gateway(limits=GatewayLimits(body_bytes_max=1000))
+    url = await cluster.gateway(limits=GatewayLimits(body_bytes_max=1024))
     answer = await http.post(f"{url}/v1/completions", content=body)
     assert (answer.status_code, refusal(answer)["code"]) == (status, code)
     assert await cluster.broker.queues() == []
@@ -848,7 +848,7 @@ async def test_operators_see_where_a_request_waits(
     async def waits(id: RequestId) -> Any:
         return (await http.get(f"{url}/admin/v1/requests/{id}")).json()["waits"]
 
-    assert await waits(middle.card.id) == {
+    assert await waits(middle.metadata.id) == {
         "position": 2,
         "queued": 3,
         "group": None,
@@ -859,12 +859,12 @@ async def test_operators_see_where_a_request_waits(
     group = GroupId("g")
     await cluster.store.apply(
         [
-            CreateGroup(id=GroupId("first"), cls=oldest.card.cls, count=1),
-            CreateGroup(id=group, cls=oldest.card.cls, count=2),
+            CreateGroup(id=GroupId("first"), cls=oldest.metadata.cls, count=1),
+            CreateGroup(id=group, cls=oldest.metadata.cls, count=2),
             SetQueue(instance=InstanceId("gpu-0"), groups=(group,)),
         ]
     )
-    assert await waits(newest.card.id) == {
+    assert await waits(newest.metadata.id) == {
         "position": 3,
         "queued": 3,
         "group": "g",
@@ -872,10 +872,10 @@ async def test_operators_see_where_a_request_waits(
         "group_requests": 2,
         "instance": "gpu-0",
     }
-    assert (await waits(oldest.card.id))["instance"] is None
+    assert (await waits(oldest.metadata.id))["instance"] is None
     cluster.agent.working.set()
     await asyncio.gather(*waiting)
-    assert await waits(newest.card.id) is None
+    assert await waits(newest.metadata.id) is None
 
 
 async def _queued(cluster: Cluster, number: int) -> bool:
@@ -888,7 +888,7 @@ async def test_operators_see_the_plan_as_it_was_kept(
     none = await http.get(f"{url}/admin/v1/plan")
     assert (none.status_code, refusal(none)["code"]) == (404, "plan_not_found")
     assert refusal(none)["message"].startswith("there is no plan yet")
-    await cluster.store.keep_plan(b'{"version": 1, "at_ms": 5}')
+    await cluster.store.publish_plan(b'{"version": 1, "at_ms": 5}')
     there = await http.get(f"{url}/admin/v1/plan")
     assert (there.status_code, there.content) == (200, b'{"version": 1, "at_ms": 5}')
     assert there.headers["content-type"] == "application/json"
@@ -900,7 +900,7 @@ async def test_operators_see_the_forecast_as_it_was_kept(
 ) -> None:
     none = await http.get(f"{url}/admin/v1/forecast")
     assert (none.status_code, refusal(none)["code"]) == (404, "forecast_not_found")
-    await cluster.store.keep_signal(b'{"version": 1}')
+    await cluster.store.publish_signal(b'{"version": 1}')
     there = await http.get(f"{url}/admin/v1/forecast")
     assert (there.status_code, there.content) == (200, b'{"version": 1}')
     assert there.headers["content-type"] == "application/json"
@@ -912,7 +912,7 @@ async def test_operators_see_which_controller_leads_since_when(
 ) -> None:
     none = await http.get(f"{url}/admin/v1/controller")
     assert (none.status_code, none.json()) == (200, {"leader": None})
-    led = await cluster.store.lead(ControllerId("host-1a2b3c"), 60.0)
+    led = await cluster.store.acquire_leadership(ControllerId("host-1a2b3c"), 60.0)
     there = await http.get(f"{url}/admin/v1/controller")
     assert there.json() == {
         "leader": {
@@ -960,7 +960,7 @@ async def test_messages_in_the_queue_are_whole_requests(
     assert (request.id, request.prompt_ids, request.detached) == (made.json()["id"], tuple(b"Hi"), True)
     record = await cluster.store.record(request.id)
     assert record is not None
-    assert record.card == request.card()
+    assert record.metadata == request.metadata()
     await cluster.broker.requeue(delivery)
 
 

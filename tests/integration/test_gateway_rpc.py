@@ -20,13 +20,13 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.request import RequestState
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo
 from qlm.domain.view import RequestFilter
-from qlm.gateway.gateway import create_gateway
-from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.rpc.server import RpcDoor, RpcPortError
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.rpc.server import RpcListener, RpcPortError
 from qlm.gateway.rpc.service import SERVICE
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
+from qlm.gateway.sessions.gateway import create_gateway
 from support.certificates import certificate
 from support.gateway import MODELS, Cluster, SystemClock, running_cluster, text_then_end, until
 from support.rpc import Failure, Stream, rpc_gateway
@@ -167,9 +167,9 @@ async def test_each_form_of_objective_reaches_the_queue(
 
 
 async def test_a_deadline_may_be_a_moment(stub: QlmStub, cluster: Cluster) -> None:
-    moment = Timestamp()
-    moment.FromDatetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=100))
-    await Stream().read(stub.Generate(completion(slo=pb.Slo(deadline_at=moment))))
+    deadline = Timestamp()
+    deadline.FromDatetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=100))
+    await Stream().read(stub.Generate(completion(slo=pb.Slo(deadline_at=deadline))))
     slo = cluster.agent.leased[0].slo
     assert isinstance(slo, DeadlineSlo)
     assert 50_000 < slo.deadline_ms <= 100_000
@@ -389,7 +389,7 @@ async def test_queues_are_listed_as_over_http(stub: QlmStub, cluster: Cluster) -
             completion(slo=pb.Slo(deadline_at=Timestamp(seconds=1))),
             CODE.INVALID_ARGUMENT,
             "slo.deadline_at",
-            "a moment in the next 30 days",
+            "a time in the next 30 days",
         ),
         (
             completion(slo=pb.Slo(on_miss="x")),
@@ -432,7 +432,7 @@ async def test_metadata_that_is_wrong_is_named(stub: QlmStub) -> None:
 
 async def test_a_message_beyond_the_limit_is_refused_with_the_limits_name(cluster: Cluster) -> None:
     async with (
-        rpc_gateway(cluster, limits=GatewayLimits(body_bytes_max=1000)) as (address, _),
+        rpc_gateway(cluster, limits=GatewayLimits(body_bytes_max=1024)) as (address, _),
         aio.insecure_channel(address) as channel,
     ):
         stub = QlmStub(channel)
@@ -442,7 +442,7 @@ async def test_a_message_beyond_the_limit_is_refused_with_the_limits_name(cluste
             "body_too_large",
             0,
         )
-        assert "expected at most 1000 (limits.body_bytes_max)" in failure.message
+        assert "expected at most 1024 (limits.body_bytes_max)" in failure.message
         with pytest.raises(aio.AioRpcError) as caught:
             await Stream().read(stub.Generate(completion(prompt="x" * 10_000)))
         assert caught.value.code() is CODE.RESOURCE_EXHAUSTED, "far beyond it, gRPC itself does not read it"
@@ -593,7 +593,7 @@ async def health_is(channel: aio.Channel, status: str, service: str = SERVICE) -
 
 async def test_health_is_serving_once_ready_and_not_when_stopping(cluster: Cluster) -> None:
     async with (
-        rpc_gateway(cluster, shutdown_s=5) as (address, door),
+        rpc_gateway(cluster, shutdown_s=5) as (address, listener),
         aio.insecure_channel(address) as channel,
     ):
         await until(lambda: health_is(channel, "SERVING"))
@@ -602,7 +602,7 @@ async def test_health_is_serving_once_ready_and_not_when_stopping(cluster: Clust
         stub: Any = health_pb2_grpc.HealthStub(channel)
         watch = stub.Watch(asked)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-        stopping = asyncio.create_task(door.stop(0, 0.1))
+        stopping = asyncio.create_task(listener.stop(0, 0.1))
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         await stopping
 
@@ -610,14 +610,14 @@ async def test_health_is_serving_once_ready_and_not_when_stopping(cluster: Clust
 async def test_a_gateway_that_stops_tells_its_streams_to_go_on_elsewhere(cluster: Cluster) -> None:
     cluster.agent.pause_at = 6
     async with (
-        rpc_gateway(cluster) as (address, door),
+        rpc_gateway(cluster) as (address, listener),
         rpc_gateway(cluster) as (other, _),
         aio.insecure_channel(address) as channel,
         aio.insecure_channel(other) as second,
     ):
         call = QlmStub(channel).Generate(completion())
         stream = await Stream().read(call, until_tokens=6)
-        await door.stop(0, 0.05)
+        await listener.stop(0, 0.05)
         failure = await refusal(call)
         assert (failure.code, failure.reason) == (CODE.UNAVAILABLE, "gateway_stopping")
         assert stream.started is not None
@@ -643,10 +643,10 @@ async def test_reflection_lists_the_service_and_describes_its_calls(address: str
 
 
 async def test_metrics_count_calls_as_they_count_http(cluster: Cluster) -> None:
-    async with rpc_gateway(cluster) as (address, door), aio.insecure_channel(address) as channel:
+    async with rpc_gateway(cluster) as (address, listener), aio.insecure_channel(address) as channel:
         await Stream().read(QlmStub(channel).Generate(completion()))
-        shown = metrics_of(door)
-        await until(lambda: "qlm_gateway_open_streams 0.0" in metrics_of(door))
+        shown = metrics_of(listener)
+        await until(lambda: "qlm_gateway_open_streams 0.0" in metrics_of(listener))
     for line in (
         'qlm_gateway_accepted_total{kind="stream",model="emulated",slo_class="deadline-60s"} 1.0',
         'qlm_gateway_requests_total{model="emulated",outcome="stop",slo_class="deadline-60s"} 1.0',
@@ -656,8 +656,8 @@ async def test_metrics_count_calls_as_they_count_http(cluster: Cluster) -> None:
         assert line in shown
 
 
-def metrics_of(door: RpcDoor) -> str:
-    return door.gateway.metrics.render().decode()
+def metrics_of(listener: RpcListener) -> str:
+    return listener.gateway.metrics.render().decode()
 
 
 # --- TLS
@@ -684,10 +684,10 @@ async def test_a_port_in_use_is_an_error(cluster: Cluster, address: str) -> None
     gateway = create_gateway(
         MODELS, cluster.broker, cluster.store, SystemClock(), GatewayLimits(), GatewayId("g"), _no_id
     )
-    door = RpcDoor(gateway)
+    listener = RpcListener(gateway)
     with pytest.raises(RpcPortError, match=address):
-        await door.start("127.0.0.1", int(address.rpartition(":")[2]))
-    await door.stop(0, 0)
+        await listener.start("127.0.0.1", int(address.rpartition(":")[2]))
+    await listener.stop(0, 0)
 
 
 def _no_id() -> RequestId:

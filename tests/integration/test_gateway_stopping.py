@@ -14,12 +14,11 @@ import pytest
 from grpc import aio
 
 from qlm.domain.ids import GatewayId, RequestId
-from qlm.gateway.app import app_of, create_app
-from qlm.gateway.gateway import Gateway
+from qlm.gateway.http.app import app_of, create_app
+from qlm.gateway.http.server import QuietServer, create_server, stop_serving
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from qlm.gateway.server import QuietServer, create_server
-from qlm.gateway.stopping import stop_serving
+from qlm.gateway.sessions.gateway import Gateway
 from support.gateway import MODELS, Cluster, SystemClock, running_cluster, until
 from support.rpc import Stream, rpc_gateway
 
@@ -29,7 +28,7 @@ LONG_S = 60.0
 
 
 @dataclass(slots=True)
-class Door:
+class ServedGateway:
     """A gateway that can be told to stop."""
 
     gateway: Gateway
@@ -43,7 +42,7 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def opened(cluster: Cluster) -> AsyncIterator[Door]:
+async def opened(cluster: Cluster) -> AsyncIterator[ServedGateway]:
     app = create_app(
         MODELS,
         cluster.broker,
@@ -58,7 +57,7 @@ async def opened(cluster: Cluster) -> AsyncIterator[Door]:
     await until(lambda: server.started)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield Door(app.state.gateway, server, serving, f"http://127.0.0.1:{port}")
+        yield ServedGateway(app.state.gateway, server, serving, f"http://127.0.0.1:{port}")
     finally:
         server.should_exit = True
         await serving
@@ -71,7 +70,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def door(cluster: Cluster) -> AsyncIterator[Door]:
+async def served(cluster: Cluster) -> AsyncIterator[ServedGateway]:
     async with opened(cluster) as made:
         yield made
 
@@ -105,40 +104,40 @@ async def whole_answer(http: httpx.AsyncClient, url: str, id: str) -> str:
     return str(seen["response"]["choices"][0]["text"])
 
 
-async def test_it_says_so_first_and_serves_on(door: Door, http: httpx.AsyncClient) -> None:
-    ending = door.stop(notice_s=LONG_S)
+async def test_it_says_so_first_and_serves_on(served: ServedGateway, http: httpx.AsyncClient) -> None:
+    ending = served.stop(notice_s=LONG_S)
 
     async def unready() -> bool:
-        answer = await http.get(f"{door.url}/readyz")
+        answer = await http.get(f"{served.url}/readyz")
         return answer.status_code == 503 and answer.json()["sessions"] == "stopping"
 
     await until(unready)
-    answer = await http.post(f"{door.url}/v1/completions", json=COMPLETION)
+    answer = await http.post(f"{served.url}/v1/completions", json=COMPLETION)
     assert answer.json()["choices"][0]["text"] == ANSWER
     ending.cancel()  # told again: at once
     with pytest.raises(asyncio.CancelledError):
         await ending
-    assert door.serving.done()
+    assert served.serving.done()
 
 
 async def test_who_waits_is_answered_within_the_grace(
-    cluster: Cluster, door: Door, http: httpx.AsyncClient
+    cluster: Cluster, served: ServedGateway, http: httpx.AsyncClient
 ) -> None:
     cluster.agent.pause_at = 5
-    plain = asyncio.create_task(http.post(f"{door.url}/v1/completions", json=COMPLETION))
+    plain = asyncio.create_task(http.post(f"{served.url}/v1/completions", json=COMPLETION))
     seen: list[str] = []
 
     async def stream() -> None:
         body = {**COMPLETION, "stream": True}
-        async with http.stream("POST", f"{door.url}/v1/completions", json=body) as answer:
+        async with http.stream("POST", f"{served.url}/v1/completions", json=body) as answer:
             seen.extend([line async for line in answer.aiter_lines()])
 
     streaming = asyncio.create_task(stream())
     await until(lambda: len(cluster.agent.leased) == 2)
-    ending = door.stop(grace_s=LONG_S)
-    await until(lambda: not door.server.servers[0].sockets)
+    ending = served.stop(grace_s=LONG_S)
+    await until(lambda: not served.server.servers[0].sockets)
     with pytest.raises(httpx.ConnectError):
-        await http.post(f"{door.url}/v1/completions", json=COMPLETION)
+        await http.post(f"{served.url}/v1/completions", json=COMPLETION)
     cluster.agent.go.set()
     assert (await plain).json()["choices"][0]["text"] == ANSWER
     await streaming
@@ -148,12 +147,12 @@ async def test_who_waits_is_answered_within_the_grace(
 
 @pytest.mark.parametrize("headers", [{}, {"Idempotency-Key": "once"}])
 async def test_after_the_grace_a_plain_client_is_sent_elsewhere_and_its_request_goes_on(
-    cluster: Cluster, door: Door, other: str, http: httpx.AsyncClient, headers: dict[str, str]
+    cluster: Cluster, served: ServedGateway, other: str, http: httpx.AsyncClient, headers: dict[str, str]
 ) -> None:
     cluster.agent.pause_at = 5
-    plain = asyncio.create_task(http.post(f"{door.url}/v1/completions", json=COMPLETION, headers=headers))
+    plain = asyncio.create_task(http.post(f"{served.url}/v1/completions", json=COMPLETION, headers=headers))
     await until(lambda: cluster.agent.leased)
-    await door.stop()
+    await served.stop()
     answer = await plain
     assert answer.status_code == 503
     error, id = answer.json()["error"], answer.headers["x-request-id"]
@@ -170,7 +169,7 @@ async def test_after_the_grace_a_plain_client_is_sent_elsewhere_and_its_request_
 
 
 async def test_after_the_grace_a_stream_is_cut_off_and_resumes_elsewhere(
-    cluster: Cluster, door: Door, other: str, http: httpx.AsyncClient
+    cluster: Cluster, served: ServedGateway, other: str, http: httpx.AsyncClient
 ) -> None:
     cluster.agent.pause_at = 6
     lines: list[str] = []
@@ -178,12 +177,12 @@ async def test_after_the_grace_a_stream_is_cut_off_and_resumes_elsewhere(
     body = {**COMPLETION, "stream": True}
     ending: asyncio.Task[None] | None = None
     with pytest.raises(httpx.RemoteProtocolError):
-        async with http.stream("POST", f"{door.url}/v1/completions", json=body) as answer:
+        async with http.stream("POST", f"{served.url}/v1/completions", json=body) as answer:
             id = answer.headers["x-request-id"]
             async for line in answer.aiter_lines():
                 lines.append(line)
                 if line == "id: 6" and ending is None:
-                    ending = door.stop()
+                    ending = served.stop()
     assert ending is not None
     await ending
     assert "data: [DONE]" not in lines, "what was cut off must not look complete"
@@ -194,25 +193,27 @@ async def test_after_the_grace_a_stream_is_cut_off_and_resumes_elsewhere(
     assert more.text.endswith("data: [DONE]\n\n")
 
 
-async def test_once_it_has_let_go_it_takes_no_session_any_more(door: Door, http: httpx.AsyncClient) -> None:
-    door.gateway.hub.break_off()
+async def test_once_it_has_let_go_it_takes_no_session_any_more(
+    served: ServedGateway, http: httpx.AsyncClient
+) -> None:
+    served.gateway.hub.interrupt_all()
     for body in (COMPLETION, {**COMPLETION, "stream": True}):
-        answer = await http.post(f"{door.url}/v1/completions", json=body)
+        answer = await http.post(f"{served.url}/v1/completions", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "gateway_stopping")
 
 
 async def test_a_stream_over_grpc_has_the_grace_though_nobody_waits_over_http(cluster: Cluster) -> None:
     cluster.agent.pause_at = 5
-    async with rpc_gateway(cluster) as (address, rpc_door), aio.insecure_channel(address) as channel:
-        server = create_server(app_of(rpc_door.gateway))
+    async with rpc_gateway(cluster) as (address, rpc_listener), aio.insecure_channel(address) as channel:
+        server = create_server(app_of(rpc_listener.gateway))
         serving = asyncio.create_task(server.serve())
         await until(lambda: server.started)
         call = QlmStub(channel).Generate(pb.GenerateRequest(**COMPLETION))
         stream = await Stream().read(call, until_tokens=5)
         times = {"notice_s": 0.0, "grace_s": LONG_S}
-        closing = asyncio.create_task(rpc_door.stop(**times))
+        closing = asyncio.create_task(rpc_listener.stop(**times))
         ending = asyncio.create_task(
-            stop_serving(server, serving, rpc_door.gateway.hub, beside=(closing,), **times)
+            stop_serving(server, serving, rpc_listener.gateway.hub, beside=(closing,), **times)
         )
         await until(serving.done)
         cluster.agent.go.set()

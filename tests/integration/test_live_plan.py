@@ -13,16 +13,16 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
-from qlm.cli.clock import SystemClock
 from qlm.cli.main import main
+from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.request import Request
-from qlm.gateway.app import create_app
-from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.server import create_server
-from qlm.planner.kept_plan import KeptPlan, kept_plan_from_plain, kept_plan_to_plain
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.http.app import create_app
+from qlm.gateway.http.server import create_server
 from qlm.planner.problem import Plan
+from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain, published_plan_to_plain
 from support.flaky import until
 from support.gateway import running_cluster, serving
 from support.plans import random_plan, random_problem
@@ -48,9 +48,9 @@ class Live:
     async def qlm(self, *arguments: str) -> Result:
         return await qlm(self.url, *arguments)
 
-    async def kept(self) -> KeptPlan | None:
-        data = await self.plant.store.kept_plan()
-        return None if data is None else kept_plan_from_plain(orjson.loads(data))
+    async def kept(self) -> PublishedPlan | None:
+        data = await self.plant.store.published_plan()
+        return None if data is None else published_plan_from_plain(orjson.loads(data))
 
     async def plans(self, requests: int) -> bool:
         """Whether the kept plan has so many requests."""
@@ -104,10 +104,10 @@ async def test_the_live_plan_is_drawn_and_checked(tmp_path: Path) -> None:
         for group in kept.problem.groups:
             assert re.search(rf"^ 1 +{group.id} +m +6 ", shown.stdout, re.MULTILINE)
         assert "violated" not in shown.stdout
-        told = json.loads((await live.qlm("show", "--json", "--samples", "50")).stdout)
-        assert [row["requests"] for row in told["rows"]] == [6]
-        assert told["sampled"]["samples"] == 50
-        assert abs(told["at_ms"] / 1000 - time.time()) < 60
+        reported = json.loads((await live.qlm("show", "--json", "--samples", "50")).stdout)
+        assert [row["requests"] for row in reported["rows"]] == [6]
+        assert reported["sampled"]["samples"] == 50
+        assert abs(reported["at_ms"] / 1000 - time.time()) < 60
         assert (await live.qlm("show", "--why")).stdout.splitlines()[
             -1
         ] == "no group is expected to miss its deadline"
@@ -121,9 +121,9 @@ async def test_a_waiting_request_is_explained(tmp_path: Path) -> None:
         await running(live, 10)
         await live.plant.accept(*some_requests(3, model="n", priority=1))
         await until(lambda: live.plans(9))
-        told = await live.qlm("explain", "n1")
-        assert (told.exit_code, told.stderr) == (0, "")
-        lines = told.stdout.splitlines()
+        reported = await live.qlm("explain", "n1")
+        assert (reported.exit_code, reported.stderr) == (0, "")
+        lines = reported.stdout.splitlines()
         assert re.fullmatch(r"n1: n, arrived \S+ ago, deadline in \S+, priority 1", lines[0])
         waits = r"it waits: number 2 of 3 in qlm\.class\.n\.\S+, number 2 of 3 in group (g-\S+)"
         match = re.fullmatch(rf"{waits}, on the queue of i", lines[1])
@@ -131,8 +131,8 @@ async def test_a_waiting_request_is_explained(tmp_path: Path) -> None:
         assert lines[3].startswith("for the plan number 2 of 3 of its group; its turn comes in ")
         assert re.search(r"; deadline in \S+: in time with \d+\.\d %$", lines[3])
         assert "place 2 on i: waits for" in lines
-        (ahead,) = [line for line in lines if line.startswith("- the group before its own ended")]
-        assert "6 requests" in ahead
+        (before,) = [line for line in lines if line.startswith("- the group before its own ended")]
+        assert "6 requests" in before
         assert "- the 1 request before it in its group ended: there, the order is by arrival" in lines
         assert "- another instance served n: i is the only one" in lines
         group = await live.qlm("explain", match[1])
@@ -144,7 +144,7 @@ async def test_a_waiting_request_is_explained(tmp_path: Path) -> None:
         assert 0 < data["place"]["turn"]["starts"]["mean"] < data["place"]["turn"]["answered"]["mean"]
 
 
-async def test_a_request_is_told_of_until_its_end(tmp_path: Path) -> None:
+async def test_a_request_is_reported_until_its_end(tmp_path: Path) -> None:
     async with living(tmp_path) as live:
         await running(live, 5)
         text = (await live.qlm("explain", "m0")).stdout
@@ -175,19 +175,19 @@ async def test_a_gateway_whose_plan_is_of_no_use_gets_one_clear_line(tmp_path: P
     async with running_cluster(tmp_path) as cluster:
         cluster.agent.working.clear()
         store, url = cluster.store, await cluster.gateway()
-        await store.enqueue(a_request("r").card())
-        told = await qlm(url, "explain", "r")
-        assert told.exit_code == 0
-        assert told.stdout.splitlines()[-1] == "there is no plan yet: does a controller run?"
+        await store.enqueue(a_request("r").metadata())
+        reported = await qlm(url, "explain", "r")
+        assert reported.exit_code == 0
+        assert reported.stdout.splitlines()[-1] == "there is no plan yet: is a controller running?"
         refused = [(await qlm(url, "show"), "there is no plan yet: ")]
         refused += [(await qlm(url, "explain", "x"), "GROUP_OR_REQUEST is 'x'; expected ")]
         problem = random_problem(4)
-        good = kept_plan_to_plain(KeptPlan(at_ms=1, problem=problem, plan=random_plan(problem, 1)))
-        bad = kept_plan_to_plain(KeptPlan(at_ms=1, problem=problem, plan=Plan(queues={})))
-        await store.keep_plan(orjson.dumps(good | {"version": 7}))
+        good = published_plan_to_plain(PublishedPlan(at_ms=1, problem=problem, plan=random_plan(problem, 1)))
+        bad = published_plan_to_plain(PublishedPlan(at_ms=1, problem=problem, plan=Plan(queues={})))
+        await store.publish_plan(orjson.dumps(good | {"version": 7}))
         unread = "the plan of the gateway cannot be read: kept plan.version is 7; expected 1"
         refused += [(await qlm(url, *command), unread) for command in (["show"], ["explain", "g0"])]
-        await store.keep_plan(orjson.dumps(bad))
+        await store.publish_plan(orjson.dumps(bad))
         why = "the live plan cannot be explained: violated: each_group_once: g0 is placed nowhere"
         refused += [(await qlm(url, "explain", "g0"), why)]
         for result, message in refused:
@@ -196,7 +196,7 @@ async def test_a_gateway_whose_plan_is_of_no_use_gets_one_clear_line(tmp_path: P
         assert [result.exit_code for result, _ in refused] == [1, 2, 1, 1, 1]
         shown = await qlm(url, "show")
         assert (shown.exit_code, "violated: each_group_once" in shown.stdout) == (1, True)
-        assert "; no newer one has come: does a controller run?" in shown.stdout
+        assert "; no newer plan has arrived: is a controller running?" in shown.stdout
 
 
 @pytest.mark.parametrize("command", [["show"], ["explain", "x"]])

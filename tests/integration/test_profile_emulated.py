@@ -118,3 +118,20 @@ def test_an_unknown_model_and_a_dead_engine_are_one_clear_line(engine: Emulated)
     dead = CliRunner().invoke(profile_command, [f"http://127.0.0.1:{free_port()}", "--accelerator", "A100"])
     assert dead.exit_code == 1
     assert dead.output.startswith("qlm: no engine answers at http://127.0.0.1:")
+    assert dead.output.count("\n") == 1
+    assert "ConnectionKey" not in dead.output
+
+
+def test_the_folder_of_the_file_is_made_before_anything_is_measured(engine: Emulated) -> None:
+    blocked = engine.folder / "file"
+    blocked.write_text("")
+    refused = engine.profile("--quick", "--out", str(blocked / "x.yaml"))
+    assert (refused.exit_code, refused.output.count("\n")) == (1, 1)
+    assert "expected a folder" in refused.output
+    file = engine.folder / "new" / "folder" / "x.yaml"
+    asked = engine.profile("--name", "mine", "--out", str(file))
+    assert asked.exit_code == 1
+    assert "expected --weights-bytes" in asked.output
+    done = engine.profile("--quick", "--out", str(file))
+    assert done.exit_code == 0, done.output
+    assert file.exists()

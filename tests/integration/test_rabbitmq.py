@@ -13,7 +13,7 @@ from typing import Any
 import pika
 import pytest
 
-from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
+from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
 from qlm.broker.topology import REGISTRY, QueueKind, QueueType
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, InvalidValueError
 from qlm.domain.ids import QueueName

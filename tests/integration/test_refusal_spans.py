@@ -1,4 +1,4 @@
-"""Requests that a gateway refuses have a span each, by whichever door: real doors, OpenTelemetry's SDK."""
+"""Each request that a gateway refuses has a span, over HTTP and gRPC: real listeners, OpenTelemetry's SDK."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -13,16 +13,17 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.semconv.attributes import error_attributes, http_attributes
 
 from qlm.domain.errors import BrokerUnavailableError
-from qlm.gateway.limits import GatewayLimits
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.observability.tracing import SPAN
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
-from qlm.gateway.tracing import SPAN
 from support.flaky import Faults, flaky
 from support.gateway import Cluster, running_cluster
 from support.rpc import rpc_gateway
 from support.spans import Spans, failed
 
-FULL = GatewayLimits(queue_depth_max=0)
+# The configuration allows no such limit: no request fits, so every one is refused.
+FULL = GatewayLimits().model_copy(update={"queue_depth_max": 0})
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
 
 
@@ -82,19 +83,19 @@ async def test_what_http_refuses_has_one_span(
     code: str,
     model: str | None,
 ) -> None:
-    limits = GatewayLimits(queue_depth_max=0, body_bytes_max=100_000)
+    limits = FULL.model_copy(update={"body_bytes_max": 100_000})
     url = await cluster.gateway(limits=limits, tracer=made.tracer)
     trace, traceparent = a_trace()
     answer = await http.post(f"{url}/v1/completions", json=body, headers={"traceparent": traceparent})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-    span, told = the_span(made)
-    assert told[error_attributes.ERROR_TYPE] == code
-    assert told[http_attributes.HTTP_RESPONSE_STATUS_CODE] == status
-    assert told[http_attributes.HTTP_REQUEST_METHOD] == "POST"
-    assert told[http_attributes.HTTP_ROUTE] == "/v1/completions"
-    assert (told["gen_ai.operation.name"], told["qlm.outcome"]) == ("text_completion", "refused")
-    assert told.get("gen_ai.request.model", "")[:3] == (model or "")[:3]
-    assert len(told.get("gen_ai.request.model", "")) < 1000
+    span, reported = the_span(made)
+    assert reported[error_attributes.ERROR_TYPE] == code
+    assert reported[http_attributes.HTTP_RESPONSE_STATUS_CODE] == status
+    assert reported[http_attributes.HTTP_REQUEST_METHOD] == "POST"
+    assert reported[http_attributes.HTTP_ROUTE] == "/v1/completions"
+    assert (reported["gen_ai.operation.name"], reported["qlm.outcome"]) == ("text_completion", "refused")
+    assert reported.get("gen_ai.request.model", "")[:3] == (model or "")[:3]
+    assert len(reported.get("gen_ai.request.model", "")) < 1000
     assert failed(span) is None, "it is the client's doing, and no failure of this server"
     assert span.parent is not None and f"{span.parent.trace_id:032x}" == trace
     assert span.start_time is not None and span.end_time is not None and span.start_time <= span.end_time
@@ -107,12 +108,12 @@ async def test_a_request_that_is_not_confirmed_has_one_span_that_failed(
     url = await cluster.gateway(broker=flaky(cluster.broker, faults), tracer=made.tracer)
     answer = await http.post(f"{url}/v1/completions", json=COMPLETION)
     assert answer.status_code == 503
-    span, told = the_span(made)
-    assert (told[error_attributes.ERROR_TYPE], told["http.response.status_code"]) == (
+    span, reported = the_span(made)
+    assert (reported[error_attributes.ERROR_TYPE], reported["http.response.status_code"]) == (
         "broker_unavailable",
         503,
     )
-    assert told["gen_ai.request.id"] and told["gen_ai.usage.prompt_tokens"] == 2
+    assert reported["gen_ai.request.id"] and reported["gen_ai.usage.prompt_tokens"] == 2
     assert failed(span) == "the global queue is not available: no connection"
 
 
@@ -132,13 +133,17 @@ async def test_what_grpc_refuses_has_one_span(
     cluster: Cluster, made: Spans, request_: pb.GenerateRequest, code: grpc.StatusCode, reason: str
 ) -> None:
     trace, traceparent = a_trace()
-    told = await _refused_by_grpc(
+    reported = await _refused_by_grpc(
         cluster, made, request_, limits=FULL, metadata=(("traceparent", traceparent),)
     )
     span, _ = the_span(made)
-    assert told[error_attributes.ERROR_TYPE] == reason
-    assert told["rpc.grpc.status_code"] == code.value[0]
-    assert (told["rpc.system"], told["rpc.service"], told["rpc.method"]) == ("grpc", "qlm.v1.Qlm", "Generate")
+    assert reported[error_attributes.ERROR_TYPE] == reason
+    assert reported["rpc.grpc.status_code"] == code.value[0]
+    assert (reported["rpc.system"], reported["rpc.service"], reported["rpc.method"]) == (
+        "grpc",
+        "qlm.v1.Qlm",
+        "Generate",
+    )
     assert failed(span) is None
     assert span.parent is not None and f"{span.parent.trace_id:032x}" == trace
 
@@ -151,10 +156,10 @@ async def test_a_call_that_is_not_confirmed_has_one_span_that_failed(
         messages=pb.Conversation(messages=[pb.Message(role="user", content="Hi")]),
     )
     faults.fail(BrokerUnavailableError("no connection"), "publish")
-    told = await _refused_by_grpc(cluster, made, request, broker=flaky(cluster.broker, faults))
+    reported = await _refused_by_grpc(cluster, made, request, broker=flaky(cluster.broker, faults))
     span, _ = the_span(made)
-    assert told["rpc.grpc.status_code"] == grpc.StatusCode.UNAVAILABLE.value[0]
-    assert (told[error_attributes.ERROR_TYPE], told["gen_ai.operation.name"]) == (
+    assert reported["rpc.grpc.status_code"] == grpc.StatusCode.UNAVAILABLE.value[0]
+    assert (reported[error_attributes.ERROR_TYPE], reported["gen_ai.operation.name"]) == (
         "broker_unavailable",
         "chat",
     )
@@ -179,9 +184,9 @@ async def test_a_request_that_is_answered_has_the_span_of_one_that_was_not_refus
 ) -> None:
     url = await cluster.gateway(tracer=made.tracer)
     assert (await http.post(f"{url}/v1/completions", json=COMPLETION)).status_code == 200
-    _, told = the_span(made)
-    assert told["qlm.outcome"] == "stop"
-    assert error_attributes.ERROR_TYPE not in told
+    _, reported = the_span(made)
+    assert reported["qlm.outcome"] == "stop"
+    assert error_attributes.ERROR_TYPE not in reported
 
 
 async def test_without_a_tracer_a_refusal_is_counted_and_nothing_else(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from qlm.broker.rabbitmq import RabbitBroker, RabbitSettings
+from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.ids import QueueName
-from qlm.store.redis import RedisStore
+from qlm.store.redis.store import RedisStore
 from support.certificates import certificate
 from support.ports import free_port
 from support.process import ServerProcess

@@ -2,10 +2,11 @@
 
 from typing import TypeVar
 
-from qlm.agents.events import Appended, EngineChanged, LeaseAnswered, Pulled, QueueRead, Tick
-from qlm.agents.operation_costs import OperationCosts
-from qlm.agents.protocol import NO_COSTS, AgentProtocol, AgentSettings
-from qlm.domain.actions import Action, Append, Pull, PulledMessage, Submit, TakeLease
+from qlm.agents.core.agent import NO_COSTS, Agent
+from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.core.events import Appended, EngineChanged, LeaseAnswered, Pulled, QueueRead, Tick
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.actions import AcquireLease, Action, Append, Pull, PulledMessage, Submit
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
@@ -42,7 +43,7 @@ class Bench:
         settings: AgentSettings | None = None,
         costs: OperationCosts = NO_COSTS,
     ) -> None:
-        self.agent = AgentProtocol(HOLDER, "A10", (M, N), settings or AgentSettings(), costs)
+        self.agent = Agent(HOLDER, "A10", (M, N), settings or AgentSettings(), costs)
         self.now_ns = S
         self.epoch_n = 0
         self.log: dict[RequestId, list[int]] = {}
@@ -93,11 +94,11 @@ class Bench:
         self.send(
             Pulled(
                 group=GroupId(name),
-                asked=1,
+                limit=1,
                 messages=(PulledMessage(delivery=delivery_of(request), request=request),),
             )
         )
-        assert [t.card.id for t in self.take(TakeLease)] == [request.id]
+        assert [t.metadata.id for t in self.take(AcquireLease)] == [request.id]
         self.log[request.id] = list(output)
         self.answer(request, self.granted(output))
         self.queue()
@@ -107,11 +108,15 @@ class Bench:
     def store_appends(self) -> None:
         """Answer appends like the store until none is left."""
         self.later(0.05)
-        while appends := self.take(Append):
-            for append in appends:
-                results = tuple(self._append(entry) for entry in append.entries)
-                self.send(Appended(entries=append.entries, results=results))
+        while any(isinstance(action, Append) for action in self.actions):
+            self.answer_append()
             self.later(0.05)
+
+    def answer_append(self) -> None:
+        """Answer the appends under way like the store."""
+        for append in self.take(Append):
+            results = tuple(self._append(entry) for entry in append.entries)
+            self.send(Appended(entries=append.entries, results=results))
 
     def _append(self, entry: LogEntry) -> AppendResult:
         log = self.log[entry.id]

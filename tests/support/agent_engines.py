@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final
 
-from qlm.agents.events import EngineChanged, EngineProbed, Event, GenerationEnded, Progress
-from qlm.agents.held import Phase
-from qlm.agents.protocol import AgentProtocol
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.events import EngineChanged, EngineProbed, Event, GenerationEnded, Progress
+from qlm.agents.core.request import Phase
 from qlm.domain.actions import Submit
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId, RequestId, TokenIds
@@ -49,17 +49,17 @@ class EngineRoom(ABC):
         requests: Everything ever accepted.
         calls: Generations whose end the protocol has not heard.
         aborts_sent: Ids of the calls that the protocol asked to abort.
-        told: Output tokens that the protocol knows of, by request, in its present lease.
+        granted_tokens: Output tokens that the agent knows of, by request, in its present lease.
         awake: The model that serves; None also while one is being brought up.
         deaths: What the host has yet to say of its engines.
     """
 
-    def __init__(self, agent: AgentProtocol) -> None:
+    def __init__(self, agent: Agent) -> None:
         self.agent = agent
         self.requests: dict[RequestId, Request] = {}
         self.calls: list[Running] = []
         self.aborts_sent: set[str] = set()
-        self.told: dict[RequestId, int] = {}
+        self.granted_tokens: dict[RequestId, int] = {}
         self.probes = 0
         self.swap: ModelId | None = None
         self.awake: ModelId | None = None
@@ -77,7 +77,7 @@ class EngineRoom(ABC):
         assert not twins, "submitted while another of its calls runs"
         assert action.call.call_id not in {c.call.call_id for c in self.calls}
         assert action.call.prompt_ids[request.prompt_tokens :] == answer_to(request)[:done]
-        self.told[action.id] = done
+        self.granted_tokens[action.id] = done
         assert 1 <= action.call.sampling.max_tokens == request.sampling.max_tokens - done
         assert not done or request.evictability is not Evictability.PINNED, "resumed what cannot be"
         assert self._generating() <= CAPACITY.seqs_max, "more running than the batch has places"
@@ -86,7 +86,7 @@ class EngineRoom(ABC):
         self.calls.append(Running(request, action.call, made=done, finish=lost))
 
     def _generating(self) -> int:
-        return sum(h.phase in (Phase.RUNNING, Phase.ABORTING) for h in self.agent.held.values())
+        return sum(h.phase in (Phase.RUNNING, Phase.ABORTING) for h in self.agent.state.requests.all.values())
 
     def ask_abort(self, call_ids: tuple[str, ...]) -> None:
         """Take an abort; one that overtakes its submission is ignored, as by a real engine."""
@@ -97,13 +97,13 @@ class EngineRoom(ABC):
     def note_abandoned(self) -> None:
         """Mark the generations that the protocol no longer follows; it must have aborted them."""
         for call in self.calls:
-            if call.call.call_id not in self.agent.calls and call.finish is None:
+            if call.call.call_id not in self.agent.state.requests.calls and call.finish is None:
                 assert call.call.call_id in self.aborts_sent, "a generation was forgotten and not aborted"
                 call.abandoned = True
 
     def start_swap(self, model: ModelId) -> None:
         assert self.swap is None, "a swap began while another was under way"
-        followed = [c for c in self.calls if c.call.call_id in self.agent.calls]
+        followed = [c for c in self.calls if c.call.call_id in self.agent.state.requests.calls]
         assert all(c.finish for c in followed), "a swap began under running requests"
         self.swap = model
         if self.awake is not None:
@@ -148,20 +148,20 @@ class EngineRoom(ABC):
         call.arrived = True
 
     def generate(self, call: Running, tokens: int) -> None:
-        """Let a call make some tokens; its end, if it came to it, is told later."""
+        """Let a call make some tokens; its end, if it finished, is sent later."""
         whole = answer_to(call.request)
         made = whole[call.made : call.made + tokens]
         call.made += len(made)
         if call.made == len(whole):
             call.finish = finish_of(call.request)
-        if call.call.call_id in self.agent.calls:
-            self.told[call.request.id] = call.made
+        if call.call.call_id in self.agent.state.requests.calls:
+            self.granted_tokens[call.request.id] = call.made
         self.send(Progress(chunks=((call.call.call_id, made),)))
 
     def end_call(self, call: Running, finish: str) -> None:
         call.finish = finish
         self.calls.remove(call)
-        self.send(GenerationEnded(call_id=call.call.call_id, finish=finish, detail="told by the engine"))
+        self.send(GenerationEnded(call_id=call.call.call_id, finish=finish, detail="refused by the engine"))
 
     def calm_engines(self) -> None:
         """Let every generation make a token or come to its end."""

@@ -9,6 +9,7 @@ from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.request import Request
+from qlm.store.core import instances, leases, output_log, requests
 from support.agent_engines import answer_to, finish_of
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ HOLD = QueueName("qlm.hold.i")
 def other_pulls(world: "World", queue: QueueName) -> None:
     """The other agent takes the first message of a class queue and does with it what an agent does."""
     other = InstanceStatus(holder=OTHER, accelerator="A10", models=(M, N, FOREIGN))
-    world.core.heartbeat(other, 1e6, world.now_ns)
+    instances.heartbeat(world.state, other, 1e6, world.now_ns)
     request = world.queues[queue].pop(0)
-    answer, effects = world.core.lease(request.card(), OTHER, None, world.now_ns)
+    answer, effects = leases.lease(world.state, request.metadata(), OTHER, None, world.now_ns)
     world.announce(effects)
     if isinstance(answer, Granted):
         world.others.append(request)
@@ -36,14 +37,14 @@ def other_pulls(world: "World", queue: QueueName) -> None:
 def other_lets_go(world: "World", request: Request, *, finished: bool) -> None:
     """The other agent ends a request, or gives it back."""
     world.others.remove(request)
-    record = world.core.record(request.id)
+    record = requests.record(world.state, request.id)
     if record is None or record.lease is None or record.lease.holder != OTHER:
         if record is None or record.outcome is None:
             world.queues[request.cls.queue].append(request)
         return
     epoch = record.lease.epoch
     if not finished:
-        world.announce(world.core.release(request.id, epoch, "returned", world.now_ns)[1])
+        world.announce(leases.release(world.state, request.id, epoch, "returned", world.now_ns)[1])
         world.queues[request.cls.queue].append(request)
         return
     entry = LogEntry(
@@ -53,4 +54,4 @@ def other_lets_go(world: "World", request: Request, *, finished: bool) -> None:
         token_ids=answer_to(request)[record.output_tokens :],
         outcome=Outcome(finish_of(request)),
     )
-    world.announce(world.core.append([entry], world.now_ns)[1])
+    world.announce(output_log.append(world.state, [entry], world.now_ns)[1])

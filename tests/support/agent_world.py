@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from qlm.agents.events import (
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.events import (
     Appended,
     Event,
     LeaseAnswered,
@@ -17,29 +18,29 @@ from qlm.agents.events import (
     QueueRead,
     Tick,
 )
-from qlm.agents.protocol import AgentProtocol, AgentSettings
-from qlm.controller.grouping import regroup
-from qlm.controller.reindex import as_known
+from qlm.agents.core.state import AgentSettings
+from qlm.controller.core.grouping import regroup
+from qlm.controller.shell.reindex import as_known
 from qlm.domain.actions import (
     Abort,
     Ack,
+    AcquireLease,
     Action,
     Append,
     Demote,
     Drained,
-    HandOver,
-    NoteParked,
-    NoteResumed,
+    ForwardMessage,
     ProbeEngine,
     Pull,
     PulledMessage,
-    Renew,
-    Reregister,
+    RenewDelivery,
+    ReportParked,
+    ReportResumed,
+    RestoreRequest,
     Return,
     SetTimer,
     Submit,
     SwapModel,
-    TakeLease,
 )
 from qlm.domain.ids import GroupId, QueueName, RequestId
 from qlm.domain.lease_answer import Granted
@@ -48,8 +49,9 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.plan_change import SetQueue
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.request import Request
-from qlm.store.core import StoreCore
-from qlm.store.effects import Effects
+from qlm.store.core import instances, leases, output_log, plans, requests
+from qlm.store.core.effects import Effects
+from qlm.store.core.state import State
 from support.agent_engines import EngineRoom, answer_to, finish_of
 from support.agent_other import HOLD, HOLDER, OTHER, M, N, other_lets_go
 
@@ -62,9 +64,9 @@ class World(EngineRoom):
 
     def __init__(self) -> None:
         self.now_ns = 1_000 * S
-        settings = AgentSettings(custody_s=20.0, pull_max=3)
-        super().__init__(AgentProtocol(HOLDER, "A10", (M, N), settings))
-        self.core = StoreCore(self.now_ns)
+        settings = AgentSettings(delivery_renewal_s=20.0, pull_max=3)
+        super().__init__(Agent(HOLDER, "A10", (M, N), settings))
+        self.state = State(self.now_ns)
         self.ended: dict[RequestId, Outcome] = {}
         self.queues: defaultdict[QueueName, list[Request]] = defaultdict(list)
         self.out: dict[int, QueueName] = {}
@@ -72,9 +74,9 @@ class World(EngineRoom):
         self.others: list[Request] = []
         self.given: dict[int, int] = {}
         self.pulls: list[Pull] = []
-        self.leases: list[TakeLease | Reregister] = []
+        self.leases: list[AcquireLease | RestoreRequest] = []
         self.appends: list[Append] = []
-        self.books: deque[Action] = deque()
+        self.side_effects: deque[Action] = deque()
         self.notices: deque[InstanceNotice] = deque()
         self.drained = 0
         self.groups_made = 0
@@ -93,7 +95,7 @@ class World(EngineRoom):
         match action:
             case Pull():
                 self.pulls.append(action)
-            case TakeLease() | Reregister():
+            case AcquireLease() | RestoreRequest():
                 self.leases.append(action)
             case Append():
                 self.appends.append(action)
@@ -109,25 +111,33 @@ class World(EngineRoom):
                 self.drained += 1
             case SetTimer(at_ns=at_ns):
                 assert at_ns > self.now_ns, "a timer in the past spins"
-            case Ack() | Return() | Demote() | HandOver() | Renew() | NoteParked() | NoteResumed():
+            case (
+                Ack()
+                | Return()
+                | Demote()
+                | ForwardMessage()
+                | RenewDelivery()
+                | ReportParked()
+                | ReportResumed()
+            ):
                 if isinstance(action, Return):
                     self._check_return(action)
                 if isinstance(action, Demote):
                     assert action.request == replace(self.requests[action.request.id], cls=action.request.cls)
                     assert action.request.cls == self.requests[action.request.id].cls.missed()
-                if isinstance(action, Ack | Return | Demote | HandOver):
+                if isinstance(action, Ack | Return | Demote | ForwardMessage):
                     self._finish_delivery(action.delivery)
-                self.books.append(action)
+                self.side_effects.append(action)
             case _:
                 raise AssertionError(f"unexpected {action!r}")
 
     def _check_return(self, action: Return) -> None:
-        """A message goes home, and a lease is given back only when each token that was told is in the log."""
+        """Check that a lease is released only when each granted token is in the log; move the message."""
         assert isinstance(action.delivery.tag, int)
         assert action.home == self.bodies[action.delivery.tag].cls.queue, "a message in another class's queue"
-        record = self.core.record(action.id)
+        record = requests.record(self.state, action.id)
         if record is not None and record.lease is not None and record.lease.epoch == action.epoch:
-            assert record.output_tokens >= self.told.get(action.id, 0), "tokens were thrown away"
+            assert record.output_tokens >= self.granted_tokens.get(action.id, 0), "tokens were thrown away"
 
     def _finish_delivery(self, delivery: Delivery) -> None:
         assert isinstance(delivery.tag, int)
@@ -137,19 +147,19 @@ class World(EngineRoom):
     def check(self) -> None:
         """What must hold between any two steps."""
         agent = self.agent
-        in_hand = {h.delivery.tag for h in agent.held.values()}
-        assert len(in_hand) == len(agent.held)
+        in_hand = {h.claim.delivery.tag for h in agent.state.requests.all.values()}
+        assert len(in_hand) == len(agent.state.requests.all)
         for tag, ends in self.given.items():
             assert ends + (tag in in_hand) == 1, "a delivery is in no place, or in two"
-        assert agent.pulling == sum(pull.limit for pull in self.pulls)
-        assert self.drained == agent.drained <= 1
+        assert agent.state.queue.pulling == sum(pull.limit for pull in self.pulls)
+        assert self.drained == agent.state.drained <= 1
         for id, request in self.requests.items():
             self._check_log(id, request)
             if id not in self.ended:
                 assert self._has_message(id), f"{id} was accepted, has not ended, and has no message"
 
     def _check_log(self, id: RequestId, request: Request) -> None:
-        output = self.core.read_output(id, 0)
+        output = output_log.read_output(self.state, id, 0)
         if output is None:
             return
         whole = answer_to(request)
@@ -170,29 +180,29 @@ class World(EngineRoom):
         """What a gateway does: publish, then index."""
         self.requests[request.id] = request
         self.queues[request.cls.queue].append(request)
-        self.announce(self.core.enqueue(request.card(), None, self.now_ns)[1])
+        self.announce(requests.enqueue(self.state, request.metadata(), None, self.now_ns)[1])
 
     def plan(self, rotate: int) -> None:
-        """What a controller does: reap, group what waits, and set our virtual queue in some order."""
-        self.announce(self.core.reap(self.now_ns)[1])
+        """Act as a controller: expire leases, group the waiting requests, reorder this virtual queue."""
+        self.announce(leases.expire_leases(self.state, self.now_ns)[1])
         self._index()
         order: list[GroupId] = []
-        for cls in self.core.view(self.now_ns).classes:
+        for cls in plans.view(self.state, self.now_ns).classes:
             changes, groups, _ = regroup(
                 cls, size_max=4, now_ns=self.now_ns, linger_s=1.0, new_id=lambda _: self._new_group()
             )
-            self.announce(self.core.apply(changes, self.now_ns)[1])
+            self.announce(plans.apply(self.state, changes, self.now_ns)[1])
             order += [group.id for group in groups]
         turn = rotate % max(1, len(order))
         queue = SetQueue(instance=HOLDER.instance, groups=(*order[turn:], *order[:turn]))
-        self.announce(self.core.apply([queue], self.now_ns)[1])
+        self.announce(plans.apply(self.state, [queue], self.now_ns)[1])
 
     def _index(self) -> None:
-        """Bring every class queue and the store in line, as the controller's upkeep does."""
+        """Bring every class queue and the store in line, as the controller's reconciler does."""
         for queue in [queue for queue in self.queues if queue != HOLD]:
             messages, self.queues[queue] = self.queues[queue], []
             for request in dict.fromkeys(messages):
-                found, effects = self.core.enqueue(request.card(), None, self.now_ns)
+                found, effects = requests.enqueue(self.state, request.metadata(), None, self.now_ns)
                 self.announce(effects)
                 lease = found.record.lease
                 if lease is not None:
@@ -206,7 +216,7 @@ class World(EngineRoom):
         return GroupId(f"g{self.groups_made}")
 
     def read_queue(self) -> None:
-        self.send(QueueRead(queue=self.core.virtual_queue(HOLDER.instance)))
+        self.send(QueueRead(queue=plans.virtual_queue(self.state, HOLDER.instance)))
 
     def _hand_out(self, queue: QueueName, limit: int) -> tuple[PulledMessage, ...]:
         taken, self.queues[queue] = self.queues[queue][:limit], self.queues[queue][limit:]
@@ -221,11 +231,11 @@ class World(EngineRoom):
     def answer_pull(self, pull: Pull, *, away: bool = False) -> None:
         self.pulls.remove(pull)
         messages = () if away else self._hand_out(pull.cls.queue, pull.limit)
-        self.send(Pulled(group=pull.group, asked=pull.limit, messages=messages))
+        self.send(Pulled(group=pull.group, limit=pull.limit, messages=messages))
 
     def poll_hold(self) -> None:
         if messages := self._hand_out(HOLD, 64):
-            self.send(Pulled(group=None, asked=0, messages=messages))
+            self.send(Pulled(group=None, limit=0, messages=messages))
 
     def lose_connection(self) -> None:
         """All that is handed out to us goes back to where it was, to be delivered again."""
@@ -242,56 +252,62 @@ class World(EngineRoom):
         messages.append(self.bodies[tag])
         self.out.pop(tag, None)
 
-    def write_book(self) -> None:
+    def write_side_effect(self) -> None:
         """Carry out the oldest bookkeeping action."""
-        match self.books.popleft():
+        match self.side_effects.popleft():
             case Ack(delivery=Delivery(tag=int(tag))):
                 self.out.pop(tag, None)
             case Return(epoch=epoch, id=id, delivery=Delivery(queue=queue, tag=int(tag)), home=home, why=why):
                 if epoch is not None:
-                    self.announce(self.core.release(id, epoch, why, self.now_ns)[1])
+                    self.announce(leases.release(self.state, id, epoch, why, self.now_ns)[1])
                 if queue == home:
                     self._requeue(tag)
                 else:
                     self._move(tag, self.queues[home])
             case Demote(request=request, epoch=epoch, delivery=Delivery(tag=int(tag)), why=why):
                 self.queues[request.cls.queue].append(request)
-                self.announce(self.core.demote(request, epoch, why, self.now_ns)[1])
+                self.announce(leases.demote(self.state, request, epoch, why, self.now_ns)[1])
                 self.out.pop(tag, None)
-            case HandOver(delivery=Delivery(tag=int(tag)), holder=holder):
+            case ForwardMessage(delivery=Delivery(tag=int(tag)), holder=holder):
                 assert holder == OTHER
                 self._move(tag, self.others)
-            case Renew(delivery=Delivery(tag=int(tag))):
+            case RenewDelivery(delivery=Delivery(tag=int(tag))):
                 self._move(tag, self.queues[HOLD])
-            case NoteParked(id=id, epoch=epoch, why=why):
-                self.core.park(id, epoch, why, self.now_ns)
-            case NoteResumed(id=id, epoch=epoch):
-                self.core.resume(id, epoch, self.now_ns)
+            case ReportParked(id=id, epoch=epoch, why=why):
+                leases.park(self.state, id, epoch, why, self.now_ns)
+            case ReportResumed(id=id, epoch=epoch):
+                leases.resume(self.state, id, epoch, self.now_ns)
 
     # store
 
-    def answer_lease(self, asked: TakeLease | Reregister, *, reached: bool, answered: bool) -> None:
+    def answer_lease(self, pending: AcquireLease | RestoreRequest, *, reached: bool, answered: bool) -> None:
         """Answer a lease; not `reached`: nothing happened; not `answered`: it did, unheard."""
-        self.leases.remove(asked)
+        self.leases.remove(pending)
         answer = None
         if reached:
-            if isinstance(asked, TakeLease):
-                answer, effects = self.core.lease(asked.card, HOLDER, asked.group, self.now_ns)
-                self.told[asked.card.id] = len(answer.output) if isinstance(answer, Granted) else 0
+            if isinstance(pending, AcquireLease):
+                answer, effects = leases.lease(
+                    self.state, pending.metadata, HOLDER, pending.group, self.now_ns
+                )
+                self.granted_tokens[pending.metadata.id] = (
+                    len(answer.output) if isinstance(answer, Granted) else 0
+                )
             else:
-                answer, effects = self.core.reregister(asked.card, HOLDER, asked.output, self.now_ns)
+                answer, effects = leases.reregister(
+                    self.state, pending.metadata, HOLDER, pending.output, self.now_ns
+                )
             self.announce(effects)
-        self.send(LeaseAnswered(id=asked.card.id, answer=answer if answered else None))
+        self.send(LeaseAnswered(id=pending.metadata.id, answer=answer if answered else None))
 
     def answer_append(self, *, reached: bool, answered: bool) -> None:
         (append,) = self.appends
         self.appends.clear()
         results = None
         if reached:
-            results, effects = self.core.append(append.entries, self.now_ns)
+            results, effects = output_log.append(self.state, append.entries, self.now_ns)
             self.announce(effects)
-        told = None if results is None or not answered else tuple(results)
-        self.send(Appended(entries=append.entries, results=told))
+        known = None if results is None or not answered else tuple(results)
+        self.send(Appended(entries=append.entries, results=known))
 
     def announce(self, effects: Effects) -> None:
         """Keep the notices to us that a step of the store caused."""
@@ -306,17 +322,17 @@ class World(EngineRoom):
             self.send(notice)
 
     def heartbeat(self) -> None:
-        self.core.heartbeat(self.agent.status(), TTL_S, self.now_ns)
+        instances.heartbeat(self.state, self.agent.status(), TTL_S, self.now_ns)
 
     def wipe(self) -> None:
         """Empty the store; the controller indexes what the class queues hold."""
         self.check()
         self.now_ns += 1
-        self.core = StoreCore(self.now_ns)
+        self.state = State(self.now_ns)
         self.heartbeat()
-        for queue, requests in self.queues.items():
-            for request in requests if queue != HOLD else ():
-                self.core.enqueue(request.card(), None, self.now_ns)
+        for queue, waiting in self.queues.items():
+            for request in waiting if queue != HOLD else ():
+                requests.enqueue(self.state, request.metadata(), None, self.now_ns)
 
     # time
 
@@ -333,8 +349,8 @@ class World(EngineRoom):
         self.read_queue()
         for pull in list(self.pulls) if steps > 1 else ():
             self.answer_pull(pull)
-        for asked in list(self.leases) if steps > 2 else ():
-            self.answer_lease(asked, reached=True, answered=True)
+        for pending in list(self.leases) if steps > 2 else ():
+            self.answer_lease(pending, reached=True, answered=True)
         for call in self.calls if steps > 3 else ():
             if not call.arrived:
                 self.arrive(call)
@@ -344,7 +360,7 @@ class World(EngineRoom):
     def calm(self) -> None:
         """One round in which everybody answers honestly and no fault happens."""
         self.wait(0.25)
-        self.announce(self.core.expire(self.now_ns)[1])
+        self.announce(requests.expire(self.state, self.now_ns)[1])
         for request in list(self.others):
             other_lets_go(self, request, finished=True)
         while self.deaths:
@@ -358,6 +374,6 @@ class World(EngineRoom):
             self.answer_append(reached=True, answered=True)
         while self.notices:
             self.tell()
-        while self.books:
-            self.write_book()
+        while self.side_effects:
+            self.write_side_effect()
         self.check()

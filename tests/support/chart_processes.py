@@ -122,10 +122,10 @@ class Place:
         container = self.pod.container
         return self.words([*container.get("command", ()), *container.get("args", ())])
 
-    def words(self, told: list[str]) -> list[str]:
+    def words(self, reported: list[str]) -> list[str]:
         """Rewrite a command line; `$(NAME)` is filled in as Kubernetes does."""
         given = self._cluster.environment(self.pod, self._index)
-        filled = [re.sub(r"\$\((\w+)\)", lambda name: given[name[1]], word) for word in told]
+        filled = [re.sub(r"\$\((\w+)\)", lambda name: given[name[1]], word) for word in reported]
         return [self.moved(word) for word in filled]
 
     def moved(self, text: str) -> str:

@@ -51,9 +51,9 @@ def start_redis(place: Place, stack: ExitStack) -> None:
 def start_rabbitmq(place: Place, stack: ExitStack) -> None:
     """Run the node of the chart with what keeps it on loopback; the image's entry point only starts it."""
     epmd_port = free_port()
-    told = place.environment
-    told.pop("HOME"), told.pop("RABBITMQ_NODENAME")
-    env = rabbitmq_support.node_environment(place.home, place.port, epmd_port) | told
+    reported = place.environment
+    reported.pop("HOME"), reported.pop("RABBITMQ_NODENAME")
+    env = rabbitmq_support.node_environment(place.home, place.port, epmd_port) | reported
     epmd = [str(rabbitmq_support.program("epmd")), "-address", "127.0.0.1", "-port", str(epmd_port)]
     mapper = ServerProcess("epmd", epmd, env=env, folder=place.home)
     assert place.command == ["rabbitmq-server"]
@@ -62,7 +62,7 @@ def start_rabbitmq(place: Place, stack: ExitStack) -> None:
     for process in (mapper, node):
         stack.callback(process.kill)
         process.start()
-    login = pika.PlainCredentials("qlm", told["RABBITMQ_DEFAULT_PASS"])
+    login = pika.PlainCredentials("qlm", reported["RABBITMQ_DEFAULT_PASS"])
 
     def answers() -> bool:
         try:

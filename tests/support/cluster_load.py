@@ -179,8 +179,8 @@ async def until(holds: Callable[[], Any], what: str, *, timeout_s: float = 40.0)
     """Wait until `holds()`, which may be a coroutine, is true."""
     deadline_s = time.monotonic() + timeout_s
     while True:
-        held = holds()
-        if await held if asyncio.iscoroutine(held) else held:
+        tracked = holds()
+        if await tracked if asyncio.iscoroutine(tracked) else tracked:
             return
         assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
         await asyncio.sleep(0.05)

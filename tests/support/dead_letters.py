@@ -10,7 +10,7 @@ UNREADABLE = b'{"schema": 999'
 """No request, nor any JSON."""
 
 
-async def bury(
+async def move_to_dead_letters(
     broker: Broker, message: Request | bytes, *, at_s: float = 1000.0, reason: str = "why"
 ) -> None:
     """Put a message into the dead-letter queue."""

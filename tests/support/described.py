@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from qlm.gateway.fields.openai import ErrorAnswer
+from qlm.gateway.api.fields.openai import ErrorAnswer
 from scripts.reference_pages.http import ANSWER_HEADERS
 from scripts.reference_pages.http_routes import Route, routes
 

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from qlm.agents.engine_process import EngineProcess
+from qlm.agents.engines.process import EngineProcess
 
 
 async def main(state_folder: str, log_file: str, *command: str) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from qlm.controller.fleet import Fleet
+from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
@@ -15,8 +15,8 @@ from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.profile import Coefficients, Profile
-from qlm.store.length_tally import LengthTally
-from support.places import CAP, STEP_S
+from qlm.store.core.length_stats import LengthStats
+from support.batch_slots import CAP, STEP_S
 
 S = 1_000_000_000
 NOW_NS = 1_000 * S
@@ -75,10 +75,10 @@ def capacity(places: int) -> EngineCapacity:
 
 def counted(lengths: FloatArray) -> LengthHistogram:
     """What a store counts of answers; those as long as CAP were cut off."""
-    tally = LengthTally()
+    stats = LengthStats()
     for tokens in lengths.astype(int).ravel().tolist():
-        tally.count(tokens, Outcome.LENGTH if tokens >= CAP else Outcome.STOP, 10**9)
-    return tally.value
+        stats.count(tokens, Outcome.LENGTH if tokens >= CAP else Outcome.STOP, 10**9)
+    return stats.value
 
 
 def groups_of(cls: RequestClass, *counts: int, sealed: bool = False) -> tuple[Group, ...]:

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What random problems look like.
+    """Parameters of random problems.
 
     Attributes:
         groups, instances, models: How many.
@@ -95,7 +95,7 @@ def _instance(name: str, kind: str, models: list[ModelId], shape: Shape, rng: ra
 
 
 def _group(name: str, models: list[ModelId], shape: Shape, rng: random.Random) -> PlannedGroup:
-    drain_s, tail_s = rng.uniform(5, 60), rng.uniform(1, 15)
+    service_s, tail_s = rng.uniform(5, 60), rng.uniform(1, 15)
     horizon_s = 40.0 * shape.groups / shape.instances / shape.load
     kinds = {"large": 1.0, "small": rng.uniform(1.2, 2.5)}
     if rng.random() < 0.15 * shape.odd:
@@ -108,7 +108,7 @@ def _group(name: str, models: list[ModelId], shape: Shape, rng: random.Random) -
         priority=rng.choice([0, 0, 0, 1]) if rng.random() < shape.odd else 0,
         time={
             kind: GroupTime(
-                drain=_normal(drain_s * slow, shape.spread), tail=_normal(tail_s * slow, shape.spread)
+                service=_normal(service_s * slow, shape.spread), tail=_normal(tail_s * slow, shape.spread)
             )
             for kind, slow in kinds.items()
         },
@@ -171,9 +171,9 @@ def _orders(
     homes = {g: i.id for i in problem.instances for g in i.queue}
     models = problem.kinds[instance.kind].models
     busy = world.busy(instance)
-    held = frozenset(m for m in (*instance.warm_models, instance.loaded_model) if m is not None)
+    in_memory = frozenset(m for m in (*instance.warm_models, instance.loaded_model) if m is not None)
     Step = tuple[tuple[int, ...], float, Floats, Floats, ModelId | None, frozenset[ModelId]]
-    stack: list[Step] = [((), 0.0, busy, np.zeros_like(busy), instance.loaded_model, held)]
+    stack: list[Step] = [((), 0.0, busy, np.zeros_like(busy), instance.loaded_model, in_memory)]
     while stack:
         order, cost, clock, tail, loaded, warm = stack.pop()
         yield order, cost
@@ -189,15 +189,15 @@ def _orders(
                 start = world.later(clock + tail, unload_s + swap_s)
             alike = [h.id for h in groups if h.model == group.model and h.time == group.time]
             drawn = alike[sum(1 for h in order if groups[h].id in alike)]
-            drain, new_tail = world.times(group.time[instance.kind], drawn)
+            service, new_tail = world.times(group.time[instance.kind], drawn)
             added = problem.move_s if homes.get(group.id, instance.id) != instance.id else 0.0
             if group.deadline_s is not None:
                 added += sum(
-                    world.price(start + world.share(r / group.requests, drain) + new_tail, group.deadline_s)
+                    world.price(start + world.share(r / group.requests, service) + new_tail, group.deadline_s)
                     for r in range(group.requests if world.paper else 1, group.requests + 1)
                 )
             after = (group.model, warm | {group.model})
-            stack.append(((*order, g), cost + added, start + drain, new_tail, *after))
+            stack.append(((*order, g), cost + added, start + service, new_tail, *after))
 
 
 class _Sample:
@@ -210,14 +210,14 @@ class _Sample:
         return _drawn(instance.busy, self.scenarios.busy)
 
     def times(self, time: GroupTime, drawn: GroupId) -> tuple[Floats, Floats]:
-        drain = _drawn(time.drain, self.scenarios.drain[drawn])
-        return drain, _drawn(time.tail, self.scenarios.tail[drawn])
+        service = _drawn(time.service, self.scenarios.service[drawn])
+        return service, _drawn(time.tail, self.scenarios.tail[drawn])
 
     def later(self, clock: Floats, seconds: float) -> Floats:
         return clock + seconds
 
-    def share(self, share: float, drain: Floats) -> Floats:
-        return share * drain
+    def share(self, share: float, service: Floats) -> Floats:
+        return share * service
 
     def price(self, end: Floats, deadline_s: float) -> float:
         late = end - (deadline_s - self.problem.now_s)
@@ -236,14 +236,14 @@ class _Moments:
         return np.array([instance.busy.mean, instance.busy.var])
 
     def times(self, time: GroupTime, _: GroupId) -> tuple[Floats, Floats]:
-        return np.array([time.drain.mean, time.drain.var]), np.array([time.tail.mean, time.tail.var])
+        return np.array([time.service.mean, time.service.var]), np.array([time.tail.mean, time.tail.var])
 
     def later(self, clock: Floats, seconds: float) -> Floats:
         later: Floats = clock + np.array([seconds, 0.0])
         return later
 
-    def share(self, share: float, drain: Floats) -> Floats:
-        part: Floats = drain * np.array([share, share * share])
+    def share(self, share: float, service: Floats) -> Floats:
+        part: Floats = service * np.array([share, share * share])
         return part
 
     def price(self, end: Floats, deadline_s: float) -> float:

@@ -88,7 +88,7 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
     """Wait until a condition holds; it may be a coroutine function."""
     async with asyncio.timeout(timeout_s):
         while True:
-            held = condition()
-            if await held if inspect.isawaitable(held) else held:
+            tracked = condition()
+            if await tracked if inspect.isawaitable(tracked) else tracked:
                 return
             await asyncio.sleep(0.002)

@@ -13,8 +13,8 @@ from pathlib import Path
 import uvicorn
 
 from qlm.broker.codec import decode_request
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.fleet import InstanceStatus, ModelSpec
 from qlm.domain.ids import ControllerId, GatewayId, InstanceId, ModelId, RequestId, SessionId
@@ -27,10 +27,10 @@ from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
-from qlm.gateway.app import create_app
-from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.server import create_server
-from qlm.store.memory import MemoryStore
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.http.app import create_app
+from qlm.gateway.http.server import create_server
+from qlm.store.embedded.memory import MemoryStore
 from support.described import Watched
 
 MODELS = (
@@ -95,7 +95,7 @@ class ScriptedAgent:
 
     async def _serve(self, delivery: Delivery) -> None:
         request = decode_request(delivery.body)
-        lease = await self.store.lease(request.card(), self.holder, None)
+        lease = await self.store.lease(request.metadata(), self.holder, None)
         if isinstance(lease, Granted):
             self.leased.append(request)
             await self._write(request, lease)
@@ -216,7 +216,7 @@ async def running_cluster(folder: Path, store: MemoryStore | None = None) -> Asy
 
 async def mark_indexed(store: Store) -> None:
     """Let a store be whole, as a controller does that has read the queue into it."""
-    term = (await store.lead(ControllerId("controller"), 3600)).term
+    term = (await store.acquire_leadership(ControllerId("controller"), 3600)).term
     await store.mark_indexed(term)
     await store.resign(term)
 

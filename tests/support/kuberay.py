@@ -81,13 +81,13 @@ def _bytes(quantity: str) -> int:
 
 def _ray_start(params: Mapping[str, str], heads: bool) -> str:
     """Write the command line: values are words of a shell, as they are."""
-    told = [f"ray start{' --head' if heads else ''}"]
+    reported = [f"ray start{' --head' if heads else ''}"]
     for name, value in sorted(params.items()):
         if value not in ("true", "false") or name in _SWITCHED:
-            told.append(f"--{name}={value}")
+            reported.append(f"--{name}={value}")
         elif value == "true":
-            told.append(f"--{name}")
-    return " ".join(told)
+            reported.append(f"--{name}")
+    return " ".join(reported)
 
 
 def _environment(params: Mapping[str, str], head: str) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def _groups(draw: st.DrawFn, name: GroupId) -> PlannedGroup:
         deadline_s=draw(st.none() | st.sampled_from([1.0, 5.0, 9.5, 20.0])),
         priority=draw(st.integers(-1, 1)),
         time={
-            kind: GroupTime(drain=Normal(draw(_seconds)), tail=Normal(draw(_seconds)))
+            kind: GroupTime(service=Normal(draw(_seconds)), tail=Normal(draw(_seconds)))
             for kind in sorted(runs_on)
         },
     )

@@ -41,7 +41,7 @@ def random_problem(
         groups: How many.
         instances: How many, of both kinds by turns.
         models: How many.
-        load: Factor on all drains; deadlines stay.
+        load: Factor on all service times; deadlines stay.
         priorities: Groups have one of so many.
         certain: No variances.
     """
@@ -63,11 +63,11 @@ def random_problem(
 def _group(
     rng: random.Random, at: int, names: Sequence[ModelId], load: float, priorities: int, certain: bool
 ) -> PlannedGroup:
-    requests, drain_s = rng.randint(1, 40), load * rng.uniform(5, 60)
+    requests, service_s = rng.randint(1, 40), load * rng.uniform(5, 60)
     spread = 0.0 if certain else rng.choice([0.0, 0.1, 0.5])
     time = {
         kind: GroupTime(
-            drain=Normal(factor * drain_s, (spread * factor * drain_s) ** 2),
+            service=Normal(factor * service_s, (spread * factor * service_s) ** 2),
             tail=Normal(factor * 4.0, (spread * 4.0) ** 2),
         )
         for kind, factor in (("fast", 1.0), ("slow", 2.5))
@@ -138,12 +138,12 @@ def slow_penalty(problem: Problem, plan: Plan) -> tuple[float, float]:
                 warm.add(loaded)
             time = group.time[instance.kind]
             for r in range(1, group.requests + 1):
-                done = start + time.drain.scaled(r / group.requests) + time.tail
+                done = start + time.service.scaled(r / group.requests) + time.tail
                 if group.deadline_s is not None:
                     late_s, late = one_lateness(done, group.deadline_s - problem.now_s)
                     penalty_s += late_s + problem.miss_weight_s * late
                     met += 1 - late
-            start, tail = start + time.drain, time.tail
+            start, tail = start + time.service, time.tail
             homes = [each.id for each in problem.instances if name in each.queue]
             if homes and homes != [instance.id]:
                 penalty_s += problem.move_s

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from qlm.agents.engine_host import ModelHost
-from qlm.agents.host_memory import SwapCost
-from qlm.agents.hosting import EngineHost
-from qlm.agents.interpreter import AgentRunner
-from qlm.agents.protocol import AgentProtocol, AgentSettings
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.costs.host_memory import SwapCost
+from qlm.agents.core.state import AgentSettings
+from qlm.agents.engines.model_host import EngineHost, ModelHost
+from qlm.agents.shell.runner import AgentRunner
 from qlm.broker import codec
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
-from qlm.cli.clock import SystemClock
-from qlm.cli.telemetry import Telemetry
-from qlm.cli.wiring import group_ids, new_controller_id
-from qlm.controller.fleet import Fleet
-from qlm.controller.loop import ControllerLoop
-from qlm.controller.protocol import ControllerSettings
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.telemetry import Telemetry
+from qlm.cli.runtime.wiring import group_ids, new_controller_id
+from qlm.controller.core.decide import ControllerSettings
+from qlm.controller.core.fleet import Fleet
+from qlm.controller.shell.loop import ControllerLoop
 from qlm.domain.errors import EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
@@ -31,8 +31,8 @@ from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.request import Request
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.unmeasured import unmeasured_profile
-from qlm.store.memory import MemoryStore
+from qlm.rct_estimator.builtin import unmeasured_profile
+from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until
 
 M, N = ModelId("m"), ModelId("n")
@@ -135,13 +135,13 @@ class ScriptedEngine:
     async def close(self) -> None:
         """Nothing to do."""
 
-    async def fetch(self) -> bool:
+    async def prefetch(self) -> bool:
         return True
 
-    async def let_go(self) -> None:
+    async def drop_prefetched(self) -> None:
         """Nothing to do."""
 
-    async def died(self) -> str:
+    async def wait_failed(self) -> str:
         return await asyncio.shield(self._dead)
 
 
@@ -162,7 +162,7 @@ class Plant:
     broker_faults: Faults
     host: EngineHost
     engines: dict[ModelId, ScriptedEngine]
-    protocol: AgentProtocol
+    protocol: Agent
     runner: AgentRunner
     running: "asyncio.Task[None]"
     requests: list[Request] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Plant:
         for request in requests:
             self.requests.append(request)
             await self.broker.publish(request.cls.queue, codec.encode_request(request))
-            await self.store.enqueue(request.card())
+            await self.store.enqueue(request.metadata())
 
     async def outcome(self, id: RequestId) -> Outcome | None:
         record = await self.store.record(id)
@@ -198,7 +198,7 @@ class Plant:
         """Whether nothing is ready anywhere, and nothing handed out to the agent."""
         names = await self.broker.queues()
         ready = sum([await self.broker.depth(name) for name in names])
-        return ready == 0 and not self.protocol.held
+        return ready == 0 and not self.protocol.state.requests.all
 
     async def depth(self, queue: str) -> int:
         return await self.broker.depth(QueueName(queue))
@@ -223,7 +223,7 @@ async def plant(
     host = host or ModelHost(
         engines, costs=dict.fromkeys(models, SwapCost(weights_bytes=1)), host_memory_bytes=100
     )
-    protocol = AgentProtocol(HOLDER, "A10", models, AgentSettings(retry_s=0.02))
+    protocol = Agent(HOLDER, "A10", models, AgentSettings(retry_s=0.02))
     agent_broker = queues.broker()
     runner = AgentRunner(
         protocol,
@@ -231,7 +231,7 @@ async def plant(
         store=flaky(store, store_faults),
         host=host,
         clock=clock,
-        metrics=telemetry.agents if telemetry else None,
+        on_submitted=telemetry.agents.submitted if telemetry and telemetry.agents else None,
         tracer=telemetry.tracer if telemetry else None,
     )
     if telemetry is not None and telemetry.agents is not None:

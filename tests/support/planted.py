@@ -1,26 +1,25 @@
 """Planted bugs: parts of the system, each with one promise broken, for the checkers to find."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 from typing import Final
 from zlib import crc32
 
-from qlm.agents.events import Event, GenerationEnded
-from qlm.agents.held import Then
-from qlm.agents.protocol import AgentProtocol
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.events import Event, GenerationEnded
+from qlm.agents.core.request import Disposition
 from qlm.domain.actions import Abort, Ack, Action
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.output import AppendResult, LogEntry
-from qlm.domain.request import RequestState
-from qlm.simulator.system.parts import Parts, make_core
-from qlm.simulator.system.virtual_loop import EPOCH_NS
-from qlm.store.core import StoreCore
-from qlm.store.effects import Effects
-from qlm.store.tables import RequestRow
+from qlm.store.core.effects import Effects
+from qlm.store.core.lifecycle import announce, end, extend
+from simulation.parts import Parts, make_state
+from simulation.store_server import StoreServer
+from simulation.virtual_loop import EPOCH_NS
 
 
-class AcksBeforeStore(AgentProtocol):
+class AcksBeforeStore(Agent):
     """Acknowledges a message as soon as its generation has ended, not once the result is stored."""
 
     def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
@@ -28,12 +27,12 @@ class AcksBeforeStore(AgentProtocol):
         acks: list[Action] = []
         for event in events:
             if isinstance(event, GenerationEnded) and event.finish in ("stop", "length"):
-                held = self.calls.get(event.call_id)
-                acks += [] if held is None else [Ack(delivery=held.delivery)]
+                tracked = self.state.requests.calls.get(event.call_id)
+                acks += [] if tracked is None else [Ack(delivery=tracked.claim.delivery)]
         return [*acks, *super().receive_all(events, now_ns)]
 
 
-class ChecksPointAfterAbort(AgentProtocol):
+class ChecksPointAfterAbort(Agent):
     """Parks an evicted request when it asks for the abort; what the engine still makes comes after that."""
 
     late: set[str]
@@ -45,52 +44,68 @@ class ChecksPointAfterAbort(AgentProtocol):
         actions = super().receive_all(kept, now_ns)
         for action in tuple(actions):
             for call_id in action.call_ids if isinstance(action, Abort) else ():
-                held = self.calls.get(call_id)
-                if held is not None and held.then is Then.PARK:
+                tracked = self.state.requests.calls.get(call_id)
+                if tracked is not None and tracked.exit.disposition is Disposition.RESUME_HERE:
                     ended = GenerationEnded(call_id=call_id, finish="abort")
                     actions += super().receive_all((ended,), now_ns)
-                    self.calls[call_id] = held
+                    self.state.requests.calls[call_id] = tracked
                     self.late.add(call_id)
         return actions
 
 
-class ChecksNoEpoch(StoreCore):
-    """Takes every entry that begins where the log ends, under whatever lease."""
+class ChecksNoEpoch(StoreServer):
+    """Accepts every entry that begins at the end of the log, under any lease or none."""
 
-    def _append_refusal(self, row: RequestRow, entry: LogEntry) -> AppendResult | None:
-        if row.state is RequestState.ENDED:
+    async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
+        effects = Effects()
+        return await self._commit(([self._appended(entry, effects) for entry in entries], effects))
+
+    def _appended(self, entry: LogEntry, effects: Effects) -> AppendResult:
+        row, now_ns = self._state.requests.get(entry.id), self._clock.now_ns()
+        if row is None:
+            return AppendResult.UNKNOWN
+        if row.outcome is not None:
             return AppendResult.ENDED
-        return None if entry.offset == len(row.log) else AppendResult.GAP
+        if entry.offset != len(row.log):
+            return AppendResult.GAP
+        if entry.token_ids:
+            extend(row, entry.token_ids, now_ns, effects)
+        if entry.outcome is not None:
+            end(self._state, row, entry.outcome, entry.detail, now_ns, effects, entry.token_ids)
+        elif entry.token_ids:
+            announce(row, entry.token_ids, effects)
+        return AppendResult.TAKEN
 
 
-class LetsEverybodyLead(StoreCore):
-    """Gives the lead to whoever asks, and lets all of them plan."""
+class LetsEverybodyLead(StoreServer):
+    """Grants leadership to every controller that asks, and lets all of them plan."""
 
-    def lead(self, name: ControllerId, ttl_s: float, now_ns: int) -> tuple[Leadership, Effects]:
-        leadership, effects = super().lead(name, ttl_s, now_ns)
-        return Leadership(leader=name, term=leadership.term, since_ns=leadership.since_ns), effects
+    async def acquire_leadership(self, name: ControllerId, ttl_s: float) -> Leadership:
+        leadership = await super().acquire_leadership(name, ttl_s)
+        return Leadership(leader=name, term=leadership.term, since_ns=leadership.since_ns)
 
-    def check_term(self, term: Term | None, now_ns: int) -> None:
-        """Refuse nobody."""
+    def _check_term(self, term: Term | None) -> None:
+        """Accept every term."""
 
 
-class LosesEnds(StoreCore):
-    """Says that it has noted the end of a request, and has not, for one request in thirty."""
+class LosesEnds(StoreServer):
+    """Acknowledges the end of a request without storing it, for one request in thirty."""
 
-    def _append(self, entry: LogEntry, now_ns: int, effects: Effects) -> AppendResult:
-        if entry.outcome is not None and crc32(entry.id.encode()) % 30 == 0:
-            return AppendResult.TAKEN
-        return super()._append(entry, now_ns, effects)
+    async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
+        lost = [entry.outcome is not None and crc32(entry.id.encode()) % 30 == 0 for entry in entries]
+        kept = [entry for entry, is_lost in zip(entries, lost, strict=True) if not is_lost]
+        results = iter(await super().append(kept))
+        return [AppendResult.TAKEN if is_lost else next(results) for is_lost in lost]
 
 
 PLANTED: Final = MappingProxyType(
     {
         "ack before store": Parts(make_agent=AcksBeforeStore),
-        "no epoch check": Parts(make_core=ChecksNoEpoch),
+        "no epoch check": Parts(make_store=ChecksNoEpoch),
         "checkpoint after abort": Parts(make_agent=ChecksPointAfterAbort),
-        "epoch reset by a flush": Parts(make_core=lambda incarnation: make_core(EPOCH_NS)),
-        "two leaders": Parts(make_core=LetsEverybodyLead),
-        "a lost done record": Parts(make_core=LosesEnds),
+        "epoch reset by a flush": Parts(make_state=lambda incarnation: make_state(EPOCH_NS)),
+        "two leaders": Parts(make_store=LetsEverybodyLead),
+        "a lost done record": Parts(make_store=LosesEnds),
     }
 )
 """Each bug, and the parts that have it."""

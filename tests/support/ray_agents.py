@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from qlm.agents.guard import descendants, process_stat, start_ticks
+from qlm.agents.engines.guard import descendants, process_stat, start_ticks
 from support import ray_nodes
 from support.needs import need
 from support.ports import free_port

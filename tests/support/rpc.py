@@ -1,4 +1,4 @@
-"""The gRPC door of a gateway in this event loop, and a client of it."""
+"""The gRPC listener of a gateway in this event loop, and a client of it."""
 
 import contextlib
 import uuid
@@ -11,11 +11,11 @@ from google.rpc import error_details_pb2, status_pb2
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.tracing import Tracer
-from qlm.gateway.gateway import create_gateway
-from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.rpc.server import RpcDoor
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.rpc.server import RpcListener
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
+from qlm.gateway.sessions.gateway import create_gateway
 from support.gateway import MODELS, Cluster, SystemClock
 
 
@@ -28,8 +28,8 @@ async def rpc_gateway(
     tls: TlsFiles | None = None,
     shutdown_s: float = 0.2,
     tracer: Tracer | None = None,
-) -> AsyncIterator[tuple[str, RpcDoor]]:
-    """Run a gateway that has a gRPC door only; give its address, and the door."""
+) -> AsyncIterator[tuple[str, RpcListener]]:
+    """Run a gateway that has a gRPC listener only; give its address, and the listener."""
     gateway = create_gateway(
         MODELS,
         broker or cluster.broker,
@@ -41,12 +41,12 @@ async def rpc_gateway(
         tracer=tracer,
     )
     async with gateway.running():
-        door = RpcDoor(gateway)
-        port = await door.start("127.0.0.1", 0, tls)
+        listener = RpcListener(gateway)
+        port = await listener.start("127.0.0.1", 0, tls)
         try:
-            yield f"127.0.0.1:{port}", door
+            yield f"127.0.0.1:{port}", listener
         finally:
-            await door.stop(0, shutdown_s)
+            await listener.stop(0, shutdown_s)
 
 
 class Stream:

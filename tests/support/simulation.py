@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from qlm.controller.fleet import Fleet
-from qlm.controller.protocol import ControllerSettings
+from qlm.controller.core.decide import ControllerSettings
+from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.slo import BatchSlo, DeadlineSlo, TokenSlo
@@ -17,7 +17,7 @@ from qlm.simulator.policies import POLICIES
 from qlm.simulator.results import SimulationResult
 from qlm.simulator.scenario import Fault, Network, Scenario, SimulatedInstance, SloClass, Workload
 from qlm.simulator.seeds import Seeds
-from qlm.simulator.simulation import Onlooker, simulate
+from qlm.simulator.simulation import SimulationObserver, simulate
 
 SMALL, LARGE = ModelId("mistral-7b"), ModelId("vicuna-13b")
 CHAT = SloClass(name="chat", slo=TokenSlo(ttft_ms=2000, tpot_ms=100))
@@ -104,7 +104,7 @@ def scenario(
 
 
 def run(
-    subject: Scenario, *, policy: str = "edf", seed: int = 1, onlooker: Onlooker | None = None
+    subject: Scenario, *, policy: str = "edf", seed: int = 1, observer: SimulationObserver | None = None
 ) -> SimulationResult:
     """Simulate it."""
-    return simulate(subject, POLICIES[policy], seed, stopwatch_s=time.perf_counter, onlooker=onlooker)
+    return simulate(subject, POLICIES[policy], seed, stopwatch_s=time.perf_counter, observer=observer)

@@ -5,7 +5,7 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from qlm.agents.otlp import OtelTracer
+from qlm.agents.shell.otlp import OtelTracer
 
 
 class Spans:

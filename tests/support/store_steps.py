@@ -6,17 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from qlm.domain.errors import NotLeadingError
-from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, TokenIds
-from qlm.domain.leadership import Term
-from qlm.domain.lease import Epoch
-from qlm.domain.outcome import Outcome
-from qlm.domain.output import LogEntry
-from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
-from qlm.domain.ports.store import Store
-from qlm.domain.request import RequestCard, RequestState
-from qlm.domain.view import RequestFilter
-from qlm.store.contract_values import (
+from contract.suites.store.values import (
     A_AGAIN,
     ARRIVAL_NS,
     BATCH,
@@ -25,31 +15,43 @@ from qlm.store.contract_values import (
     OTHER_GATEWAY,
     A,
     B,
-    card,
+    metadata,
     status,
 )
-from qlm.store.limits import StoreLimits
+from qlm.domain.errors import NotLeadingError
+from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.leadership import Term
+from qlm.domain.lease import Epoch
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import LogEntry
+from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.ports.store import Store
+from qlm.domain.request import RequestMetadata, RequestState
+from qlm.domain.view import RequestFilter
+from qlm.store.core.limits import StoreLimits
 
 START_NS = ARRIVAL_NS
 LIMITS = StoreLimits(results_max=2, events_max=6, lengths_window=2)
 HEARTBEAT_TTL_S = 1e7
-"""Instances die by leaving only: the stores under comparison need not tell the same time."""
+"""Instances die by leaving only: the stores under comparison may have different clocks."""
 
 # Ids do not sort as arrivals do, and two requests arrive at the same nanosecond.
-CARDS: tuple[RequestCard, ...] = tuple(
-    replace(card(n, cls=CHAT if n != 2 else BATCH, drop=n == 1), arrival_ns=ARRIVAL_NS + (2, 1, 0, 1, 3)[n])
+REQUESTS: tuple[RequestMetadata, ...] = tuple(
+    replace(
+        metadata(n, cls=CHAT if n != 2 else BATCH, drop=n == 1), arrival_ns=ARRIVAL_NS + (2, 1, 0, 1, 3)[n]
+    )
     for n in range(5)
 )
 HOLDERS = (A, A_AGAIN, B)
 CONTROLLERS = (ControllerId("one"), ControllerId("other"))
 GROUPS = tuple(GroupId(f"g{n}") for n in range(3))
 INSTANCES = (A.instance, B.instance)
-LAST_DUE_NS = max(card.drop_at_ns or 0 for card in CARDS)
+LAST_DUE_NS = max(metadata.drop_at_ns or 0 for metadata in REQUESTS)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One call: `run` awaits it on a store whose incarnation is given; `pass_s` goes by before."""
+    """One call: `run` makes it on a store of the given incarnation, `pass_s` seconds after the last step."""
 
     name: str
     run: Callable[[Store, int], Awaitable[Any]]
@@ -59,16 +61,16 @@ class Step:
         return f"{self.name} (after {self.pass_s:g} s)"
 
 
-cards = st.sampled_from(CARDS)
-ids = st.sampled_from([card.id for card in CARDS])
+any_metadata = st.sampled_from(REQUESTS)
+ids = st.sampled_from([metadata.id for metadata in REQUESTS])
 holders = st.sampled_from(HOLDERS)
 groups = st.sampled_from(GROUPS)
 watchers = st.sampled_from((None, GATEWAY, OTHER_GATEWAY))
 token_ids = st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple)
-ends = st.sampled_from((None, None, None, Outcome.STOP, Outcome.LENGTH, Outcome.FAILED))
+ends = st.sampled_from((None, None, None, Outcome.STOP, Outcome.LENGTH, Outcome.REFUSED, Outcome.FAILED))
 mostly_zero = st.sampled_from((0, 0, 0, 0, 0, 0, 0, -1, 1))
 off_by = st.tuples(st.sampled_from((0,) * 9 + (-1,)), mostly_zero)
-"""What to add to the incarnation and n of a request's present lease."""
+"""Offsets to the incarnation and n of the current lease of a request."""
 changes = st.one_of(
     st.builds(CreateGroup, id=groups, cls=st.sampled_from((CHAT, BATCH)), count=st.integers(0, 3)),
     st.builds(ResizeGroup, id=groups, count=st.integers(0, 4), sealed=st.booleans()),
@@ -112,17 +114,19 @@ async def _entry(store: Store, incarnation: int, parts: EntryParts) -> LogEntry:
 entries = st.tuples(ids, off_by, mostly_zero, token_ids, ends)
 
 
-def _enqueue(card: RequestCard, watcher: Any) -> Step:
-    return Step(f"enqueue {card.id} for {watcher}", lambda store, _: store.enqueue(card, watcher))
+def _enqueue(metadata: RequestMetadata, watcher: Any) -> Step:
+    return Step(f"enqueue {metadata.id} for {watcher}", lambda store, _: store.enqueue(metadata, watcher))
 
 
-def _lease(card: RequestCard, holder: Any, group: Any) -> Step:
-    return Step(f"lease {card.id} to {holder} of {group}", lambda store, _: store.lease(card, holder, group))
+def _lease(metadata: RequestMetadata, holder: Any, group: Any) -> Step:
+    return Step(
+        f"lease {metadata.id} to {holder} of {group}", lambda store, _: store.lease(metadata, holder, group)
+    )
 
 
-def _reregister(card: RequestCard, holder: Any, output: Any) -> Step:
-    name = f"reregister {card.id} of {holder} with {output}"
-    return Step(name, lambda store, _: store.reregister(card, holder, output))
+def _reregister(metadata: RequestMetadata, holder: Any, output: Any) -> Step:
+    name = f"reregister {metadata.id} of {holder} with {output}"
+    return Step(name, lambda store, _: store.reregister(metadata, holder, output))
 
 
 def _append(parts: Sequence[EntryParts]) -> Step:
@@ -142,13 +146,13 @@ def _hold(what: str, id: RequestId, off: tuple[int, int]) -> Step:
     return Step(f"{what} {id} under {off}", run)
 
 
-def _demote(card: RequestCard, off: tuple[int, int]) -> Step:
-    late = replace(card, cls=card.cls.missed())
+def _demote(metadata: RequestMetadata, off: tuple[int, int]) -> Step:
+    late = replace(metadata, cls=metadata.cls.missed())
 
     async def run(store: Store, incarnation: int) -> bool:
-        return await store.demote(late, await _epoch(store, incarnation, card.id, off), "because")
+        return await store.demote(late, await _epoch(store, incarnation, metadata.id, off), "because")
 
-    return Step(f"demote {card.id} under {off}", run)
+    return Step(f"demote {metadata.id} under {off}", run)
 
 
 def _heartbeat(holder: Any, running: int) -> Step:
@@ -157,7 +161,7 @@ def _heartbeat(holder: Any, running: int) -> Step:
 
 
 def _led(name: str, off: tuple[int, int], write: Callable[[Store, Term], Awaitable[Any]]) -> Step:
-    """A step that only who leads may take, `off` by so much from the present term."""
+    """Step of a leader, with an offset to the current term."""
 
     async def run(store: Store, incarnation: int) -> Any:
         led = await store.leader()
@@ -175,24 +179,24 @@ def _with_pause(step: Step, pass_s: float) -> Step:
 
 
 _steps = st.one_of(
-    st.builds(_enqueue, cards, watchers),
-    st.builds(_enqueue, cards, watchers),
-    st.builds(_lease, cards, holders, st.sampled_from((None, *GROUPS))),
-    st.builds(_lease, cards, holders, st.sampled_from((None, *GROUPS))),
+    st.builds(_enqueue, any_metadata, watchers),
+    st.builds(_enqueue, any_metadata, watchers),
+    st.builds(_lease, any_metadata, holders, st.sampled_from((None, *GROUPS))),
+    st.builds(_lease, any_metadata, holders, st.sampled_from((None, *GROUPS))),
     st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
     st.builds(_append, st.lists(entries, min_size=1, max_size=3)),
     st.builds(_hold, st.sampled_from(("park", "resume", "release")), ids, off_by),
-    st.builds(_demote, cards, off_by),
-    st.builds(_reregister, cards, holders, token_ids),
+    st.builds(_demote, any_metadata, off_by),
+    st.builds(_reregister, any_metadata, holders, token_ids),
     st.builds(_heartbeat, holders, st.integers(0, 2)),
     st.builds(lambda h: Step(f"leave {h}", lambda store, _: store.leave(h)), holders),
-    st.just(Step("reap", lambda store, _: store.reap())),
+    st.just(Step("expire_leases", lambda store, _: store.expire_leases())),
     st.builds(
         lambda id, o: Step(f"cancel {id} {o}", lambda store, _: store.cancel(id, o)),
         ids,
         st.sampled_from((Outcome.CANCELLED, Outcome.STOP)),
     ),
-    st.builds(lambda c: Step(f"withdraw {c.id}", lambda store, _: store.withdraw(c)), cards),
+    st.builds(lambda c: Step(f"withdraw {c.id}", lambda store, _: store.withdraw(c)), any_metadata),
     st.builds(
         lambda due, n: Step(f"expire {due} {n}", lambda store, _: store.expire(due, n)),
         st.sampled_from((START_NS, LAST_DUE_NS - 2, LAST_DUE_NS)),
@@ -216,18 +220,18 @@ _steps = st.one_of(
         st.integers(0, 4),
     ),
     st.builds(
-        lambda name: Step(f"lead {name}", lambda store, _: store.lead(name, HEARTBEAT_TTL_S)),
+        lambda name: Step(f"lead {name}", lambda store, _: store.acquire_leadership(name, HEARTBEAT_TTL_S)),
         st.sampled_from(CONTROLLERS),
     ),
     st.builds(lambda off: _led("resign", off, lambda store, term: store.resign(term)), off_by),
-    st.builds(lambda off: _led("reap", off, lambda store, term: store.reap(term)), off_by),
+    st.builds(lambda off: _led("expire_leases", off, lambda store, term: store.expire_leases(term)), off_by),
     st.builds(
         lambda c, off: _led(f"apply {c}", off, lambda store, term: store.apply(c, term)),
         st.lists(changes, max_size=4),
         off_by,
     ),
     st.builds(
-        lambda data, off: _led(f"keep {data!r}", off, lambda store, term: store.keep_plan(data, term)),
+        lambda data, off: _led(f"keep {data!r}", off, lambda store, term: store.publish_plan(data, term)),
         st.sampled_from((b"plan", b"")),
         off_by,
     ),
@@ -242,21 +246,21 @@ histories = st.lists(steps, min_size=20, max_size=60)
 
 
 async def snapshot(store: Store) -> dict[str, Any]:
-    """Read everything that a store tells."""
+    """Read everything that a store returns."""
     return {
         "view": await store.view(),
         "records": list(await store.records(RequestFilter(limit=1000))),
-        "places": [await store.queue_place(card.id) for card in CARDS],
-        "outputs": [await store.read_output(card.id, 0) for card in CARDS],
+        "places": [await store.queue_position(metadata.id) for metadata in REQUESTS],
+        "outputs": [await store.read_output(metadata.id, 0) for metadata in REQUESTS],
         "indexed": await store.indexed(),
         "leader": await store.leader(),
-        "plan": await store.kept_plan(),
+        "plan": await store.published_plan(),
         "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],
     }
 
 
 class SteppedClock:
-    """A clock that moves only when told to."""
+    """Clock that moves only by `advance`."""
 
     def __init__(self) -> None:
         self.time_ns = START_NS

@@ -127,7 +127,7 @@ class TokenByToken:
         return self._run
 
     def commit(self, iterations: int) -> tuple[Emission, ...]:
-        told = []
+        reported = []
         for one, new in self._batch if iterations else ():
             full = one.computed // self.capacity.block_tokens
             one.computed += new
@@ -142,12 +142,12 @@ class TokenByToken:
                 self._running.remove(one)
                 self.kv.release(one.blocks)
             if ended or one.generated == 1:
-                told.append(self._emission(one))
-        return tuple(told)
+                reported.append(self._emission(one))
+        return tuple(reported)
 
     def collect(self) -> list[Chunk]:
-        told = [self._emission(one) for one in self._all.values() if one.generated > one.reported]
-        return [(emission.call_id, emission.token_ids) for emission in told]
+        reported = [self._emission(one) for one in self._all.values() if one.generated > one.reported]
+        return [(emission.call_id, emission.token_ids) for emission in reported]
 
     def _emission(self, one: Text) -> Emission:
         ids = one.text.token_ids(one.reported, one.generated)

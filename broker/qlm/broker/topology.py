@@ -13,10 +13,7 @@ QUEUE_NAME_BYTES_MAX: Final = 255
 """Longest queue name that AMQP 0-9-1 can carry (a short string)."""
 
 DEAD: Final = QueueName("qlm.dead")
-"""Messages that nobody can serve, each with the reason (`codec.encode_dead_letter`)."""
-
-INGRESS: Final = QueueName("qlm.ingress")
-"""Requests accepted while the gateway had no token-cluster table."""
+"""Messages that cannot be decoded, each with the reason (`codec.encode_dead_letter`)."""
 
 REGISTRY: Final = QueueName("qlm.registry")
 """Names of all queues ever published to, one message each; AMQP itself cannot list queues."""
@@ -27,7 +24,7 @@ _ESCAPED: Final = re.compile(r"(?:~[0-9a-f]{2})+")
 
 
 def hold_queue(instance: InstanceId) -> QueueName:
-    """Name the queue that keeps the messages of what an instance runs or has parked.
+    """Return the name of the queue with the messages of requests that an instance runs or has parked.
 
     Raises:
         InvalidValueError: The instance's name is empty or too long for a queue name.
@@ -41,7 +38,7 @@ def hold_queue(instance: InstanceId) -> QueueName:
 
 
 def lock_of(queue: QueueName) -> QueueName:
-    """Name the exclusive queue held by whoever looks at all of a queue: a second would see a part of it only.
+    """Return the name of the exclusive queue that locks `queue` for one reader of all its messages.
 
     Raises:
         InvalidValueError: The queue's name leaves no room for it.
@@ -53,7 +50,7 @@ def lock_of(queue: QueueName) -> QueueName:
 
 
 def hold_instance(queue: QueueName) -> InstanceId | None:
-    """Tell whose hold queue this is; None if it is not one."""
+    """Return the instance of a hold queue; None if `queue` is another one."""
     if not queue.startswith(_HOLD_PREFIX):
         return None
     escaped = queue.removeprefix(_HOLD_PREFIX)
@@ -64,14 +61,14 @@ class QueueType(StrEnum):
     """Type of a RabbitMQ queue."""
 
     CLASSIC = "classic"
-    """On one node; a returned message goes back to its place."""
+    """On one node; a returned message gets its old place."""
     QUORUM = "quorum"
     """Replicated; a returned message may go to the back (RabbitMQ 3.10) or near the front (4.x)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueKind:
-    """How RabbitMQ queues are declared; all processes of a cluster must agree.
+    """Declaration of RabbitMQ queues; all processes of a cluster must use the same.
 
     Attributes:
         type: Type of all queues.
@@ -89,7 +86,7 @@ class QueueKind:
             )
 
     def arguments(self) -> dict[str, str | int]:
-        """Write the arguments of queue.declare."""
+        """Return the arguments of queue.declare."""
         arguments: dict[str, str | int] = {"x-queue-type": self.type.value}
         if self.delivery_limit is not None:
             arguments["x-delivery-limit"] = self.delivery_limit

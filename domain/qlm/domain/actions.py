@@ -1,7 +1,6 @@
-"""What an agent can do, as values: LLM serving operations (QLM, section 5) and the bookkeeping around them.
+"""Actions of an agent, as values: LLM serving operations (QLM, section 5) and their side effects.
 
-The agent protocol decides them; interpreters (asyncio, Ray, the simulator) carry them out and decide
-nothing.
+The pure agent decides them; a shell (asyncio, Ray, the simulator) executes them and decides nothing.
 """
 
 from qlm.domain.group import RequestClass
@@ -10,13 +9,13 @@ from qlm.domain.lease import Epoch, Holder
 from qlm.domain.output import LogEntry
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.ports.engine import EngineCall
-from qlm.domain.request import Request, RequestCard
+from qlm.domain.request import Request, RequestMetadata
 from qlm.domain.values import value
 
 
 @value
 class Pull:
-    """Take up to `limit` requests of a group's class from the global queue (request pulling)."""
+    """Pull up to `limit` requests of a group's class from the global queue."""
 
     group: GroupId
     cls: RequestClass
@@ -24,10 +23,10 @@ class Pull:
 
 
 @value
-class TakeLease:
-    """Ask the store for the lease of a request whose message is in hand."""
+class AcquireLease:
+    """Ask the store for the lease of a request whose message was pulled."""
 
-    card: RequestCard
+    metadata: RequestMetadata
     group: GroupId | None
 
 
@@ -41,7 +40,7 @@ class Submit:
 
 @value
 class Abort:
-    """Stop generations; the end of each stream is the barrier (first half of an eviction)."""
+    """Stop generations; the end of each stream is the barrier (first half of a preemption)."""
 
     call_ids: tuple[str, ...]
 
@@ -61,8 +60,8 @@ class Ack:
 
 
 @value
-class NoteParked:
-    """Tell the store that a request was evicted and is kept here."""
+class ReportParked:
+    """Report to the store that a request was preempted and is kept by this agent."""
 
     id: RequestId
     epoch: Epoch
@@ -70,8 +69,8 @@ class NoteParked:
 
 
 @value
-class NoteResumed:
-    """Tell the store that a parked request runs again."""
+class ReportResumed:
+    """Report to the store that a parked request runs again."""
 
     id: RequestId
     epoch: Epoch
@@ -79,20 +78,21 @@ class NoteResumed:
 
 @value
 class Return:
-    """Give lease and message back: the request waits in its class queue, `home`, again."""
+    """Release lease and message: the request waits in its class queue, `home`, again."""
 
     id: RequestId
     epoch: Epoch | None
     delivery: Delivery
     home: QueueName
     why: str
+    evicted: bool = False
 
 
 @value
 class Demote:
-    """Give the lease back: the request, which cannot be in time any more, waits in its class, a late one.
+    """Release the lease of a request that can no longer meet its deadline, and move it to its late class.
 
-    Its message moves to that class's queue.
+    `request` has the late class already; its message moves to the queue of that class.
     """
 
     request: Request
@@ -102,7 +102,7 @@ class Demote:
 
 
 @value
-class HandOver:
+class ForwardMessage:
     """Pass a message to the hold queue of the live holder of its lease, then acknowledge it."""
 
     delivery: Delivery
@@ -110,25 +110,25 @@ class HandOver:
 
 
 @value
-class Renew:
-    """Renew custody of a message before the broker's acknowledgement timeout, through our hold queue."""
+class RenewDelivery:
+    """Renew a delivery before the broker's acknowledgement timeout, through the agent's hold queue."""
 
     delivery: Delivery
 
 
 @value
 class DeadLetter:
-    """Put a message that can never be served aside, with the reason, then acknowledge it."""
+    """Dead-letter a message that cannot be decoded, with the reason, then acknowledge it."""
 
     delivery: Delivery
     reason: str
 
 
 @value
-class Reregister:
-    """Tell a store that lost its content what runs here, with the whole output."""
+class RestoreRequest:
+    """Index a running request again, with its whole output, in a store that lost its content."""
 
-    card: RequestCard
+    metadata: RequestMetadata
     output: TokenIds
 
 
@@ -137,8 +137,8 @@ class SwapModel:
     """Make another model the awake one (model swap: warm or reloading if its engine sleeps, else cold).
 
     Attributes:
-        model: The other model.
-        later: Models whose turns come after it, in order; the one that is awake until now left out.
+        model: Model to wake.
+        later: Models with later turns, in order, without the model that is awake now.
     """
 
     model: ModelId
@@ -146,39 +146,39 @@ class SwapModel:
 
 
 @value
-class WarmModel:
-    """Bring the weights of a model that is to be served later into host memory (model warm start)."""
+class PrefetchModel:
+    """Prefetch the weights files of a model into host memory (model warm start)."""
 
     model: ModelId
 
 
 @value
-class CoolModel:
-    """Let host memory give up what a WarmModel brought."""
+class ReleasePrefetch:
+    """Drop prefetched weights files from host memory."""
 
     model: ModelId
 
 
 @value
 class ProbeEngine:
-    """Ask the awake engine whether it is well: a generation broke off."""
+    """Probe the awake engine after a generation broke off."""
 
 
 @value
 class SetTimer:
-    """Send a Tick no later than this."""
+    """Request a Tick no later than `at_ns`."""
 
     at_ns: int
 
 
 @value
 class Drained:
-    """The instance holds nothing any more after it was asked to drain."""
+    """Report that a draining instance holds no request any more."""
 
 
 @value
 class PulledMessage:
-    """A message in hand, decoded."""
+    """A pulled message, decoded."""
 
     delivery: Delivery
     request: Request
@@ -186,22 +186,22 @@ class PulledMessage:
 
 Action = (
     Pull
-    | TakeLease
+    | AcquireLease
     | Submit
     | Abort
     | Append
     | Ack
-    | NoteParked
-    | NoteResumed
+    | ReportParked
+    | ReportResumed
     | Return
     | Demote
-    | HandOver
-    | Renew
+    | ForwardMessage
+    | RenewDelivery
     | DeadLetter
-    | Reregister
+    | RestoreRequest
     | SwapModel
-    | WarmModel
-    | CoolModel
+    | PrefetchModel
+    | ReleasePrefetch
     | ProbeEngine
     | SetTimer
     | Drained

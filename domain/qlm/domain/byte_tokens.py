@@ -1,4 +1,4 @@
-"""The vocabulary of emulated models: one token per byte, and an end-of-sequence token."""
+"""Vocabulary of emulated models: one token per byte, and an end-of-sequence token."""
 
 from typing import Final
 

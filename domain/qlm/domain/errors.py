@@ -1,4 +1,4 @@
-"""The errors QLM raises on purpose; each says what was wrong, the value, and what was expected."""
+"""Errors that QLM raises on purpose; messages name the field, its value and the expectation."""
 
 from qlm.domain.shown import shown
 
@@ -11,9 +11,9 @@ class InvalidValueError(QlmError, ValueError):
     """A value breaks an invariant of the domain.
 
     Attributes:
-        field: Where the value was found, as the user would write it (`slo.deadline_ms`).
-        value: The offending value.
-        expected: What would have been accepted.
+        field: Path of the value as a user writes it (`slo.deadline_ms`).
+        value: The invalid value.
+        expected: Description of valid values.
     """
 
     def __init__(self, field: str, value: object, expected: str) -> None:
@@ -28,7 +28,7 @@ class BrokerUnavailableError(QlmError):
 
 
 class DeliveryLostError(QlmError):
-    """A delivery is no longer ours (its connection is gone); the broker will deliver it again."""
+    """The connection of a delivery is gone; the broker will deliver the message again."""
 
 
 class StoreUnavailableError(QlmError):
@@ -36,18 +36,18 @@ class StoreUnavailableError(QlmError):
 
 
 class StoreEmptiedError(QlmError):
-    """The store was emptied since: what was asked of its former content was not done."""
+    """The store was emptied; an operation on its former content was not done."""
 
     def __init__(self, incarnation: int) -> None:
         super().__init__(f"the store was emptied: it is not of incarnation {incarnation} any more")
 
 
-class StoreCorruptError(QlmError):
-    """What the store or broker returned cannot be read (for example, a newer schema version)."""
+class UndecodableDataError(QlmError):
+    """Data from the store or broker cannot be decoded (for example, of another schema version)."""
 
 
 class NotLeadingError(QlmError):
-    """Another controller leads, or none does: what was asked under this term was not done."""
+    """The term is not that of the present leader; the operation was not done."""
 
 
 class EngineUnavailableError(QlmError):
@@ -55,4 +55,4 @@ class EngineUnavailableError(QlmError):
 
 
 class EngineRefusedError(QlmError):
-    """The engine understood one request and refused it for good (HTTP 4xx); retrying cannot help."""
+    """The engine refused one request for good (HTTP 4xx); retrying cannot help."""

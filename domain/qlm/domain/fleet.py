@@ -1,4 +1,4 @@
-"""Models, accelerators and LLM serving instances: what there is to serve with."""
+"""Models, engines and LLM serving instances."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,18 +23,16 @@ class EngineState(StrEnum):
     AWAKE = "awake"
     """Loaded and serving."""
     ASLEEP = "asleep"
-    """Process up, weights in host memory (sleep level 1): a warm start away."""
+    """Process up, weights in host memory (sleep level 1): needs a warm start."""
     UNLOADED = "unloaded"
-    """Process up, weights discarded (sleep level 2): they are read from storage again."""
+    """Process up, weights discarded (sleep level 2): needs a reload from storage."""
     FAILED = "failed"
 
     @property
     def sleeps(self) -> bool:
-        """Whether its process sleeps, with weights or without.
-
-        Plans count both as warm: reading weights again into a live process (4 to 36 s by the shipped
-        profiles) is far nearer to a warm start than to a cold one (43 to 105 s) of the same model.
-        """
+        """True if its process sleeps, with or without weights; plans count both as warm."""
+        # A reload into a live process (4 to 36 s by the shipped profiles) is far nearer to a warm start than
+        # to a cold one (43 to 105 s) of the same model.
         return self in (EngineState.ASLEEP, EngineState.UNLOADED)
 
 
@@ -45,7 +43,7 @@ class ModelSpec:
     Attributes:
         id: Its name for clients.
         tokenizer: `byte` for emulated models, else a directory with tokenizer.json and its configs.
-        context_tokens: Prompt plus output of one request at most.
+        context_tokens: Largest number of prompt plus output tokens of one request.
     """
 
     id: ModelId
@@ -62,13 +60,13 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineCapacity:
-    """What one awake engine can hold at once.
+    """Capacity of one awake engine.
 
     Attributes:
         kv_tokens: Tokens of KV cache (`kv_cache_size_tokens` of vLLM).
         block_tokens: Tokens per KV block.
-        seqs_max: Requests in the running batch at most (`--max-num-seqs`).
-        context_tokens: Prompt plus output of one request at most (`max_model_len`).
+        seqs_max: Largest running batch (`--max-num-seqs`).
+        context_tokens: Largest number of prompt plus output tokens of one request (`max_model_len`).
     """
 
     kv_tokens: int
@@ -82,7 +80,7 @@ class EngineCapacity:
                 raise InvalidValueError(f"engine.{name}", getattr(self, name), "a positive number")
 
     def blocks(self, tokens: int) -> int:
-        """KV blocks that `tokens` tokens of one request take."""
+        """Return the KV blocks that `tokens` tokens of one request take."""
         return -(-tokens // self.block_tokens)
 
     @property
@@ -93,23 +91,23 @@ class EngineCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedWork:
-    """What the awake engine has done since it came up: sums that only grow until the model changes.
+    """Work of the awake engine since its start: counters that grow until the model changes.
 
-    Two of them, some time apart, tell how fast the instance really is.
+    The difference of two readings gives the real speed of the instance.
 
     Attributes:
         busy_s: Time with at least one request running.
         request_s: Running requests integrated over time: `request_s / busy_s` is the mean batch.
-        prompt_tokens: Prompt tokens (a resume's earlier output included) of the generations submitted, but
-            for those whose KV cache was loaded from host memory.
+        prompt_tokens: Prompt tokens (with earlier output at a resume) of submitted generations, except those
+            whose KV cache was loaded from host memory.
         output_tokens: Tokens generated.
-        ended: Generations that came to their end by themselves.
-        withdrawn_tokens: Those of the prompt tokens whose generation was stopped before its first token: an
-            engine that computes prompts in the order of their arrival had hardly begun with them.
-        repeated_tokens: Those that were computed before, and again after an eviction.
-        token_steps: Sum of O (p + O / 2) over the requests that ended, of prompt p and answer O: the tokens
-            that one held in the KV cache, integrated over its iterations.
-        token_step_squares: Sum of the squares of these.
+        ended: Generations that ended by themselves.
+        withdrawn_tokens: Prompt tokens of generations stopped before their first token. An engine that
+            computes prompts in order of arrival had hardly begun with them.
+        repeated_tokens: Prompt tokens that were recomputed after a preemption.
+        token_steps: Sum of O (p + O / 2) over ended requests with prompt p and answer O: tokens in the KV
+            cache, integrated over iterations.
+        token_step_squares: Sum of the squares of these terms.
     """
 
     busy_s: float = 0.0
@@ -125,14 +123,14 @@ class ServedWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedWork:
-    """Requests of one class that an agent holds and that wait for room in its batch.
+    """Requests of one class that an agent has pulled and that wait for a batch slot.
 
     Attributes:
         cls: The class.
-        fresh: Those that have not run here yet.
-        evicted: Those that ran and made room for others.
-        evicted_tokens: Prompt and earlier output of the evicted ones, which their engine computes again; none
-            for those whose KV cache is in host memory.
+        fresh: Requests that have not run here yet.
+        evicted: Preempted requests.
+        evicted_tokens: Prompt and earlier output of preempted requests, to be recomputed; those with a KV
+            cache in host memory do not count.
     """
 
     cls: RequestClass
@@ -143,11 +141,12 @@ class StagedWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAnswers:
-    """Answers of one class that an agent holds and that have begun but not ended.
+    """Unfinished answers of one class at an agent.
 
     Attributes:
         cls: The class.
-        counts: For each bin of lengths so far (`length_histogram`) with any: its number, answers, tokens.
+        counts: Bin number, answers and tokens, for each non-empty bin of lengths so far
+            (`length_histogram`).
     """
 
     cls: RequestClass
@@ -156,24 +155,24 @@ class OpenAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStatus:
-    """What an agent says of its instance with each heartbeat.
+    """Status of an instance, sent by its agent with each heartbeat.
 
     Attributes:
-        holder: The instance and the life of its agent.
+        holder: The instance and the session of its agent.
         accelerator: Kind of accelerator (`A10`, `A100`).
         models: Models it is able to serve.
-        active_model: The model that is awake, if any.
+        active_model: Model that is awake, if any.
         engines: State of the engine of each model.
-        capacity: Of the awake engine; None while none is awake.
+        capacity: Capacity of the awake engine; None while none is awake.
         running: Requests in its batch.
-        parked: Requests it keeps that wait for room, evicted ones and others.
-        staged: The same by class; empty from agents that do not tell.
-        answers: How long the answers are that it is at; empty from agents that do not tell.
-        kv_used_tokens: Tokens of KV cache its ledger counts as used.
-        work: What the awake engine has done so far.
-        operations: What it has done in this life to serve; empty from agents that do not tell.
-        draining: It takes no new work.
-        error: Which engines failed and why, else empty.
+        parked: Pulled requests that wait for a batch slot, preempted ones included.
+        staged: The same by class; empty from older agents.
+        answers: Lengths of its unfinished answers; empty from older agents.
+        kv_used_tokens: Tokens of KV cache in use by its ledger.
+        work: Work of the awake engine so far.
+        operations: Operations in this session; empty from older agents.
+        draining: True if it takes no new work.
+        error: Engines that failed, with reasons; else empty.
     """
 
     holder: Holder
@@ -204,5 +203,5 @@ class InstanceStatus:
 
     @property
     def batch_usage(self) -> float | None:
-        """Share of the places in the awake engine's batch in use; None while none is awake."""
+        """Share of the awake engine's batch slots in use; None while none is awake."""
         return None if self.capacity is None else self.running / self.capacity.seqs_max

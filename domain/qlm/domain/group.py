@@ -1,6 +1,6 @@
 """Request classes and request groups (QLM, definition 4.1).
 
-A class is what makes requests homogeneous: model, objective, token cluster, priority. A group is a
+A class contains homogeneous requests: equal model, objective, token cluster and priority. A group is a
 counted range of its class in arrival order: moving a group moves a pointer, never a message.
 """
 
@@ -15,28 +15,22 @@ from qlm.domain.slo import Slo, bucket_floor
 from qlm.domain.values import value
 
 _SEPARATOR: Final = "."
-HOPE_SHARE: Final = 0.5
-"""A request for which this share of what others take on average is left has some hope: many take less.
 
-With 1 fewer objectives were met below saturation (ServeGen excerpt at 0.8 of FCFS's capacity, two seeds:
-0.957 instead of 0.960), and about as many above.
-"""
-LEAD_SHARE_MAX: Final = 0.9
-"""However long answers take, a request that has waited for a tenth of its target is not yet given up."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RequestClass:
-    """What the requests of one class queue have in common.
+    """Common properties of the requests in one class queue.
 
     Attributes:
-        model: The model that answers them.
+        model: Model that answers them.
         slo: Label of their objective (`deadline-16s`, `ttft-400ms`, `batch`).
         cluster: Token cluster (Algorithm 1); `all` until a table is fitted.
-        priority: Lower goes first, as in vLLM; 0 unless the client says otherwise.
-        target_ms: The objective that the label stands for, in milliseconds; None for batch.
-        late: Its requests cannot be in time any more: whatever can be goes first, batch work after them.
+        priority: Lower goes first, as in vLLM; 0 by default.
+        target_ms: Objective of the label, in milliseconds; None for batch.
+        late: True for the demoted class of requests that can no longer meet their objective. They are served
+            after requests that can, and before batch work.
     """
 
     model: ModelId
@@ -48,11 +42,11 @@ class RequestClass:
 
     @property
     def due_ms(self) -> float | None:
-        """The objective that can still be met, in milliseconds; None if there is none (any more)."""
+        """Objective that can still be met, in milliseconds; None for batch and late classes."""
         return None if self.late else self.target_ms
 
     def missed(self) -> "RequestClass":
-        """The class of those of its requests that cannot be in time any more."""
+        """Return the demoted class, for requests that can no longer meet the objective."""
         return _late(self)
 
     @property
@@ -61,18 +55,8 @@ class RequestClass:
         return _queue_name(self.model, self.slo, self.cluster, self.priority, self.late)
 
 
-def lead_s(target_ms: float, takes_s: float) -> float:
-    """How long before its objective's moment a request must start, in seconds, to be worth starting in time.
-
-    Args:
-        target_ms: The objective.
-        takes_s: Seconds from the start to what the objective is about, on average.
-    """
-    return min(HOPE_SHARE * takes_s, LEAD_SHARE_MAX * target_ms / 1000)
-
-
 def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
-    """The class of a request, until token clusters are fitted."""
+    """Return the class of a request, until token clusters are fitted."""
     target_ms = slo.target_ms
     bucket_ms = None if target_ms is None else bucket_floor(target_ms)
     return RequestClass(model=model, slo=slo.label, priority=priority, target_ms=bucket_ms)
@@ -94,7 +78,7 @@ def _queue_name(model: ModelId, slo: str, cluster: str, priority: int, late: boo
 
 
 def queue_part(part: str) -> str:
-    """Write a name with letters, digits, `_` and `-` only, reversibly: `~` and two hex digits per byte."""
+    """Escape a name to letters, digits, `_`, `-`, and `~` with two hex digits per other byte."""
     return _UNSAFE.sub(lambda m: "".join(f"~{b:02x}" for b in m.group().encode()), part)
 
 
@@ -102,19 +86,18 @@ def queue_part(part: str) -> str:
 class Group:
     """A request group: `count` consecutive requests of a class, of which `pulled` are gone.
 
-    Which requests these are follows from the class's arrival order: the class's groups, by `seq`,
-    cover its queued requests from the oldest on.
+    The groups of a class, by `seq`, cover its queued requests from the oldest on.
 
     Attributes:
         id: Identity of the group.
         cls: Class of its requests.
         seq: Position among the groups of its class; earlier groups hold earlier arrivals.
-        count: Requests ever given to it.
-        pulled: Requests that agents have taken from it.
-        sealed: No further request joins it.
-        created_ns: When it was formed.
-        head_arrival_ns: Arrival of its oldest waiting request; None when none waits.
-        last_arrival_ns: Arrival of its newest one; None when it does not wait yet.
+        count: Requests ever assigned to it.
+        pulled: Requests that agents have pulled from it.
+        sealed: True if no further request joins it.
+        created_ns: Time of its creation.
+        head_arrival_ns: Arrival of its oldest waiting request; None if none waits.
+        last_arrival_ns: Arrival of its newest request; None if that does not wait yet.
     """
 
     id: GroupId
@@ -138,13 +121,13 @@ class Group:
 
     @property
     def deadline_ns(self) -> int | None:
-        """Earliest objective of its waiting requests; None for batch, late ones, or an empty group."""
+        """Earliest deadline of its waiting requests; None for batch and late classes and empty groups."""
         if self.cls.due_ms is None or self.head_arrival_ns is None:
             return None
         return self.head_arrival_ns + round(self.cls.due_ms * 1_000_000)
 
     def hopeful_deadline_ns(self, now_ns: int) -> int | None:
-        """The deadline; None, too, if all of its waiting requests are past theirs: haste gains nothing."""
+        """Return the deadline, unless all waiting requests have passed theirs: urgency gains nothing then."""
         if self.last_arrival_ns is not None and self.cls.due_ms is not None:
             last_ns = self.last_arrival_ns + round(self.cls.due_ms * 1_000_000)
             if last_ns <= now_ns:

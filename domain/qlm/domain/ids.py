@@ -1,12 +1,12 @@
-"""Names of things, as distinct types so that one cannot be passed for another."""
+"""Distinct types for ids and names, so that the type checker finds a mix-up."""
 
 from typing import NewType
 
 RequestId = NewType("RequestId", str)
-"""Identifies one request for its whole life; chosen by the gateway, unique in a cluster."""
+"""Id of a request; chosen by the gateway, unique in a cluster."""
 
 GroupId = NewType("GroupId", str)
-"""Identifies one request group."""
+"""Id of a request group."""
 
 ModelId = NewType("ModelId", str)
 """Name of a served model, as a client writes it."""
@@ -15,10 +15,10 @@ InstanceId = NewType("InstanceId", str)
 """Name of one LLM serving instance; stable over restarts of its agent."""
 
 SessionId = NewType("SessionId", str)
-"""One life of an agent process; a new one voids the leases of the former."""
+"""Id of an agent process; a new session of an instance voids the leases of the previous one."""
 
 GatewayId = NewType("GatewayId", str)
-"""Name of one gateway process, to which output of the requests it watches is announced."""
+"""Name of one gateway process; the store notifies it of new output of requests it watches."""
 
 ControllerId = NewType("ControllerId", str)
 """Name of one controller process, which leads or stands by."""
@@ -27,4 +27,4 @@ QueueName = NewType("QueueName", str)
 """Name of a durable queue in the broker."""
 
 TokenIds = tuple[int, ...]
-"""A run of token ids; the truth about text everywhere inside QLM."""
+"""Sequence of token ids; inside QLM all text is kept in this form."""

@@ -1,4 +1,4 @@
-"""Which controller plans: the lead, and the terms that fence whoever had it before."""
+"""Leadership of one controller, and the terms that fence its predecessors."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from qlm.domain.ids import ControllerId
 from qlm.domain.values import value
 
 WAKE_LEADER: Final = "leader"
-"""Why controllers are woken when the lead was given back: whoever stands by may take it."""
+"""Reason of a wake-up when the leader resigned: a controller on standby may take over."""
 
 
 @value(kw_only=False, order=True)
@@ -15,7 +15,7 @@ class Term:
 
     Attributes:
         incarnation: Identity of the store's content; an emptied store gets a larger one.
-        n: How often the lead has changed hands in this incarnation, from 1.
+        n: Number of the leadership in this incarnation, from 1.
     """
 
     incarnation: int
@@ -24,12 +24,12 @@ class Term:
 
 @value
 class Leadership:
-    """The right of one controller to plan; what others ask to change under their terms is refused.
+    """Exclusive right of one controller to plan; writes under another term are refused.
 
     Attributes:
-        leader: Who leads.
-        term: Under which term.
-        since_ns: From when on, nanoseconds since the epoch.
+        leader: The controller.
+        term: Fencing number.
+        since_ns: Start, nanoseconds since the epoch.
     """
 
     leader: ControllerId

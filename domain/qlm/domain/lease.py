@@ -1,4 +1,4 @@
-"""Who may run a request: leases and the epochs that fence writers."""
+"""Leases, the exclusive right to run a request, and the epochs that fence writers."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Epoch:
 
     Attributes:
         incarnation: Identity of the store's content; an emptied store gets a larger one.
-        n: How often the request has been leased in this incarnation, from 1.
+        n: Number of the request's lease in this incarnation, from 1.
     """
 
     incarnation: int
@@ -21,7 +21,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An agent process that holds leases: its instance, and which life of it."""
+    """Agent process that holds leases, by instance and session."""
 
     instance: InstanceId
     session: SessionId
@@ -29,7 +29,7 @@ class Holder:
 
 @value(kw_only=False)
 class Lease:
-    """The right of one holder to run one request; writes under an older epoch are refused."""
+    """Exclusive right of one holder to run one request; writes under an older epoch are refused."""
 
     holder: Holder
     epoch: Epoch

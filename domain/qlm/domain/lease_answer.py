@@ -1,4 +1,4 @@
-"""What the store answers when a lease is asked for."""
+"""Answers of the store to a request for a lease."""
 
 from qlm.domain.ids import TokenIds
 from qlm.domain.lease import Holder, Lease
@@ -8,11 +8,11 @@ from qlm.domain.values import value
 
 @value
 class Granted:
-    """The lease is ours.
+    """The lease was granted.
 
     Attributes:
-        lease: The lease, with a fresh epoch.
-        output: Token ids already in the log, to be resumed from.
+        lease: The lease, with a new epoch.
+        output: Token ids already in the output log, to resume from.
     """
 
     lease: Lease
@@ -20,25 +20,17 @@ class Granted:
 
 
 @value
-class Held:
-    """Another live holder runs the request.
-
-    Attributes:
-        holder: Who.
-    """
+class LeaseHeldElsewhere:
+    """Another live holder runs the request."""
 
     holder: Holder
 
 
 @value
 class Over:
-    """The request has ended; its message can be dropped.
-
-    Attributes:
-        outcome: How it ended.
-    """
+    """The request has ended; its message can be dropped."""
 
     outcome: Outcome
 
 
-LeaseAnswer = Granted | Held | Over
+LeaseAnswer = Granted | LeaseHeldElsewhere | Over

@@ -1,4 +1,4 @@
-"""How long answers were, counted in bins: what the stores keep of a class and the estimator learns from."""
+"""Histogram of answer lengths: kept by the store for each class, input of the estimator."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.outcome import Outcome
 
 LENGTH_EDGES: Final[tuple[int, ...]] = (*range(8), *(round(8 * 2 ** (k / 4)) for k in range(14 * 4 + 1)))
-"""Bounds of the bins of lengths, tokens: bin j is (edge j, edge j + 1], a quarter octave from 8 on."""
+"""Bin edges, tokens: bin j is (edge j, edge j + 1], a quarter octave wide from 8 on."""
 
 LENGTH_BINS: Final = len(LENGTH_EDGES) - 1
-"""Number of bins; the last one takes all that is longer, too."""
+"""Number of bins; the last one also counts all longer answers."""
 
 
 def length_bin(tokens: int) -> int:
@@ -20,20 +20,20 @@ def length_bin(tokens: int) -> int:
     return min(bisect_left(LENGTH_EDGES, tokens) - 1, LENGTH_BINS - 1)
 
 
-def came_to_its_end(outcome: Outcome) -> bool:
-    """Whether an answer's length is that of the whole answer; of others it is known that they were longer."""
+def is_complete(outcome: Outcome) -> bool:
+    """Return True if the model ended its answer; the length of others is a lower bound (censored)."""
     return outcome is Outcome.STOP
 
 
 @dataclass(frozen=True, slots=True)
 class LengthHistogram:
-    """The lengths of a class's latest answers; each attribute has `LENGTH_BINS` whole numbers.
+    """Lengths of a class's latest answers; each attribute has `LENGTH_BINS` whole numbers.
 
     Attributes:
-        ended: Answers of the bin that came to their end.
-        ended_tokens: Their tokens together.
-        cut_off: Those that did not: stopped by `max_tokens`, cancelled or lost after so many tokens.
-        cut_off_tokens: Their tokens together.
+        ended: Complete answers per bin.
+        ended_tokens: Sum of their tokens.
+        cut_off: Incomplete answers per bin of their length so far: stopped by `max_tokens`, cancelled, lost.
+        cut_off_tokens: Sum of their tokens.
     """
 
     ended: tuple[int, ...] = (0,) * LENGTH_BINS
@@ -48,23 +48,18 @@ class LengthHistogram:
 
     @property
     def answers(self) -> int:
-        """Answers that are counted."""
+        """Number of answers."""
         return sum(self.ended) + sum(self.cut_off)
 
     @property
     def tokens(self) -> int:
-        """Their tokens together."""
+        """Sum of their tokens."""
         return sum(self.ended_tokens) + sum(self.cut_off_tokens)
 
     def with_open(self, counts: Iterable[tuple[int, int, int]]) -> "LengthHistogram":
-        """Add answers that have not ended: that they were longer is all that is known, as of those cut off.
-
-        Short answers end first: where many run at once, those that have ended yet are too short (Kaplan and
-        Meier, Nonparametric estimation from incomplete observations, 1958).
-
-        Args:
-            counts: Bin, answers and their tokens so far.
-        """
+        """Add unfinished answers as cut-off ones; `counts` has bin, answers and tokens so far."""
+        # Short answers end first, so finished answers alone are biased where many run at once (Kaplan and
+        # Meier, Nonparametric estimation from incomplete observations, 1958).
         cut_off, tokens = list(self.cut_off), list(self.cut_off_tokens)
         for at, answers, so_far in counts:
             cut_off[at] += answers
@@ -73,4 +68,4 @@ class LengthHistogram:
 
 
 NO_LENGTHS: Final = LengthHistogram()
-"""Nothing was seen yet."""
+"""Histogram without answers."""

@@ -1,4 +1,4 @@
-"""Label values of metrics by class, bounded: a client may write any number of objectives."""
+"""Labels of metrics by class; their number is bounded, since clients choose objectives freely."""
 
 from typing import Final
 
@@ -9,33 +9,28 @@ INSTANCE_LABEL: Final = "qlm_instance"
 """Label for the name of an LLM serving instance; `instance` is what Prometheus calls a process."""
 
 OTHER: Final = "other"
-"""The label that all classes share which came when there were enough."""
+"""Label shared by all objectives beyond the limit."""
 
 CLASSES_MAX: Final = 100
-"""Objectives that get a label of their own, unless told otherwise."""
+"""Default number of objectives with a label of their own."""
 
 LATENCY_BUCKETS_S: Final = (
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600, 1800),
     *(3600, 3 * 3600, 8 * 3600, 24 * 3600),
 )
-"""Buckets of what is as long as objectives are: 10 ms (a first token) to a day (batch work)."""
+"""Histogram buckets for latencies with objectives: 10 ms (a first token) to a day (batch work)."""
 
 
 class ClassLabels:
-    """Gives each class the labels `model` and `slo_class`."""
+    """Assigns each class its labels `model` and `slo_class`; objectives over the limit share `OTHER`."""
 
     def __init__(self, classes_max: int = CLASSES_MAX) -> None:
-        """Begin with no class.
-
-        Args:
-            classes_max: Objectives that get a label of their own; later ones share `OTHER`.
-        """
         self._classes_max = classes_max
         self._known: dict[tuple[ModelId, str], tuple[str, str]] = {}
         self._classes: set[str] = set()
 
     def of(self, cls: RequestClass) -> tuple[str, str]:
-        """Return model and objective."""
+        """Return the labels of a class: model and objective."""
         key = (cls.model, cls.slo)
         if (labels := self._known.get(key)) is not None:
             return labels

@@ -1,4 +1,4 @@
-"""What an instance is told between two polls."""
+"""Notices of the store to an instance, sent between two polls."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from qlm.domain.outcome import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueChanged:
-    """The instance's virtual queue has new work or a new order: read it."""
+    """The instance's virtual queue has new work or a new order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class CancelAsked:
 
     Attributes:
         id: The request.
-        outcome: How: cancelled, expired, or stop (a stop string appeared).
+        outcome: cancelled, expired, or stop (a stop string appeared).
     """
 
     id: RequestId
@@ -26,7 +26,7 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainAsked:
-    """The instance must return its work and take no more."""
+    """The instance must return its requests and pull no more."""
 
 
 InstanceNotice = QueueChanged | CancelAsked | DrainAsked

@@ -1,4 +1,4 @@
-"""What the LLM serving operations of one instance were and took, as an agent tells it with its heartbeat."""
+"""Statistics of the LLM serving operations of one instance, reported with each heartbeat."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,11 +7,11 @@ from typing import Final
 from qlm.domain.ids import ModelId
 
 THRASH_S: Final = 60.0
-"""A model that is swapped in again sooner than this after it was swapped out is swap thrash."""
+"""A model swapped in again sooner than this after its swap-out counts as swap thrash."""
 
 
 class SwapTier(StrEnum):
-    """Where a model comes from when it is made the awake one, quickest first."""
+    """Source of a model's weights at a model swap, fastest first."""
 
     WARM = "warm"
     """Its process sleeps with the weights in host memory (level 1)."""
@@ -22,30 +22,30 @@ class SwapTier(StrEnum):
 
 
 class Operation(StrEnum):
-    """An LLM serving operation; its duration is from the decision to its effect."""
+    """LLM serving operation; its duration is from the decision to its effect."""
 
     PULL = "pull"
-    """A request was pulled; the time until the broker had answered the whole pull."""
+    """Pull of a request; lasts until the broker has answered the whole pull."""
     EVICT = "evict"
-    """A running request made room; the time until its last tokens were in the log."""
+    """Preemption of a request that drops its KV cache; lasts until its last tokens are in the log."""
     RESUME = "resume"
-    """An evicted request ran again; the time until its next token, its text being computed again."""
+    """Resume of a request with recomputed KV cache; lasts until its next token."""
     SWAP_OUT = "swap_out"
-    """A running request made room, and host memory kept its KV cache."""
+    """Preemption of a request whose KV cache stays in host memory."""
     SWAP_IN = "swap_in"
-    """It ran again; the time until its next token, its KV cache being loaded."""
+    """Resume of a request with KV cache loaded from host memory; lasts until its next token."""
     MODEL_SWAP_WARM = "model_swap_warm"
-    """A model came from host memory; the old one's going to sleep is included here and below."""
+    """Model swap from host memory; includes the sleep of the old model, as do the others."""
     MODEL_SWAP_RELOAD = "model_swap_reload"
-    """A model came from storage into a live process."""
+    """Model swap from storage into a live process."""
     MODEL_SWAP_COLD = "model_swap_cold"
-    """A model came from nothing."""
+    """Model swap that starts a process."""
     MODEL_SWAP_FAILED = "model_swap_failed"
-    """A model did not come up."""
+    """Model swap that failed."""
     WARM = "warm"
-    """The weights files of a model were brought into host memory ahead of its turn."""
+    """Prefetch of a model's weights files into host memory."""
     COOL = "cool"
-    """They were let go."""
+    """Release of prefetched weights files."""
 
 
 MODEL_SWAPS: Final = {
@@ -53,19 +53,12 @@ MODEL_SWAPS: Final = {
     SwapTier.RELOAD: Operation.MODEL_SWAP_RELOAD,
     SwapTier.COLD: Operation.MODEL_SWAP_COLD,
 }
-"""The operation by where the model came from."""
+"""Model swap operation by source of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCount:
-    """How often an operation was done for a model, and how long that took in all.
-
-    Attributes:
-        operation: Which.
-        model: For which model; the one that came with a model swap.
-        count: How often.
-        seconds: Its durations added up.
-    """
+    """Number and total duration of an operation for a model; at a model swap, for the new model."""
 
     operation: Operation
     model: ModelId
@@ -75,13 +68,13 @@ class OperationCount:
 
 @dataclass(frozen=True, slots=True)
 class SwapCharge:
-    """Time without a serving model, charged to the class whose group had the models swapped.
+    """Time without a serving model, charged to the class whose group caused the model swaps.
 
     Attributes:
-        cls: Name of its queue; empty if no group asked for the model (the first one of an instance), `other`
-            for the classes that came when enough were told of by name.
+        cls: Name of the class queue; empty if no group needed the model (the first one of an instance),
+            `other` for classes beyond the limit of names.
         count: Model swaps.
-        seconds: Lost.
+        seconds: Time lost.
     """
 
     cls: str
@@ -91,14 +84,14 @@ class SwapCharge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationStats:
-    """All operations of one life of an agent.
+    """Operations of one session of an agent.
 
     Attributes:
         counts: By operation and model, in the order of their names.
-        swap_lost: By class, the most seconds first.
-        swaps_thrashed: Model swaps that brought back a model within `THRASH_S` of its going.
-        ended: Requests whose generation came to its end by itself.
-        observed_s: How long all this was counted.
+        swap_lost: By class, most seconds first.
+        swaps_thrashed: Model swaps that brought a model back within `THRASH_S` of its swap-out.
+        ended: Requests whose generation ended by itself.
+        observed_s: Duration of the session.
     """
 
     counts: tuple[OperationCount, ...] = ()
@@ -108,18 +101,18 @@ class OperationStats:
     observed_s: float = 0.0
 
     def count(self, *operations: Operation) -> int:
-        """How often these were done, for all models."""
+        """Return the number of these operations, over all models."""
         return sum(each.count for each in self.counts if each.operation in operations)
 
     def seconds(self, *operations: Operation) -> float:
-        """How long they took in all."""
+        """Return the total duration of these operations."""
         return sum(each.seconds for each in self.counts if each.operation in operations)
 
     @property
     def model_swaps(self) -> int:
-        """Models that came up."""
+        """Number of successful model swaps."""
         return self.count(*MODEL_SWAPS.values())
 
 
 NO_OPERATIONS: Final = OperationStats()
-"""Of an agent that has done nothing, or does not tell."""
+"""Statistics of an agent without operations, or of an older version."""

@@ -1,7 +1,7 @@
-"""Entries of the output log: the append-only truth about what a request has generated.
+"""Output log: append-only record of the tokens of a request.
 
-Nothing reaches a client before it is in the log, and an entry is taken only if it starts where the
-log ends: so no token is ever shown twice or skipped, whoever generates it.
+Clients receive only tokens that are in the log. An entry is accepted only if it starts where the log
+ends, so no token is duplicated or skipped, whichever agent generates it.
 """
 
 from enum import StrEnum
@@ -20,11 +20,11 @@ class LogEntry:
 
     Attributes:
         id: The request.
-        epoch: Lease under which the tokens were generated.
+        epoch: Epoch of the lease under which the tokens were generated.
         offset: Output tokens before this entry; must equal the log's length.
         token_ids: New tokens; may be empty if only the outcome is new.
-        outcome: Given with the last entry: the request has ended.
-        detail: Why, when the outcome is an error.
+        outcome: Outcome of the request, in its last entry only.
+        detail: Reason of an error.
     """
 
     id: RequestId
@@ -40,17 +40,17 @@ class LogEntry:
 
 
 class AppendResult(StrEnum):
-    """What became of a log entry."""
+    """Result of appending a log entry."""
 
     TAKEN = "taken"
     STALE = "stale"
-    """The lease is not the current one: someone else may be running the request."""
+    """The lease is not the current one: another agent may be running the request."""
     GAP = "gap"
     """The offset is not the log's length."""
     ENDED = "ended"
     """The request has already ended (cancelled, say)."""
     UNKNOWN = "unknown"
-    """The store knows no such request, or no epoch so old (it was emptied): register it again."""
+    """The store does not know the request or its incarnation (it was emptied): index it again."""
 
 
 class OutputSlice(NamedTuple):
@@ -61,7 +61,7 @@ class OutputSlice(NamedTuple):
         offset: Output tokens before `token_ids`.
         token_ids: The log from `offset` to its end.
         outcome: Set once the request has ended and `token_ids` reaches the end.
-        detail: Why, when the outcome is an error.
+        detail: Reason of an error.
     """
 
     id: RequestId

@@ -1,15 +1,14 @@
-"""Requests and cards as plain data (dicts, lists, numbers, strings): the schema of messages and records.
+"""Schema of messages and records: requests and metadata as plain data (dicts, lists, numbers, strings)."""
 
-Each request is written twice on its way in, so the fields are read by name: `dataclasses.asdict` copies
-deeply and takes ten times as long.
-"""
+# Each request is written twice when it arrives, so fields are read by name: `dataclasses.asdict` copies
+# deeply and takes ten times as long.
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from qlm.domain.errors import StoreCorruptError
+from qlm.domain.errors import UndecodableDataError
 from qlm.domain.group import RequestClass
-from qlm.domain.request import Answer, AnswerKind, Request, RequestCard
+from qlm.domain.request import Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
 
@@ -24,57 +23,57 @@ _SLO_KINDS: Final[dict[str, type[Slo]]] = {
 }
 
 
-def card_to_plain(card: RequestCard) -> dict[str, Any]:
-    """Write a card (or a request, without its prompt) as plain data."""
+def metadata_to_plain(metadata: RequestMetadata) -> dict[str, Any]:
+    """Return request metadata as plain data; a `Request` loses its prompt."""
     plain: dict[str, Any] = {
         "version": SCHEMA_VERSION,
-        "id": card.id,
-        "cls": class_to_plain(card.cls),
-        "tenant": card.tenant,
-        "slo": slo_to_plain(card.slo),
-        "on_miss": card.on_miss.value,
-        "arrival_ns": card.arrival_ns,
-        "prompt_tokens": card.prompt_tokens,
-        "prompt_tail": list(card.prompt_tail),
-        "sampling": _shallow(card.sampling),
-        "answer": _shallow(card.answer),
-        "fingerprint": card.fingerprint,
-        "detached": card.detached,
+        "id": metadata.id,
+        "cls": class_to_plain(metadata.cls),
+        "tenant": metadata.tenant,
+        "slo": slo_to_plain(metadata.slo),
+        "on_miss": metadata.on_miss.value,
+        "arrival_ns": metadata.arrival_ns,
+        "prompt_tokens": metadata.prompt_tokens,
+        "prompt_tail": list(metadata.prompt_tail),
+        "sampling": _shallow(metadata.sampling),
+        "answer": _shallow(metadata.answer),
+        "fingerprint": metadata.fingerprint,
+        "detached": metadata.detached,
     }
-    if card.traceparent:
-        plain["traceparent"] = card.traceparent
+    if metadata.traceparent:
+        plain["traceparent"] = metadata.traceparent
     return plain
 
 
-def card_from_plain(plain: Mapping[str, Any]) -> RequestCard:
-    """Read a card.
+def metadata_from_plain(plain: Mapping[str, Any]) -> RequestMetadata:
+    """Return the request metadata of plain data.
 
     Raises:
-        StoreCorruptError: The schema version is not ours, or a field is missing or wrong.
+        UndecodableDataError: The schema version is unknown, or a field is missing or wrong.
     """
-    return RequestCard(**_card_fields(plain))
+    return RequestMetadata(**_metadata_fields(plain))
 
 
 def request_to_plain(request: Request) -> dict[str, Any]:
-    """Write a whole request as plain data."""
-    return card_to_plain(request) | {"prompt_ids": list(request.prompt_ids)}
+    """Return a request with its prompt as plain data."""
+    return metadata_to_plain(request) | {"prompt_ids": list(request.prompt_ids)}
 
 
 def request_from_plain(plain: Mapping[str, Any]) -> Request:
-    """Read a whole request.
+    """Return the request of plain data.
 
     Raises:
-        StoreCorruptError: The schema version is not ours, or a field is missing or wrong.
+        UndecodableDataError: The schema version is unknown, or a field is missing or wrong.
     """
-    fields = _card_fields(plain)
+    fields = _metadata_fields(plain)
     try:
         return Request(prompt_ids=tuple(plain["prompt_ids"]), **fields)
     except (KeyError, TypeError, ValueError) as error:
-        raise StoreCorruptError(f"message cannot be read: {error!r}") from error
+        raise UndecodableDataError(f"message cannot be read: {error!r}") from error
 
 
 def class_to_plain(cls: RequestClass) -> dict[str, Any]:
-    """Write a class; that it is late only if it is: older readers refuse what they do not know."""
+    """Return a class as plain data; `late` only if set, since older readers refuse unknown keys."""
     plain = _shallow(cls)
     if not cls.late:
         del plain["late"]
@@ -82,26 +81,26 @@ def class_to_plain(cls: RequestClass) -> dict[str, Any]:
 
 
 def slo_to_plain(slo: Slo) -> dict[str, Any]:
-    """Write an objective with its kind."""
+    """Return an objective as plain data, with its kind."""
     kind = next(name for name, kind in _SLO_KINDS.items() if isinstance(slo, kind))
     return {"kind": kind} | _shallow(slo)
 
 
 def slo_from_plain(plain: Mapping[str, Any]) -> Slo:
-    """Read an objective written by `slo_to_plain`."""
+    """Return the objective of plain data."""
     rest = dict(plain)
     return _SLO_KINDS[rest.pop("kind")](**rest)
 
 
 def _shallow(value: Any) -> dict[str, Any]:
-    """Read the fields of a flat dataclass; `__slots__` names them in order."""
+    """Return the fields of a flat dataclass; `__slots__` names them in order."""
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-def _card_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
     version = plain.get("version")
     if version != SCHEMA_VERSION:
-        raise StoreCorruptError(f"message has schema version {version!r}; expected {SCHEMA_VERSION}")
+        raise UndecodableDataError(f"message has schema version {version!r}; expected {SCHEMA_VERSION}")
     try:
         sampling = dict(plain["sampling"])
         sampling["stop_token_ids"] = tuple(sampling["stop_token_ids"])
@@ -126,4 +125,4 @@ def _card_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
             "traceparent": str(plain.get("traceparent", "")),  # earlier versions wrote none
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise StoreCorruptError(f"message cannot be read: {error!r}") from error
+        raise UndecodableDataError(f"message cannot be read: {error!r}") from error

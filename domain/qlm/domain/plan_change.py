@@ -1,4 +1,4 @@
-"""Changes to groups and virtual queues, as values: what the controller writes."""
+"""Changes of groups and virtual queues that the controller writes, as values."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from qlm.domain.ids import GroupId, InstanceId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateGroup:
-    """Form a group of the next `count` waiting requests of a class that no group covers."""
+    """Create a group of the next `count` ungrouped waiting requests of a class."""
 
     id: GroupId
     cls: RequestClass
@@ -17,7 +17,7 @@ class CreateGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeGroup:
-    """Let a group cover `count` requests in all (pulled ones included), and seal it or not."""
+    """Set the total number of requests that a group covers (pulled ones included), and its seal."""
 
     id: GroupId
     count: int
@@ -26,14 +26,14 @@ class ResizeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseGroup:
-    """Forget a group; requests it still covers become ungrouped."""
+    """Delete a group; requests it still covers become ungrouped."""
 
     id: GroupId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetQueue:
-    """Replace the order of one instance's virtual queue. Unknown or closed groups are left out."""
+    """Replace the virtual queue of one instance; unknown or closed groups are left out."""
 
     instance: InstanceId
     groups: tuple[GroupId, ...]

@@ -1,4 +1,4 @@
-"""A request as it waits in the global queue, and what the shared state remembers of it."""
+"""Requests in the global queue, and their records in the shared state."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,14 +15,14 @@ from qlm.domain.values import value
 
 NS_PER_MS: Final = 1_000_000
 PROMPT_TAIL_TOKENS: Final = 8
-"""Prompt tokens kept on the card, to prime a detokenizer that continues the text."""
+"""Prompt tokens kept in the metadata, to prime a detokenizer that continues the text."""
 
 PRIORITY_LIMIT: Final = 10
-"""Priorities run from -10 (first) to 10 (last); bounded because each is a class of its own."""
+"""Priorities range from -10 (first) to 10 (last); bounded because each has classes of its own."""
 
 
 class RequestState(StrEnum):
-    """Where a request stands in its life."""
+    """State of a request."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -31,7 +31,7 @@ class RequestState(StrEnum):
 
 
 class AnswerKind(StrEnum):
-    """The shape in which the answer is given back."""
+    """API of the client, which decides the form of the answer."""
 
     COMPLETION = "completion"
     CHAT = "chat"
@@ -39,14 +39,14 @@ class AnswerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a gateway needs to turn token ids back into the answer the client asked for.
+    """Options with which a gateway turns token ids into the client's answer.
 
     Attributes:
-        kind: The API that was called.
+        kind: API of the client.
         stop: Stop strings; the text ends before the first one that appears.
         skip_special_tokens: Leave special tokens out of the text.
         include_stop: Keep the stop string in the text.
-        echo_text: The prompt's text when the client asked to have it repeated, else empty.
+        echo_text: Text of the prompt if the client wants it repeated, else empty.
     """
 
     kind: AnswerKind
@@ -57,22 +57,22 @@ class Answer:
 
 
 @value
-class RequestCard:
-    """All of a request but its prompt: what the shared state indexes.
+class RequestMetadata:
+    """A request without its prompt, as indexed by the shared state.
 
     Attributes:
         id: Identity of the request.
-        cls: The class in whose queue it waits.
-        tenant: Who sent it.
+        cls: Class in whose queue it waits.
+        tenant: Tenant of the client.
         slo: Its objective.
-        on_miss: Whether a late request is still served.
-        arrival_ns: When it was accepted, nanoseconds since the epoch.
+        on_miss: Serve or drop the request when it is late.
+        arrival_ns: Time of acceptance, nanoseconds since the epoch.
         prompt_tokens: Length of its prompt.
-        prompt_tail: The last few prompt ids.
-        sampling: How tokens are chosen.
-        answer: The shape of the answer.
-        fingerprint: Digest of the client's body, to tell a retry from a reused idempotency key.
-        detached: Nobody waits for it (respond-async); it is never cancelled because a client left.
+        prompt_tail: Last few prompt ids.
+        sampling: Sampling parameters.
+        answer: Form of the answer.
+        fingerprint: Digest of the client's body, to distinguish a retry from a reused idempotency key.
+        detached: True if no client waits (respond-async); a disconnect never cancels it.
         traceparent: W3C trace context that its spans continue; empty if it is not traced.
     """
 
@@ -92,34 +92,34 @@ class RequestCard:
 
     @property
     def model(self) -> ModelId:
-        """The model that must answer."""
+        """Model that must answer."""
         return self.cls.model
 
     @property
     def deadline_ns(self) -> int | None:
-        """The moment its objective is about, nanoseconds since the epoch; None for batch work."""
+        """Deadline of the first token or whole answer, nanoseconds since the epoch; None for batch work."""
         target_ms = self.slo.target_ms
         return None if target_ms is None else self.arrival_ns + round(target_ms * NS_PER_MS)
 
     @property
     def answered_by_first_token(self) -> bool:
-        """Whether the moment its objective is about is that of the first token: it is not late after that."""
+        """True if the deadline is that of the first token: the request cannot be late after it."""
         return isinstance(self.slo, TokenSlo | ReadingSlo)
 
     @property
     def drop_at_ns(self) -> int | None:
-        """When it ends as expired if still unanswered; None if it is served however late."""
+        """Time at which it expires if unanswered; None if it is served however late."""
         return self.deadline_ns if self.on_miss is OnMiss.DROP else None
 
     @property
     def evictability(self) -> Evictability:
-        """Whether it may be evicted while running."""
+        """Permission to preempt it while running."""
         return self.sampling.evictability
 
 
 @value
-class Request(RequestCard):
-    """A request with its prompt: the message that the global queue holds.
+class Request(RequestMetadata):
+    """A request with its prompt: the message in the global queue.
 
     Attributes:
         prompt_ids: The prompt as token ids; never empty.
@@ -133,9 +133,9 @@ class Request(RequestCard):
         if self.prompt_tokens != len(self.prompt_ids):
             raise InvalidValueError("prompt_tokens", self.prompt_tokens, f"{len(self.prompt_ids)}")
 
-    def card(self) -> RequestCard:
-        """Drop the prompt."""
-        return RequestCard(
+    def metadata(self) -> RequestMetadata:
+        """Return the request without its prompt."""
+        return RequestMetadata(
             id=self.id,
             cls=self.cls,
             tenant=self.tenant,
@@ -153,13 +153,13 @@ class Request(RequestCard):
 
 
 class Event(NamedTuple):
-    """One change in a request's life, with its reason; `qlm requests ID` tells them in order.
+    """One entry of a request's event history, as shown by `qlm requests ID`.
 
     Attributes:
-        at_ns: When, nanoseconds since the epoch.
+        at_ns: Time, nanoseconds since the epoch.
         what: `accepted`, `leased`, `evicted`, `resumed`, `returned`, `ended`, ...
-        why: One short sentence or word; may be empty.
-        instance: Where, if on an instance.
+        why: Reason in one short sentence or word; may be empty.
+        instance: Instance, if the event happened on one.
     """
 
     at_ns: int
@@ -170,21 +170,21 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """What the shared state knows of a request.
+    """Record of a request in the shared state.
 
     Attributes:
-        card: The request without its prompt.
-        state: Where it stands.
-        lease: Who holds it, if anyone.
+        metadata: The request without its prompt.
+        state: Its state.
+        lease: Its lease, if it has one.
         output_tokens: Length of its output log.
-        outcome: How it ended; None while it has not.
-        first_token_ns: When its first token reached the log.
-        ended_ns: When it ended.
-        cancel_requested: A cancel is on its way to the holder.
-        events: Its story, oldest first; bounded.
+        outcome: Its outcome; None until it ends.
+        first_token_ns: Time at which its first token reached the log.
+        ended_ns: Time of its end.
+        cancel_requested: True while a cancel is on its way to the holder of the lease.
+        events: Its event history, oldest first; bounded.
     """
 
-    card: RequestCard
+    metadata: RequestMetadata
     state: RequestState
     lease: Lease | None = None
     output_tokens: int = 0

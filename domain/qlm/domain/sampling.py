@@ -1,4 +1,4 @@
-"""How the next token is chosen, and whether an answer can be resumed exactly after an eviction."""
+"""Sampling parameters, and the exactness of a resume after a preemption that follows from them."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -7,7 +7,7 @@ from qlm.domain.ids import TokenIds
 
 
 class Evictability(StrEnum):
-    """Whether a running request may be evicted and resumed from its logged tokens.
+    """Permission to preempt a running request and resume it from its logged tokens.
 
     Source: the mechanisms of vLLM 0.32 on resubmission of prompt + generated ids.
     """
@@ -17,7 +17,7 @@ class Evictability(StrEnum):
     APPROX = "approx"
     """Resumes with the same distribution but not the same random stream (seeded sampling)."""
     PINNED = "pinned"
-    """Cannot be resumed exactly (penalties over generated text): never evicted."""
+    """Cannot be resumed exactly (penalties over generated text): never preempted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class Sampling:
     ignore_eos: bool = False
     stop_token_ids: TokenIds = ()
     eos_token_ids: TokenIds = ()
-    """The model's own end-of-sequence ids: the engine knows them, an agent that resumes must too."""
+    """End-of-sequence ids of the model; an agent that resumes a request needs them, as the engine does."""
     logit_bias: tuple[tuple[int, float], ...] = ()
 
     @property
     def evictability(self) -> Evictability:
-        """Derive the eviction class from the parameters."""
+        """Derive it from the parameters."""
         if self.frequency_penalty or self.presence_penalty:
             return Evictability.PINNED
         if self.seed is not None and self.temperature > 0:
@@ -50,11 +50,11 @@ class Sampling:
         return Evictability.FREE
 
     def ends_with(self, token_id: int) -> bool:
-        """Whether this token ends an answer."""
+        """Return True if this token ends an answer."""
         return token_id in self.stop_token_ids or (not self.ignore_eos and token_id in self.eos_token_ids)
 
     def after(self, generated_tokens: int) -> "Sampling":
-        """Return the parameters of a resume once `generated_tokens` exist: the limits shrink by them."""
+        """Return the parameters of a resume after `generated_tokens`, which reduce the token limits."""
         if not generated_tokens:
             return self
         return replace(

@@ -1,18 +1,18 @@
-"""Values in messages: as much of each as a reader needs."""
+"""Formats values for messages: cut if long, without passwords."""
 
 import math
 import re
 from typing import Final
 
 SHOWN_CHARACTERS_MAX: Final = 200
-"""Of a value."""
+"""Characters shown of a value."""
 
 DIGITS_MAX: Final = 4000
-"""Python writes no whole number of more than 4300 digits; of one with more than these, they are counted."""
+"""Longer whole numbers are shown by their number of digits; Python formats none of more than 4300."""
 
 
 def shown(value: object) -> str:
-    """Write any value as Python does, cut if it is long."""
+    """Return the repr of any value, cut if it is long."""
     if isinstance(value, int) and (digits := _digits(value)) > DIGITS_MAX:
         return f"a whole number of {digits} digits"
     try:
@@ -22,22 +22,22 @@ def shown(value: object) -> str:
 
 
 def _digits(number: int) -> int:
-    """Count decimal digits without writing them."""
+    """Count decimal digits without formatting the number."""
     least = int((number.bit_length() - 1) * math.log10(2)) + 1
     one_more: int = 10**least
     return least + (abs(number) >= one_more)
 
 
 def cut(text: str, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
-    """Leave out what a text has beyond so many characters, and say how long it is."""
+    """Cut a text after `characters_max` characters, and append its length."""
     return text if len(text) <= characters_max else f"{text[:characters_max]}… ({len(text)} characters)"
 
 
 def without_password(address: str) -> str:
-    """Leave out what may be secret in an address: what is between scheme and last @, and the query."""
+    """Replace the parts of an address that may be secret: between scheme and last @, and the query."""
     return re.sub(r"\?.*", "?***", re.sub(r"//.*@", "//***@", address, flags=re.DOTALL), flags=re.DOTALL)
 
 
 def without_passwords(text: str) -> str:
-    """Leave user and password out of the addresses in a text."""
+    """Replace user and password of the addresses in a text."""
     return re.sub(r"//\S*@", "//***@", text)

@@ -1,4 +1,4 @@
-"""Service-level objectives: what a client asks of the time its answer takes.
+"""Service-level objectives on the time of an answer.
 
 Four kinds, one per application pattern: a deadline for the whole answer, first-token and
 per-token targets, a first token followed by a reading speed, or none (batch).
@@ -15,14 +15,14 @@ DEADLINE_MAX_MS: Final = 30 * 24 * 3600 * 1000
 """Longest deadline, TTFT or TPOT accepted: 30 days, in milliseconds."""
 
 BUCKETS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
-"""Steps of a decade to which objectives are rounded down: classes stay few, whatever clients ask.
+"""Steps of a decade to which objectives are rounded down, so that classes stay few.
 
-Most that people ask for are steps themselves, and what is rounded down loses a third at most.
+Most usual objectives are steps themselves; rounding reduces any other by a third at most.
 """
 
 
 class OnMiss(StrEnum):
-    """What becomes of a request whose deadline has passed before it was answered."""
+    """Treatment of a request whose deadline has passed before it was answered."""
 
     SERVE = "serve"
     DROP = "drop"
@@ -30,7 +30,7 @@ class OnMiss(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineSlo:
-    """The whole answer within `deadline_ms` of arrival."""
+    """Objective: the whole answer within `deadline_ms` of arrival."""
 
     deadline_ms: float
 
@@ -39,7 +39,7 @@ class DeadlineSlo:
 
     @property
     def target_ms(self) -> float:
-        """Milliseconds from arrival to the moment that this objective is about."""
+        """Milliseconds from arrival to the deadline."""
         return self.deadline_ms
 
     @property
@@ -50,7 +50,7 @@ class DeadlineSlo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenSlo:
-    """First token within `ttft_ms` of arrival and, if given, `tpot_ms` per token after it."""
+    """Objective: first token within `ttft_ms` of arrival and, if given, `tpot_ms` per token after it."""
 
     ttft_ms: float
     tpot_ms: float | None = None
@@ -76,7 +76,7 @@ class TokenSlo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingSlo:
-    """First token within `ttft_ms`, then a stream no slower than `tokens_per_s`."""
+    """Objective: first token within `ttft_ms`, then a stream no slower than `tokens_per_s`."""
 
     ttft_ms: float
     tokens_per_s: float
@@ -106,7 +106,7 @@ class BatchSlo:
 
     @property
     def target_ms(self) -> None:
-        """Batch work has no moment to meet."""
+        """None: batch work has no deadline."""
         return None
 
     @property
@@ -121,7 +121,7 @@ Slo = DeadlineSlo | TokenSlo | ReadingSlo | BatchSlo
 def bucket_floor(value: float) -> float:
     """Round a positive number down to the bucket scale.
 
-    Rounding down keeps a class's objective at most as lax as that of each of its members.
+    Rounding down makes a class's objective at least as tight as that of each member.
     """
     decade = math.floor(math.log10(value) + 1e-12)
     mantissa = value / 10.0**decade

@@ -1,26 +1,28 @@
-"""A clock that never goes back, on a wall clock that may be set."""
+"""A clock that never goes back, based on a wall clock that may be set."""
 
 from collections.abc import Callable
 from typing import Final
 
 STEP_S: Final = 1.0
-"""What a wall clock gains at once beyond this, somebody has set: drift and NTP's slewing gain less."""
+"""A larger gain of the wall clock was a setting of the clock: drift and NTP's slewing gain less."""
 
 _STEP_NS: Final = round(STEP_S * 1e9)
 
 BELIEVED_AFTER_S: Final = 60.0
-"""A wall clock that was set forwards is believed once it has been ahead for so long."""
+"""A wall clock that was set forwards is followed after it has been fast for this time."""
 
 
 class SteadyClock:
-    """Follows a wall clock; set back, it goes at three quarters of its speed until that has caught up.
+    """Follows a wall clock, smoothly if that is set.
 
-    Whoever waits until a moment must not wait again for the hour by which somebody set the clock back:
-    an agent's pauses of a fifth of a second would last so long. But to give back an hour takes four. So the
-    wall clock is not followed at once when it is set forwards, which may be a mistake that is corrected soon:
-    meanwhile this clock goes on as if nobody had set the other. If it was no mistake, the time had been
-    wrong until then, and is so for a minute more.
+    If the wall clock is set back, this clock runs at three quarters of its speed until the other has caught
+    up. If it is set forwards, this clock follows only after `believed_after_s`, and runs on steadily before.
     """
+
+    # Jumping back is no option: a component that waits for a time would wait again for the hour by which the
+    # clock was set back, and an agent's pauses of a fifth of a second would last that long. But to make up
+    # for an hour takes four. So a jump forwards, which may be a mistake that is corrected soon, is not
+    # followed at once. If it was no mistake, the time was wrong before, and is wrong for a minute more.
 
     def __init__(
         self,
@@ -28,38 +30,38 @@ class SteadyClock:
         monotonic_ns: Callable[[], int],
         believed_after_s: float = BELIEVED_AFTER_S,
     ) -> None:
-        """Begin with the wall clock's time.
+        """Start at the wall clock's time.
 
         Args:
             wall_ns: The wall clock, nanoseconds since the epoch.
-            monotonic_ns: A clock that nobody sets, nanoseconds since any moment. What it leaves out, a
-                machine's sleep for instance, looks as if the wall clock had been set.
-            believed_after_s: How long the wall clock must have been ahead.
+            monotonic_ns: A clock that is never set. Time that it does not count, such as a machine's sleep,
+                looks like a setting of the wall clock.
+            believed_after_s: Time for which the wall clock must have been fast before it is followed.
         """
         self._wall_ns = wall_ns
         self._monotonic_ns = monotonic_ns
         self._believed_after_ns = round(believed_after_s * 1e9)
-        self._told_ns = wall_ns()
-        self._told_at_ns = monotonic_ns()
-        self._ahead_since_ns: int | None = None
+        self._last_ns = wall_ns()
+        self._last_read_ns = monotonic_ns()
+        self._fast_since_ns: int | None = None
 
     def now_ns(self) -> int:
         """Return the present time in nanoseconds since the epoch."""
         at_ns, wall_ns = self._monotonic_ns(), self._wall_ns()
-        passed_ns = at_ns - self._told_at_ns
-        ahead_ns = wall_ns - self._told_ns - passed_ns
-        if ahead_ns < 0:
-            # Rounded up: who waits for the last nanosecond, and asks at each, must see it come.
-            wall_ns = max(wall_ns, self._told_ns + (3 * passed_ns + 3) // 4)
-        if ahead_ns > _STEP_NS and not self._stands(at_ns):
-            wall_ns = self._told_ns + passed_ns
+        passed_ns = at_ns - self._last_read_ns
+        fast_ns = wall_ns - self._last_ns - passed_ns
+        if fast_ns < 0:
+            # Rounded up: a caller that waits for the last nanosecond and reads at each must see it arrive.
+            wall_ns = max(wall_ns, self._last_ns + (3 * passed_ns + 3) // 4)
+        if fast_ns > _STEP_NS and not self._is_believed(at_ns):
+            wall_ns = self._last_ns + passed_ns
         else:
-            self._ahead_since_ns = None
-        self._told_ns, self._told_at_ns = wall_ns, at_ns
+            self._fast_since_ns = None
+        self._last_ns, self._last_read_ns = wall_ns, at_ns
         return wall_ns
 
-    def _stands(self, at_ns: int) -> bool:
-        """Whether the wall clock has been ahead for long enough."""
-        if self._ahead_since_ns is None:
-            self._ahead_since_ns = at_ns
-        return at_ns - self._ahead_since_ns >= self._believed_after_ns
+    def _is_believed(self, at_ns: int) -> bool:
+        """Return True if the wall clock has been fast for long enough."""
+        if self._fast_since_ns is None:
+            self._fast_since_ns = at_ns
+        return at_ns - self._fast_since_ns >= self._believed_after_ns

@@ -1,4 +1,4 @@
-"""What is read from the shared state: the cluster at one moment, records and their filters."""
+"""Results of reading the shared state: snapshot of the cluster, classes, queue positions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from qlm.domain.virtual_queue import VirtualQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enqueued:
-    """What `enqueue` found or did.
+    """Result of `enqueue`.
 
     Attributes:
-        created: False if the id was known already: a retry, or an agent was faster.
-        record: The record as it now stands.
+        created: False if the id was known already (a retry, or an agent was faster).
+        record: The present record.
     """
 
     created: bool
@@ -26,21 +26,21 @@ class Enqueued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassView:
-    """A class as the controller sees it.
+    """Snapshot of a class for the controller.
 
     Attributes:
         cls: The class.
-        queued: Its waiting requests.
+        queued: Number of its waiting requests.
         groups: Its groups that are not closed, by `seq`, each with its head's arrival.
-        ungrouped_arrival_ns: Arrival of the oldest waiting request beyond all groups, if any.
-        newest_arrival_ns: Arrival of the newest waiting request of all.
-        accepted: Requests of it that came, ever.
-        mean_prompt_tokens: Of those.
+        ungrouped_arrival_ns: Arrival of the oldest waiting request in no group, if any.
+        newest_arrival_ns: Arrival of the newest waiting request.
+        accepted: Requests ever accepted.
+        mean_prompt_tokens: Mean prompt length of accepted requests.
         var_prompt_tokens: Variance of that length.
-        mean_max_tokens: Of their output limits.
-        var_max_tokens: Variance of those.
-        finished: Requests that ended with an answer, ever.
-        lengths: How long the latest answers were.
+        mean_max_tokens: Mean output limit of accepted requests.
+        var_max_tokens: Variance of that limit.
+        finished: Requests ever ended with an answer.
+        lengths: Lengths of the latest answers.
     """
 
     cls: RequestClass
@@ -58,21 +58,21 @@ class ClassView:
 
     @property
     def mean_output_tokens(self) -> float | None:
-        """Of the latest answers, those that were cut off included; None while there is none."""
+        """Mean length of the latest answers, cut-off ones included; None without any."""
         answers = self.lengths.answers
         return self.lengths.tokens / answers if answers else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """All that planning needs, read at one moment.
+    """Consistent snapshot of the cluster for planning.
 
     Attributes:
         classes: Classes with waiting requests or open groups.
         instances: Live instances only.
         queues: The virtual queues, those of dead instances included.
-        leased: Requests that each instance holds the lease of, for those with any: exact, where an
-            instance's own word is as old as its last heartbeat.
+        leased: Number of leases of each instance that has any. It is exact, while an instance's own status is
+            as old as its last heartbeat.
     """
 
     classes: tuple[ClassView, ...]
@@ -82,27 +82,27 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueuePlace:
-    """Where a waiting request stands; its group follows from the order of arrival (see `Group`).
+class RequestPosition:
+    """Position of a waiting request; its group follows from the order of arrival (see `Group`).
 
     Attributes:
-        ahead: Waiting requests of its class that go before it.
+        predecessors: Waiting requests of its class before it.
         queued: Waiting requests of its class, itself included.
-        group: The group that covers it; None if none does yet.
-        group_ahead: Waiting requests of that group that go before it.
-        instance: On whose virtual queue the group stands; None if on none.
+        group: Its group; None if there is none yet.
+        group_predecessors: Waiting requests of that group before it.
+        instance: Instance with the group on its virtual queue; None if there is none.
     """
 
-    ahead: int
+    predecessors: int
     queued: int
     group: Group | None = None
-    group_ahead: int = 0
+    group_predecessors: int = 0
     instance: InstanceId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFilter:
-    """Which records a listing shows; None means any."""
+    """Filter of a listing of records; None means any."""
 
     state: RequestState | None = None
     model: str | None = None

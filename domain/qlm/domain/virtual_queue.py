@@ -13,9 +13,9 @@ class VirtualQueue:
     """Groups in the order in which one instance pulls from them.
 
     Attributes:
-        instance: Whose queue it is.
+        instance: The instance.
         version: Grows with each change of the order.
-        groups: First served first.
+        groups: Groups, first served first.
     """
 
     instance: InstanceId

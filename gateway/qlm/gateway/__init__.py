@@ -1,1 +1,1 @@
-"""The front door: OpenAI-compatible HTTP and gRPC, admission, tokenizing, streaming."""
+"""The gateway: OpenAI-compatible HTTP and gRPC, admission control, tokenization, streaming."""

@@ -88,7 +88,7 @@ topologySpreadConstraints:
         {{- include "qlm.selector" . | nindent 8 }}
 {{- end -}}
 
-{{- /* Seconds that an agent takes to stop once it is told to: its grace (20 s, if not given), and 10 s for engines. */ -}}
+{{- /* Seconds an agent needs to stop: its grace (default 20 s), and 10 s for engines. */ -}}
 {{- define "qlm.agentStopSeconds" -}}
 {{- $stop := addf (dig "grace_s" 20 (default (dict) .Values.config.stop)) 10 | ceil | int -}}
 {{- $given := int .Values.agents.terminationGracePeriodSeconds -}}

@@ -29,6 +29,6 @@ log.console.level = warning
 log.file = false
 vm_memory_high_watermark.relative = 0.6
 disk_free_limit.absolute = 1GB
-# In milliseconds; agents renew their custody of a message each third of it.
+# In milliseconds; agents renew the delivery of a message every third of it.
 consumer_timeout = {{ mulf 1000 (default 1800 .Values.config.broker_ack_timeout_s) | int64 }}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""What a controller tells admission: the forecast for a request that arrives now, by class, as plain data."""
+"""The controller's forecast for admission control: expected times of a request that arrives now, by class."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ from qlm.rct_estimator.normal import Normal
 VERSION: Final = 1
 
 CLASSES_MAX: Final = 100
-"""Classes that a signal tells of; of more, those with most waiting requests."""
+"""Most classes in a signal; of more, those with the most waiting requests are kept."""
 
-DRAIN_POINTS_MAX: Final = 17
-"""Points of a drain forecast."""
+DEPARTURE_POINTS_MAX: Final = 17
+"""Most points of a departure curve."""
 
 _VAR_MAX: Final = CLOCK_MAX_S**2
 _COUNT_MAX: Final = 10**12
@@ -27,12 +27,12 @@ _PRIORITY_MAX: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """How what waits is forecast to leave the queue, were nothing to come: a line through points.
+class DepartureCurve:
+    """Forecast of the departures from the queue, assuming no new arrivals: a line through points.
 
     Attributes:
-        after_s: Seconds from the signal's moment; not falling.
-        gone: Requests that have left by then; not falling, of the same length.
+        after_s: Seconds since the signal was made; not falling.
+        gone: Number of requests that have left by then; not falling, of the same length.
     """
 
     after_s: tuple[float, ...] = ()
@@ -46,12 +46,12 @@ class Drain:
                 raise InvalidValueError(f"drain.{name}", values, "numbers that do not fall")
 
     def gone_at(self, after_s: float) -> float:
-        """Requests that have left by then."""
+        """Return the number of requests that have left by then."""
         at = bisect_right(self.after_s, after_s)
         return _between(self.after_s, self.gone, at, after_s) if self.gone else 0.0
 
     def wait_s(self, requests: float, after_s: float) -> float | None:
-        """How long, counted from `after_s`, until so many more have left; None if they never will."""
+        """Return the seconds from `after_s` until this many more requests have left; None for never."""
         wanted = self.gone_at(after_s) + requests
         at = bisect_left(self.gone, wanted)
         if at == len(self.gone):
@@ -59,12 +59,12 @@ class Drain:
         return max(0.0, _between(self.gone, self.after_s, at, wanted) - after_s)
 
 
-NO_DRAIN: Final = Drain()
-"""Of a class of which nothing waits, or nothing that will ever be served."""
+NO_DEPARTURES: Final = DepartureCurve()
+"""Curve of a class without waiting requests that will ever be served."""
 
 
 def _between(xs: Sequence[float], ys: Sequence[float], at: int, x: float) -> float:
-    """Interpolate where `xs[at - 1] <= x <= xs[at]`; the end points reach on."""
+    """Interpolate where `xs[at - 1] <= x <= xs[at]`; constant beyond the end points."""
     if at == 0 or at == len(xs):
         return ys[max(0, at - 1)]
     share = (x - xs[at - 1]) / (xs[at] - xs[at - 1])
@@ -73,20 +73,20 @@ def _between(xs: Sequence[float], ys: Sequence[float], at: int, x: float) -> flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassForecast:
-    """What a request of a class that arrives now can expect; times in seconds from the signal's moment.
+    """Forecast for a request of a class that arrives now; times in seconds since the signal was made.
 
     Attributes:
-        cls: The class.
-        waiting: Its waiting requests.
-        instance: That would end it first.
-        wait: Until it leaves the queue.
-        first_token: Until its first token.
-        completion: Until its end.
-        alone_first_token: From its start to its first token, with no work before it and the model loaded.
-        alone_completion: Likewise to its end.
+        waiting: Waiting requests of the class.
+        instance: Instance that would complete the request first.
+        wait: Time until it leaves the queue.
+        first_token: Time until its first token.
+        completion: Time until its completion.
+        alone_first_token: Time from its start to its first token, with no work before it and the model
+            loaded.
+        alone_completion: Time from its start to its completion, under the same conditions.
         token_s: Time per output token.
-        each_s: By how much each further request of the model that goes first makes it wait longer.
-        drain: How the class's waiting requests leave the queue.
+        each_s: Extra wait per further request of the model that goes first.
+        departures: Departures of the class's waiting requests.
     """
 
     cls: RequestClass
@@ -99,21 +99,21 @@ class ClassForecast:
     alone_completion: Normal
     token_s: float
     each_s: float
-    drain: Drain = NO_DRAIN
+    departures: DepartureCurve = NO_DEPARTURES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionSignal:
-    """The forecast of one moment.
+    """Forecasts of all classes.
 
     Attributes:
-        at_ms: When it was made, milliseconds since the epoch.
-        drain: How all that waits leaves the queue.
-        classes: By class; one that is not there cannot be forecast.
+        at_ms: Time of the forecast, milliseconds since the epoch.
+        departures: Departures of all waiting requests.
+        classes: Forecasts by class; classes that are missing cannot be forecast.
     """
 
     at_ms: int
-    drain: Drain
+    departures: DepartureCurve
     classes: Mapping[RequestClass, ClassForecast]
 
 
@@ -122,7 +122,7 @@ def signal_to_plain(signal: AdmissionSignal) -> dict[str, Any]:
     return {
         "version": VERSION,
         "at_ms": signal.at_ms,
-        "drain": _drain_to_plain(signal.drain),
+        "drain": _departures_to_plain(signal.departures),
         "classes": [_class_to_plain(each) for each in signal.classes.values()],
     }
 
@@ -136,33 +136,33 @@ def signal_from_plain(plain: Any) -> AdmissionSignal:
     reader = Reader("admission signal", plain)
     reader.version(VERSION)
     at_ms = reader.integer("at_ms", least=0, most=round(1000 * CLOCK_MAX_S))
-    drain = _drain_from_plain(f"{reader.where}.drain", reader.take("drain"))
+    departures = _departures_from_plain(f"{reader.where}.drain", reader.take("drain"))
     rows = [
         _class_from_plain(f"{reader.where}.classes[{at}]", each)
         for at, each in enumerate(reader.sequence("classes", CLASSES_MAX))
     ]
     reader.done()
-    return AdmissionSignal(at_ms=at_ms, drain=drain, classes={each.cls: each for each in rows})
+    return AdmissionSignal(at_ms=at_ms, departures=departures, classes={each.cls: each for each in rows})
 
 
 _TIMES: Final = ("wait", "first_token", "completion", "alone_first_token", "alone_completion")
 
 
-def _class_to_plain(told: ClassForecast) -> dict[str, Any]:
-    cls = told.cls
-    times = {f"{name}_s": getattr(told, name) for name in _TIMES}
+def _class_to_plain(forecast: ClassForecast) -> dict[str, Any]:
+    cls = forecast.cls
+    times = {f"{name}_s": getattr(forecast, name) for name in _TIMES}
     return {
         "model": cls.model,
         "slo_class": cls.slo,
         "cluster": cls.cluster,
         "priority": cls.priority,
         "target_ms": cls.target_ms,
-        "waiting": told.waiting,
-        "instance": told.instance,
+        "waiting": forecast.waiting,
+        "instance": forecast.instance,
         **{name: {"mean": time.mean, "var": time.var} for name, time in times.items()},
-        "token_s": told.token_s,
-        "each_s": told.each_s,
-        "drain": _drain_to_plain(told.drain),
+        "token_s": forecast.token_s,
+        "each_s": forecast.each_s,
+        "drain": _departures_to_plain(forecast.departures),
     }
 
 
@@ -176,17 +176,17 @@ def _class_from_plain(where: str, plain: Any) -> ClassForecast:
         target_ms=reader.number_or_none("target_ms", least=0.0, most=1000 * CLOCK_MAX_S),
     )
     times = {name: _normal(f"{where}.{name}_s", reader.take(f"{name}_s")) for name in _TIMES}
-    told = ClassForecast(
+    forecast = ClassForecast(
         cls=cls,
         waiting=reader.integer("waiting", least=0, most=_COUNT_MAX),
         instance=InstanceId(reader.text("instance")),
         token_s=reader.number("token_s", least=0.0, most=CLOCK_MAX_S),
         each_s=reader.number("each_s", least=0.0, most=CLOCK_MAX_S),
-        drain=_drain_from_plain(f"{where}.drain", reader.take("drain")),
+        departures=_departures_from_plain(f"{where}.drain", reader.take("drain")),
         **times,
     )
     reader.done()
-    return told
+    return forecast
 
 
 def _normal(where: str, plain: Any) -> Normal:
@@ -197,17 +197,17 @@ def _normal(where: str, plain: Any) -> Normal:
     return time
 
 
-def _drain_to_plain(drain: Drain) -> dict[str, Any]:
-    return {"after_s": list(drain.after_s), "gone": list(drain.gone)}
+def _departures_to_plain(curve: DepartureCurve) -> dict[str, Any]:
+    return {"after_s": list(curve.after_s), "gone": list(curve.gone)}
 
 
-def _drain_from_plain(where: str, plain: Any) -> Drain:
+def _departures_from_plain(where: str, plain: Any) -> DepartureCurve:
     reader = Reader(where, plain)
     columns = {}
     for name, most in (("after_s", CLOCK_MAX_S), ("gone", float(_COUNT_MAX))):
-        values = reader.sequence(name, DRAIN_POINTS_MAX)
+        values = reader.sequence(name, DEPARTURE_POINTS_MAX)
         columns[name] = tuple(
             number(f"{where}.{name}[{at}]", each, least=0.0, most=most) for at, each in enumerate(values)
         )
     reader.done()
-    return Drain(**columns)
+    return DepartureCurve(**columns)

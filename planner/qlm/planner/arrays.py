@@ -1,6 +1,6 @@
-"""A planning problem as arrays, in canonical order: what compiled code and linear programs work on.
+"""A planning problem as arrays, for compiled code and linear programs.
 
-Groups and instances are sorted by their ids, so that nothing depends on the order in which they came.
+Groups and instances are sorted by their ids, so that no result depends on the input order.
 """
 
 import math
@@ -21,12 +21,12 @@ Bools = NDArray[np.bool_]
 Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 NONE = -1
-"""Index of nothing: no model loaded, no instance that a group is at home on."""
+"""Index that stands for none: no model loaded, no home instance of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProblemArrays:
-    """Groups (G), instances (I), kinds (K) and models (M) as arrays; times in seconds from now.
+    """Groups (G), instances (I), kinds (K) and models (M) of a problem; times in seconds from now.
 
     Attributes:
         groups: Ids, sorted; length G.
@@ -35,17 +35,17 @@ class ProblemArrays:
         models: Names, sorted; length M.
         model: Model of each group; (G,).
         requests: Requests of each group; (G,).
-        deadline_s: From now, `inf` for none; (G,).
+        deadline_s: Deadline from now, `inf` for none; (G,).
         priority: Lower goes first; (G,).
         runs: Kind k can run group g; (K, G).
-        drain_s, drain_var, tail_s, tail_var: Times where `runs`, else 0; (K, G).
+        service_s, service_var, tail_s, tail_var: Times where `runs`, else 0; (K, G).
         kind: Kind of each instance; (I,).
         loaded: Model loaded on each instance, or `NONE`; (I,).
         warm: Models in host memory, the loaded one included; (I, M).
-        busy_s, busy_var: Time until the present batch is through; (I,).
+        busy_s, busy_var: Time until the present batch has ended; (I,).
         swap_warm_s, swap_cold_s, unload_s: Costs where the kind has the model, else 0; (K, M).
-        home: Instance in whose present queue a group stands, or `NONE`; (G,).
-        place: Its place in that queue, from 0; 0 for none; (G,).
+        home: Instance whose present queue has the group, or `NONE`; (G,).
+        place: Place in that queue, from 0; 0 for none; (G,).
         miss_weight_s: Price of one missed deadline.
         move_s: Price of one moved group.
     """
@@ -59,8 +59,8 @@ class ProblemArrays:
     deadline_s: Floats
     priority: Ints
     runs: Bools
-    drain_s: Floats
-    drain_var: Floats
+    service_s: Floats
+    service_var: Floats
     tail_s: Floats
     tail_var: Floats
     kind: Ints
@@ -85,11 +85,11 @@ class ProblemArrays:
         return used
 
     def plan(self, queues: Sequence[Sequence[int]], *, method: str) -> Plan:
-        """Name what is at each place again.
+        """Write queues as a plan.
 
         Args:
             queues: Indices of groups per instance, in order.
-            method: What made the plan.
+            method: Name of the planning method.
         """
         missing = np.flatnonzero(~self.placeable)
         return Plan(
@@ -105,11 +105,8 @@ class ProblemArrays:
 def row_major(fields: Fields) -> Fields:
     """Lay out every array of a named tuple row by row (C order), for compiled code.
 
-    Indexing and stacking may leave another layout, depending on the sizes; and Numba takes each layout for a
-    type of its own, for which it compiles everything again.
-
-    Args:
-        fields: Arrays and other values.
+    Indexing and stacking may leave another layout, depending on the sizes. Numba treats each layout as a
+    type of its own, and compiles everything again for it.
     """
     return type(fields)(
         *(np.ascontiguousarray(each) if isinstance(each, np.ndarray) else each for each in fields)
@@ -137,8 +134,8 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         deadline_s=np.array([_deadline_s(g, problem.now_s) for g in groups], dtype=np.float64),
         priority=np.array([g.priority for g in groups], dtype=np.int64),
         runs=runs,
-        drain_s=times[0],
-        drain_var=times[1],
+        service_s=times[0],
+        service_var=times[1],
         tail_s=times[2],
         tail_var=times[3],
         kind=np.array([at_kind[i.kind] for i in instances], dtype=np.int64),
@@ -176,9 +173,9 @@ def _deadline_s(group: PlannedGroup, now_s: float) -> float:
 def _times(
     groups: Sequence[PlannedGroup], kinds: Sequence[str], costs: Mapping[str, Kind]
 ) -> tuple[Bools, Floats]:
-    """Which kind runs which group, (K, G); drain and its variance, tail and its variance, (4, K, G).
+    """Return which kind runs which group, (K, G), and the four columns of times, (4, K, G).
 
-    Groups of a class share one `time`, which is read once.
+    Groups of a class share one `time` object, which is read once.
     """
     shape = (len(kinds), len(groups))
     runs = np.zeros(shape, dtype=np.bool_)
@@ -188,7 +185,7 @@ def _times(
         row = rows.get(id(group.time))
         if row is None:
             row = rows[id(group.time)] = [
-                (k, (time.drain.mean, time.drain.var, time.tail.mean, time.tail.var))
+                (k, (time.service.mean, time.service.var, time.tail.mean, time.tail.var))
                 for k, kind in enumerate(kinds)
                 if (time := group.time.get(kind)) is not None
             ]

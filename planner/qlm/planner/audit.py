@@ -1,7 +1,7 @@
-"""What a plan misses, what a better one could save, and what would repair it.
+"""Audit of a plan: expected misses, lower bound, and the instances that would repair the misses.
 
-That takes seconds of a core where much waits, so a controller has it done beside its work:
-`python -m qlm.planner.audit` reads a kept plan (`kept_plan`) as JSON and writes the audit as JSON.
+An audit of a long queue takes seconds of a core, so a controller runs it in a process of its own:
+`python -m qlm.planner.audit` reads a published plan (`published_plan`) as JSON and writes the audit as JSON.
 """
 
 import os
@@ -13,24 +13,23 @@ from typing import Any, Final
 import orjson
 
 from qlm.domain.errors import InvalidValueError, QlmError
-from qlm.planner.kept_plan import KeptPlan, kept_plan_from_plain
 from qlm.planner.methods import with_bound, with_scale_up
 from qlm.planner.problem import ScaleUp
+from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain
 from qlm.planner.verify.referee import verify
 
 NICENESS: Final = 10
-"""It yields to what serves on the same machine."""
+"""Process priority: the audit yields to serving on the same machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """Of one plan.
+    """Result of an audit.
 
     Attributes:
-        late_requests: Requests that are expected to miss their deadline.
-        penalty_s: What the plan costs.
-        lower_bound_s: What every plan of the same problem costs at least.
-        scale_up: The fewest instances whose addition would repair what is missed; empty if none would.
+        late_requests: Expected number of requests that miss their deadline.
+        lower_bound_s: Lower bound on the penalty of every plan of the same problem.
+        scale_up: The fewest instances whose addition would repair the misses; empty if none would.
     """
 
     late_requests: float
@@ -44,14 +43,14 @@ class Audit:
         return max(0.0, 1.0 - self.lower_bound_s / self.penalty_s) if self.penalty_s > 0 else 0.0
 
 
-def audit(kept: KeptPlan) -> Audit:
+def audit(published: PublishedPlan) -> Audit:
     """Audit a plan.
 
     Raises:
         QlmError: It needs a package that is not installed.
     """
-    report = verify(kept.problem, kept.plan)
-    plan = with_scale_up(kept.problem, with_bound(kept.problem, kept.plan))
+    report = verify(published.problem, published.plan)
+    plan = with_scale_up(published.problem, with_bound(published.problem, published.plan))
     return Audit(
         late_requests=report.late_requests,
         penalty_s=report.penalty_s,
@@ -60,13 +59,13 @@ def audit(kept: KeptPlan) -> Audit:
     )
 
 
-def audit_to_plain(done: Audit) -> dict[str, Any]:
+def audit_to_plain(result: Audit) -> dict[str, Any]:
     """Write it as dicts, lists, numbers and strings."""
     return {
-        "late_requests": done.late_requests,
-        "penalty_s": done.penalty_s,
-        "lower_bound_s": done.lower_bound_s,
-        "scale_up": {each.kind: each.count for each in done.scale_up},
+        "late_requests": result.late_requests,
+        "penalty_s": result.penalty_s,
+        "lower_bound_s": result.lower_bound_s,
+        "scale_up": {each.kind: each.count for each in result.scale_up},
     }
 
 
@@ -91,8 +90,8 @@ def audit_from_plain(plain: Mapping[str, Any]) -> Audit:
 def main() -> None:
     """Audit the plan on standard input."""
     os.nice(NICENESS)
-    kept = kept_plan_from_plain(orjson.loads(sys.stdin.buffer.read()))
-    sys.stdout.buffer.write(orjson.dumps(audit_to_plain(audit(kept))))
+    published = published_plan_from_plain(orjson.loads(sys.stdin.buffer.read()))
+    sys.stdout.buffer.write(orjson.dumps(audit_to_plain(audit(published))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The solvers' packages, which only those who solve have installed: `qlm-serving[planner]`."""
+"""Errors that name the optional package of the solvers: `qlm-serving[planner]`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ from qlm.domain.errors import QlmError
 
 @contextmanager
 def needs_solvers(what: str) -> Iterator[None]:
-    """Import, and use, what needs the solvers' packages.
+    """Translate a missing package of the solvers into an error that names the extra to install.
 
     Args:
-        what: Who needs them, as the error is to say.
+        what: Subject of the error message.
 
     Raises:
         QlmError: One of them is not installed; it is named.

@@ -1,4 +1,4 @@
-"""The planning methods by name: what `qlm plan --method` and benchmarks choose from."""
+"""The planning methods by name, for `qlm plan --method` and benchmarks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -21,23 +21,23 @@ from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.referee import judged
 
 DEFAULT_METHOD: Final = "fast"
-"""Plans any problem, and says how good the plan is."""
+"""Default method: it plans any problem."""
 
 SCALE_UP_MOVES_PER_GROUP: Final = 50
-"""Moves of the fast solver for each fleet that is tried: good enough to tell how many are missed."""
+"""Moves of the fast solver for each fleet that is tried: enough to estimate the misses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a method is asked for and how far it may go; those that need no limit do not look at it.
+    """Limits and options of a method; a method ignores those that it does not need.
 
     Attributes:
-        time_limit_s: When to answer with what there is; None for the method's own limit.
-        stopwatch_s: Reads a steady clock, for methods that look at it: a time limit needs one.
-        iterations: The same in steps of the method, so that equal input gives an equal plan on any machine.
-        seed: Of all randomness.
+        time_limit_s: Time after which to return the incumbent; None for the method's own limit.
+        stopwatch_s: Reads a steady clock; needed for a time limit.
+        iterations: Limit in steps of the method: equal input then gives an equal plan on any machine.
+        seed: Seed of the random numbers.
         scenarios: Sampled scenarios of the exact method; None for the expectation itself.
-        objective: What to minimise, of those that the method can.
+        objective: Objective to minimise, if the method can.
     """
 
     time_limit_s: float | None = None
@@ -64,11 +64,10 @@ class Method:
     """A planning method.
 
     Attributes:
-        name: As users write it.
-        about: What it does, in a line.
-        solve: Makes the plan; what it costs is for the referee to say.
-        minimises: Objectives that it looks at; empty if it follows a rule instead.
-        keeps_priorities: Nothing stands behind a group of a higher priority number.
+        about: One line for users.
+        solve: Makes the plan; the referee prices it.
+        minimises: Objectives that it minimises; empty for a heuristic rule.
+        keeps_priorities: No group follows one of a higher priority number.
     """
 
     name: str
@@ -90,12 +89,7 @@ def method(name: str) -> Method:
 
 
 def plan_by(name: str, problem: Problem, limits: Limits) -> Plan:
-    """Plan by the method of this name, and fill in what the plan costs and attains.
-
-    Args:
-        name: Of the method.
-        problem: What waits, and the fleet.
-        limits: How far to go.
+    """Plan by the method of this name, and fill in penalty and attainment.
 
     Raises:
         InvalidValueError: There is no such method, or the problem is not for it.
@@ -124,27 +118,33 @@ def with_bound(problem: Problem, plan: Plan) -> Plan:
 
 
 def with_scale_up(problem: Problem, plan: Plan) -> Plan:
-    """Add the fewest instances whose addition would repair what the plan misses; none if nothing is missed.
+    """Add the fewest instances whose addition would repair the misses of a plan.
 
     Raises:
         QlmError: It needs a package that is not installed.
     """
     with needs_solvers("the scale-up"):
-        from qlm.planner.fast.solve import Effort, solve_fast
+        from qlm.planner.fast.settings import SearchBudget
+        from qlm.planner.fast.solve import solve_fast
         from qlm.planner.policy.scale_up import advise
 
     def quickly(enlarged: Problem) -> Plan:
-        return solve_fast(enlarged, effort=Effort(moves=SCALE_UP_MOVES_PER_GROUP * len(enlarged.groups)))
+        return solve_fast(
+            enlarged, budget=SearchBudget(moves=SCALE_UP_MOVES_PER_GROUP * len(enlarged.groups))
+        )
 
     return replace(plan, scale_up=advise(problem, plan, quickly).scale_up)
 
 
-# The solvers' packages take a second to import, which only those who solve with them should wait for.
+# The solvers' packages take a second to import: they are imported where they are used.
 def _fast(problem: Problem, limits: Limits) -> Plan:
-    from qlm.planner.fast.solve import Effort, solve_fast
+    from qlm.planner.fast.settings import SearchBudget
+    from qlm.planner.fast.solve import solve_fast
 
-    effort = Effort(moves=limits.iterations, time_limit_s=limits.time_limit_s, stopwatch_s=limits.stopwatch_s)
-    return solve_fast(problem, seed=limits.seed, effort=effort)
+    budget = SearchBudget(
+        moves=limits.iterations, time_limit_s=limits.time_limit_s, stopwatch_s=limits.stopwatch_s
+    )
+    return solve_fast(problem, seed=limits.seed, budget=budget)
 
 
 def _exact(problem: Problem, limits: Limits) -> Plan:

@@ -1,4 +1,4 @@
-"""Reads JSON-like data field by field: what is missing, unknown, of the wrong type or too large is named."""
+"""Strict reading of JSON-like data: errors name what is missing, unknown, of the wrong type or too large."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ _REQUIRED: Final[Any] = object()
 
 
 class Reader:
-    """Takes fields out of a mapping; `done` refuses what was not taken.
+    """Takes fields out of a mapping; `done` refuses fields that were not taken.
 
     Attributes:
-        where: The way to the mapping, as a user would write it.
+        where: Path of the mapping, for error messages.
     """
 
     def __init__(self, where: str, plain: Any) -> None:
@@ -60,7 +60,7 @@ class Reader:
         return name(f"{self.where}.{key}", self.take(key))
 
     def mapping(self, key: str, most: int) -> Mapping[str, Any]:
-        """Take an object with names as keys, at most so many."""
+        """Take an object with names as keys, at most `most`."""
         value = self.take(key)
         if not isinstance(value, Mapping):
             raise InvalidValueError(f"{self.where}.{key}", value, "an object")
@@ -70,7 +70,7 @@ class Reader:
         return value
 
     def sequence(self, key: str, most: int, default: Any = _REQUIRED) -> Sequence[Any]:
-        """Take a list of at most so many items."""
+        """Take a list of at most `most` items."""
         value = self.take(key, default)
         return sequence(f"{self.where}.{key}", value, most)
 
@@ -103,7 +103,7 @@ def _shown(limit: float) -> str:
 
 
 def name(where: str, value: Any) -> str:
-    """Read a name: text that can be shown in a line."""
+    """Read a name: non-empty printable text."""
     if not isinstance(value, str) or not value:
         raise InvalidValueError(where, value, "a non-empty string")
     if len(value) > NAME_CHARACTERS_MAX:
@@ -124,7 +124,7 @@ def names(where: str, value: Any, most: int) -> list[str]:
 
 
 def sequence(where: str, value: Any, most: int) -> Sequence[Any]:
-    """Read a list of at most so many items."""
+    """Read a list of at most `most` items."""
     if not isinstance(value, list | tuple):
         raise InvalidValueError(where, value, "a list")
     count_at_most(where, len(value), most)
@@ -132,6 +132,6 @@ def sequence(where: str, value: Any, most: int) -> Sequence[Any]:
 
 
 def count_at_most(where: str, count: int, most: int) -> None:
-    """Refuse more than so many."""
+    """Refuse more than `most`."""
     if count > most:
         raise InvalidValueError(f"number of {where}", count, f"at most {most}")

@@ -1,4 +1,4 @@
-"""Plans as JSON-like data, in their published form; unknown fields are refused."""
+"""Plans as JSON-like data, in their published format; unknown fields are refused."""
 
 import math
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ def plan_to_plain(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_plain(plain: Mapping[str, Any], problem: Problem) -> Plan:
-    """Read a plan of a problem; only `version` and `queues` must be there.
+    """Read a plan of a problem; only `version` and `queues` are required.
 
-    Whether it is a good one, or a feasible one, is for `qlm.planner.verify` to say.
+    `qlm.planner.verify` checks its feasibility.
 
     Raises:
         InvalidValueError: A field is missing, unknown, of the wrong type or out of range, names what the
@@ -77,7 +77,7 @@ def _check_groups(plan: Plan, problem: Problem) -> None:
             if group not in known:
                 raise InvalidValueError(where, group, "groups of the problem only")
             if group in seen:
-                raise InvalidValueError(where, group, f"each group once; it is in {seen[group]}, too")
+                raise InvalidValueError(where, group, f"each group once; it is also in {seen[group]}")
             seen[group] = where
 
 

@@ -1,7 +1,7 @@
-"""The planning problem as plain data, version 1: what every planning method sees, and nothing else.
+"""The planning problem as plain data, version 1: the only input of every planning method.
 
-It carries what the estimator computed, so any instance can be stored, replayed and compared. JSON in
-and out is `problem_from_plain` and `problem_to_plain`; unknown fields are refused.
+It holds the estimator's results, so any problem can be stored, replayed and compared. `problem_from_plain`
+and `problem_to_plain` read and write JSON; unknown fields are refused.
 """
 
 from collections.abc import Iterable
@@ -17,19 +17,19 @@ MISS_WEIGHT_S: Final = 600.0
 """Default price of one missed deadline, in seconds of lateness."""
 
 Objective = Literal["requests", "paper"]
-"""What a plan costs: `requests` counts each request's expected lateness and miss; `paper` the mean
-lateness of each group's last request, early ones negative (QLM, equations 5 and 11-13)."""
+"""Penalty of a plan: `requests` counts each request's expected lateness and miss; `paper` the mean lateness
+of each group's last request, early ones negative (QLM, equations 5 and 11-13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCost:
-    """What a model weighs and what bringing it up costs on one kind of accelerator.
+    """Size of a model, and its swap times on one kind of accelerator.
 
     Attributes:
         weights_bytes: Size of its weights in host memory.
-        swap_warm_s: From host memory to serving.
-        swap_cold_s: From storage to serving.
-        unload_s: From serving to gone.
+        swap_warm_s: Time to load it from host memory until it serves, seconds.
+        swap_cold_s: Time to load it from storage until it serves, seconds.
+        unload_s: Time to unload it, seconds.
     """
 
     weights_bytes: int
@@ -48,15 +48,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """An instance as planning sees it.
+    """An instance of the fleet.
 
     Attributes:
-        id: Its name.
         kind: Key into `Problem.kinds`.
         loaded_model: The awake model, if any.
         warm_models: Models in its host memory.
-        busy: Seconds until its present batch is through.
-        queue: Groups of the present plan, in order; those that no longer wait may still be named.
+        busy: Seconds until its present batch has ended.
+        queue: Groups of the present plan, in order; groups that no longer wait may still be in it.
     """
 
     id: InstanceId
@@ -69,28 +68,27 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTime:
-    """How long a group takes on one kind.
+    """Times of a group on one kind; the JSON calls them `drain_s` and `tail_s`.
 
     Attributes:
-        drain: From its start until its last request has left the queue (n mu / Theta), seconds.
+        service: Service time: from the start until the last request has left the queue (n mu / Theta),
+            seconds.
         tail: Prefill and decode of the last request, seconds.
     """
 
-    drain: Normal
+    service: Normal
     tail: Normal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGroup:
-    """A group as planning sees it.
+    """A waiting request group.
 
     Attributes:
-        id: Its name.
-        model: The model that serves it.
-        requests: Waiting requests in it; positive.
-        deadline_s: On the clock of `Problem.now_s`; None if it has none.
+        requests: Number of waiting requests; positive.
+        deadline_s: Deadline on the clock of `Problem.now_s`; None if it has none.
         priority: Lower goes first.
-        time: By kind; a kind that is missing cannot run it.
+        time: Times by kind; a kind that is missing cannot run it.
     """
 
     id: GroupId
@@ -109,12 +107,9 @@ class Problem:
         now_s: The present on the clock of the deadlines.
         miss_weight_s: Price of one missed deadline, in seconds of lateness.
         move_s: Price of moving a group to another instance than its present one.
-        kinds: Kinds of instances.
-        instances: The fleet.
-        groups: What waits.
 
     Raises:
-        InvalidValueError: An id is there twice, a group is in two queues, an instance is of no known kind,
+        InvalidValueError: An id occurs twice, a group is in two queues, an instance is of no known kind,
             or a group has no request.
     """
 
@@ -140,11 +135,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUp:
-    """Instances to add.
+    """A number of instances of one kind to add.
 
     Attributes:
         kind: Key into `Problem.kinds`.
-        count: How many; positive.
+        count: Positive.
     """
 
     kind: str
@@ -153,18 +148,18 @@ class ScaleUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """An answer: the order of groups on each instance.
+    """The order of groups on each instance.
 
     Attributes:
-        queues: Groups per instance, first served first; each group at most once.
+        queues: Groups per instance, in the order of service; each group at most once.
         unplaceable: Groups whose model runs on no instance.
-        method: What made it.
-        penalty_s: What it costs by the objective, seconds; None if not computed.
-        lower_bound_s: What every plan of the problem costs at least; None if unknown.
-        expected_attainment: Share of the requests with a deadline that are expected to meet it; requests
-            of unplaceable groups do not. None if not computed.
-        solve_s: How long it took to make; None if not measured.
-        scale_up: The fewest instances whose addition would repair what is missed; empty if unknown or none.
+        method: Name of the planning method.
+        penalty_s: Penalty by the objective, seconds; None if not computed.
+        lower_bound_s: Lower bound on the penalty of every plan of the problem; None if unknown.
+        expected_attainment: Expected share of the requests with a deadline that meet it; requests of
+            unplaceable groups do not. None if not computed.
+        solve_s: Solution time; None if not measured.
+        scale_up: The fewest instances whose addition would repair the misses; empty if unknown or none.
     """
 
     queues: dict[InstanceId, tuple[GroupId, ...]]

@@ -1,4 +1,4 @@
-"""Problems as JSON-like data, in their published form; unknown fields are refused."""
+"""Problems as JSON-like data, in their published format; unknown fields are refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,8 +47,8 @@ def problem_to_plain(problem: Problem) -> dict[str, Any]:
 def problem_from_plain(plain: Mapping[str, Any]) -> Problem:
     """Read a problem.
 
-    An empty fleet and no groups are fine, as are loaded and warm models that the instance's kind does not
-    know (unloading them takes no time), and queues that name groups which no longer wait.
+    The fleet and the groups may be empty. Loaded and warm models may be unknown to the instance's kind
+    (unloading them takes no time), and queues may name groups that no longer wait.
 
     Raises:
         InvalidValueError: A field is missing, unknown, of the wrong type or out of range, an id is there
@@ -137,7 +137,7 @@ def _time(where: str, kind: str, plain: Any, kinds: Mapping[str, Any]) -> GroupT
     if kind not in kinds:
         raise InvalidValueError(where, kind, "keys of kinds only")
     reader = Reader(f"{where}.{kind}", plain)
-    time = GroupTime(drain=_normal(reader, "drain_s"), tail=_normal(reader, "tail_s"))
+    time = GroupTime(service=_normal(reader, "drain_s"), tail=_normal(reader, "tail_s"))
     reader.done()
     return time
 
@@ -179,7 +179,7 @@ def _instance_to_plain(instance: Instance) -> dict[str, Any]:
 
 def _group_to_plain(group: PlannedGroup) -> dict[str, Any]:
     times = {
-        kind: {"drain_s": _normal_to_plain(time.drain), "tail_s": _normal_to_plain(time.tail)}
+        kind: {"drain_s": _normal_to_plain(time.service), "tail_s": _normal_to_plain(time.tail)}
         for kind, time in group.time.items()
     }
     return {

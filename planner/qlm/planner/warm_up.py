@@ -1,7 +1,7 @@
-"""Compile what planning compiles, once: `python -m qlm.planner.warm_up`, or for serving `... warm_up fast`.
+"""Compile the planner ahead of time: `python -m qlm.planner.warm_up`, or for serving `... warm_up fast`.
 
-The first plan on a machine takes some 20 s longer than those after it, unless this ran before, as in an image
-or before tests. The compiled code lies in `__pycache__` beside its source, or where NUMBA_CACHE_DIR says.
+The first plan on a machine takes some 20 s longer than later ones, unless this ran before, as in an image or
+before tests. The compiled code is kept in `__pycache__` beside its source, or in NUMBA_CACHE_DIR.
 """
 
 import sys
@@ -20,9 +20,10 @@ def warm_up_fast() -> None:
         QlmError: Its packages are not installed.
     """
     with needs_solvers("the plan generator"):
-        from qlm.planner.fast.solve import Effort, solve_fast
+        from qlm.planner.fast.settings import SearchBudget
+        from qlm.planner.fast.solve import solve_fast
     for instances in (1, 60):
-        solve_fast(_problem(instances), effort=Effort(moves=100), in_order=True)
+        solve_fast(_problem(instances), budget=SearchBudget(moves=100), in_order=True)
 
 
 def warm_up() -> None:
@@ -44,10 +45,10 @@ def warm_up() -> None:
 
 
 def _problem(instances: int) -> Problem:
-    """Three groups of three models per instance of two kinds: enough for swaps, lateness, ways to a bound."""
+    """Return three groups of three models per instance of two kinds, with swaps and lateness."""
     models, kinds = [ModelId("a"), ModelId("b"), ModelId("c")], ["kind", "other"]
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=2.0)
-    time = GroupTime(drain=Normal(4.0, 1.0), tail=Normal(1.0, 0.1))
+    time = GroupTime(service=Normal(4.0, 1.0), tail=Normal(1.0, 0.1))
     return Problem(
         now_s=0.0,
         kinds={name: Kind(host_memory_bytes=2, models=dict.fromkeys(models, cost)) for name in kinds},

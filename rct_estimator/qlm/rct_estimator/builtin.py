@@ -1,14 +1,14 @@
-"""The profiles that come with QLM, one file per (model, accelerator, GPUs)."""
+"""Profiles shipped with QLM, one file per (model, accelerator, GPUs), and a guess where there is none."""
 
 from collections.abc import Sequence
 from importlib.resources import files
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.profile import Profile, parse_profile_text
+from qlm.rct_estimator.profile import NUMBERS, Coefficients, Profile, Source, SourceKind, parse_profile_text
 
 
 def builtin_profiles() -> tuple[Profile, ...]:
-    """Read all shipped profiles, in the order of their file names."""
+    """Return all shipped profiles, sorted by file name."""
     folder = files("qlm.rct_estimator") / "profiles"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return tuple(parse_profile_text((folder / name).read_text("utf-8"), name) for name in names)
@@ -18,10 +18,39 @@ def find_profile(profiles: Sequence[Profile], model: str, accelerator: str, gpus
     """Return the profile of a (model, accelerator, GPUs).
 
     Raises:
-        InvalidValueError: There is none; the message lists what there is.
+        InvalidValueError: There is none; the message lists the known ones.
     """
     for profile in profiles:
         if (profile.model, profile.accelerator, profile.gpus) == (model, accelerator, gpus):
             return profile
     known = ", ".join(f"{p.model} on {p.gpus} x {p.accelerator}" for p in profiles)
     raise InvalidValueError("profile", f"{model} on {gpus} x {accelerator}", f"one of: {known}")
+
+
+def unmeasured_profile(model: str, accelerator: str, *, context_tokens: int) -> Profile:
+    """Return a guessed profile in the range of a 7B model on a data-centre GPU; all sources name it a guess.
+
+    Plans stay sensible with it (longer work takes longer, swaps cost time); its times are not accurate.
+    `qlm doctor` lists the models that are served with a guess.
+    """
+    source = Source(SourceKind.DERIVED, "a guess: this model was not measured on this accelerator")
+    return Profile(
+        model=model,
+        accelerator=accelerator,
+        gpus=1,
+        prefill=Coefficients(alpha=0.08, beta=0.0, gamma=0.0, delta=15.0),
+        decode=Coefficients(alpha=0.00025, beta=0.07, gamma=0.0, delta=12.0),
+        kv_bytes_per_token=131072,
+        block_tokens=16,
+        kv_tokens=max(40_000, context_tokens),
+        seqs_max=64,
+        context_tokens=context_tokens,
+        weights_bytes=15_000_000_000,
+        accelerator_memory_bytes=24_000_000_000,
+        swap_warm_s=2.0,
+        swap_reload_s=10.0,
+        swap_cold_s=40.0,
+        unload_s=1.0,
+        host_bandwidth_bytes_per_s=20_000_000_000.0,
+        sources={name: source for name in ("prefill_ms", "decode_ms", *NUMBERS)},
+    )

@@ -1,4 +1,4 @@
-"""How much slower one instance is than its profile says, learned from what its work took."""
+"""Speed correction of one instance: its times over those of its profile, learned from observed work."""
 
 import math
 from dataclasses import dataclass
@@ -7,51 +7,51 @@ from typing import Final
 from qlm.domain.errors import InvalidValueError
 
 PRIOR_LOG_SD: Final = 0.1
-"""How far a profile is off before anything was observed: standard deviation of log(actual / predicted)."""
+"""Standard deviation of log(actual / predicted) before any observation: the error of a profile."""
 
 OBSERVED_LOG_SD: Final = 0.2
-"""Spread of one observed ratio around an instance's true one, likewise, before any was observed."""
+"""Standard deviation of one observed log ratio around the true one, before any observation."""
 
 OBSERVED_STRENGTH: Final = 2.0
-"""Observations that `OBSERVED_LOG_SD` is worth."""
+"""Weight of `OBSERVED_LOG_SD`, in observations."""
 
 OBSERVED_LOG_SD_MIN: Final = 0.02
-"""However well observations agree, they do not count as exacter than this: the model behind them is not."""
+"""Lower bound of that deviation: the throughput model itself is not more accurate."""
 
 MODEL_LOG_SD: Final = 0.015
-"""How far a factor learned in one state of the batch is off in another (simulated engine, 13 profiles:
-1 to 3 % between 30 % load and saturation), likewise; no observation takes it away."""
+"""Log standard deviation of a factor learned at one batch size and used at another. Simulated engine, 13
+profiles: 1 to 3 % between 30 % load and saturation. Observations do not reduce it."""
 
 DRIFT_LOG_SD: Final = 0.005
-"""By how much an instance's own ratio moves from one observation to the next, likewise."""
+"""Log standard deviation of the drift of the true ratio between two observations."""
 
 KEEP: Final = 0.98
-"""What each observation leaves of the weight of those before in what is known of their spread."""
+"""Factor by which each observation reduces the weight of earlier ones in the observed variance."""
 
 INFLUENCE_MAX: Final = 2.0
-"""An observation further off than so many standard deviations counts as if it were just there, and doubles
-the variance of what is known: several in a row are a change that is to be followed."""
+"""Standard deviations beyond which an observation is an outlier. It is clipped to the bound and doubles the
+posterior variance: several in a row are a change to follow."""
 
-STARTLED_LOG_SD_MAX: Final = PRIOR_LOG_SD / 2
-"""To so much doubt at most, likewise."""
+OUTLIER_LOG_SD_MAX: Final = PRIOR_LOG_SD / 2
+"""Bound of the posterior log standard deviation after an outlier."""
 
 FACTOR_MAX: Final = 4.0
-"""An instance counts as at most so much slower, or faster, than its profile says."""
+"""Bound of the factor: an instance counts as at most this much slower or faster than its profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """How much slower one instance is than its profile says, learned from (predicted, actual) pairs.
+    """Ratio of actual to predicted times of one instance, learned from (predicted, actual) pairs.
 
-    Logarithms of the ratios are normal around the instance's own, which drifts: a Kalman filter of one
-    number. How far single observations scatter is learned with it, so that doubt shrinks quickly where
-    they agree (to 2.5 % after 20 of them) and stays where they do not.
+    A Kalman filter of one number: log ratios are normal around the true one, which drifts. The observation
+    variance is learned too, so the uncertainty shrinks fast where observations agree (2.5 % after 20) and
+    remains where they do not.
 
     Attributes:
         log_ratio: Posterior mean of log(actual / predicted).
         log_var: Posterior variance.
-        observed_var: Variance of one observation around the instance's own ratio, as known so far.
-        observed_weight: Observations that this rests on.
+        observed_var: Estimated variance of one observation around the true log ratio.
+        observed_weight: Number of observations behind that estimate.
     """
 
     log_ratio: float = 0.0
@@ -70,21 +70,21 @@ class Correction:
 
     @property
     def factor(self) -> float:
-        """By what predicted times are to be multiplied."""
+        """Factor to multiply predicted times with."""
         return math.exp(self.log_ratio)
 
     @property
-    def doubt(self) -> float:
-        """Relative standard deviation of that factor."""
+    def uncertainty(self) -> float:
+        """Relative standard deviation of the factor."""
         return math.hypot(math.sqrt(self.log_var), MODEL_LOG_SD)
 
     def observed(self, predicted_s: float, actual_s: float) -> "Correction":
-        """Learn from one duration.
+        """Return the posterior after one more duration.
 
         Args:
-            predicted_s: As predicted without any correction; positive. Use times over many requests of
-                a full batch, the drain of a group for instance.
-            actual_s: As it came out; positive.
+            predicted_s: Duration predicted without correction; positive. Use times over many requests of a
+                full batch, for instance the service time of a group.
+            actual_s: Observed duration; positive.
 
         Raises:
             InvalidValueError: A time is not positive.
@@ -95,16 +95,18 @@ class Correction:
         before_var = min(self.log_var + DRIFT_LOG_SD**2, PRIOR_LOG_SD**2)
         gain = before_var / (before_var + self.observed_var)
         bound = INFLUENCE_MAX * math.sqrt(before_var + self.observed_var)
-        surprise = math.log(actual_s) - math.log(predicted_s) - self.log_ratio
-        startled = abs(surprise) > bound
-        surprise = min(bound, max(-bound, surprise))
+        innovation = math.log(actual_s) - math.log(predicted_s) - self.log_ratio
+        outlier = abs(innovation) > bound
+        innovation = min(bound, max(-bound, innovation))
         limit = math.log(FACTOR_MAX)
-        # E[surprise^2] = before_var + observed_var: this share of it is the observation's own.
-        scatter = surprise**2 * (1 - gain)
+        # E[innovation^2] = before_var + observed_var: this share of it is the variance of the observation.
+        sample_var = innovation**2 * (1 - gain)
         weight, after_var = KEEP * self.observed_weight, (1 - gain) * before_var
         return Correction(
-            log_ratio=min(limit, max(-limit, self.log_ratio + gain * surprise)),
-            log_var=max(after_var, min(2 * before_var, STARTLED_LOG_SD_MAX**2)) if startled else after_var,
-            observed_var=max(OBSERVED_LOG_SD_MIN**2, (weight * self.observed_var + scatter) / (weight + 1)),
+            log_ratio=min(limit, max(-limit, self.log_ratio + gain * innovation)),
+            log_var=max(after_var, min(2 * before_var, OUTLIER_LOG_SD_MAX**2)) if outlier else after_var,
+            observed_var=max(
+                OBSERVED_LOG_SD_MIN**2, (weight * self.observed_var + sample_var) / (weight + 1)
+            ),
             observed_weight=weight + 1,
         )

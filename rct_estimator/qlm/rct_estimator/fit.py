@@ -1,4 +1,4 @@
-"""Least squares with coefficients that are not negative, for equations 14 and 15 of SLO-aware annealing."""
+"""Non-negative least squares for equations 14 and 15 of SLO-aware annealing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from qlm.rct_estimator.profile import Coefficients
 from qlm.rct_estimator.profile_points import FitPoint
 
 _PREFERENCE: Final = ("delta", "alpha", "beta", "gamma")
-"""Which coefficients to keep when the points cannot tell some apart: with one request per iteration,
-time per token is counted in `alpha` and not in `gamma`, so that it is right for larger batches, too."""
+"""Order of preference among coefficients that the points do not identify. With one request per iteration,
+time per token counts as `alpha`, not as `gamma`, so that it is right for larger batches too."""
 _COLLINEAR: Final = 1e-6
-"""Columns closer than this to the span of others (relative to their length) are not identified."""
+"""Relative distance to the span of other columns below which a coefficient is not identified."""
 _DELTA_SHARE_MIN: Final = 0.01
-"""Least `delta`, as a share of the shortest time: an iteration without work still takes some."""
+"""Lower bound of `delta`, as a share of the shortest time: an empty iteration takes time too."""
 _TOLERANCE: Final = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Coefficients and how well they hit the points they were fitted to.
+    """Fitted coefficients with their errors at the points.
 
     Attributes:
-        coefficients: In milliseconds.
-        r2: Share of the variance of the times that they explain; 1 if the times do not vary and are hit.
+        coefficients: Fitted coefficients, in milliseconds.
+        r2: Explained share of the variance of the times; 1 if constant times are met exactly.
         error_mean: Mean relative error.
         error_max: Largest relative error.
-        unidentified: Coefficients that the points cannot tell from others; they are 0.
+        unidentified: Coefficients that the points do not identify; they are 0.
     """
 
     coefficients: Coefficients
@@ -43,11 +43,11 @@ class Fit:
 def fit_coefficients(points: Sequence[FitPoint]) -> Fit:
     """Fit equation 14 or 15 to timed iterations.
 
-    Relative errors are minimised, since points span orders of magnitude and a schedule adds up many
-    short iterations as well as few long ones. `delta` is at least 1 % of the shortest time.
+    Minimises relative errors, since points span orders of magnitude, and a schedule sums many short
+    iterations as well as few long ones. `delta` is at least 1 % of the shortest time.
 
     Args:
-        points: At least one; fewer than four distinct ones leave coefficients unidentified.
+        points: Timed iterations, at least one; fewer than four distinct ones leave coefficients unidentified.
 
     Raises:
         InvalidValueError: There is no point, or one is not positive and finite.
@@ -102,7 +102,7 @@ def nnls(matrix: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> np
             return np.asarray(x / scale)
         free[entering] = True
         x = _feasible_step(scaled, target, x, free)
-        # Rounding can throw a nearly collinear column out again at once; do not try it forever.
+        # Rounding can remove a nearly collinear column again at once: do not retry it forever.
         refused = np.zeros_like(free) if free[entering] else refused | (np.arange(free.size) == entering)
     raise AssertionError(f"no least squares solution after {30 * matrix.shape[1]} rounds")
 
@@ -113,7 +113,7 @@ def _feasible_step(
     x: npt.NDArray[np.float64],
     free: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.float64]:
-    """Move to the best point of the free coefficients; those that turn negative on the way are bound."""
+    """Move to the optimum of the free coefficients; bind those that would turn negative."""
     while True:
         best = np.zeros_like(x)
         best[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
@@ -128,7 +128,7 @@ def _feasible_step(
 
 
 def _identified(columns: dict[str, npt.NDArray[np.float64]]) -> list[str]:
-    """Choose the coefficients that the points tell apart, in the order of preference."""
+    """Choose the coefficients that the points identify, in the order of preference."""
     kept: list[str] = []
     basis: list[npt.NDArray[np.float64]] = []
     for name in _PREFERENCE:

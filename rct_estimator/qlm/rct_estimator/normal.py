@@ -1,4 +1,4 @@
-"""Normal distributions as values: what the estimator gives and the planner adds up."""
+"""Normal distributions as values, shared by estimator and planner."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Normal:
     """A normal distribution.
 
     Attributes:
-        mean: In the unit of the context, seconds mostly.
+        mean: Mean, in the unit of the context, mostly seconds.
         var: Variance, in that unit squared; 0 for a certain value.
     """
 
@@ -26,15 +26,15 @@ class Normal:
             raise InvalidValueError("var", self.var, "a finite number, 0 or more")
 
     def __add__(self, other: "Normal") -> "Normal":
-        """Sum of independent variables."""
+        """Return the distribution of the sum of independent variables."""
         return Normal(self.mean + other.mean, self.var + other.var)
 
     def scaled(self, factor: float) -> "Normal":
-        """Distribution of `factor` times the variable."""
+        """Return the distribution of `factor` times the variable."""
         return Normal(self.mean * factor, self.var * factor * factor)
 
     def at_most(self, value: float) -> float:
-        """Probability that the variable is at most `value`."""
+        """Return the probability that the variable is at most `value`."""
         if self.var == 0:
             return 1.0 if self.mean <= value else 0.0
         return 0.5 * math.erfc((self.mean - value) / math.sqrt(2 * self.var))

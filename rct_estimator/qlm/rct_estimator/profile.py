@@ -1,4 +1,4 @@
-"""Profiles: how fast one model runs on one kind of accelerator, and where each number comes from."""
+"""Profiles: the speed of one model on one kind of accelerator, with the source of each number."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -23,7 +23,7 @@ _WHOLE: Final = frozenset(
 
 
 class SourceKind(StrEnum):
-    """How a number of a profile was obtained."""
+    """Origin of a number of a profile."""
 
     MEASURED = "measured"
     """Read off the running hardware, by us or in a published measurement."""
@@ -35,13 +35,12 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where one number comes from.
+    """Source of one number.
 
     Attributes:
-        kind: How it was obtained.
         text: A sentence with the address of what was read.
-        uncertainty: Share by which the true value may well differ (0.2 = within 20 %); None if nobody
-            says. What is specified has none.
+        uncertainty: Relative error of the value (0.2 = within 20 %); None if unknown. Specified values have
+            none.
     """
 
     kind: SourceKind
@@ -64,10 +63,10 @@ class Coefficients:
     batch is never faster.
 
     Attributes:
-        alpha: Per request and token.
-        beta: Per request.
-        gamma: Per token of the (average) request.
-        delta: Of the iteration itself.
+        alpha: Time per request and token.
+        beta: Time per request.
+        gamma: Time per token of the (average) request.
+        delta: Time of the iteration itself.
     """
 
     alpha: float
@@ -80,13 +79,13 @@ class Coefficients:
             check_positive(name, getattr(self, name), zero=name != "delta")
 
     def ms(self, batch: float, tokens: float) -> float:
-        """Milliseconds for `batch` requests of `tokens` tokens each."""
+        """Return the milliseconds for `batch` requests of `tokens` tokens each."""
         return self.alpha * batch * tokens + self.beta * batch + self.gamma * tokens + self.delta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What the estimator, the planner and the emulated engine know of one (model, accelerator, GPUs).
+    """Speed, capacity and swap times of one (model, accelerator, GPUs).
 
     Attributes:
         model: Name of the model.
@@ -101,13 +100,13 @@ class Profile:
         context_tokens: Prompt plus output of one request at most.
         weights_bytes: Bytes of the weights, over all GPUs.
         accelerator_memory_bytes: Memory of all its GPUs together.
-        swap_warm_s: From weights in host memory to serving (waking from sleep level 1).
-        swap_reload_s: From weights in storage to serving in a live process (waking from level 2).
-        swap_cold_s: From nothing to serving: process start, weights, engine initialisation.
-        unload_s: From serving to memory freed (going to sleep).
-        host_bandwidth_bytes_per_s: Between accelerator and host memory, one way, over all GPUs.
-        sources: For each number above, by its name in the file, where it comes from.
-        fits: For `prefill_ms` and `decode_ms`, the points they were fitted to, if the file keeps them.
+        swap_warm_s: Time from weights in host memory to serving (waking from sleep level 1).
+        swap_reload_s: Time from weights in storage to serving in a live process (waking from level 2).
+        swap_cold_s: Time from nothing to serving: process start, weights, engine initialisation.
+        unload_s: Time from serving to memory freed (going to sleep).
+        host_bandwidth_bytes_per_s: Bandwidth between accelerator and host memory, one way, over all GPUs.
+        sources: Origin of each number above, by its name in the file.
+        fits: Points to which `prefill_ms` and `decode_ms` were fitted, if the file keeps them.
     """
 
     model: str
@@ -142,14 +141,14 @@ class Profile:
             )
         for name in (*_LINEAR, *NUMBERS):
             if name not in self.sources and name != "gpus":
-                raise InvalidValueError("sources", sorted(self.sources), f"a source of {name}, too")
+                raise InvalidValueError("sources", sorted(self.sources), f"also a source of {name}")
 
     def prefill_ms(self, batch: float, tokens: float) -> float:
-        """Time of one iteration that computes `batch` prompts of `tokens` tokens (equation 14), ms."""
+        """Return the time of an iteration with `batch` prompts of `tokens` tokens (equation 14), ms."""
         return self.prefill.ms(batch, tokens)
 
     def decode_ms(self, batch: float, context_tokens: float) -> float:
-        """Time of one decode iteration of `batch` requests with that context each (equation 15), ms."""
+        """Return the time of a decode iteration of `batch` requests with that context (equation 15), ms."""
         return self.decode.ms(batch, context_tokens)
 
 
@@ -162,8 +161,8 @@ def parse_profile(mapping: object, where: str) -> Profile:
     """Read a profile from plain data.
 
     Args:
-        mapping: What the YAML or JSON file held.
-        where: Name of the file, for messages.
+        mapping: Content of the YAML or JSON file.
+        where: File name, for messages.
 
     Raises:
         InvalidValueError: A key is missing, unknown, or has an unusable value; names file and key.
@@ -213,7 +212,7 @@ def profile_text(profile: Profile) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Folds long texts, so that people can read them."""
+    """Folds long texts, for readability."""
 
 
 def _folded(dumper: yaml.SafeDumper, text: str) -> yaml.Node:

@@ -1,4 +1,4 @@
-"""The points behind the fitted coefficients of a profile, kept with them so that anyone can fit again."""
+"""The points behind the fitted coefficients of a profile, stored with it so that the fit can be repeated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class FitPoint(NamedTuple):
     Attributes:
         batch: Requests in it.
         tokens: Prompt tokens (prefill) or context tokens (decode) of each.
-        ms: How long it took, in milliseconds.
+        ms: Duration, milliseconds.
     """
 
     batch: float
@@ -24,13 +24,7 @@ class FitPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FitPoints:
-    """What coefficients were fitted to, and how well they hit it.
-
-    Attributes:
-        points: At least one.
-        error_mean: Mean relative error of the coefficients at the points.
-        error_max: The largest one.
-    """
+    """Points of a fit, at least one, with the mean and the largest relative error of the coefficients."""
 
     points: tuple[FitPoint, ...]
     error_mean: float

@@ -1,1 +1,1 @@
-"""The simulated world around the production decisions, and the emulated engine."""
+"""Simulation of a cluster around the production decisions, and the emulated engine."""

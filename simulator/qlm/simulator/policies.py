@@ -1,4 +1,4 @@
-"""Policies by name: how requests are classed, how groups are ordered, and what agents may do."""
+"""Policies by name: classes of requests, planner, and rules of the agents."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from qlm.controller.protocol import Planner
+from qlm.controller.core.decide import Planner
 from qlm.domain.group import RequestClass, request_class
 from qlm.domain.ids import ModelId
 from qlm.domain.slo import Slo
@@ -20,28 +20,29 @@ from qlm.planner.baselines.sjf import plan_sjf
 from qlm.planner.extra import needs_solvers
 
 MakePlanner = Callable[[int], Planner]
-"""Makes the planner of one simulation from its seed; it may remember what it planned before."""
+"""Makes the planner of one simulation from its seed; the planner may keep state between plans."""
 
 
 def _same(planner: Planner) -> MakePlanner:
-    """A planner that needs no seed and remembers nothing."""
+    """Wrap a planner that needs no seed and keeps no state."""
     return lambda seed: planner
 
 
 def _shepherd(seed: int) -> Planner:
-    """SHEPHERD's program under its limit of nodes: a limit of time would make results depend on the machine.
+    """Return SHEPHERD's integer program.
 
     Raises:
         QlmError: Its solver is not installed.
     """
-    # The solver takes most of a second to import: only who solves waits for it.
+    # Imported here: the solver takes most of a second. The program has a limit of nodes, since one of time
+    # would make results depend on the machine.
     with needs_solvers("policy shepherd"):
         from qlm.planner.baselines.shepherd import plan_shepherd
     return plan_shepherd
 
 
 def _qlm(seed: int) -> Planner:
-    """The plan generator as a controller uses it.
+    """Return the plan generator, as controllers use it.
 
     Raises:
         QlmError: Its solver is not installed.
@@ -53,20 +54,20 @@ def _qlm(seed: int) -> Planner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """One way to serve.
+    """Planner and rules of the agents in a simulation.
 
     Attributes:
-        name: As on the command line.
-        about: One line for people.
-        make_planner: Makes what orders and places groups, for one simulation.
-        by_arrival: All requests of a model form one class, whose objective is their arrival.
-        by_priority: With `by_arrival`: one class for each priority, too.
-        evicts: Agents evict running requests for more urgent ones.
-        demotes: Requests that cannot be in time any more make way for those that can.
-        limits_batch: Batch work waits while requests that run need a faster pace.
-        swap_idle_s: Models are not swapped for work that can wait so soon after work with a deadline.
-        warms_ahead: Agents read weights files of models later in their queue into host memory.
-        balances: The waiting requests of a class are spread over instances.
+        name: Name on the command line.
+        about: Description in one line.
+        make_planner: Makes the planner of one simulation.
+        by_arrival: Requests of a model form one class, ordered by arrival.
+        by_priority: With `by_arrival`, one class per priority.
+        evicts: Agents preempt running requests for more urgent ones.
+        demotes: Agents demote requests that can no longer meet their deadline.
+        limits_batch: Best-effort requests wait while running requests need a faster pace.
+        swap_idle_s: Time after work with a deadline in which no model is swapped for deferrable work.
+        warms_ahead: Agents prefetch weights of models later in their queue into host memory.
+        balances: The controller spreads the waiting requests of a class over instances.
     """
 
     name: str
@@ -101,7 +102,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             ),
             Policy(
                 name="qlm",
-                about="the plan generator: deadlines, swaps and moves weighed (what qlm serve does)",
+                about="the plan generator: weighs deadlines, swaps and moves (as qlm serve does)",
                 make_planner=_qlm,
                 evicts=True,
                 demotes=True,
@@ -109,7 +110,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             ),
             Policy(
                 name="fcfs",
-                about="first come, first served, whatever was asked for; nothing is evicted",
+                about="first come, first served, whatever the objective; no preemption",
                 make_planner=_same(plan_fcfs),
                 by_arrival=True,
             ),
@@ -139,7 +140,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
             ),
             Policy(
                 name="group-greedy",
-                about="the model with the most waiting requests first, all of it before the model changes",
+                about="the model with the most waiting requests first, all of them before the next swap",
                 make_planner=_same(plan_group_greedy),
             ),
             Policy(
@@ -150,4 +151,4 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         )
     }
 )
-"""All policies that can be simulated."""
+"""All policies of `qlm simulate`."""

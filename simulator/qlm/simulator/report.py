@@ -1,4 +1,4 @@
-"""The files of a simulation: one row per submitted request, and a summary (design section 7)."""
+"""Files of a simulation: one row per submitted request, and a summary (design section 7)."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from qlm.simulator.scenario import IntArray
 from qlm.simulator.workload.stream import StreamCounts
 
 ANSWERED: Final = frozenset(outcome.value for outcome in Outcome if outcome.ok)
-"""Outcomes of requests that have their answer, whole or up to the length that the client allows."""
+"""Outcomes of answered requests: whole, or cut at the length that the client allows."""
 
 COLUMNS: Final = (
     "id",
@@ -35,12 +35,12 @@ COLUMNS: Final = (
     "outcome",
     "met",
 )
-"""Of requests.csv. All times are seconds from the start of the simulation; empty where there is none.
-`deadline_s` is the moment that the objective is about: of the answer, or of its first token."""
+"""Columns of requests.csv. Times are seconds from the start of the simulation, empty where there is none.
+`deadline_s` is the deadline of the answer or of its first token, depending on the objective."""
 
 
 def requests_csv(result: SimulationResult) -> str:
-    """Write one row per submitted request, in order of arrival; equal seeds give equal bytes."""
+    """Return the rows of submitted requests in order of arrival; equal seeds give equal bytes."""
     scenario, workload, outcomes = result.scenario, result.workload, result.outcomes
     models = [model.id for model in scenario.models]
     classes = [each.name for each in scenario.slo_classes]
@@ -69,11 +69,11 @@ def requests_csv(result: SimulationResult) -> str:
 
 
 def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> dict[str, Any]:
-    """Sum a run up; shares are of all submitted requests, latencies and throughput of the answered ones.
+    """Summarize a run: shares of all submitted requests, latencies and throughput of the answered ones.
 
     Args:
-        result: The run.
-        streams: What was cut and left out before, per stream of requests.
+        result: Result of the run.
+        streams: Counts of cut and skipped requests by stream.
     """
     workload, outcomes = result.workload, result.outcomes
     ended = outcomes.ended_ns != NEVER
@@ -117,7 +117,7 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
 
 
 def by_class(result: SimulationResult) -> Sequence[tuple[str, npt.NDArray[np.bool_]]]:
-    """Name of each SLO class that has requests, with which rows are of it."""
+    """Return each SLO class that has requests, with the mask of its rows."""
     rows = [
         (each.name, result.workload.slo_class == number)
         for number, each in enumerate(result.scenario.slo_classes)

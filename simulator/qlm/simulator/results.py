@@ -1,4 +1,4 @@
-"""What a simulation found: one row per submitted request, and sums."""
+"""Results of a simulation: one row per submitted request, and sums."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,27 +11,27 @@ from qlm.domain.operations import OperationStats
 from qlm.simulator.scenario import IntArray, Scenario, Workload
 
 NEVER: Final = -1
-"""In a column of times: it did not happen. In `instance`: no engine ever had it."""
+"""Missing value: of a time, it did not happen; of an instance, no engine ever had the request."""
 
 REFUSED: Final = "refused"
-"""Outcome of a request that was not taken in (429 or 503)."""
+"""Outcome of a request that was not accepted (429 or 503)."""
 
 UNFINISHED: Final = "unfinished"
-"""Outcome of a request that had not ended when the simulation did."""
+"""Outcome of a request that was unfinished at the end of the simulation."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Outcomes:
-    """What became of each request; shape (requests,) each, times in nanoseconds from the start.
+    """Outcome columns, shape (requests,) each; times in nanoseconds from the start.
 
     Attributes:
-        first_token_ns: When the client had the first token.
-        ended_ns: When the client had the last one.
-        tokens: Output tokens it got.
+        first_token_ns: Arrival of the first token at the client.
+        ended_ns: Arrival of the last token at the client.
+        tokens: Output tokens received.
         instance: Index of the last instance that ran it.
-        evictions: How often it was evicted.
-        outcome: How it ended.
-        met: Whether its objective was met; batch work meets its own by being answered.
+        evictions: Number of preemptions.
+        outcome: Value of `Outcome`, `REFUSED` or `UNFINISHED`.
+        met: Whether the objective was met; best-effort requests meet theirs by being answered.
     """
 
     first_token_ns: IntArray
@@ -44,7 +44,7 @@ class Outcomes:
 
     @classmethod
     def of(cls, requests: int) -> "Outcomes":
-        """Nothing has happened yet."""
+        """Return the columns of requests that have not arrived yet."""
         never = np.full(requests, NEVER, dtype=np.int64)
         return cls(
             first_token_ns=never.copy(),
@@ -59,7 +59,7 @@ class Outcomes:
 
 @dataclass(slots=True, kw_only=True)
 class Sample:
-    """The cluster at one moment.
+    """Sample of the cluster at one time.
 
     Attributes:
         at_s: Seconds from the start.
@@ -78,27 +78,22 @@ class Sample:
     first_group: list[str]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationResult:
-    """One run.
+    """Result of one run.
 
     Attributes:
-        scenario: What was simulated.
-        workload: Its requests.
-        policy: Name of the policy.
-        seed: Of all randomness.
-        outcomes: One row per request.
-        instances: Names, in the order of indices.
-        swaps_warm: Model changes from host memory.
-        swaps_reload: From storage, into a live process.
-        swaps_cold: From nothing.
-        swap_seconds: Time that instances spent with no engine awake because of them.
-        operations: Of each life of each agent.
-        moves: Groups that came to an instance from the queue of another one.
-        plan_s: Real seconds of each decision of the controller.
-        events: Events simulated.
+        instances: Ids in the order of their indices.
+        swaps_warm: Model swaps from host memory.
+        swaps_reload: Model swaps from storage into a running process.
+        swaps_cold: Model swaps that start a process.
+        swap_seconds: Time of instances without an awake engine because of swaps.
+        operations: Operations of each incarnation of each agent.
+        moves: Moves of groups from one instance's queue to another's.
+        plan_s: Wall time of each decision of the controller.
+        events: Number of simulated events.
         simulated_s: Virtual seconds.
-        wall_s: Real seconds.
+        wall_s: Wall time.
     """
 
     scenario: Scenario

@@ -1,17 +1,18 @@
-"""Looks at the simulated cluster now and then, for pictures."""
+"""Periodic samples of the simulated cluster, for plots."""
 
-from qlm.controller.protocol import Decision
+from qlm.controller.core.decide import Decision
 from qlm.domain.ids import GroupId, InstanceId
+from qlm.simulator.cluster.event_queue import Rank
 from qlm.simulator.results import Sample
-from qlm.simulator.simulation import Onlooker, World
-from qlm.simulator.world.timeline import Rank
+from qlm.simulator.simulation import Simulation, SimulationObserver
+from qlm.store.core.plans import view
 
 
-class Sampler(Onlooker):
-    """Takes a sample every so often.
+class ClusterSampler(SimulationObserver):
+    """Observer that takes a sample every `every_s` seconds.
 
     Attributes:
-        samples: What was seen.
+        samples: Samples in order of time.
     """
 
     def __init__(self, every_s: float) -> None:
@@ -19,26 +20,28 @@ class Sampler(Onlooker):
         self._every_ns = round(every_s * 1e9)
         self._first: dict[InstanceId, GroupId] = {}
 
-    def begin(self, world: World) -> None:
-        """Take the first sample when everything has come up."""
-        self._index = {model.id: number for number, model in enumerate(world.scenario.models)}
-        self._parts = world.parts
-        self._fleet = world.fleet
-        world.parts.timeline.at(world.parts.timeline.now_ns, Rank.CONTROLLER, 1, self._sample)
+    def on_start(self, simulation: Simulation) -> None:
+        """Schedule the first sample after the start."""
+        self._index = {model.id: number for number, model in enumerate(simulation.scenario.models)}
+        self._services = simulation.services
+        self._fleet = simulation.fleet
+        simulation.services.event_queue.schedule(
+            simulation.services.event_queue.now_ns, Rank.CONTROLLER, 1, self._sample
+        )
 
-    def decided(self, decision: Decision) -> None:
-        """Note the first group of each queue."""
+    def on_decided(self, decision: Decision) -> None:
+        """Keep the first group of each queue."""
         self._first = {instance: queue[0] for instance, queue in decision.plan.queues.items() if queue}
 
     def _sample(self, _: object) -> None:
-        fleet, timeline = self._fleet, self._parts.timeline
+        fleet, event_queue = self._fleet, self._services.event_queue
         numbers = range(len(fleet.instances))
         waiting = [0] * len(self._index)
-        for each in self._parts.store.view(timeline.now_ns).classes:
+        for each in view(self._services.state, event_queue.now_ns).classes:
             waiting[self._index[each.cls.model]] += each.queued
         self.samples.append(
             Sample(
-                at_s=timeline.now_s,
+                at_s=event_queue.now_s,
                 waiting=waiting,
                 running=[fleet.running(number) for number in numbers],
                 kv_usage=[fleet.kv_usage(number) for number in numbers],
@@ -46,4 +49,4 @@ class Sampler(Onlooker):
                 first_group=[self._first.get(instance.id, "") for instance in fleet.instances],
             )
         )
-        timeline.at(timeline.now_ns + self._every_ns, Rank.CONTROLLER, 1, self._sample)
+        event_queue.schedule(event_queue.now_ns + self._every_ns, Rank.CONTROLLER, 1, self._sample)

@@ -1,4 +1,4 @@
-"""What is simulated, as values: fleet, models, objectives, faults, and the requests that come."""
+"""Scenario of a simulation: fleet, models, objectives, faults and requests, as values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
-from qlm.controller.fleet import Fleet
-from qlm.controller.protocol import ControllerSettings
+from qlm.controller.core.decide import ControllerSettings
+from qlm.controller.core.fleet import Fleet
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
@@ -25,8 +25,8 @@ class SloClass:
     Attributes:
         name: As results show it.
         slo: The objective.
-        priority: Of its requests; lower goes first.
-        on_miss: Whether late requests are still served.
+        priority: Priority of its requests; lower goes first.
+        on_miss: Treatment of late requests.
     """
 
     name: str
@@ -37,19 +37,19 @@ class SloClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload:
-    """The requests of one run as columns, shape (requests,) each, in order of arrival.
+    """Requests of one run as columns, shape (requests,) each, in order of arrival.
 
     Attributes:
-        arrival_ns: From the start of the simulation; never falls.
+        arrival_ns: Nanoseconds from the start of the simulation; never decreases.
         model: Index in `Scenario.models`.
         tenant: Index in `tenants`.
         slo_class: Index in `Scenario.slo_classes`.
         prompt_tokens: 1 or more.
-        output_tokens: Length of the answer if nothing cuts it off; 1 or more.
-        max_tokens: Limit that the client sets; 1 or more.
-        tenants: Names of the tenants.
-        prefixes: Per request the ids of its prompt's shared blocks of `PREFIX_TOKENS` tokens, which
-            `engine.generation` names (equal ids, equal content); empty if no prompts share anything.
+        output_tokens: Length of the answer without a limit; 1 or more.
+        max_tokens: The client's limit; 1 or more.
+        tenants: Names of tenants.
+        prefixes: Ids of each prompt's shared blocks of `engine.generation.PREFIX_TOKENS` tokens; equal ids
+            mean equal content. Empty if no prompts share anything.
     """
 
     arrival_ns: IntArray
@@ -81,13 +81,12 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedInstance:
-    """One LLM serving instance.
+    """LLM serving instance.
 
     Attributes:
-        id: Its name.
-        kind: Kind of accelerator, a key of `Scenario.fleet.kinds`.
-        models: Models it may serve; the first is awake at the start.
-        swap_tiers: In which models may sleep.
+        kind: Key of `Scenario.fleet.kinds`.
+        models: Models that it may serve; the first is awake at the start.
+        swap_tiers: Tiers in which models may sleep.
     """
 
     id: InstanceId
@@ -98,12 +97,12 @@ class SimulatedInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Round trips between the parts, seconds; what the work itself takes is included.
+    """Round trips between processes, seconds, the servers' own work included.
 
     Attributes:
-        store_s: A step of the shared state.
-        broker_s: A publish with its confirm, or a pull.
-        notice_s: From a change to whoever is told of it; one way.
+        store_s: Operation of the shared state.
+        broker_s: Publish with its confirm, or pull.
+        notice_s: One-way delay of a notice.
     """
 
     store_s: float = 0.001
@@ -113,7 +112,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillInstance:
-    """The agent dies with its engine; both are back `down_s` later, cold."""
+    """Kills an agent with its engine; both restart, cold, `down_s` later."""
 
     at_s: float
     instance: InstanceId
@@ -122,7 +121,7 @@ class KillInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillEngine:
-    """The awake engine dies under its agent, which starts it again."""
+    """Kills the awake engine; its agent restarts it."""
 
     at_s: float
     instance: InstanceId
@@ -130,7 +129,7 @@ class KillEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowInstance:
-    """The instance's engines take `factor` times as long, for a while."""
+    """Slows an instance's engines down by `factor` for `for_s` seconds."""
 
     at_s: float
     instance: InstanceId
@@ -140,7 +139,7 @@ class SlowInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseController:
-    """Nobody plans for a while."""
+    """Stops planning for `for_s` seconds."""
 
     at_s: float
     for_s: float
@@ -148,7 +147,7 @@ class PauseController:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOutage:
-    """The shared state cannot be reached for a while."""
+    """Disconnects the shared state for `for_s` seconds."""
 
     at_s: float
     for_s: float
@@ -156,7 +155,7 @@ class StoreOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOutage:
-    """The global queue cannot be reached for a while: nothing is accepted, pulled or acknowledged."""
+    """Disconnects the broker for `for_s` seconds: nothing is accepted, pulled or acknowledged."""
 
     at_s: float
     for_s: float
@@ -167,22 +166,16 @@ Fault = KillInstance | KillEngine | SlowInstance | PauseController | StoreOutage
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scenario:
-    """Everything about a simulation but its policy and its seed.
+    """Input of a simulation besides policy and seed.
 
     Attributes:
-        name: In reports.
-        models: What is served.
-        instances: By what.
-        fleet: Costs and speeds, as the controller knows them; engines run by the same profiles.
-        slo_classes: Objectives.
+        name: Name in reports.
+        fleet: Costs and speeds as the controller knows them; the engines use the same profiles.
         make_workload: Draws the requests of a seed.
-        network: Latencies.
-        faults: What goes wrong, and when.
-        controller: Settings of the controller.
-        queue_depth_max: Waiting requests beyond which new ones are refused (429).
-        host_kv_bytes: Host memory per instance to which KV blocks are offloaded; 0 for none.
-        append_interval_s: How often tokens in mid-answer are written to the output log.
-        horizon_s: The simulation ends here at the latest; what is unfinished then counts as missed.
+        queue_depth_max: Number of waiting requests above which new ones are refused (429).
+        host_kv_bytes: Host memory per instance for offloaded KV blocks; 0 for none.
+        append_interval_s: Interval at which tokens are written to the output log.
+        horizon_s: Latest end of the simulation; unfinished requests then count as missed.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Random numbers by purpose: one seed, and streams that do not disturb each other."""
+"""Random generators by purpose, from one seed."""
 
 import zlib
 
@@ -8,9 +8,9 @@ from qlm.domain.errors import InvalidValueError
 
 
 class Seeds:
-    """Makes the random generators of one simulation.
+    """Random generators of one simulation.
 
-    Each purpose has a stream of its own: drawing more for one of them, or adding one, changes no other.
+    Each purpose has its own stream of numbers: drawing more for one, or adding one, changes no other.
     """
 
     def __init__(self, seed: int) -> None:

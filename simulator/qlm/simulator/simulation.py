@@ -1,4 +1,4 @@
-"""One simulation: a scenario, a policy and a seed in; what became of each request out."""
+"""Simulation of one scenario under one policy with one seed; returns the outcome of each request."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -6,32 +6,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from qlm.agents.protocol import AgentSettings
+from qlm.agents.core.state import AgentSettings
+from qlm.simulator.cluster.clients import Clients
+from qlm.simulator.cluster.controller import SimulatedController
+from qlm.simulator.cluster.event_queue import EPOCH_NS, EventQueue
+from qlm.simulator.cluster.faults import last_step_s, schedule_faults
+from qlm.simulator.cluster.fleet import SimulatedFleet
+from qlm.simulator.cluster.observer import ClusterObserver
+from qlm.simulator.cluster.services import SharedServices
 from qlm.simulator.policies import Policy
 from qlm.simulator.results import Outcomes, SimulationResult
 from qlm.simulator.scenario import Scenario, Workload
 from qlm.simulator.seeds import Seeds
-from qlm.simulator.world.clients import Clients
-from qlm.simulator.world.controller import SimulatedController
-from qlm.simulator.world.faults import last_step_s, schedule_faults
-from qlm.simulator.world.fleet import SimulatedFleet
-from qlm.simulator.world.shared import SharedParts
-from qlm.simulator.world.timeline import EPOCH_NS, Timeline
-from qlm.simulator.world.watching import Watcher
 
 STALLED_S: Final = 3600.0
-"""If nothing arrives, comes out or ends for so long after the last fault, nothing ever will: the simulation
-ends."""
+"""Time without an arrival, a token or an end after the last fault, after which the simulation stops."""
 
 _NEVER_NS: Final = 1 << 62
 
-_TELL_EVERY: Final = 20_000
-"""Events between two reports of progress."""
+_PROGRESS_EVENTS: Final = 20_000
+"""Events between two progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a simulation is.
+    """Progress of a simulation.
 
     Attributes:
         ended: Requests that have ended or were refused.
@@ -45,22 +44,22 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """The parts of a running simulation, for those who look on."""
+class Simulation:
+    """The parts of a running simulation, as observers see them."""
 
     scenario: Scenario
     workload: Workload
-    parts: SharedParts
+    services: SharedServices
     clients: Clients
     fleet: SimulatedFleet
     controller: SimulatedController
 
 
-class Onlooker(Watcher):
-    """A watcher that is shown the world before anything happens in it."""
+class SimulationObserver(ClusterObserver):
+    """Observer that also receives the simulation before its first event."""
 
-    def begin(self, world: World) -> None:
-        """Get ready."""
+    def on_start(self, simulation: Simulation) -> None:
+        """Prepare for the run."""
 
 
 def simulate(
@@ -69,53 +68,53 @@ def simulate(
     seed: int,
     *,
     stopwatch_s: Callable[[], float],
-    tell: Callable[[Progress], None] = lambda progress: None,
-    onlooker: Onlooker | None = None,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    observer: SimulationObserver | None = None,
 ) -> SimulationResult:
-    """Run one simulation to its end.
+    """Run one simulation.
 
     Args:
-        scenario: What is simulated.
-        policy: How it is served.
-        seed: Of all randomness: equal seeds give equal outcomes.
-        stopwatch_s: A steady clock; only measures, decides nothing.
-        tell: Called now and then.
-        onlooker: Watches.
+        scenario: Cluster, workload and faults.
+        policy: Planner and rules of the agents.
+        seed: Source of all randomness; equal seeds give equal outcomes.
+        stopwatch_s: Steady clock; it measures only and decides nothing.
+        on_progress: Called about every 20 000 events.
+        observer: Receives what happens.
     """
     began_s = stopwatch_s()
-    onlooker = onlooker or Onlooker()
-    world, outcomes = _world(scenario, policy, seed, stopwatch_s, onlooker)
-    onlooker.begin(world)
-    world.fleet.start()
-    world.controller.start()
-    world.clients.start()
-    timeline = world.parts.timeline
-    with _no_search_for_cycles():
-        _run(world, scenario.horizon_s, tell)
-    world.fleet.finish()
+    observer = observer or SimulationObserver()
+    simulation, outcomes = _assemble(scenario, policy, seed, stopwatch_s, observer)
+    observer.on_start(simulation)
+    simulation.fleet.start()
+    simulation.controller.start()
+    simulation.clients.start()
+    event_queue = simulation.services.event_queue
+    with _without_cycle_collector():
+        _run(simulation, scenario.horizon_s, on_progress)
+    simulation.fleet.finish()
     return SimulationResult(
         scenario=scenario,
-        workload=world.workload,
+        workload=simulation.workload,
         policy=policy.name,
         seed=seed,
         outcomes=outcomes,
-        instances=tuple(each.id for each in world.fleet.instances),
-        swaps_warm=world.fleet.swaps_warm,
-        swaps_reload=world.fleet.swaps_reload,
-        swaps_cold=world.fleet.swaps_cold,
-        swap_seconds=world.fleet.swap_seconds,
-        operations=world.fleet.operations,
-        moves=world.controller.moves,
-        plan_s=world.controller.plan_s,
-        events=timeline.events,
-        simulated_s=timeline.now_s,
+        instances=tuple(each.id for each in simulation.fleet.instances),
+        swaps_warm=simulation.fleet.swaps_warm,
+        swaps_reload=simulation.fleet.swaps_reload,
+        swaps_cold=simulation.fleet.swaps_cold,
+        swap_seconds=simulation.fleet.swap_seconds,
+        operations=simulation.fleet.operations,
+        moves=simulation.controller.moves,
+        plan_s=simulation.controller.plan_s,
+        events=event_queue.events,
+        simulated_s=event_queue.now_s,
         wall_s=stopwatch_s() - began_s,
     )
 
 
 @contextmanager
-def _no_search_for_cycles() -> Iterator[None]:
-    """Leave memory to reference counts: what ends here is in no cycle, and looking for some takes 7 %."""
+def _without_cycle_collector() -> Iterator[None]:
+    """Switch the cycle collector off: ended requests are in no cycle, and it takes 7 % of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -125,61 +124,61 @@ def _no_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def _world(
-    scenario: Scenario, policy: Policy, seed: int, stopwatch_s: Callable[[], float], watcher: Watcher
-) -> tuple[World, Outcomes]:
+def _assemble(
+    scenario: Scenario, policy: Policy, seed: int, stopwatch_s: Callable[[], float], observer: ClusterObserver
+) -> tuple[Simulation, Outcomes]:
     workload = scenario.make_workload(Seeds(seed))
-    parts = SharedParts(Timeline(), scenario.network)
+    services = SharedServices(EventQueue(), scenario.network)
     outcomes = Outcomes.of(len(workload))
-    clients = Clients(parts, scenario, workload, policy, outcomes, watcher)
+    clients = Clients(services, scenario, workload, policy, outcomes, observer)
     settings = AgentSettings(
         append_interval_s=scenario.append_interval_s,
-        evicts=policy.evicts,
+        preempts=policy.evicts,
         demotes=policy.demotes,
-        limits_batch=policy.limits_batch,
+        limits_concurrency=policy.limits_batch,
         swap_idle_s=policy.swap_idle_s,
-        warms_ahead=policy.warms_ahead,
+        prefetches=policy.warms_ahead,
     )
-    fleet = SimulatedFleet(parts, scenario, workload, clients, settings, watcher)
+    fleet = SimulatedFleet(services, scenario, workload, clients, settings, observer)
     controller = SimulatedController(
-        parts,
+        services,
         [each.id for each in fleet.instances],
         fleet=scenario.fleet,
         settings=replace(
             scenario.controller,
             demotes=policy.demotes,
-            stays=policy.swap_idle_s > 0,
+            swap_hysteresis=policy.swap_idle_s > 0,
             balances=policy.balances,
         ),
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,
-        watcher=watcher,
+        observer=observer,
     )
-    schedule_faults(scenario.faults, parts, fleet, controller)
-    world = World(
+    schedule_faults(scenario.faults, services, fleet, controller)
+    simulation = Simulation(
         scenario=scenario,
         workload=workload,
-        parts=parts,
+        services=services,
         clients=clients,
         fleet=fleet,
         controller=controller,
     )
-    return world, outcomes
+    return simulation, outcomes
 
 
-def _run(world: World, horizon_s: float | None, tell: Callable[[Progress], None]) -> None:
-    """Let events happen until all requests have ended, the horizon comes, or nothing comes any more."""
-    timeline, clients = world.parts.timeline, world.clients
+def _run(simulation: Simulation, horizon_s: float | None, on_progress: Callable[[Progress], None]) -> None:
+    """Run events until all requests have ended, the horizon is reached, or the simulation has stalled."""
+    event_queue, clients = simulation.services.event_queue, simulation.clients
     end_ns = _NEVER_NS if horizon_s is None else EPOCH_NS + round(horizon_s * 1e9)
     requests, stalled_ns, look_ns = clients.unfinished, round(STALLED_S * 1e9), 0
-    # An instance that is down may come back.
-    calm_ns = EPOCH_NS + round(max(map(last_step_s, world.scenario.faults), default=0.0) * 1e9)
-    while clients.unfinished and (next_ns := timeline.next_ns) is not None and next_ns <= end_ns:
+    # An instance that is down may restart until the last step of the faults.
+    calm_ns = EPOCH_NS + round(max(map(last_step_s, simulation.scenario.faults), default=0.0) * 1e9)
+    while clients.unfinished and (next_ns := event_queue.next_ns) is not None and next_ns <= end_ns:
         if next_ns > look_ns:
             last_ns = max(clients.last_ns, calm_ns)
             if next_ns - last_ns > stalled_ns and clients.submitted == requests:
                 break
             look_ns = max(next_ns, last_ns + stalled_ns)
-        timeline.run(min(end_ns, look_ns), _TELL_EVERY)
-        tell(Progress(requests - clients.unfinished, requests, timeline.now_s))
-    tell(Progress(requests - clients.unfinished, requests, timeline.now_s))
+        event_queue.run(min(end_ns, look_ns), _PROGRESS_EVENTS)
+        on_progress(Progress(requests - clients.unfinished, requests, event_queue.now_s))
+    on_progress(Progress(requests - clients.unfinished, requests, event_queue.now_s))

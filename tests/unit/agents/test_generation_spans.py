@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from qlm.agents.tracing import GENERATION_SPAN, QUEUE_SPAN
-from qlm.cli.clock import SystemClock
-from qlm.cli.telemetry import Telemetry
+from qlm.agents.shell.tracing import GENERATION_SPAN, QUEUE_SPAN
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.telemetry import Telemetry
 from support.flaky import until
 from support.plant import M, plant
 from support.requests import a_request
@@ -36,8 +36,10 @@ async def test_a_generation_that_breaks_off_ends_and_the_next_goes_on_in_the_sam
         await until(lambda: it.engines[M].made == 5)
         it.engines[M].die()
         it.engines[M].tokens_max = 1000
-        await until(lambda: M in it.protocol.failed_until_ns and not it.protocol.held)
-        it.protocol.failed_until_ns.clear()
+        await until(
+            lambda: M in it.protocol.state.engines.failed_until_ns and not it.protocol.state.requests.all
+        )
+        it.protocol.state.engines.failed_until_ns.clear()
         await it.all_end_exactly_once()
     (waited,) = made.ended(QUEUE_SPAN)
     first, second = made.ended(GENERATION_SPAN)
@@ -46,10 +48,10 @@ async def test_a_generation_that_breaks_off_ends_and_the_next_goes_on_in_the_sam
         assert f"{span.context.trace_id:032x}" == TRACE
         assert f"{span.parent.span_id:016x}" == PARENT
     assert waited.start_time == now_ns
-    told = made.attributes(GENERATION_SPAN)
-    assert [each["gen_ai.usage.completion_tokens"] for each in told] == [5, 3]
-    assert [each["gen_ai.usage.prompt_tokens"] for each in told] == [4, 9]
+    reported = made.attributes(GENERATION_SPAN)
+    assert [each["gen_ai.usage.completion_tokens"] for each in reported] == [5, 3]
+    assert [each["gen_ai.usage.prompt_tokens"] for each in reported] == [4, 9]
     # Either its stream breaks, or the agent, told of the death first, stops listening.
-    assert (told[0]["qlm.outcome"], failed(first)) in (("lost", "connection reset"), ("abort", None))
-    assert (told[1]["qlm.outcome"], failed(second)) == ("length", None)
-    assert {each["qlm.instance"] for each in told} == {"i"}
+    assert (reported[0]["qlm.outcome"], failed(first)) in (("lost", "connection reset"), ("abort", None))
+    assert (reported[1]["qlm.outcome"], failed(second)) == ("length", None)
+    assert {each["qlm.instance"] for each in reported} == {"i"}

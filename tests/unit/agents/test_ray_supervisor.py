@@ -1,4 +1,4 @@
-"""What the supervisor of Ray agents does when actors are missing, strange, away or dead; Ray is in memory.
+"""Supervisor of Ray agents, with missing, outdated, unavailable and dead actors; Ray is in memory.
 
 `tests/e2e/test_ray.py` and `test_ray_cluster.py` show the usual way on a real Ray.
 """
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from qlm.agents.core.node_placement import Node
 from qlm.agents.ray import supervisor as supervising
 from qlm.agents.ray.cluster import AgentSpec, RayUnavailableError
-from qlm.agents.ray.placement import Node
 from qlm.agents.ray.supervisor import NoPlaceError, Supervisor
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import InstanceId
@@ -23,11 +23,11 @@ from support.gateway import until
 A10 = Node("here", {"accelerator_type:A10": 2})
 
 
-class Away(Exception):
+class Unavailable(Exception):
     pass
 
 
-class Gone(Away):
+class Dead(Unavailable):
     pass
 
 
@@ -48,7 +48,7 @@ class Call:
 class Actor:
     """An actor in memory: its calls wait until there is something to answer."""
 
-    recipe: str
+    config_hash: str
     placed: Future[None] = field(default_factory=Future)
     ended: Future[None] = field(default_factory=Future)
     stopped: bool = False
@@ -67,7 +67,7 @@ class Actor:
 
     @property
     def about(self) -> Call:
-        return Call(lambda: _after(self.placed, (self.recipe, 7)))
+        return Call(lambda: _after(self.placed, (self.config_hash, 7)))
 
     @property
     def drained(self) -> Call:
@@ -102,7 +102,7 @@ def _after(event: Future[None], answer: object) -> Future[Any]:
 class Cluster:
     """Ray in memory."""
 
-    gone, away = Gone, Away
+    actor_dead, actor_unavailable = Dead, Unavailable
 
     def __init__(self, *nodes: Node, own: bool = False) -> None:
         self.own = own
@@ -131,7 +131,7 @@ class Cluster:
     def make(self, spec: AgentSpec) -> Actor:
         if spec.instance not in self.actors:
             self.made += 1
-            self.actors[spec.instance] = Actor(spec.recipe)
+            self.actors[spec.instance] = Actor(spec.config_hash)
         return self.actors[spec.instance]
 
     def kill(self, actor: Actor) -> None:
@@ -143,9 +143,9 @@ async def nothing() -> None:
     """No agent: the actor in memory runs none."""
 
 
-def spec(instance: str, recipe: str = "now", *, kind: str = "A10") -> AgentSpec:
+def spec(instance: str, config_hash: str = "now", *, kind: str = "A10") -> AgentSpec:
     return AgentSpec(
-        instance=instance, resources={f"accelerator_type:{kind}": 1}, work=nothing, recipe=recipe
+        instance=instance, resources={f"accelerator_type:{kind}": 1}, work=nothing, config_hash=config_hash
     )
 
 
@@ -158,10 +158,10 @@ class Run:
         self._drains = drains
         made: Any = cluster
         self.unplaced: dict[str, str] = {}
-        supervisor = Supervisor(made, specs, self.ask_drain, self.say_unplaced)
+        supervisor = Supervisor(made, specs, self.ask_drain, self.report_unplaced)
         self.task = asyncio.create_task(supervisor.run())
 
-    async def say_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+    async def report_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
         self.unplaced[instance] = why
         if len(self.unplaced) == 1:
             raise StoreUnavailableError("away")
@@ -181,7 +181,7 @@ class Run:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervising, "RETRY_S", 0.0)
-    monkeypatch.setattr(supervising, "NOTICE_S", 0.01)
+    monkeypatch.setattr(supervising, "PLACEMENT_CHECK_S", 0.01)
 
 
 async def placed(cluster: Cluster, instance: str) -> Actor:
@@ -244,11 +244,11 @@ async def test_ray_is_left_to_restart_and_one_that_is_dead_for_good_is_made_anew
     actor = await placed(cluster, "a")
     for times in range(1, 4):
         await until(functools.partial(actor.is_watched, times))
-        actor.fail(Away("its process died"))
+        actor.fail(Unavailable("its process died"))
     await until(lambda: actor.watched == 4)
     assert (cluster.made, cluster.actors["a"]) == (1, actor)
     del cluster.actors["a"]
-    actor.fail(Gone("killed by somebody\n\nfor good"))
+    actor.fail(Dead("killed by somebody\n\nfor good"))
     again = await placed(cluster, "a")
     assert (cluster.made, again is actor) == (2, False)
     await run.stop()
@@ -270,8 +270,8 @@ async def test_the_end_of_a_ray_of_our_own_is_noticed() -> None:
         await run.task
 
 
-@pytest.mark.parametrize("error", [Away, Gone])
-async def test_a_cluster_that_has_started_anew_is_left_with_what_was_on_it(error: type[Away]) -> None:
+@pytest.mark.parametrize("error", [Unavailable, Dead])
+async def test_a_cluster_that_has_started_anew_is_left_with_what_was_on_it(error: type[Unavailable]) -> None:
     cluster = Cluster(A10)
     run = Run(cluster, spec("a"))
     actor = await placed(cluster, "a")
@@ -309,7 +309,7 @@ async def test_those_who_look_at_instances_hear_of_each_that_waits() -> None:
     await run.stop()
 
 
-async def test_why_something_waits_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_reason_of_waiting_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(A10)
     with caplog.at_level("INFO", logger="qlm.agents"):
         run = Run(cluster, spec("a", kind="H100"))

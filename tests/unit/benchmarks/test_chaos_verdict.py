@@ -1,8 +1,8 @@
-"""What `make chaos` counts: each way to fail a client shows, and nothing else does."""
+"""Verdict of `make chaos`: each way to fail a client counts, and nothing else does."""
 
 import pytest
 
-from benchmarks.chaos.asked import Asked, Kind, reference
+from benchmarks.chaos.client_request import ClientRequest, Kind, reference
 from benchmarks.chaos.verdict import Verdict, judge
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
@@ -12,8 +12,10 @@ TOKENS = 12
 WHOLE = reference("k", TOKENS)
 
 
-def asked(text: str = WHOLE, *, finish: str = "length", kind: Kind = "stream", **more: object) -> Asked:
-    one = Asked(key="k", kind=kind, tokens=TOKENS, slo=None, sent_s=1.0, id="req-1", accepted_s=1.1)
+def asked(
+    text: str = WHOLE, *, finish: str = "length", kind: Kind = "stream", **more: object
+) -> ClientRequest:
+    one = ClientRequest(key="k", kind=kind, tokens=TOKENS, slo=None, sent_s=1.0, id="req-1", accepted_s=1.1)
     one.text, one.offsets = list(text), list(range(1, len(text) + 1))
     one.finish, one.ends, one.over_s = finish, 1, 2.0
     for name, value in more.items():
@@ -21,9 +23,9 @@ def asked(text: str = WHOLE, *, finish: str = "length", kind: Kind = "stream", *
     return one
 
 
-def counts(one: Asked, *, ends: int = 1, flushed_s: float | None = None) -> dict[str, int]:
+def counts(one: ClientRequest, *, ends: int = 1, flushed_s: float | None = None) -> dict[str, int]:
     verdict = judge([one], {one.id: ends}, [] if flushed_s is None else [flushed_s])
-    assert bool(verdict.stories) == (not verdict.clean or verdict.refused > 0)
+    assert bool(verdict.incidents) == (not verdict.clean or verdict.refused > 0)
     names = ("lost", "twice", "broken", "output_lost", "gone", "refused")
     return {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
 

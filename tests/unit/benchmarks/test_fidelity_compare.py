@@ -12,7 +12,7 @@ PLACES = 4
 
 
 def served(planned: list[Planned], *, places: int = PLACES, pace_s: float = 0.01) -> list[Answer]:
-    """What an engine answers that gives each running request a token every `pace_s`, prompts for nothing."""
+    """Answer as an engine that gives each running request a token every `pace_s`; prompts take no time."""
     free_s = [0.0] * places
     answers = []
     for one in planned:
@@ -83,13 +83,13 @@ def test_the_median_round_is_judged_against_the_real_engines_own_error() -> None
     latency, p95 = judge("x", rounds, saturated=False)
     assert [latency.value, latency.bound] == pytest.approx([0.14, 0.15])
     assert p95.value == pytest.approx(0.14)
-    assert latency.held and p95.held
+    assert latency.passed and p95.passed
     quiet = judge("x", [a_round(1.12, 1.0)], saturated=False)[0]
     assert quiet.bound == pytest.approx(0.10)
-    assert not quiet.held
+    assert not quiet.passed
 
 
 def test_a_saturated_load_that_never_filled_the_batch_is_not_held() -> None:
     apart = served([Planned(float(number), 10, 20) for number in range(40)])
     *_others, pace = judge("x", [compare(apart, apart, apart, places=PLACES)], saturated=True)
-    assert not pace.held
+    assert not pace.passed

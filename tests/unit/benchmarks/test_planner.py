@@ -89,7 +89,7 @@ def test_a_busy_problem_is_planned_bounded_and_planned_again(capsys: pytest.Capt
     assert row["worse"] < 0
     again = planned_again(problem, plan, 1, within(0.3), within(0.05, by_processor=True))
     assert again["again_penalty_s"] > 0
-    assert set(again["others_s"]) == {"likewise, at leisure", "from nothing, moves free"}
+    assert set(again["others_s"]) == {"the same, with the time limit of a plan", "from nothing, moves free"}
     assert "re-plan" in capsys.readouterr().out
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.simulation import FOLDER, PARTS, cut, part_of, shares
-from qlm.cli.scenario_file import load_scenario
+from qlm.cli.scenario.file import load_scenario
 from qlm.simulator.seeds import Seeds
 
 ENGINE = ("/home/x/simulator/qlm/simulator/engine/batching.py", 1, "plan")
@@ -14,7 +14,7 @@ BUILTIN = ("~", 0, "<built-in method builtins.len>")
     ("file", "part"),
     [
         (ENGINE[0], "engine model"),
-        ("/home/x/simulator/qlm/simulator/world/timeline.py", "world and event queue"),
+        ("/home/x/simulator/qlm/simulator/cluster/event_queue.py", "world and event queue"),
         ("/home/x/planner/qlm/planner/baselines/fcfs.py", "controller decisions"),
         (VALUE[0], None),
         (BUILTIN[0], None),

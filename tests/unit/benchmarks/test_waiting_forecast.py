@@ -8,8 +8,8 @@ from support.constant_pace import PACE_S, PLACES, answer, constant_pace, served
 
 def test_a_forecast_that_comes_true_has_no_error_and_a_straight_line_is_one() -> None:
     answers = [answer(0.1 + 0.05 * place, 30) for place in range(100)]
-    told = np.array([one.token_s[0] for one in answers])
-    burst = judge_burst(answers, told, told * 1.1, told * 1.2, places=PLACES)
+    forecast = np.array([one.token_s[0] for one in answers])
+    burst = judge_burst(answers, forecast, forecast * 1.1, forecast * 1.2, places=PLACES)
     assert burst.r2 == pytest.approx(1.0)
     assert burst.forecast_error == pytest.approx(0.0)
     assert burst.short_history_error == pytest.approx(0.1)
@@ -19,22 +19,24 @@ def test_a_forecast_that_comes_true_has_no_error_and_a_straight_line_is_one() ->
 
 def test_the_first_batch_does_not_count() -> None:
     answers = [answer(0.1 + 0.05 * place, 30) for place in range(100)]
-    told = np.array([one.token_s[0] for one in answers])
-    told[:PLACES] *= 100
-    assert judge_burst(answers, told, told, told, places=PLACES).forecast_error == pytest.approx(0.0)
+    forecast = np.array([one.token_s[0] for one in answers])
+    forecast[:PLACES] *= 100
+    assert judge_burst(answers, forecast, forecast, forecast, places=PLACES).forecast_error == pytest.approx(
+        0.0
+    )
 
 
 def test_a_request_that_overtakes_is_seen() -> None:
     answers = [answer(0.1 + 0.05 * place, 30) for place in range(100)]
     answers[20], answers[27] = answers[27], answers[20]
-    told = np.ones(100)
-    assert judge_burst(answers, told, told, told, places=PLACES).displaced_max == 7
+    forecast = np.ones(100)
+    assert judge_burst(answers, forecast, forecast, forecast, places=PLACES).displaced_max == 7
 
 
 def test_the_whole_run_says_less_of_the_throughput_than_its_steady_part() -> None:
     planned = plan(200, float("inf"), 4)
-    told = np.ones(200)
-    burst = judge_burst(served(planned), told, told, told, places=PLACES)
+    forecast = np.ones(200)
+    burst = judge_burst(served(planned), forecast, forecast, forecast, places=PLACES)
     whole, steady = burst.tokens_per_s
     assert steady == pytest.approx(PLACES / PACE_S, rel=0.03)
     assert whole < 0.95 * steady

@@ -14,7 +14,7 @@ from qlm.broker.codec import (
     encode_dead_letter,
     encode_request,
 )
-from qlm.domain.errors import StoreCorruptError
+from qlm.domain.errors import UndecodableDataError
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId, QueueName, RequestId
 from qlm.domain.request import Answer, AnswerKind, Request
@@ -74,7 +74,7 @@ def test_every_field_of_a_request_is_in_its_message() -> None:
     "body", [b"", b"\xff\xfe", b"[]", b"null", b'{"version": 2}', b"{}", b'{"version": 1}']
 )
 def test_an_unreadable_body_is_refused_with_one_kind_of_error(body: bytes) -> None:
-    with pytest.raises(StoreCorruptError, match="message"):
+    with pytest.raises(UndecodableDataError, match="message"):
         decode_request(body)
 
 
@@ -82,12 +82,12 @@ def test_an_unreadable_body_is_refused_with_one_kind_of_error(body: bytes) -> No
 def test_a_request_without_one_of_its_fields_is_refused(field: str) -> None:
     plain = orjson.loads(encode_request(REQUEST))
     del plain[field]
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(UndecodableDataError):
         decode_request(orjson.dumps(plain))
 
 
 def test_the_error_about_a_huge_body_is_short() -> None:
-    with pytest.raises(StoreCorruptError) as caught:
+    with pytest.raises(UndecodableDataError) as caught:
         decode_request(b"x" * 1_000_000)
     assert len(str(caught.value)) < 300
 
@@ -107,7 +107,7 @@ def test_a_dead_letter_keeps_the_original_body_byte_by_byte(
 
 @pytest.mark.parametrize("body", [b"", b"x\ny", b'{"version": 9}\n', b'{"version": 1, "reason": 3}\n'])
 def test_what_is_no_dead_letter_is_refused(body: bytes) -> None:
-    with pytest.raises(StoreCorruptError):
+    with pytest.raises(UndecodableDataError):
         decode_dead_letter(body)
 
 
@@ -120,7 +120,7 @@ def test_only_a_late_request_tells_older_readers_of_late_classes() -> None:
     assert decode_request(encode_request(late)) == late
 
 
-def test_a_trace_is_told_only_of_requests_that_have_one() -> None:
+def test_only_requests_with_a_trace_carry_one() -> None:
     """Messages of earlier versions have none, and are read."""
     assert "traceparent" not in orjson.loads(encode_request(REQUEST))
     traced = dataclasses.replace(REQUEST, traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
@@ -136,10 +136,12 @@ def test_a_message_of_version_1_is_read() -> None:
 
 
 def test_readers_of_version_1_can_read_what_is_written() -> None:
-    """While a fleet is updated, gateways may be newer than agents: these know no further fields inside."""
-    then, now = orjson.loads(VERSION_1), orjson.loads(encode_request(REQUEST))
-    assert now["version"] == 1, "older readers refuse any other: say in docs/operations.md how to get there"
-    assert now == {**now, **then}
+    """During a rolling update gateways may be newer than agents, which do not know new inner fields."""
+    former, now = orjson.loads(VERSION_1), orjson.loads(encode_request(REQUEST))
+    assert now["version"] == 1, (
+        "older readers refuse any other: say in docs/serving-operations.md how to get there"
+    )
+    assert now == {**now, **former}
 
 
 def test_a_reader_leaves_out_what_a_newer_writer_tells_besides() -> None:

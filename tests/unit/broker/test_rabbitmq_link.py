@@ -4,7 +4,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.broker.rabbitmq_link import Backoff
+from qlm.broker.rabbitmq.link import Backoff
 
 
 @given(st.integers())

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import QueueName
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Delivery
 
@@ -18,7 +18,7 @@ queues = st.sampled_from([QueueName("a"), QueueName("b")])
 
 
 class SqliteBrokerAgainstModel(RuleBasedStateMachine):
-    """The model: for each message its queue and whether it was ever handed out; who is held; in order."""
+    """Model: the queue of each message, whether it was ever handed out, unsettled deliveries, and order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class SqliteBrokerAgainstModel(RuleBasedStateMachine):
         self.published = 0
         self.messages: dict[int, QueueName] = {}
         self.seen: set[int] = set()
-        self.held: dict[int, Delivery] = {}
+        self.unsettled: dict[int, Delivery] = {}
         self.acked_lately: dict[int, QueueName] = {}
         self.runner.run(self.start())
 
@@ -40,7 +40,7 @@ class SqliteBrokerAgainstModel(RuleBasedStateMachine):
         self.broker = self.all.broker()
 
     def ready(self, queue: QueueName) -> list[int]:
-        return sorted(n for n, where in self.messages.items() if where == queue and n not in self.held)
+        return sorted(n for n, where in self.messages.items() if where == queue and n not in self.unsettled)
 
     @rule(queue=queues, count=st.integers(1, 4))
     def publish(self, queue: QueueName, count: int) -> None:
@@ -59,26 +59,26 @@ class SqliteBrokerAgainstModel(RuleBasedStateMachine):
         deliveries = self.runner.run(self.broker.get(queue, limit))
         expected = self.ready(queue)[:limit]
         assert [(int(d.body), d.redelivered) for d in deliveries] == [(n, n in self.seen) for n in expected]
-        self.held.update({int(d.body): d for d in deliveries})
+        self.unsettled.update({int(d.body): d for d in deliveries})
         self.seen.update(expected)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.unsettled)
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
-        n = data.draw(st.sampled_from(sorted(self.held)))
-        self.runner.run(self.broker.ack(self.held.pop(n)))
+        n = data.draw(st.sampled_from(sorted(self.unsettled)))
+        self.runner.run(self.broker.ack(self.unsettled.pop(n)))
         self.acked_lately[n] = self.messages.pop(n)
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.unsettled)
     @rule(data=st.data())
     def requeue(self, data: st.DataObject) -> None:
-        n = data.draw(st.sampled_from(sorted(self.held)))
-        self.runner.run(self.broker.requeue(self.held.pop(n)))
+        n = data.draw(st.sampled_from(sorted(self.unsettled)))
+        self.runner.run(self.broker.requeue(self.unsettled.pop(n)))
 
     @rule()
     def close_one_client(self) -> None:
         self.runner.run(self.broker.close())
-        self.held.clear()
+        self.unsettled.clear()
         self.broker = self.all.broker()
 
     @rule()
@@ -89,7 +89,7 @@ class SqliteBrokerAgainstModel(RuleBasedStateMachine):
             await self.start()
 
         self.runner.run(again())
-        self.held.clear()
+        self.unsettled.clear()
         self.acked_lately.clear()
 
     @rule()
@@ -102,7 +102,7 @@ class SqliteBrokerAgainstModel(RuleBasedStateMachine):
             await self.start()
 
         self.runner.run(again())
-        self.held.clear()
+        self.unsettled.clear()
         found = self.runner.run(self.look())
         # An acknowledgement that no later publish made durable may or may not have been written.
         assert self.messages.items() <= found.items()

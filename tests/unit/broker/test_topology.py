@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.broker.topology import DEAD, INGRESS, QueueKind, QueueType, hold_instance, hold_queue, lock_of
+from qlm.broker.topology import DEAD, QueueKind, QueueType, hold_instance, hold_queue, lock_of
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import InstanceId, QueueName
 
@@ -23,7 +23,7 @@ def test_two_instances_never_share_a_hold_queue(one: InstanceId, other: Instance
     assert (hold_queue(one) == hold_queue(other)) == (one == other)
 
 
-@pytest.mark.parametrize("queue", [DEAD, INGRESS, QueueName("qlm.class.m.batch.all")])
+@pytest.mark.parametrize("queue", [DEAD, QueueName("qlm.class.m.batch.all")])
 def test_other_queues_hold_nothing_for_an_instance(queue: QueueName) -> None:
     assert hold_instance(queue) is None
 

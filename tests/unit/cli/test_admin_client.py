@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from qlm.cli.admin_client import segment
+from qlm.cli.inspect.admin_client import segment
 from qlm.cli.main import main
 
 NOBODY = "http://127.0.0.1:9"

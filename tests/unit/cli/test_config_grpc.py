@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from qlm.cli.config_errors import ConfigError
-from qlm.cli.config_grpc import GrpcConfig, TlsConfig, read_tls
-from qlm.cli.default_config import emulated_config
-from qlm.cli.wiring import check_doors
+from qlm.cli.config.default import emulated_config
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.grpc import GrpcConfig, TlsConfig, read_tls
+from qlm.cli.runtime.wiring import check_listeners
 from support.certificates import certificate
 
 
@@ -45,13 +45,13 @@ def test_files_that_are_no_pair_are_named(pair: tuple[Path, Path], tmp_path: Pat
     noise = tmp_path / "noise.pem"
     noise.write_text("nothing of the kind")
     for wrong_cert, wrong_key in ((cert, other), (noise, key), (cert, noise), (key, cert)):
-        told = refusal(wrong_cert, wrong_key)
-        assert str(wrong_cert) in told and str(wrong_key) in told
-        assert "expected a certificate and its unencrypted private key" in told
+        printed = refusal(wrong_cert, wrong_key)
+        assert str(wrong_cert) in printed and str(wrong_key) in printed
+        assert "expected a certificate and its unencrypted private key" in printed
 
 
 def test_the_file_is_named_and_without_the_door_no_certificate_is_needed(tmp_path: Path) -> None:
     tls = {"cert": str(tmp_path / "no.pem"), "key": str(tmp_path / "no.pem")}
     with pytest.raises(ConfigError, match=r"qlm\.yaml: grpc\.tls\.cert is"):
-        check_doors(emulated_config({"grpc": {"tls": tls}}), "qlm.yaml")
-    check_doors(emulated_config({"grpc": {"port": 0, "tls": tls}}), "qlm.yaml")
+        check_listeners(emulated_config({"grpc": {"tls": tls}}), "qlm.yaml")
+    check_listeners(emulated_config({"grpc": {"port": 0, "tls": tls}}), "qlm.yaml")

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from qlm.cli import doctor
-from qlm.cli.admin_client import AdminClient, AdminError
-from qlm.cli.doctor import Finding, examine
+from qlm.cli.inspect import doctor
+from qlm.cli.inspect.admin_client import AdminClient, AdminError
+from qlm.cli.inspect.doctor import Finding, examine
 
 READY = {"status": "ok", "broker": "ok", "store": "ok"}
 
@@ -72,7 +72,7 @@ def test_without_a_gateway_only_this_machine_is_looked_at() -> None:
     assert found[1].remedy
 
 
-def test_who_leads_is_told_and_that_nobody_does_is_a_finding() -> None:
+def test_who_leads_is_shown_and_that_nobody_does_is_a_finding() -> None:
     led = findings([an_instance("a")])["controller"]
     assert led.ok
     assert led.detail.startswith("host-1a2b3c leads, it took over ")
@@ -90,7 +90,7 @@ def test_an_instance_without_an_awake_model_is_a_finding() -> None:
     assert (found["instances"].ok, found["instances"].detail) == (False, "2 live, 1 with a model awake")
 
 
-def test_an_engine_that_failed_is_told_with_its_own_words() -> None:
+def test_an_engine_that_failed_is_shown_with_its_own_words() -> None:
     found = findings([an_instance("a"), an_instance("b", error="m: out of memory")])
     assert found["instance b"].detail == "m: out of memory"
     assert not found["instance b"].ok
@@ -111,11 +111,11 @@ def test_a_disk_that_is_nearly_full_is_a_finding(monkeypatch: Any) -> None:
     monkeypatch.setattr(doctor, "DISK_FREE_MIN_BYTES", 1 << 62)
     found = findings([an_instance("a")])
     assert not found["disk"].ok
-    assert "make room" in found["disk"].remedy
+    assert "free some space" in found["disk"].remedy
 
 
 def test_dead_letters_are_a_finding() -> None:
     finding = findings([an_instance("a")], dead=3)["dead letters"]
     assert not finding.ok
-    assert finding.detail == "nobody could serve 3 messages"
+    assert finding.detail == "3 messages could not be decoded"
     assert "qlm requests --dead" in finding.remedy

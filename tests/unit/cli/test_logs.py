@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from qlm.cli.logs import JsonFormatter
 from qlm.cli.main import main
+from qlm.cli.runtime.logs import JsonFormatter
 
 
 def written(record: logging.LogRecord) -> dict[str, str]:
@@ -46,7 +46,7 @@ def test_another_line_has_no_request_and_an_error_its_trace() -> None:
 
 PROGRAM = """
 import threading, warnings
-from qlm.cli.logs import log_to_stderr, say_last
+from qlm.cli.runtime.logs import log_to_stderr, say_last
 from qlm.domain.errors import QlmError
 log_to_stderr(20, "json")
 warnings.warn("old\\nways")
@@ -70,7 +70,7 @@ def test_whatever_python_prints_is_a_line_of_json() -> None:
 
 
 @pytest.mark.parametrize("config", ["models: 7", "broker: [", "stop: {grace_s: -1}"])
-def test_a_configuration_that_is_refused_is_told_in_json_where_that_was_asked_for(
+def test_a_configuration_that_is_refused_is_shown_in_json_where_that_was_asked_for(
     tmp_path: Path, config: str
 ) -> None:
     file = tmp_path / "qlm.yaml"

@@ -39,8 +39,8 @@ def test_every_query_refers_to_metrics_and_labels_that_exist() -> None:
         by = labels_in(query)
         used = {name: row_of(name) for name in set(_METRIC.findall(query)) - by}
         assert used, f"no metric of QLM in {query}"
-        told = {label for row in used.values() for label in row.labels} | {"le", "namespace"}
-        assert by <= told, f"{query} groups by what no metric in it has"
+        printed = {label for row in used.values() for label in row.labels} | {"le", "namespace"}
+        assert by <= printed, f"{query} groups by what no metric in it has"
         for name, matchers in _MATCHERS.findall(query):
             labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
             assert labels <= set(row_of(name).labels), query
@@ -58,7 +58,7 @@ def test_the_dashboard_shows_what_operators_look_for() -> None:
     }  # fmt: skip
 
 
-def test_panels_are_told_apart_and_lie_beside_each_other() -> None:
+def test_panels_are_distinct_and_lie_beside_each_other() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()

@@ -14,16 +14,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qlm.cli.main import main
-from qlm.cli.plan_files import plan_text, read_plan, read_problem
-from qlm.cli.plan_gantt import LETTERS, ROWS_MAX, gantt
-from qlm.cli.plan_missed import WHY
+from qlm.cli.plans.files import plan_text, read_plan, read_problem
+from qlm.cli.plans.gantt import LETTERS, ROWS_MAX, gantt
+from qlm.cli.plans.missed import WHY
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner import limits
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.limits import FILE_BYTES_MAX
 from qlm.planner.methods import METHODS
 from qlm.planner.plan_json import plan_to_plain
-from qlm.planner.policy.missed import Reason, missed
+from qlm.planner.policy.misses import Reason, find_misses
 from qlm.planner.problem import Kind, Plan, Problem, ScaleUp
 from qlm.planner.problem_json import problem_to_plain
 from qlm.planner.verify.referee import judged, verify
@@ -107,18 +107,18 @@ def test_the_objective_of_the_paper(problem: Path) -> None:
     done = qlm("plan", "--problem", problem, "--method", "edf", "--objective", "paper")
     wanted = verify(PROBLEM, plan_edf(PROBLEM), objective="paper").penalty_s
     assert f"penalty {wanted:.6g} s; " in done.output
-    assert "edf does not look at the objective paper, which only prices its plan" in done.output
+    assert "edf does not minimise the objective paper, which only prices its plan" in done.output
     exact = qlm("plan", "--problem", problem, "--method", "exact", "--objective", "paper", "--json")
     assert json.loads(exact.output)["penalty_s"] < wanted
 
 
-def test_what_cannot_be_placed_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_what_cannot_be_placed_is_shown_with_the_reason(tmp_path: Path) -> None:
     lost = replace(PROBLEM.groups[0], model=ModelId("giant"))
     path = stored(tmp_path / "lost.json", replace(PROBLEM, groups=(lost, *PROBLEM.groups[1:])))
     done = qlm("plan", "--problem", path, "--method", "edf")
     assert "unplaceable: g0: giant runs on no instance" in done.output
-    told = qlm("plan", "explain", "g0", "--problem", path, "--method", "edf")
-    assert (told.exit_code, "cannot be placed: giant runs on no instance" in told.output) == (0, True)
+    printed = qlm("plan", "explain", "g0", "--problem", path, "--method", "edf")
+    assert (printed.exit_code, "cannot be placed: giant runs on no instance" in printed.output) == (0, True)
     nobody = stored(tmp_path / "nobody.json", replace(PROBLEM, instances=()))
     done = qlm("plan", "--problem", nobody, "--method", "edf")
     assert "unplaceable: g0: there is no instance" in done.output
@@ -130,7 +130,7 @@ def test_nothing_to_plan_is_planned(tmp_path: Path) -> None:
     assert "penalty 0 s (no plan is below 0 s, gap 0.0 %); no request has a deadline" in done.output
 
 
-def test_scale_up_is_told(problem: Path, tmp_path: Path) -> None:
+def test_scale_up_is_shown(problem: Path, tmp_path: Path) -> None:
     wanted = replace(plan_edf(PROBLEM), scale_up=(ScaleUp(kind="fast", count=2),))
     path = tmp_path / "scale.json"
     path.write_text(plan_text(wanted), "utf-8")
@@ -159,25 +159,25 @@ def test_show_draws_and_checks(problem: Path, plan: Path) -> None:
 
 def test_show_in_json_is_the_report(problem: Path, plan: Path) -> None:
     done = qlm("plan", "show", "--problem", problem, "--plan", plan, "--json", "--samples", "100")
-    told = json.loads(done.stdout)
+    printed = json.loads(done.stdout)
     report = verify(PROBLEM, plan_edf(PROBLEM))
-    assert told["penalty_s"] == report.penalty_s and told["violations"] == []
-    assert [row["group"] for row in told["rows"]] == [row.group for row in report.rows]
-    assert told["rows"][0]["completion"] == {
+    assert printed["penalty_s"] == report.penalty_s and printed["violations"] == []
+    assert [row["group"] for row in printed["rows"]] == [row.group for row in report.rows]
+    assert printed["rows"][0]["completion"] == {
         "mean": report.rows[0].completion.mean,
         "var": report.rows[0].completion.var,
     }
-    assert told["sampled"]["samples"] == 100
+    assert printed["sampled"]["samples"] == 100
 
 
 CROWDED = random_problem(3, groups=8, instances=1, load=3.0)
 """With groups that cannot all be in time."""
 
 
-def test_what_is_late_is_told_with_the_reason(tmp_path: Path) -> None:
+def test_what_is_late_is_shown_with_the_reason(tmp_path: Path) -> None:
     problem, plan = stored(tmp_path / "crowded.json", CROWDED), tmp_path / "plan.json"
     planned = qlm("plan", "--problem", problem, "--method", "edf", "--out", plan)
-    misses = missed(CROWDED, plan_edf(CROWDED))
+    misses = find_misses(CROWDED, plan_edf(CROWDED))
     line = f"{misses.late_requests:.0f} late requests are expected in {misses.groups} groups"
     shown = qlm("plan", "show", "--problem", problem, "--plan", plan, "--why")
     for output in (planned.output, shown.output):
@@ -188,18 +188,18 @@ def test_what_is_late_is_told_with_the_reason(tmp_path: Path) -> None:
     assert line not in qlm("plan", "show", "--problem", problem, "--plan", plan).output
     first = qlm("plan", "show", "--problem", problem, "--plan", plan, "--why", "--rows", "1").output
     assert f"{line}; the 1 group with most of them:\n" in first
-    told = json.loads(qlm("plan", "show", "--problem", problem, "--plan", plan, "--why", "--json").stdout)
-    assert told["missed"] == json.loads(json.dumps(asdict(misses)))
+    printed = json.loads(qlm("plan", "show", "--problem", problem, "--plan", plan, "--why", "--json").stdout)
+    assert printed["missed"] == json.loads(json.dumps(asdict(misses)))
 
 
 def test_nothing_late_and_nothing_to_be_served_are_said(problem: Path, plan: Path, tmp_path: Path) -> None:
-    lax = replace(PROBLEM, groups=tuple(replace(g, deadline_s=None) for g in PROBLEM.groups))
-    none = qlm("plan", "show", "--problem", stored(tmp_path / "lax.json", lax), "--plan", plan, "--why")
+    loose = replace(PROBLEM, groups=tuple(replace(g, deadline_s=None) for g in PROBLEM.groups))
+    none = qlm("plan", "show", "--problem", stored(tmp_path / "loose.json", loose), "--plan", plan, "--why")
     assert none.output.splitlines()[-1] == "no group is expected to miss its deadline"
     (bad := tmp_path / "bad.json").write_text('{"version": 1, "queues": {}}', "utf-8")
     broken = qlm("plan", "show", "--problem", problem, "--plan", bad, "--why")
     assert broken.exit_code == 1
-    assert broken.output.splitlines()[-1] == "why groups are late is told of plans that can be served"
+    assert broken.output.splitlines()[-1] == "lateness is explained only for plans that can be served"
 
 
 def test_every_reason_has_its_sentence() -> None:
@@ -223,8 +223,8 @@ def test_explain_tells_what_stands_before_and_what_else_would_cost(problem: Path
     lines = done.output.splitlines()
     assert lines[0] == "g3: m1, 18 requests, deadline in 3.6min, priority 1"
     assert lines[1] == "place 3 on i2: waits for"
-    for ahead in ("what runs now", "g0", "g7"):
-        assert any(ahead in line for line in lines[2:8])
+    for before in ("what runs now", "g0", "g7"):
+        assert any(before in line for line in lines[2:8])
     assert "starts in 64s" in lines
     assert any("last request answered in 84s" in line and "100.0 % of its requests" in line for line in lines)
     (first,) = (line for line in lines if "first in its queue" in line)
@@ -233,15 +233,15 @@ def test_explain_tells_what_stands_before_and_what_else_would_cost(problem: Path
 
 
 def test_explain_in_json(problem: Path, plan: Path) -> None:
-    told = json.loads(qlm("plan", "explain", "g3", "--problem", problem, "--plan", plan, "--json").stdout)
-    assert [step["row"]["group"] for step in told["steps"]] == ["g0", "g7", "g3"]
-    assert {place["row"]["instance"] for place in told["elsewhere"]} == {"i0", "i1"}
-    assert told["why_unplaceable"] is None
+    printed = json.loads(qlm("plan", "explain", "g3", "--problem", problem, "--plan", plan, "--json").stdout)
+    assert [step["row"]["group"] for step in printed["steps"]] == ["g0", "g7", "g3"]
+    assert {place["row"]["instance"] for place in printed["elsewhere"]} == {"i0", "i1"}
+    assert printed["why_unplaceable"] is None
 
 
 def test_explain_makes_the_plan_if_there_is_none(problem: Path, plan: Path) -> None:
-    told = qlm("plan", "explain", "g3", "--problem", problem, "--method", "edf")
-    assert told.output == qlm("plan", "explain", "g3", "--problem", problem, "--plan", plan).output
+    printed = qlm("plan", "explain", "g3", "--problem", problem, "--method", "edf")
+    assert printed.output == qlm("plan", "explain", "g3", "--problem", problem, "--plan", plan).output
 
 
 def test_the_help_names_all_methods() -> None:

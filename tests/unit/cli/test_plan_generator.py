@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qlm.cli.compiled_code import FOLDER, FOLDER_VARIABLE, compiled_code_folder
-from qlm.cli.plan_generator import PlanGenerator
+from qlm.cli.runtime.compiled_code import FOLDER, FOLDER_VARIABLE, compiled_code_folder
+from qlm.cli.runtime.plan_generator import PlanGenerator
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
@@ -18,7 +18,7 @@ def problem() -> Problem:
     """One group for one instance."""
     model = ModelId("m")
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
-    time = GroupTime(drain=Normal(1.0, 0.1), tail=Normal(1.0, 0.1))
+    time = GroupTime(service=Normal(1.0, 0.1), tail=Normal(1.0, 0.1))
     return Problem(
         now_s=0.0,
         kinds={"a10": Kind(host_memory_bytes=1, models={model: cost})},

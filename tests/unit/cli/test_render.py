@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from qlm.cli import render
-from qlm.cli.admin_client import AdminClient, AdminError
+from qlm.cli.inspect import render
+from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.plan_change import CreateGroup, ResizeGroup, SetQueue
-from qlm.store.memory import MemoryStore
+from qlm.store.embedded.memory import MemoryStore
 from support.gateway import Cluster, running_cluster
 from support.requests import a_request
 
@@ -53,7 +53,7 @@ async def fill(store: MemoryStore) -> None:
     ]
     batch = a_request("b0", model=N, arrival_ns=now_ns)
     for request in (*urgent, batch):
-        await store.enqueue(request.card())
+        await store.enqueue(request.metadata())
     names = [GroupId(f"g{n}") for n in range(8)]
     await store.apply(
         [
@@ -87,7 +87,7 @@ async def fill(store: MemoryStore) -> None:
         ),
         3600,
     )
-    await store.lease(batch.card(), GPU_1, None)
+    await store.lease(batch.metadata(), GPU_1, None)
 
 
 async def test_an_empty_cluster_gives_tables_without_rows(cluster: Cluster) -> None:
@@ -141,7 +141,7 @@ async def test_instances_show_their_engines_and_errors(cluster: Cluster) -> None
 
 async def test_instances_that_wait_for_a_place_are_shown(cluster: Cluster) -> None:
     await fill(cluster.store)
-    await cluster.store.say_unplaced(InstanceId("gpu-7"), "no node offers GPU: 1", 60.0)
+    await cluster.store.report_unplaced(InstanceId("gpu-7"), "no node offers GPU: 1", 60.0)
     shown = await get(cluster, "/admin/v1/instances")
     assert shown["unplaced"] == [
         {"id": "gpu-7", "state": "waiting for a place", "why": "no node offers GPU: 1"}
@@ -151,9 +151,9 @@ async def test_instances_that_wait_for_a_place_are_shown(cluster: Cluster) -> No
     assert "waiting for a place: no node offers GPU: 1" in row
 
 
-async def test_a_request_is_shown_with_its_story(cluster: Cluster) -> None:
+async def test_a_request_is_shown_with_its_events(cluster: Cluster) -> None:
     await fill(cluster.store)
-    text = text_of(render.story(await get(cluster, "/admin/v1/requests/b0")))
+    text = text_of(render.event_history(await get(cluster, "/admin/v1/requests/b0")))
     assert "b0: small, running" in text
     events = [line.split()[1] for line in text.splitlines() if line.strip().startswith(("0.", "-0."))]
     assert events == ["accepted", "leased"]
@@ -161,20 +161,20 @@ async def test_a_request_is_shown_with_its_story(cluster: Cluster) -> None:
 
 async def test_markup_in_what_a_client_sent_is_shown_as_it_is(cluster: Cluster) -> None:
     for strange in ("[red]x", "[/red]"):
-        await cluster.store.enqueue(a_request(strange, model=M).card())
+        await cluster.store.enqueue(a_request(strange, model=M).metadata())
     text = text_of(render.requests(await get(cluster, "/admin/v1/requests")))
     assert "[red]x" in text
     assert "[/red]" in text
 
 
 async def test_a_long_id_survives_a_narrow_terminal(cluster: Cluster) -> None:
-    await cluster.store.enqueue(a_request("r" * 40, model=M).card())
+    await cluster.store.enqueue(a_request("r" * 40, model=M).metadata())
     text = text_of(render.requests(await get(cluster, "/admin/v1/requests")), width=60)
     assert text.count("r" * 10) >= 1
 
 
 async def test_an_unknown_request_is_refused_with_the_gateways_words(cluster: Cluster) -> None:
-    with pytest.raises(AdminError, match="no request nobody"):
+    with pytest.raises(AdminError, match="request nobody not found"):
         await get(cluster, "/admin/v1/requests/nobody")
 
 
@@ -194,7 +194,7 @@ def test_a_duration_is_written_in_the_unit_that_fits(seconds: float, text: str) 
     assert render.span(seconds) == text
 
 
-def test_a_moment_is_told_from_now() -> None:
+def test_a_moment_is_shown_from_now() -> None:
     assert render.ago(None) is None
     assert render.ago(time.time() - 100) == "100s ago"
     assert str(render.ago(time.time() + 100.5)).startswith("in 100s")

@@ -13,9 +13,9 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from qlm.cli.scenario_file import load_scenario
-from qlm.cli.scenario_sections import CsvColumn
-from qlm.cli.scenario_yaml import ScenarioFile
+from qlm.cli.scenario.file import load_scenario
+from qlm.cli.scenario.sections import CsvColumn
+from qlm.cli.scenario.yaml import ScenarioFile
 from qlm.simulator.workload.formats import CSV_COLUMNS
 from qlm.simulator.workload.limits import OverContext
 from qlm.simulator.workload.reading import TraceFormat

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
-from qlm.cli.config_errors import ConfigError
-from qlm.cli.scenario_file import load_scenario
-from qlm.cli.scenario_yaml import read_scenario_file
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.scenario.file import load_scenario
+from qlm.cli.scenario.yaml import read_scenario_file
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo
 from qlm.rct_estimator.builtin import builtin_profiles
 from qlm.rct_estimator.profile import profile_text
@@ -114,7 +114,7 @@ def test_an_impossible_load_is_refused(tmp_path: Path, load: float) -> None:
         load_scenario(written(tmp_path, SOUND), load=load)
 
 
-def test_what_was_cut_can_be_told(tmp_path: Path) -> None:
+def test_what_was_cut_can_be_shown(tmp_path: Path) -> None:
     scenario = load_scenario(written(tmp_path, SOUND))
     assert isinstance(scenario.make_workload, WorkloadMaker)
     _, (first, replay) = scenario.make_workload.draw(Seeds(1))
@@ -195,6 +195,7 @@ ONE = {"at_s": 1, "for_s": 1}
             {"deadline_ms": 1, "ttft_ms": 1},
             r"slo_classes\.chat has .*expected deadline_ms",
         ),
+        ("slo_classes.chat.priority", 11, r"priority is 11; expected at most 10"),
         ("slo_classes.chat", {"tpot_ms": 1, "priority": 1}, r"slo_classes\.chat has \['tpot_ms'\]"),
         ("slo_classes.chat", {"deadline_ms": -5}, r"slo_classes\.chat .*deadline_ms is -5"),
         ("slo_classes.chat", {"on_miss": "cry"}, r"slo_classes\.chat\.on_miss is 'cry'"),
@@ -209,11 +210,19 @@ ONE = {"at_s": 1, "for_s": 1}
             {"by_prompt": [{"up_to_tokens": 9, "slo_class": "chat"}]},
             "by_prompt .*the last null",
         ),
-        ("workload.0.slo", {"by_column": {"a": "chat"}}, "by_column is .*slo_class, .*there is none"),
+        (
+            "workload.0.slo",
+            {"by_column": {"a": "chat"}},
+            "by_column is .*slo_class, but no trace is configured",
+        ),
         ("workload.0.model", "gpt-2", r"workload\.0\.model has 'gpt-2'; expected one of mistral-7b, vicuna"),
         ("workload.0.models", {"a": "mistral-7b"}, r"workload\.0 has \['model', 'models'\].*exactly one"),
         ("workload.1.models", {"m": "gpt-2"}, r"workload\.replay\.models has 'gpt-2'"),
-        ("workload.1.models", {"m": "vicuna-13b"}, r"workload\.replay\.models is \['m'\]; expected 'other'"),
+        (
+            "workload.1.models",
+            {"m": "vicuna-13b"},
+            r"workload\.replay\.models is \['m'\]; expected also 'other'",
+        ),
         ("workload.0.name", "replay", "workload names has 'replay' twice"),
         (ARRIVALS, {}, r"workload\.0\.arrivals has none of .*exactly one"),
         (ARRIVALS, {"trace": "log", "ramp": {"from_rps": 1, "to_rps": 2, "duration_s": 3}}, "exactly one"),
@@ -257,7 +266,7 @@ ONE = {"at_s": 1, "for_s": 1}
         (
             "traces.log.columns",
             {"arrival_s": "at"},
-            r"traces\.log: .*log\.csv:1: header is .*the columns at, too",
+            r"traces\.log: .*log\.csv:1: header is .*also the columns at",
         ),
         ("traces.log.format", "azure", r"traces\.log: .*log\.csv:1: header is .*TIMESTAMP"),
         ("traces.log.format", "sharegpt", "has the tokenizer None for the format sharegpt; expected one"),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from qlm.cli.commands.simulating import errors_in_one_line
+from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.main import main
-from qlm.cli.scenario_output import write_files
+from qlm.cli.scenario.output import write_files
 from qlm.simulator.report import COLUMNS
 
 SCENARIO = """
@@ -134,7 +134,7 @@ def test_a_workload_that_cannot_be_drawn_is_named_and_nothing_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_streams_lost_is_told(tmp_path: Path) -> None:
+def test_what_streams_lost_is_shown(tmp_path: Path) -> None:
     path = with_arrivals(tmp_path, "{bursts: {count: 40}}", "    prompt_tokens_max: 300\n")
     done = qlm("simulate", path, "--out", tmp_path / "out")
     (stream,) = json.loads((tmp_path / "out/summary.json").read_text("utf-8"))["streams"]

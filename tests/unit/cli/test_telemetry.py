@@ -1,4 +1,4 @@
-"""What a process tells of itself: metrics as promtool wants them, from parts at work."""
+"""What a process tells of itself: metrics as promtool wants them, from backends at work."""
 
 import asyncio
 import contextlib
@@ -10,19 +10,19 @@ import httpx
 import pytest
 from prometheus_client import generate_latest
 
-from qlm.cli.clock import SystemClock
-from qlm.cli.config_observe import MonitorConfig
-from qlm.cli.health import OK, Health
-from qlm.cli.monitor import NoPortError, monitor
-from qlm.cli.parts import Parts
-from qlm.cli.telemetry import Telemetry, trouble
+from qlm.cli.config.observability import MonitorConfig
+from qlm.cli.runtime.backends import Backends
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.health import OK, Health
+from qlm.cli.runtime.monitor import NoPortError, monitor
+from qlm.cli.runtime.telemetry import Telemetry, readiness_of
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.metric_labels import OTHER, ClassLabels
 from qlm.domain.ports.broker import Broker
-from qlm.store.memory import MemoryStore
+from qlm.store.embedded.memory import MemoryStore
 from support.agent_bench import Bench
 from support.exposition import problems, value
 from support.flaky import Faults, flaky, until
@@ -35,8 +35,8 @@ def shown(telemetry: Telemetry) -> str:
     return generate_latest(telemetry.registry).decode()
 
 
-def _told(telemetry: Telemetry, name: str, instance: str) -> float | None:
-    """A metric of an instance; None while it is not told."""
+def _shown(telemetry: Telemetry, name: str, instance: str) -> float | None:
+    """A metric of an instance; None while it is not printed."""
     with contextlib.suppress(KeyError):
         return value(shown(telemetry), name, qlm_instance=instance)
     return None
@@ -71,15 +71,15 @@ async def test_a_controller_and_an_agent_at_work_tell_what_they_did(
     assert value(text, "qlm_controller_recommended_instances", accelerator="A10") == 1
 
 
-async def test_what_waits_and_runs_is_told_by_the_controller_that_leads(
+async def test_what_waits_and_runs_is_shown_by_the_controller_that_leads(
     tmp_path: Path, telemetry: Telemetry
 ) -> None:
     assert telemetry.controller is not None
     async with plant(tmp_path, telemetry=telemetry) as it:
         it.engines[M].tokens_max = 0
         await it.accept(*(a_request(f"r{n}", deadline_ms=60_000.0) for n in range(2)))
-        await until(lambda: _told(telemetry, "qlm_controller_leases", "i") == 2)
-        await until(lambda: _told(telemetry, "qlm_agent_running_requests", "i") == 2)
+        await until(lambda: _shown(telemetry, "qlm_controller_leases", "i") == 2)
+        await until(lambda: _shown(telemetry, "qlm_agent_running_requests", "i") == 2)
         text = shown(telemetry)
         assert value(text, "qlm_agent_held_leases") == 2
         assert 0 < value(text, "qlm_agent_batch_usage_ratio") <= 1
@@ -94,7 +94,7 @@ async def test_what_waits_and_runs_is_told_by_the_controller_that_leads(
         await it.all_end_exactly_once()
 
 
-async def test_accelerators_without_a_live_instance_are_told_of(tmp_path: Path) -> None:
+async def test_accelerators_without_a_live_instance_are_shown_of(tmp_path: Path) -> None:
     telemetry = Telemetry(SystemClock(), controller=True, agents=True, accelerators=("A10", "A100x2"))
     async with plant(tmp_path, telemetry=telemetry) as it:
         await it.accept(a_request())
@@ -107,17 +107,17 @@ async def test_accelerators_without_a_live_instance_are_told_of(tmp_path: Path) 
 def test_objectives_beyond_the_limit_share_a_label() -> None:
     labels = ClassLabels(classes_max=2)
     asked = [RequestClass(ModelId("m"), f"deadline-{n}s") for n in (1, 2, 3, 4, 1)]
-    told = [labels.of(cls)[1] for cls in asked]
-    assert told == ["deadline-1s", "deadline-2s", OTHER, OTHER, "deadline-1s"]
+    printed = [labels.of(cls)[1] for cls in asked]
+    assert printed == ["deadline-1s", "deadline-2s", OTHER, OTHER, "deadline-1s"]
 
 
 def test_an_agent_is_not_ready_while_its_engines_have_failed_and_none_comes_up() -> None:
     agent = Bench().agent
-    assert trouble(agent) == OK
-    agent.engines[M], agent.errors[M] = EngineState.FAILED, "out of memory"
-    assert trouble(agent) == "m: out of memory"
-    agent.swapping_to = M
-    assert trouble(agent) == OK
+    assert readiness_of(agent) == OK
+    agent.state.engines.states[M], agent.state.engines.errors[M] = EngineState.FAILED, "out of memory"
+    assert readiness_of(agent) == "m: out of memory"
+    agent.state.engines.swapping_to = M
+    assert readiness_of(agent) == OK
 
 
 class Away:
@@ -137,27 +137,27 @@ class Away:
 
 
 @contextlib.asynccontextmanager
-async def watched(folder: Path) -> AsyncIterator[tuple[Away, Parts]]:
+async def watched(folder: Path) -> AsyncIterator[tuple[Away, Backends]]:
     async with plant(folder) as it:
         world = Away()
         world.broker = flaky(it.broker, world.broker_faults)
         store = flaky(MemoryStore(SystemClock()), world.store_faults)
-        async with world.health.watching(Parts(store, world.open_broker, embedded=True)) as parts:
-            yield world, parts
+        async with world.health.watching(Backends(store, world.open_broker, embedded=True)) as backends:
+            yield world, backends
 
 
-async def test_broker_and_store_are_told_to_be_up_or_down_and_failed_calls_counted(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (world, parts):
-        assert (await world.health.look()).broker == OK
+async def test_broker_and_store_are_shown_to_be_up_or_down_and_failed_calls_counted(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (world, backends):
+        assert (await world.health.probe()).broker == OK
         assert value(shown(world.telemetry), "qlm_store_up") == 1
-        broker = await parts.open_broker()
+        broker = await backends.open_broker()
         world.broker_faults.fail(BrokerUnavailableError("the broker is away"), "depth")
         world.store_faults.fail(StoreUnavailableError("the store is away"), "incarnation", "view")
         with pytest.raises(StoreUnavailableError):
-            await parts.store.view()
+            await backends.store.view()
         with pytest.raises(BrokerUnavailableError):
             await broker.depth(a_request().cls.queue)
-        vitals = await world.health.look()
+        vitals = await world.health.probe()
         assert (vitals.broker, vitals.store) == ("the broker is away", "the store is away")
         text = shown(world.telemetry)
         assert problems(text) == []
@@ -166,20 +166,41 @@ async def test_broker_and_store_are_told_to_be_up_or_down_and_failed_calls_count
         assert value(text, "qlm_broker_errors_total", operation="depth") == 1, "a look is no call of a part"
 
 
+async def test_renamed_store_calls_keep_their_label(tmp_path: Path) -> None:
+    labels = {
+        "acquire_leadership": "lead",
+        "expire_leases": "reap",
+        "publish_plan": "keep_plan",
+        "publish_signal": "keep_signal",
+        "published_plan": "kept_plan",
+        "published_signal": "kept_signal",
+        "queue_position": "queue_place",
+        "report_unplaced": "say_unplaced",
+    }
+    async with watched(tmp_path) as (world, backends):
+        world.store_faults.fail(StoreUnavailableError("the store is away"), *labels)
+        for name in labels:
+            with pytest.raises(StoreUnavailableError):
+                await getattr(backends.store, name)()
+        text = shown(world.telemetry)
+        for label in labels.values():
+            assert value(text, "qlm_store_errors_total", operation=label) == 1
+
+
 async def test_two_who_ask_at_once_open_one_connection(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (world, _parts):
-        looks = await asyncio.gather(*(world.health.look() for _ in range(3)))
+    async with watched(tmp_path) as (world, _backends):
+        looks = await asyncio.gather(*(world.health.probe() for _ in range(3)))
         assert [each.broker for each in looks] == [OK] * 3
         assert world.opened == 1
 
 
 async def test_a_process_answers_on_the_first_free_port_and_is_ready_if_all_is_well(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (world, _parts):
+    async with watched(tmp_path) as (world, _backends):
         config = MonitorConfig(port=free_port())
-        troubles: dict[str, str] = {"i": OK}
+        readiness: dict[str, str] = {"i": OK}
         server = await asyncio.start_server(lambda *_: None, config.host, config.port)
         registry = world.telemetry.registry
-        async with server, monitor(config, registry, world.health, lambda: troubles) as port:
+        async with server, monitor(config, registry, world.health, lambda: readiness) as port:
             assert port > config.port, "the first is taken"
             async with httpx.AsyncClient(base_url=f"http://{config.host}:{port}") as client:
                 assert (await client.get("/healthz")).status_code == 200
@@ -189,16 +210,16 @@ async def test_a_process_answers_on_the_first_free_port_and_is_ready_if_all_is_w
                 )  # fmt: skip
                 scraped = await client.get("/metrics")
                 assert problems(scraped.text) == []
-                troubles["i"] = "its engine failed"
+                readiness["i"] = "its engine failed"
                 assert (await client.get("/readyz")).status_code == 503
-                troubles["i"] = OK
+                readiness["i"] = OK
                 world.store_faults.fail(StoreUnavailableError("the store is away"), "incarnation")
                 ready = await client.get("/readyz")
                 assert (ready.status_code, ready.json()["store"]) == (503, "the store is away")
 
 
 async def test_no_free_port_is_one_clear_error(tmp_path: Path) -> None:
-    async with watched(tmp_path) as (world, _parts):
+    async with watched(tmp_path) as (world, _backends):
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 65_535)
         async with server:
             with pytest.raises(NoPortError, match="port is 65535: all ports up to 65535"):
@@ -206,6 +227,6 @@ async def test_no_free_port_is_one_clear_error(tmp_path: Path) -> None:
                     raise AssertionError("there is no port")
 
 
-def test_a_request_and_its_card_carry_the_same_trace() -> None:
+def test_a_request_and_its_metadata_carry_the_same_trace() -> None:
     request = replace(a_request(), traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
-    assert request.card().traceparent == request.traceparent
+    assert request.metadata().traceparent == request.traceparent

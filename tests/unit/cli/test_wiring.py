@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from qlm.cli.config import Config, InstanceConfig, ModelConfig, parse_config
-from qlm.cli.config_errors import ConfigError
-from qlm.cli.default_config import emulated_config
-from qlm.cli.engines import model_host
-from qlm.cli.wiring import (
+from qlm.cli.config.default import emulated_config
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig, parse_config
+from qlm.cli.runtime.engines import model_host
+from qlm.cli.runtime.wiring import (
     GIB,
     agent_settings,
     check,
@@ -26,6 +26,7 @@ from qlm.cli.wiring import (
 )
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
+from qlm.gateway.core.limits import LimitsConfig
 from qlm.rct_estimator.builtin import builtin_profiles
 from qlm.rct_estimator.profile import SourceKind
 
@@ -130,12 +131,11 @@ def test_emulated_models_use_the_byte_tokenizer_and_vllm_models_their_own() -> N
 
 
 def test_limits_and_objectives_reach_the_gateway() -> None:
-    limits = gateway_limits(
-        configured(
-            limits={"queue_depth_max": 7, "body_bytes_max": 2048, "default_max_tokens": 9}, default_slo={}
-        )
-    )
-    assert (limits.queue_depth_max, limits.body_bytes_max, limits.max_tokens_default) == (7, 2048, 9)
+    given = {name: 9 if value is None else value + 1 for name, value in LimitsConfig()}
+    given |= {"p_met_min": 0.5, "body_bytes_max": 2048, "refuse_without_instance": True}
+    given |= {"resumable_streams": False}
+    limits = gateway_limits(configured(limits=given, default_slo={}))
+    assert {name: getattr(limits, name) for name in given} == given
     assert limits.default_slo.label == "batch"
     assert limits.interactive_slo.label == "ttft-1s-tpot-100ms"
 
@@ -155,9 +155,9 @@ async def test_engine_hosts_are_made_for_every_instance_without_starting_anythin
         await host.close()
 
 
-def test_agents_renew_custody_before_half_of_the_brokers_acknowledgement_timeout() -> None:
-    usual, told = agent_settings(configured()), agent_settings(configured(broker_ack_timeout_s=60))
-    assert (usual.custody_s, told.custody_s) == (600.0, 20.0)
+def test_agents_renew_deliveries_before_half_of_the_brokers_acknowledgement_timeout() -> None:
+    usual, printed = agent_settings(configured()), agent_settings(configured(broker_ack_timeout_s=60))
+    assert (usual.delivery_renewal_s, printed.delivery_renewal_s) == (600.0, 20.0)
     with pytest.raises(ConfigError, match="broker_ack_timeout_s"):
         configured(broker_ack_timeout_s=0)
 
@@ -165,26 +165,26 @@ def test_agents_renew_custody_before_half_of_the_brokers_acknowledgement_timeout
 def test_an_operation_that_is_switched_off_is_off_in_agents_and_controller() -> None:
     config = emulated_config({})
     agent, controller = agent_settings(config), controller_settings(config)
-    assert agent.evicts and agent.demotes and not agent.limits_batch and agent.warms_ahead
+    assert agent.preempts and agent.demotes and not agent.limits_concurrency and agent.prefetches
     assert controller.demotes and controller.balances
     off = {"evict": False, "demote": False, "limit_batch": True, "warm_ahead": False, "balance": False}
     config = emulated_config({"operations": off})
     agent, controller = agent_settings(config), controller_settings(config)
-    assert not (agent.evicts or agent.demotes or agent.warms_ahead)
-    assert agent.limits_batch
+    assert not (agent.preempts or agent.demotes or agent.prefetches)
+    assert agent.limits_concurrency
     assert not (controller.demotes or controller.balances)
 
 
 @pytest.mark.parametrize(
-    ("host_memory_gib", "kv_swap", "told"),
+    ("host_memory_gib", "kv_swap", "printed"),
     [
         (20, "auto", ["a: host_kv_gib is 16", "leave 0 GiB of the 20 GiB", "of each engine"]),
         (200, "auto", []),
         (20, "never", []),
     ],
 )
-def test_whose_kv_blocks_find_no_room_beside_sleeping_weights_is_told(
-    host_memory_gib: int, kv_swap: str, told: list[str], caplog: pytest.LogCaptureFixture
+def test_whose_kv_blocks_find_no_room_beside_sleeping_weights_is_shown(
+    host_memory_gib: int, kv_swap: str, printed: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     models = ["mistral-7b", "vicuna-13b"]
     config = configured(
@@ -200,6 +200,6 @@ def test_whose_kv_blocks_find_no_room_beside_sleeping_weights_is_told(
         ],
     )
     model_host(config, config.instances[0], SHIPPED)
-    assert len(caplog.messages) == bool(told)
-    for words in told:
+    assert len(caplog.messages) == bool(printed)
+    for words in printed:
         assert words in caplog.messages[0]

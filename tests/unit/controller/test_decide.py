@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState
-from qlm.controller.fleet import Fleet
-from qlm.controller.protocol import (
+from qlm.controller.core.decide import (
     ControllerSettings,
     Decision,
     classes_without_instance,
     decide,
     unknown_accelerators,
 )
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
+from qlm.controller.core.fleet import Fleet
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import Group, RequestClass
@@ -27,7 +27,7 @@ from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.store.length_tally import LengthTally
+from qlm.store.core.length_stats import LengthStats
 
 MISTRAL, VICUNA = ModelId("mistral-7b"), ModelId("vicuna-13b")
 S = 1_000_000_000
@@ -211,10 +211,10 @@ def test_what_was_learned_is_handed_on_and_kept_while_nothing_is_new() -> None:
 
 def test_groups_of_long_answers_are_smaller_where_the_kv_cache_bounds_the_batch() -> None:
     def count(tokens: int) -> int:
-        tally = LengthTally()
+        stats = LengthStats()
         for _ in range(200):
-            tally.count(tokens, Outcome.STOP, 1000)
-        cls = replace(waiting(MISTRAL, 1000), mean_max_tokens=4000.0, lengths=tally.value)
+            stats.count(tokens, Outcome.STOP, 1000)
+        cls = replace(waiting(MISTRAL, 1000), mean_max_tokens=4000.0, lengths=stats.value)
         decision = run(ClusterView(classes=(cls,), instances=(instance("a10-0", "A10", MISTRAL),), queues=()))
         return max(change.count for change in decision.changes if isinstance(change, CreateGroup))
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.controller.balancing import EVEN, Spread
-from qlm.controller.grouping import Regrouped, regroup
+from qlm.controller.core.balancing import BALANCED, BalanceTarget
+from qlm.controller.core.grouping import GroupChanges, regroup
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup
@@ -17,11 +17,11 @@ CLS = RequestClass(ModelId("m"), "batch")
 S = 1_000_000_000
 A, B = InstanceId("a"), InstanceId("b")
 SPREADS = st.builds(
-    Spread,
-    keep=st.none() | st.integers(0, 9),
+    BalanceTarget,
+    keep_max=st.none() | st.integers(0, 9),
     shares=st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 20)), max_size=3).map(tuple),
-    home=st.sampled_from([None, A, B]),
-    leave=st.booleans(),
+    placement=st.sampled_from([None, A, B]),
+    seal=st.booleans(),
 )
 
 
@@ -37,7 +37,9 @@ def group(seq: int, count: int, pulled: int = 0, *, sealed: bool = False, create
     )
 
 
-def run(queued: int, *groups: Group, size_max: int = 4, now_s: int = 1, spread: Spread = EVEN) -> Regrouped:
+def run(
+    queued: int, *groups: Group, size_max: int = 4, now_s: int = 1, balance: BalanceTarget = BALANCED
+) -> GroupChanges:
     names = itertools.count(100)
     return regroup(
         ClassView(cls=CLS, queued=queued, groups=groups),
@@ -45,7 +47,7 @@ def run(queued: int, *groups: Group, size_max: int = 4, now_s: int = 1, spread: 
         now_ns=now_s * S,
         linger_s=30.0,
         new_id=lambda cls: GroupId(f"g{next(names)}"),
-        spread=spread,
+        balance=balance,
     )
 
 
@@ -91,14 +93,14 @@ def test_cancelled_requests_are_taken_off_the_newest_groups() -> None:
     SPREADS,
 )
 def test_groups_cover_exactly_what_waits(
-    rows: list[tuple[int, int, bool]], queued: int, size_max: int, now_s: int, spread: Spread
+    rows: list[tuple[int, int, bool]], queued: int, size_max: int, now_s: int, balance: BalanceTarget
 ) -> None:
     groups = [
         group(i, count=left + pulled, pulled=pulled, sealed=sealed)
         for i, (left, pulled, sealed) in enumerate(rows, 1)
     ]
-    changes, after, homes = run(queued, *groups, size_max=size_max, now_s=now_s, spread=spread)
-    assert homes.keys() <= {g.id for g in after}
+    changes, after, placements = run(queued, *groups, size_max=size_max, now_s=now_s, balance=balance)
+    assert placements.keys() <= {g.id for g in after}
     assert all(g.sealed for g in after[:-1]), "arrivals join the newest group only"
     assert all(g.count <= max(size_max, g.pulled) for g in after if g.id.startswith("g1") and len(g.id) > 2)
     assert sum(g.remaining for g in after) == queued
@@ -129,16 +131,16 @@ def _apply(groups: list[Group], changes: list[PlanChange]) -> dict[GroupId, int]
 
 
 def test_what_the_open_group_is_not_to_keep_becomes_groups_elsewhere() -> None:
-    spread = Spread(keep=2, shares=((B, 5), (A, 3)), home=B, leave=True)
-    changes, groups, homes = run(10, group(1, 12, 2), size_max=20, spread=spread)
+    balance = BalanceTarget(keep_max=2, shares=((B, 5), (A, 3)), placement=B, seal=True)
+    changes, groups, placements = run(10, group(1, 12, 2), size_max=20, balance=balance)
     assert [(g.remaining, g.sealed) for g in groups] == [(2, True), (5, True), (3, False)]
-    assert homes == {"g100": B, "g101": A}
+    assert placements == {"g100": B, "g101": A}
     assert changes[0] == ResizeGroup(id=GroupId("g1"), count=4, sealed=True)
 
 
 def test_an_open_group_without_requests_goes_where_the_next_one_would_wait_least() -> None:
-    changes, groups, homes = run(0, group(1, 3, 3), spread=Spread(home=B))
-    assert (changes, homes) == ([], {"g1": B})
+    changes, groups, placements = run(0, group(1, 3, 3), balance=BalanceTarget(placement=B))
+    assert (changes, placements) == ([], {"g1": B})
     assert not groups[0].sealed
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qlm.controller.estimating.classes import RESIDENCE_MIN_S, class_posteriors
-from qlm.controller.estimating.instances import BUSY_MAX_S, BUSY_MIN_S
-from qlm.controller.estimating.moment import moment
-from qlm.controller.estimating.state import NOTHING_LEARNED, EstimatorState, learned
+from qlm.controller.core.estimating.classes import RESIDENCE_MIN_S, class_posteriors
+from qlm.controller.core.estimating.instances import BUSY_MAX_S, BUSY_MIN_S
+from qlm.controller.core.estimating.snapshot import take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
 from qlm.domain.fleet import InstanceStatus, OpenAnswers, ServedWork
 from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
@@ -17,6 +17,7 @@ from qlm.domain.length_histogram import length_bin
 from qlm.domain.view import ClassView, ClusterView
 from qlm.rct_estimator.profile import Coefficients
 from qlm.rct_estimator.served_work import served_work_s
+from support.batch_slots import CAP, STEP_S, draw
 from support.estimating import (
     BATCH,
     CHAT,
@@ -35,7 +36,6 @@ from support.estimating import (
     steady_fleet,
     steady_profile,
 )
-from support.places import CAP, STEP_S, draw
 
 PLACES = 16
 FLEET = steady_fleet(PLACES)
@@ -46,8 +46,8 @@ def view_of(*classes: ClassView, instances: tuple[InstanceStatus, ...] = (instan
     return cluster(*classes, instances=instances, queues={})
 
 
-def learn(state: EstimatorState, view: ClusterView) -> EstimatorState:
-    return learned(state, view, now_ns=NOW_NS, fleet=FLEET)
+def learn_now(state: EstimatorState, view: ClusterView) -> EstimatorState:
+    return learn(state, view, now_ns=NOW_NS, fleet=FLEET)
 
 
 def seen(answers: int) -> ClassView:
@@ -56,23 +56,23 @@ def seen(answers: int) -> ClassView:
 
 def test_a_view_that_says_nothing_new_changes_nothing() -> None:
     view = view_of(seen(100))
-    state = learn(NOTHING_LEARNED, view)
-    assert learn(state, view) is state
-    assert learn(state, view_of(seen(100))) is state, "equal counts, in other objects"
+    state = learn_now(NOTHING_LEARNED, view)
+    assert learn_now(state, view) is state
+    assert learn_now(state, view_of(seen(100))) is state, "equal counts, in other objects"
 
 
 def test_a_posterior_is_worked_out_anew_only_after_a_twentieth_more_answers() -> None:
-    state = learn(NOTHING_LEARNED, view_of(seen(1000)))
-    assert learn(state, view_of(seen(1050))) is state
-    moved = learn(state, view_of(seen(1051)))
+    state = learn_now(NOTHING_LEARNED, view_of(seen(1000)))
+    assert learn_now(state, view_of(seen(1050))) is state
+    moved = learn_now(state, view_of(seen(1051)))
     assert moved.classes[CHAT] is not state.classes[CHAT]
     assert moved.times.table is not state.times.table
 
 
 def test_only_what_moved_is_worked_out_anew() -> None:
     other = class_view(BATCH, counted(LENGTHS[:500]))
-    before = learn(NOTHING_LEARNED, view_of(seen(1000), other))
-    after = learn(before, view_of(seen(2000), other))
+    before = learn_now(NOTHING_LEARNED, view_of(seen(1000), other))
+    after = learn_now(before, view_of(seen(2000), other))
     assert after.times.entries[BATCH, KIND] is before.times.entries[BATCH, KIND]
     assert after.times.entries[CHAT, KIND] is not before.times.entries[CHAT, KIND]
 
@@ -89,9 +89,9 @@ def with_limits(tokens: float) -> ClassView:
 def test_other_prompts_and_limits_move_a_class_too(
     having: Callable[[float], ClassView], little: float, much: float
 ) -> None:
-    state = learn(NOTHING_LEARNED, view_of(having(500.0)))
-    assert learn(state, view_of(having(little))) is state
-    assert learn(state, view_of(having(much))) is not state
+    state = learn_now(NOTHING_LEARNED, view_of(having(500.0)))
+    assert learn_now(state, view_of(having(little))) is state
+    assert learn_now(state, view_of(having(much))) is not state
 
 
 def test_a_new_class_is_taken_to_be_like_the_others_of_its_model() -> None:
@@ -110,12 +110,12 @@ def test_a_class_that_comes_stays_known_while_nothing_of_it_waits() -> None:
     for number, finished in enumerate((100, 160)):
         chat = replace(seen(400), finished=finished)
         now_ns = NOW_NS + 20 * number * S
-        state = learned(state, view_of(chat, other), now_ns=now_ns, fleet=FLEET)
+        state = learn(state, view_of(chat, other), now_ns=now_ns, fleet=FLEET)
     known = state.classes[CHAT]
-    state = learned(state, view_of(other), now_ns=NOW_NS + 41 * S, fleet=FLEET)
+    state = learn(state, view_of(other), now_ns=NOW_NS + 41 * S, fleet=FLEET)
     assert state.classes[CHAT] is known
     assert (CHAT, KIND) in state.times.entries
-    assert CHAT not in learned(state, view_of(other), now_ns=NOW_NS + 7200 * S, fleet=FLEET).classes
+    assert CHAT not in learn(state, view_of(other), now_ns=NOW_NS + 7200 * S, fleet=FLEET).classes
 
 
 def test_answers_of_its_own_outweigh_the_pool() -> None:
@@ -132,10 +132,10 @@ def test_answers_that_run_on_count_as_longer_than_they_are_yet() -> None:
     ages = 800 - np.where(ends <= 800, ends, 0).max(axis=1)
     bins = np.array([length_bin(max(1, int(age))) for age in ages])
     counts = [(int(at), int((bins == at).sum()), int(ages[bins == at].sum())) for at in np.unique(bins)]
-    told = OpenAnswers(cls=CHAT, counts=tuple(counts))
+    open_answers = OpenAnswers(cls=CHAT, counts=tuple(counts))
     other = OpenAnswers(cls=BATCH, counts=((length_bin(500), 400, 200_000),))
     slow, fast = (ServedWork(request_s=1.1 * s, ended=1) for s in (RESIDENCE_MIN_S, RESIDENCE_MIN_S / 2))
-    at_work = replace(instance(running=500), answers=(told, other), work=slow)
+    at_work = replace(instance(running=500), answers=(open_answers, other), work=slow)
     instances = (at_work, instance("gpu-1"))
     view = class_view(CHAT, counted(ended))
     known = class_posteriors(view_of(view, instances=instances), {})[CHAT].lengths.length(CAP).mean
@@ -170,7 +170,7 @@ def working(seconds: float, *, slower: float = 1.0, base: InstanceStatus | None 
 def after_work(*statuses: InstanceStatus) -> EstimatorState:
     state = NOTHING_LEARNED
     for status in statuses:
-        state = learn(state, view_of(seen(100), instances=(status,)))
+        state = learn_now(state, view_of(seen(100), instances=(status,)))
     return state
 
 
@@ -179,7 +179,7 @@ def test_an_instance_is_found_to_be_as_slow_as_it_is(slower: float) -> None:
     state = after_work(*(working(10.0 * n, slower=slower) for n in range(40)))
     correction = state.instances[InstanceId("gpu-0")].corrections[M]
     assert correction.factor == pytest.approx(slower, rel=0.06)
-    assert correction.doubt < 0.05
+    assert correction.uncertainty < 0.05
 
 
 def test_what_is_well_known_is_compared_over_longer_times() -> None:
@@ -187,17 +187,17 @@ def test_what_is_well_known_is_compared_over_longer_times() -> None:
     state = after_work(*statuses)
     known = state.instances[InstanceId("gpu-0")]
     assert known.since in statuses[-3:], "the last comparison was not long ago"
-    assert learn(state, view_of(seen(100), instances=(working(known.since.work.busy_s + 11.0),))) is state
+    assert learn_now(state, view_of(seen(100), instances=(working(known.since.work.busy_s + 11.0),))) is state
     later = working(known.since.work.busy_s + BUSY_MAX_S)
-    after = learn(state, view_of(seen(100), instances=(later,))).instances[InstanceId("gpu-0")]
+    after = learn_now(state, view_of(seen(100), instances=(later,))).instances[InstanceId("gpu-0")]
     assert after.since is later
 
 
 def test_what_its_kind_has_in_common_is_assumed_of_an_instance_that_was_not_watched() -> None:
     state = after_work(*(working(10.0 * n, slower=1.4) for n in range(40)))
     view = view_of(seen(100), instances=(working(400.0, slower=1.4), instance("gpu-1", running=PLACES)))
-    state = learn(state, view)
-    now = moment(view, now_ns=NOW_NS, fleet=FLEET, state=state)
+    state = learn_now(state, view)
+    now = take_snapshot(view, now_ns=NOW_NS, fleet=FLEET, state=state)
     assert now.instances[InstanceId("gpu-1")].correction.factor == pytest.approx(1.4, rel=0.06)
     assert now.pooled[M, KIND].factor == pytest.approx(1.4, rel=0.06)
 
@@ -222,7 +222,7 @@ def test_sums_that_begin_anew_are_a_new_beginning_and_what_was_learned_stays() -
     state = after_work(*(working(10.0 * n, slower=1.4) for n in range(40)), working(0.0))
     factor = state.instances[InstanceId("gpu-0")].corrections[M].factor
     assert factor == pytest.approx(1.4, rel=0.06)
-    state = learn(state, view_of(seen(100), instances=(working(10.0, slower=1.4),)))
+    state = learn_now(state, view_of(seen(100), instances=(working(10.0, slower=1.4),)))
     assert state.instances[InstanceId("gpu-0")].corrections[M].factor == pytest.approx(factor, rel=0.02)
 
 
@@ -237,17 +237,17 @@ def test_prompts_that_were_withdrawn_took_no_time() -> None:
     work = working(20.0).work
     given = replace(work, prompt_tokens=work.prompt_tokens + 9000, withdrawn_tokens=9000)
     profile = replace(steady_profile(PLACES), prefill=Coefficients(alpha=0.0, beta=0.1, gamma=0.1, delta=1.0))
-    told = [served_work_s(profile, each, started=work.ended) for each in (work, given)]
-    assert told[1] == told[0]
-    assert served_work_s(profile, replace(given, withdrawn_tokens=0), started=work.ended) > told[0]
+    predicted = [served_work_s(profile, each, started=work.ended) for each in (work, given)]
+    assert predicted[1] == predicted[0]
+    assert served_work_s(profile, replace(given, withdrawn_tokens=0), started=work.ended) > predicted[0]
 
 
 def test_a_profile_takes_over_the_capacity_that_engines_report() -> None:
     quarter = replace(instance(), capacity=capacity(PLACES // 4))
-    state = learn(NOTHING_LEARNED, view_of(seen(100), instances=(quarter,)))
+    state = learn_now(NOTHING_LEARNED, view_of(seen(100), instances=(quarter,)))
     assert state.times.entries[CHAT, KIND].times.batch == PLACES // 4
-    assert learn(state, view_of(seen(100), instances=(quarter,))) is state
-    silent = learn(state, view_of(seen(100)))
+    assert learn_now(state, view_of(seen(100), instances=(quarter,))) is state
+    silent = learn_now(state, view_of(seen(100)))
     assert silent.times.entries[CHAT, KIND].times.batch == PLACES // 4, "what was reported stands"
     two = (quarter, replace(instance("gpu-1"), capacity=capacity(PLACES // 2)))
-    assert learn(state, view_of(seen(100), instances=two)).profiles[M, KIND].seqs_max == PLACES // 4
+    assert learn_now(state, view_of(seen(100), instances=two)).profiles[M, KIND].seqs_max == PLACES // 4

@@ -12,13 +12,13 @@ import orjson
 import pytest
 
 from qlm.broker import codec
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
-from qlm.cli.clock import SystemClock
-from qlm.cli.wiring import group_ids, new_controller_id
-from qlm.controller import loop as loop_module
-from qlm.controller.loop import ControllerLoop
-from qlm.controller.protocol import ControllerSettings
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.wiring import group_ids, new_controller_id
+from qlm.controller.core.decide import ControllerSettings
+from qlm.controller.shell import loop as loop_module
+from qlm.controller.shell.loop import ControllerLoop
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import GroupId, InstanceId, SessionId
@@ -28,9 +28,9 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.request import Request
 from qlm.domain.slo import OnMiss
 from qlm.planner.baselines.edf import plan_edf
-from qlm.planner.kept_plan import kept_plan_from_plain
 from qlm.planner.problem import Plan, Problem
-from qlm.store.memory import MemoryStore
+from qlm.planner.published_plan import published_plan_from_plain
+from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until
 from support.plant import M, N, known_fleet
 from support.requests import a_request
@@ -63,7 +63,7 @@ class Bench:
     async def accept(self, *requests: Request) -> None:
         for request in requests:
             await self.broker.publish(request.cls.queue, codec.encode_request(request))
-            await self.store.enqueue(request.card())
+            await self.store.enqueue(request.metadata())
 
     async def planned(self) -> tuple[GroupId, ...]:
         """Groups with waiting requests on the virtual queue of the instance."""
@@ -164,11 +164,11 @@ async def _none_planned(bench: Bench) -> bool:
 
 
 @pytest.mark.parametrize("quiet_s", [0.02])
-@pytest.mark.parametrize("method", ["view", "expire", "reap", "apply", "wakeups"])
+@pytest.mark.parametrize("method", ["view", "expire", "expire_leases", "apply", "wakeups"])
 async def test_the_loop_goes_on_after_a_store_that_was_away(
     bench: Bench, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qlm.controller.upkeep.PERIOD_NS", 0)
+    monkeypatch.setattr("qlm.controller.shell.reconciler.PERIOD_NS", 0)
     await bench.store.heartbeat(status(), 60)
     bench.store_faults.fail(StoreUnavailableError("away"), method)
     async with running(bench):
@@ -183,7 +183,7 @@ async def test_the_loop_goes_on_after_a_store_that_was_away(
 async def test_the_loop_goes_on_after_a_broker_that_was_away(
     bench: Bench, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qlm.controller.upkeep.PERIOD_NS", 0)
+    monkeypatch.setattr("qlm.controller.shell.reconciler.PERIOD_NS", 0)
     await bench.store.heartbeat(status(), 60)
     bench.broker_faults.fail(BrokerUnavailableError("away"), method)
     async with running(bench):
@@ -197,21 +197,21 @@ async def test_what_was_applied_is_kept_for_those_who_look(bench: Bench) -> None
     await bench.store.heartbeat(status(), 60)
     await bench.accept(a_request("a"))
     decision = await bench.loop.run_once()
-    data = await bench.store.kept_plan()
+    data = await bench.store.published_plan()
     assert data is not None
-    kept = kept_plan_from_plain(orjson.loads(data))
+    kept = published_plan_from_plain(orjson.loads(data))
     assert (kept.problem, kept.plan) == (decision.problem, decision.plan)
     assert kept.plan.queues == {GPU_0.instance: await bench.planned()}
 
 
 async def test_a_plan_that_cannot_be_kept_is_applied_all_the_same(bench: Bench) -> None:
     await bench.store.heartbeat(status(), 60)
-    bench.store_faults.fail(StoreUnavailableError("away"), "keep_plan")
+    bench.store_faults.fail(StoreUnavailableError("away"), "publish_plan")
     await bench.accept(a_request("a"))
     await bench.loop.run_once()
-    assert bench.store_faults.raised["keep_plan"] == 1
+    assert bench.store_faults.raised["publish_plan"] == 1
     assert len(await bench.planned()) == 1
-    assert await bench.store.kept_plan() is None
+    assert await bench.store.published_plan() is None
 
 
 async def test_an_unknown_accelerator_gets_no_work_and_is_named_once(
@@ -224,7 +224,7 @@ async def test_an_unknown_accelerator_gets_no_work_and_is_named_once(
             await bench.loop.run_once()
     assert await bench.planned() == ()
     assert [record.getMessage() for record in caplog.records] == [
-        "instances with the accelerator 'TPU-9' get no work: the configuration here has none"
+        "instances with the accelerator 'TPU-9' get no work: this configuration does not have that kind"
     ]
 
 
@@ -239,8 +239,8 @@ async def test_a_model_that_nobody_serves_is_named_again_when_the_trouble_comes_
         await bench.loop.run_once()
         await bench.store.leave(GPU_0)
         await bench.loop.run_once()
-    told = [record.getMessage() for record in caplog.records]
-    assert told == ["no live instance serves m: its requests wait"] * 2
+    warnings = [record.getMessage() for record in caplog.records]
+    assert warnings == ["no live instance serves m: its requests wait"] * 2
 
 
 async def test_a_large_view_is_planned_off_the_loop_and_a_small_one_on_it(

@@ -1,21 +1,21 @@
-"""A control loop that is told to stop stops, whatever happens at that moment."""
+"""A cancelled control loop ends, whatever happens at the same time."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from qlm.broker.sqlite import SqliteQueues
-from qlm.broker.sqlite_file import SqliteFile
-from qlm.cli.clock import SystemClock
-from qlm.cli.wiring import group_ids, new_controller_id
-from qlm.controller.loop import ControllerLoop
-from qlm.controller.protocol import ControllerSettings
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.wiring import group_ids, new_controller_id
+from qlm.controller.core.decide import ControllerSettings
+from qlm.controller.shell.loop import ControllerLoop
 from qlm.domain.leadership import WAKE_LEADER
 from qlm.domain.view import ClusterView
 from qlm.planner.baselines.edf import plan_edf
-from qlm.store.effects import Effects
-from qlm.store.memory import MemoryStore
+from qlm.store.core.effects import Effects
+from qlm.store.embedded.memory import MemoryStore
 from support.flaky import until
 from support.plant import known_fleet
 

@@ -6,19 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qlm.controller.estimating.arrivals import HORIZON_S, READ_EVERY_S, Arrivals, arrivals
-from qlm.controller.estimating.forecast import Asked, forecast
-from qlm.controller.estimating.instances import REPEATS_HORIZON_S, Repeats
-from qlm.controller.estimating.moment import Moment, moment
-from qlm.controller.estimating.overtaking import coming, overtakers, with_overtaking
-from qlm.controller.estimating.queues import estimates
-from qlm.controller.estimating.state import NOTHING_LEARNED, learned
+from qlm.controller.core.estimating.arrivals import HORIZON_S, READ_EVERY_S, Arrivals, update_arrivals
+from qlm.controller.core.estimating.forecast import ForecastQuery, forecast
+from qlm.controller.core.estimating.instances import REPEATS_HORIZON_S, Repeats
+from qlm.controller.core.estimating.overtaking import expected_arrivals, overtakers, with_overtaking
+from qlm.controller.core.estimating.queues import estimates
+from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.domain.fleet import ServedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
+from qlm.rct_estimator.cluster.overtaking import PREEMPTIONS, Overtaking
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.overtaken import EVICTIONS, Overtaking
+from support.batch_slots import draw
 from support.estimating import (
     BATCH,
     CHAT,
@@ -31,7 +32,6 @@ from support.estimating import (
     instance,
     steady_fleet,
 )
-from support.places import draw
 
 PLACES = 16
 ONLY = InstanceId("gpu-0")
@@ -39,16 +39,16 @@ LENGTHS = counted(draw(np.random.default_rng(5), 2000))
 URGENT = replace(CHAT, priority=-1)
 
 
-def having(rates: dict[RequestClass, float], cls: RequestClass = BATCH) -> Moment:
+def having(rates: dict[RequestClass, float], cls: RequestClass = BATCH) -> Snapshot:
     """A full batch, 32 waiting requests of a class, and others that arrive so fast."""
     groups = groups_of(cls, 32)
     classes = [class_view(cls, LENGTHS, *groups)]
     classes += [class_view(each, LENGTHS) for each in rates if each != cls]
     view = cluster(*classes, instances=(instance(running=PLACES),), queues={"gpu-0": groups})
     fleet = steady_fleet(PLACES)
-    state = learned(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
     known = {each: Arrivals(NOW_NS, 0, rate * 1000, 1000.0) for each, rate in rates.items()}
-    return moment(view, now_ns=NOW_NS, fleet=fleet, state=replace(state, arrivals=known))
+    return take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=replace(state, arrivals=known))
 
 
 def rate_of(share: float) -> float:
@@ -56,7 +56,7 @@ def rate_of(share: float) -> float:
     return share / float(overtakers(having({CHAT: 1.0 / 1000})).share.sum()) / 1000
 
 
-def longer(now: Moment, wait: Normal, cls: RequestClass, deadline_s: float) -> Normal:
+def longer(now: Snapshot, wait: Normal, cls: RequestClass, deadline_s: float) -> Normal:
     return with_overtaking(wait, now, now.instances[ONLY], cls, deadline_s)
 
 
@@ -75,9 +75,9 @@ def test_arrivals_are_counted_with_a_horizon() -> None:
 def test_a_burst_that_waits_is_no_rate() -> None:
     quiet = cluster(class_view(BATCH, LENGTHS), instances=(), queues={})
     burst = cluster(class_view(BATCH, LENGTHS, ungrouped=2000), instances=(), queues={})
-    first = arrivals(quiet, NOW_NS, {})
-    assert arrivals(quiet, NOW_NS, first) is first
-    assert arrivals(burst, NOW_NS + 20 * S, first)[BATCH].rate_rps == 0
+    first = update_arrivals(quiet, NOW_NS, {})
+    assert update_arrivals(quiet, NOW_NS, first) is first
+    assert update_arrivals(burst, NOW_NS + 20 * S, first)[BATCH].rate_rps == 0
 
 
 def test_a_batch_request_is_overtaken_as_long_as_it_waits() -> None:
@@ -125,8 +125,8 @@ def test_a_wait_that_is_overtaken_varies_as_a_busy_period_does() -> None:
     rng, share, wait_s = np.random.default_rng(9), 0.4, 60.0
     now = having({CHAT: rate_of(share)})
     sure = replace(now.instances[ONLY], correction=Correction(log_var=1e-9))
-    told = with_overtaking(Normal(wait_s, 9.0), now, sure, BATCH, np.inf)
-    (each,) = coming(now, sure)
+    found = with_overtaking(Normal(wait_s, 9.0), now, sure, BATCH, np.inf)
+    (each,) = expected_arrivals(now, sure)
     lengths = draw(np.random.default_rng(5), 2000)
     ends = np.empty(4000)
     for run in range(len(ends)):
@@ -137,12 +137,12 @@ def test_a_wait_that_is_overtaken_varies_as_a_busy_period_does() -> None:
             left = float(came.sum()) * each.request_s
             at += left
         ends[run] = at
-    common = (each.doubt * share * told.mean / (1 - share)) ** 2
-    assert told.mean == pytest.approx(ends.mean(), rel=0.02)
-    assert told.var - common == pytest.approx(ends.var(), rel=0.15)
+    common = (each.uncertainty * share * found.mean / (1 - share)) ** 2
+    assert found.mean == pytest.approx(ends.mean(), rel=0.02)
+    assert found.var - common == pytest.approx(ends.var(), rel=0.15)
 
 
-def test_counts_that_scatter_make_the_rate_doubtful() -> None:
+def test_dispersed_counts_make_the_rate_uncertain() -> None:
     rng = np.random.default_rng(11)
     steady, bursty = Arrivals(0, 1), Arrivals(0, 1)
     totals = np.ones(2, dtype=int)
@@ -155,10 +155,10 @@ def test_counts_that_scatter_make_the_rate_doubtful() -> None:
     assert steady.rate_rps == pytest.approx(2.0, rel=0.2)
     assert steady.dispersion == pytest.approx(1.0, abs=0.5)
     assert bursty.dispersion == pytest.approx(10.0, rel=0.5)
-    assert bursty.doubt > 2 * steady.doubt
+    assert bursty.uncertainty > 2 * steady.uncertainty
 
 
-def test_ends_that_come_in_bunches_are_no_scatter_of_arrivals() -> None:
+def test_ends_in_bunches_do_not_disperse_arrivals() -> None:
     rng = np.random.default_rng(11)
     known, total = Arrivals(0, 1), 1
     for reading in range(1, 400):
@@ -179,45 +179,45 @@ def test_a_class_of_which_nothing_waits_is_remembered_for_a_while() -> None:
     class_of = {cls: replace(class_view(cls, LENGTHS), finished=100) for cls in (CHAT, BATCH)}
     both = cluster(*class_of.values(), instances=(), queues={})
     without = cluster(class_of[BATCH], instances=(), queues={})
-    known = arrivals(both, NOW_NS, {})
+    known = update_arrivals(both, NOW_NS, {})
     later = cluster(*(replace(each, finished=160) for each in class_of.values()), instances=(), queues={})
-    known = arrivals(later, NOW_NS + 20 * S, known)
+    known = update_arrivals(later, NOW_NS + 20 * S, known)
     rate_rps = known[CHAT].rate_rps
     assert rate_rps == pytest.approx(3.0)
     for second in range(21, 60):
-        known = arrivals(without, NOW_NS + second * S, known)
+        known = update_arrivals(without, NOW_NS + second * S, known)
     assert 0 < known[CHAT].rate_rps < rate_rps
     back = cluster(replace(class_of[CHAT], finished=280), instances=(), queues={})
-    assert arrivals(back, NOW_NS + 60 * S, known)[CHAT].rate_rps == pytest.approx(3.0, rel=0.1)
+    assert update_arrivals(back, NOW_NS + 60 * S, known)[CHAT].rate_rps == pytest.approx(3.0, rel=0.1)
     for hour in range(1, 3):
-        known = arrivals(without, NOW_NS + hour * 3600 * S, known)
+        known = update_arrivals(without, NOW_NS + hour * 3600 * S, known)
     assert CHAT not in known
 
 
 def test_a_forecast_looks_ahead() -> None:
     alone, busy = having({}), having({CHAT: rate_of(0.5)})
-    told = [forecast(each, Asked(cls=BATCH, rank=20)) for each in (alone, busy)]
-    assert told[0] is not None
-    assert told[1] is not None
-    assert told[1].wait.mean == pytest.approx(2 * told[0].wait.mean, rel=0.1)
+    found = [forecast(each, ForecastQuery(cls=BATCH, rank=20)) for each in (alone, busy)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[1].wait.mean == pytest.approx(2 * found[0].wait.mean, rel=0.1)
 
 
 def wait_after(repeats: Repeats) -> Normal:
-    """Of one that is overtaken by another each second, whose prompt costs as much as all of the other."""
+    """A wait overtaken once per second by a request whose prompt costs as much as the rest of it."""
     one = np.ones((1, 1))
     overtaking = Overtaking(
-        lead_s=np.inf * one, share=0.4 * one, rate_rps=one, noise_s=0.0 * one, doubt_var=0.0 * one
+        window_s=np.inf * one, share=0.4 * one, rate_rps=one, work_dispersion_s=0.0 * one, share_cv2=0.0 * one
     )
     each = [np.array([x]) for x in (0.4, 500.0, repeats.tokens, repeats.busy_s)]
-    mean_s, var = overtaking.evicting(*each).lengthened(np.array([60.0]), np.array([0.0]))
+    mean_s, var = overtaking.with_preemptions(*each).lengthen(np.array([60.0]), np.array([0.0]))
     return Normal(float(mean_s[0]), float(var[0]))
 
 
 def test_evictions_are_learned_from_prompts_that_were_computed_again() -> None:
     assumed = wait_after(Repeats())
-    assert assumed.mean == pytest.approx(60 / (1 - 0.4 * (1 + EVICTIONS.mean)))
-    doubt_s = 0.4 * math.sqrt(EVICTIONS.var) * assumed.mean
-    assert assumed.var == pytest.approx((doubt_s * assumed.mean / 60) ** 2)
+    assert assumed.mean == pytest.approx(60 / (1 - 0.4 * (1 + PREEMPTIONS.mean)))
+    uncertainty_s = 0.4 * math.sqrt(PREEMPTIONS.var) * assumed.mean
+    assert assumed.var == pytest.approx((uncertainty_s * assumed.mean / 60) ** 2)
     seen = wait_after(Repeats(tokens=500.0 * 300, busy_s=500.0))
     assert seen.mean == pytest.approx(60 / (1 - 0.4 * 1.6), rel=0.06), "300 evictions for 500 that overtook"
     none = wait_after(Repeats(busy_s=500.0))
@@ -237,8 +237,8 @@ def test_groups_wait_as_long_as_their_requests() -> None:
         assert before is not None
         assert after is not None
         deadline_s = np.inf if cls.target_ms is None else cls.target_ms / 1000
-        for then, told in ((before.first_s, after.first_s), (before.last_s, after.last_s)):
-            assert told == pytest.approx(longer(now, Normal(then), cls, deadline_s).mean)
+        for plain_s, found in ((before.first_s, after.first_s), (before.last_s, after.last_s)):
+            assert found == pytest.approx(longer(now, Normal(plain_s), cls, deadline_s).mean)
         assert (after.completion.var > before.completion.var) == (after.last_s > before.last_s)
         assert after.met <= before.met + 1e-9
 

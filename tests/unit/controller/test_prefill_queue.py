@@ -1,11 +1,11 @@
-"""First tokens in a batch with places free, against an engine that is simulated iteration by iteration."""
+"""First tokens in a batch with free slots, against an engine simulated iteration by iteration."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from qlm.controller.estimating.prefill_queue import STRATA, Prefills, first_token_s
+from qlm.controller.core.estimating.prefill_queue import STRATA, PrefillCosts, first_token_s
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profile import Coefficients
@@ -19,7 +19,7 @@ PROFILE = replace(
     decode=Coefficients(alpha=0.0, beta=0.0, gamma=0.0, delta=10.0),
 )
 RUNNING = 48
-PREFILLS = Prefills(PROFILE, RUNNING, 0.010)
+PREFILLS = PrefillCosts(PROFILE, RUNNING, 0.010)
 ROOM = BATCHED_TOKENS_MAX - RUNNING
 
 
@@ -51,19 +51,19 @@ def served(rng: np.random.Generator, rate_rps: float, prompts: FloatArray) -> Fl
 @pytest.mark.parametrize(
     ("rate_rps", "mean", "cv2"), [(2.0, 1000.0, 0.6), (6.0, 1000.0, 0.6), (2.5, 4000.0, 0.3)]
 )
-def test_first_tokens_are_as_late_as_told(rate_rps: float, mean: float, cv2: float) -> None:
+def test_first_tokens_are_as_late_as_forecast(rate_rps: float, mean: float, cv2: float) -> None:
     rng = np.random.default_rng(3)
     prompts = np.maximum(1.0, rng.gamma(1 / cv2, mean * cv2, 20_000).round())
     actual_s = served(rng, rate_rps, prompts)
     work = asking(mean, cv2)
-    told_s = first_token_s(PREFILLS, [(rate_rps, work)], work, 500) - PREFILLS.seconds(np.array([500.0]))
-    assert told_s.mean() == pytest.approx(actual_s.mean(), rel=0.12)
-    low, high = np.quantile(told_s, [0.05, 0.95])
+    forecast_s = first_token_s(PREFILLS, [(rate_rps, work)], work, 500) - PREFILLS.seconds(np.array([500.0]))
+    assert forecast_s.mean() == pytest.approx(actual_s.mean(), rel=0.12)
+    low, high = np.quantile(forecast_s, [0.05, 0.95])
     assert 0.85 <= np.mean((actual_s >= low - 1e-3) & (actual_s <= high)) <= 0.97
 
 
 def test_an_idle_engine_takes_the_prompt_only() -> None:
-    idle = Prefills(PROFILE, 0, 0.0)
+    idle = PrefillCosts(PROFILE, 0, 0.0)
     assert first_token_s(idle, [], asking(700), 700) == pytest.approx(np.full(STRATA, 0.041))
     spread = first_token_s(idle, [], asking(700, 0.5), None)
     assert spread.mean() == pytest.approx(0.041, rel=0.03)
@@ -77,9 +77,9 @@ def test_a_long_prompt_takes_several_iterations() -> None:
 
 def test_prompts_that_piled_up_are_waited_for() -> None:
     work, piled = asking(1000), Normal(2.0, 0.25)
-    told_s = first_token_s(PREFILLS, [(6.0, work)], work, ROOM, piled)
-    assert told_s.mean() == pytest.approx(2.0 + 0.110 + 0.005, rel=0.01)
-    assert told_s.std() == pytest.approx(0.5, rel=0.06)
+    forecast_s = first_token_s(PREFILLS, [(6.0, work)], work, ROOM, piled)
+    assert forecast_s.mean() == pytest.approx(2.0 + 0.110 + 0.005, rel=0.01)
+    assert forecast_s.std() == pytest.approx(0.5, rel=0.06)
 
 
 def test_no_share_makes_it_endless() -> None:
@@ -89,10 +89,10 @@ def test_no_share_makes_it_endless() -> None:
 
 @pytest.mark.parametrize("cv2", [0.0, 1e-9, 30.0, 1e4])
 @pytest.mark.parametrize("rate_rps", [1e-9, 0.5, 5.0])
-def test_whatever_prompts_scatter_it_has_a_mean(cv2: float, rate_rps: float) -> None:
+def test_whatever_the_dispersion_of_prompts_it_has_a_mean(cv2: float, rate_rps: float) -> None:
     work = asking(300, cv2)
     for prompt_tokens in (None, 1, 5000):
-        told_s = first_token_s(PREFILLS, [(rate_rps, work)], work, prompt_tokens)
-        assert np.isfinite(told_s).all()
-        assert np.all(np.diff(told_s) >= 0)
-        assert told_s[0] > 0.01
+        forecast_s = first_token_s(PREFILLS, [(rate_rps, work)], work, prompt_tokens)
+        assert np.isfinite(forecast_s).all()
+        assert np.all(np.diff(forecast_s) >= 0)
+        assert forecast_s[0] > 0.01

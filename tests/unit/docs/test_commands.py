@@ -10,8 +10,8 @@ import click
 import pytest
 import yaml
 
-from qlm.cli.commands.dead import retry_command
-from qlm.cli.config import parse_config
+from qlm.cli.commands.control import retry_command
+from qlm.cli.config.settings import parse_config
 from qlm.cli.main import main
 from qlm.simulator.emulation.command import parse_options
 
@@ -61,9 +61,9 @@ def accept(arguments: list[str]) -> None:
 
 def _accept(command: click.Command, arguments: list[str]) -> None:
     if isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
-        if arguments[0] not in command.commands:
-            raise click.UsageError(f"{command.name} has no command {arguments[0]}")
-        _accept(command.commands[arguments[0]], arguments[1:])
+        _, called, rest = command.resolve_command(click.Context(command), arguments)
+        assert called is not None
+        _accept(called, rest)
     else:
         command.make_context(command.name, list(arguments))
 

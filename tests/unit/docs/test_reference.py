@@ -8,16 +8,17 @@ import orjson
 import pytest
 from pydantic import BaseModel, Field
 
-from qlm.cli.config import Config
+from qlm.cli.config.settings import Config
 from qlm.cli.main import main
-from qlm.gateway.app import ROUTES
+from qlm.cli.scenario.sections import LimitsSection
+from qlm.gateway.http.app import ROUTES
 from scripts.reference import FOLDER, PAGES
 from scripts.reference_pages import answer_fields
 from scripts.reference_pages.answer_fields import bases
 from scripts.reference_pages.cli import commands
 from scripts.reference_pages.configuration import sections
 from scripts.reference_pages.errors import error_rows
-from scripts.reference_pages.fields import NoMeaningError, attributes, rows
+from scripts.reference_pages.fields import NoMeaningError, attributes, comments, rows
 from scripts.reference_pages.http_examples import Example, examples
 from scripts.reference_pages.http_routes import routes
 from scripts.reference_pages.http_shapes import ADMIN_TITLES, CLIENT_TITLES
@@ -45,6 +46,16 @@ def test_every_section_and_key_of_the_configuration_is_described() -> None:
     assert all(f"\n| `{key}` |" in text for key in Config.model_fields)
 
 
+def test_a_key_that_a_page_names_with_its_section_exists() -> None:
+    known = {f"{path}.{key}" for path, model in sections(Config) for key in model.model_fields}
+    known |= {f"limits.{key}" for key in LimitsSection.model_fields}
+    known.add("http.route")  # an attribute of spans
+    names = {path for path, _ in sections(Config)}
+    for page in (*FOLDER.glob("*.md"), *FOLDER.parent.glob("*.md")):
+        found = set(re.findall(r"`(\w+\.\w+)`", page.read_text("utf-8")))
+        assert {each for each in found if each.split(".")[0] in names} <= known, page.name
+
+
 def test_every_option_of_every_command_is_described() -> None:
     text = (FOLDER / "cli.md").read_text("utf-8")
     all_commands = [(name, command) for name, command in commands(main, "qlm") if command is not main]
@@ -70,8 +81,8 @@ def test_every_route_of_the_application_has_a_part_with_its_status_codes() -> No
 def test_every_error_in_the_code_is_some_routes() -> None:
     made = {(status, code.strip("`")) for status, code, *_ in error_rows()}
     answered = {(status, code) for route in routes() for status, code, *_ in route.errors}
-    # An engine refuses in an agent, which tells it as the outcome `failed`; the 500 is of all routes.
-    assert made - answered == {("400", "refused_by_engine"), ("500", "internal_error")}
+    # Every route may answer the 500.
+    assert made - answered == {("500", "internal_error")}
     assert answered - made == set()
 
 
@@ -198,3 +209,15 @@ def test_attributes_of_a_docstring_end_with_their_section() -> None:
         "a": "One.",
         "b": "Two lines.",
     }
+
+
+class Commented(BaseModel):
+    beside: int  # Says "#" once
+    # It takes
+    # two lines.
+    above: int
+    text: str = "# no comment"
+
+
+def test_a_field_is_described_by_the_comment_beside_or_above_it() -> None:
+    assert comments(Commented) == {"beside": 'Says "#" once.', "above": "It takes two lines."}

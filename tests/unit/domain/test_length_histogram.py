@@ -20,7 +20,7 @@ def test_what_is_longer_than_all_bins_is_in_the_last() -> None:
     assert length_bin(10 * LENGTH_EDGES[-1]) == LENGTH_BINS - 1
 
 
-def test_short_answers_are_told_apart_token_by_token_and_long_ones_to_a_quarter_octave() -> None:
+def test_short_answers_are_counted_apart_token_by_token_and_long_ones_to_a_quarter_octave() -> None:
     assert [length_bin(tokens) for tokens in range(1, 9)] == list(range(8))
     assert all(high / low < 1.26 for low, high in pairwise(LENGTH_EDGES[8:]))
 

@@ -36,17 +36,17 @@ def test_an_error_about_a_huge_number_can_be_raised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "kept"),
     [
         ("redis://u:se/c@ret@h:1/0?password=secret", "redis://***@h:1/0?***"),
         ("http://h:4318", "http://h:4318"),
         ("amqp://u:se cret@\nh", "amqp://***@\nh"),
     ],
 )
-def test_addresses_are_told_without_secrets(address: str, told: str) -> None:
-    assert without_password(address) == told
+def test_addresses_are_shown_without_secrets(address: str, kept: str) -> None:
+    assert without_password(address) == kept
 
 
-def test_a_text_is_told_without_passwords_of_addresses_in_it() -> None:
+def test_a_text_is_shown_without_passwords_of_addresses_in_it() -> None:
     text = "broker: 'amqp://u:secret@h/', mail me@h, //a@b"
     assert without_passwords(text) == "broker: 'amqp://***@h/', mail me@h, //***@b"

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.domain.errors import InvalidValueError, StoreCorruptError
+from qlm.domain.errors import InvalidValueError, UndecodableDataError
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.domain.plain import card_from_plain, card_to_plain, request_from_plain, request_to_plain
-from qlm.domain.request import Request, RequestCard
+from qlm.domain.plain import metadata_from_plain, metadata_to_plain, request_from_plain, request_to_plain
+from qlm.domain.request import Request, RequestMetadata
 from qlm.domain.sampling import Evictability, Sampling
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, TokenSlo
 from qlm.domain.virtual_queue import VirtualQueue
 from support.requests import a_request
 
-CARD_FIELDS = tuple(each.name for each in fields(RequestCard))
+CARD_FIELDS = tuple(each.name for each in fields(RequestMetadata))
 CLS = RequestClass(ModelId("m"), "deadline-1s", target_ms=1000.0)
 
 
@@ -64,15 +64,15 @@ def test_a_request_survives_the_way_through_json(slo: DeadlineSlo | TokenSlo | R
     request = request_from_plain(json.loads(json.dumps(plain)))
     assert request == a_request(stop_token_ids=(7,), eos_token_ids=(8,), logit_bias=((1, 2.0),))
     values = {name: getattr(request, name) for name in CARD_FIELDS}
-    changed = RequestCard(**{**values, "slo": slo})
-    assert card_from_plain(json.loads(json.dumps(card_to_plain(changed)))) == changed
+    changed = RequestMetadata(**{**values, "slo": slo})
+    assert metadata_from_plain(json.loads(json.dumps(metadata_to_plain(changed)))) == changed
 
 
 @pytest.mark.parametrize(
     "damage", [{"version": 2}, {"slo": {"kind": "wish"}}, {"sampling": {}}, {"prompt_ids": []}, {"cls": None}]
 )
-def test_a_damaged_message_is_told_apart_from_a_defect(damage: dict[str, object]) -> None:
-    with pytest.raises(StoreCorruptError):
+def test_a_damaged_message_is_distinct_from_a_defect(damage: dict[str, object]) -> None:
+    with pytest.raises(UndecodableDataError):
         request_from_plain(request_to_plain(a_request()) | damage)
 
 
@@ -82,10 +82,10 @@ def test_a_request_without_a_prompt_is_refused() -> None:
         Request(**{**values, "prompt_tokens": 0}, prompt_ids=())
 
 
-def test_a_card_is_the_request_without_its_prompt() -> None:
-    card = a_request().card()
-    assert type(card) is RequestCard
-    assert not hasattr(card, "prompt_ids")
+def test_request_metadata_is_the_request_without_its_prompt() -> None:
+    metadata = a_request().metadata()
+    assert type(metadata) is RequestMetadata
+    assert not hasattr(metadata, "prompt_ids")
 
 
 def test_only_requests_that_asked_for_it_are_dropped_at_their_deadline() -> None:

@@ -7,8 +7,8 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.view import ClassView, ClusterView
-from qlm.gateway.admission import Admit, Load, Refuse, accepted, decide, observe
-from qlm.gateway.limits import GatewayLimits
+from qlm.gateway.core.admission import Admit, Load, Refuse, accepted, decide, observe
+from qlm.gateway.core.limits import GatewayLimits
 
 CHAT = RequestClass(model=ModelId("m"), slo="ttft-1s")
 BATCH = RequestClass(model=ModelId("m"), slo="batch")
@@ -75,7 +75,9 @@ def test_waiting_prompt_tokens_have_a_limit() -> None:
 
 
 @pytest.mark.parametrize(("draining", "status"), [(False, None), (True, 503)])
-def test_without_a_live_instance_it_refuses_with_503_if_told_to(draining: bool, status: int | None) -> None:
+def test_without_a_live_instance_it_refuses_with_503_if_configured_so(
+    draining: bool, status: int | None
+) -> None:
     load = observe(Load(), view(draining=draining), 0)
     verdict = decide(load, GatewayLimits(refuse_without_instance=True), CHAT, 1)
     assert (verdict.status if isinstance(verdict, Refuse) else None) == status

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.outcome import Outcome
-from qlm.gateway.answer_text import AnswerText, finish_reason
-from qlm.gateway.byte_tokenizer import ByteDetokenizer
+from qlm.gateway.core.answer_text import AnswerText, finish_reason
+from qlm.gateway.tokenizers.byte import ByteDetokenizer
 
 EOS = frozenset((EOS_ID,))
 

@@ -6,17 +6,17 @@ from qlm.domain.attainment import attained
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
-from qlm.domain.request import Answer, AnswerKind, RequestCard
+from qlm.domain.request import Answer, AnswerKind, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, Slo, TokenSlo
-from qlm.gateway.metrics import GatewayMetrics
-from qlm.gateway.session_events import SendFinal
+from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.observability.metrics import GatewayMetrics
 
 MS = 1_000_000
 
 
-def card(slo: Slo) -> RequestCard:
-    return RequestCard(
+def metadata(slo: Slo) -> RequestMetadata:
+    return RequestMetadata(
         id=RequestId("r"),
         cls=request_class(ModelId("m"), slo, 0),
         tenant="t",
@@ -47,12 +47,12 @@ def test_an_objective_is_met_up_to_its_last_moment(
     slo: Slo, first_ms: int | None, ended_ms: int, tokens: int, met: bool | None
 ) -> None:
     first_ns = None if first_ms is None else first_ms * MS
-    assert attained(card(slo), first_output_ns=first_ns, ended_ns=ended_ms * MS, tokens=tokens) is met
+    assert attained(metadata(slo), first_output_ns=first_ns, ended_ns=ended_ms * MS, tokens=tokens) is met
 
 
 def test_requests_that_end_badly_count_as_violations_and_cancelled_ones_do_not() -> None:
     metrics = GatewayMetrics(classes_max=10)
-    subject = card(DeadlineSlo(deadline_ms=100))
+    subject = metadata(DeadlineSlo(deadline_ms=100))
     metrics.ended(subject, SendFinal(1, "", "stop", Outcome.STOP), MS, MS)
     metrics.ended(subject, SendFinal(0, "", None, Outcome.ENGINE_LOST), None, MS)
     metrics.ended(subject, SendFinal(0, "", None, Outcome.CANCELLED), None, MS)
@@ -64,20 +64,20 @@ def test_requests_that_end_badly_count_as_violations_and_cancelled_ones_do_not()
 
 def test_a_class_has_both_series_from_its_first_request_on() -> None:
     metrics = GatewayMetrics(classes_max=10)
-    metrics.accepted(card(DeadlineSlo(deadline_ms=100)), "whole", 0.1)
-    metrics.accepted(card(BatchSlo()), "whole", 0.1)
+    metrics.accepted(metadata(DeadlineSlo(deadline_ms=100)), "whole", 0.1)
+    metrics.accepted(metadata(BatchSlo()), "whole", 0.1)
     text = metrics.render().decode()
     for name in ("attained", "violation"):  # else the ratio of one that misses all would be nothing, not 0
-        told = [
+        series = [
             line for line in text.splitlines() if line.startswith(f"qlm_gateway_request_slo_{name}_total")
         ]
-        assert told == [f'qlm_gateway_request_slo_{name}_total{{model="m",slo_class="deadline-100ms"}} 0.0']
+        assert series == [f'qlm_gateway_request_slo_{name}_total{{model="m",slo_class="deadline-100ms"}} 0.0']
 
 
 def test_objectives_beyond_the_limit_share_a_label() -> None:
     metrics = GatewayMetrics(classes_max=2)
     for ttft_ms in (100, 200, 300, 400, 1000):
-        subject = card(TokenSlo(ttft_ms=ttft_ms))
+        subject = metadata(TokenSlo(ttft_ms=ttft_ms))
         metrics.accepted(replace(subject), "whole", 0.1)
     text = metrics.render().decode()
     assert 'qlm_gateway_accepted_total{kind="whole",model="m",slo_class="other"} 3.0' in text

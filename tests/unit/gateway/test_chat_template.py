@@ -3,8 +3,8 @@ from datetime import datetime
 import pytest
 
 from qlm.domain.errors import InvalidValueError
-from qlm.gateway.chat_template import ChatTemplate
-from qlm.gateway.tokenizer import ChatMessage
+from qlm.gateway.core.tokenizer import ChatMessage
+from qlm.gateway.tokenizers.chat_template import ChatTemplate
 
 USER = ChatMessage(role="user", content="<b> & ü")
 

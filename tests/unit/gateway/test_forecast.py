@@ -7,16 +7,24 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from qlm.cli.clock import SystemClock
+from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
-from qlm.gateway.admission import Admit, Load, Refuse, decide
-from qlm.gateway.forecast import SIGNAL_OLD_S, Asked, Expected, Outlook, asked, outlook, shortfall
-from qlm.gateway.forecast_watch import ForecastWatch
-from qlm.gateway.limits import GatewayLimits
-from qlm.planner.admission_signal import AdmissionSignal, ClassForecast, Drain, signal_to_plain
+from qlm.gateway.core.admission import Admit, Load, Refuse, decide
+from qlm.gateway.core.forecast import (
+    SIGNAL_OLD_S,
+    AdmissionQuery,
+    CurrentForecast,
+    ExpectedTimes,
+    admission_query,
+    current_forecast,
+    shortfall,
+)
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.sessions.forecast_watch import ForecastWatch
+from qlm.planner.admission_signal import AdmissionSignal, ClassForecast, DepartureCurve, signal_to_plain
 from qlm.rct_estimator.normal import Normal
-from qlm.store.memory import MemoryStore
+from qlm.store.embedded.memory import MemoryStore
 from support.requests import a_request
 
 M = ModelId("m")
@@ -36,27 +44,29 @@ FORECAST = ClassForecast(
     alone_completion=Normal(5.0, 1.0),
     token_s=0.1,
     each_s=0.25,
-    drain=Drain((0.0, 20.0), (0.0, 80.0)),
+    departures=DepartureCurve((0.0, 20.0), (0.0, 80.0)),
 )
 SIGNAL = AdmissionSignal(
     at_ms=NOW_NS // 1_000_000,
-    drain=Drain((0.0, 10.0, 30.0), (0.0, 60.0, 100.0)),
+    departures=DepartureCurve((0.0, 10.0, 30.0), (0.0, 60.0, 100.0)),
     classes={CLS: FORECAST},
 )
 
 
-def seen(age_s: float = 0.0, came: Mapping[ModelId, int] | None = None) -> Outlook:
-    found = outlook(SIGNAL, came or {}, NOW_NS + round(age_s * S))
+def seen(age_s: float = 0.0, arrived: Mapping[ModelId, int] | None = None) -> CurrentForecast:
+    found = current_forecast(SIGNAL, arrived or {}, NOW_NS + round(age_s * S))
     assert found is not None
     return found
 
 
-def wish(target_s: float | None, p_met_min: float, *, first: bool = False, max_tokens: int = 1000) -> Asked:
-    return Asked(target_s=target_s, first_token=first, max_tokens=max_tokens, p_met_min=p_met_min)
+def query(
+    target_s: float | None, p_met_min: float, *, first: bool = False, max_tokens: int = 1000
+) -> AdmissionQuery:
+    return AdmissionQuery(target_s=target_s, first_token=first, max_tokens=max_tokens, p_met_min=p_met_min)
 
 
 @pytest.mark.parametrize(
-    ("age_s", "requests", "cls", "room_s"),
+    ("age_s", "requests", "cls", "departure_s"),
     [
         (0.0, 30, None, 5.0),
         (0.0, 80, None, 20.0),
@@ -71,28 +81,30 @@ def wish(target_s: float | None, p_met_min: float, *, first: bool = False, max_t
     ],
 )
 def test_room_comes_as_what_waits_leaves(
-    age_s: float, requests: float, cls: RequestClass | None, room_s: float | None
+    age_s: float, requests: float, cls: RequestClass | None, departure_s: float | None
 ) -> None:
-    assert seen(age_s).room_s(requests, cls) == (None if room_s is None else pytest.approx(room_s))
+    assert seen(age_s).departure_s(requests, cls) == (
+        None if departure_s is None else pytest.approx(departure_s)
+    )
 
 
 def test_where_nothing_leaves_no_room_is_forecast() -> None:
-    for drain in (Drain(), Drain((0.0, 5.0), (0.0, 0.0))):
-        assert replace(seen(), signal=replace(SIGNAL, drain=drain)).room_s(1) is None
+    for curve in (DepartureCurve(), DepartureCurve((0.0, 5.0), (0.0, 0.0))):
+        assert replace(seen(), signal=replace(SIGNAL, departures=curve)).departure_s(1) is None
 
 
 @pytest.mark.parametrize("age_s", [SIGNAL_OLD_S + 1, -SIGNAL_OLD_S - 1])
 def test_an_old_forecast_says_nothing(age_s: float) -> None:
-    assert outlook(SIGNAL, {}, NOW_NS + round(age_s * S)) is None
-    assert outlook(None, {}, NOW_NS) is None
+    assert current_forecast(SIGNAL, {}, NOW_NS + round(age_s * S)) is None
+    assert current_forecast(None, {}, NOW_NS) is None
 
 
 def test_a_forecast_of_the_near_future_counts_as_made_now() -> None:
     assert seen(-5.0).age_s == 0.0
 
 
-def expected(age_s: float = 0.0, came: int = 0, max_tokens: int = 1000) -> Expected:
-    found = seen(age_s, {M: came, ModelId("n"): 1000}).expected(CLS, max_tokens)
+def expected(age_s: float = 0.0, arrived: int = 0, max_tokens: int = 1000) -> ExpectedTimes:
+    found = seen(age_s, {M: arrived, ModelId("n"): 1000}).expected(CLS, max_tokens)
     assert found is not None
     return found
 
@@ -101,8 +113,8 @@ def test_waits_get_shorter_with_time_and_longer_with_what_came() -> None:
     assert expected().completion == FORECAST.completion
     assert expected(age_s=2.0).completion.mean == pytest.approx(23.0)
     assert expected(age_s=25.0).wait.mean == pytest.approx(0.0)
-    assert expected(came=8).first_token.mean == pytest.approx(23.0)
-    assert expected(age_s=2.0, came=8).wait == Normal(20.0, 4.0)
+    assert expected(arrived=8).first_token.mean == pytest.approx(23.0)
+    assert expected(age_s=2.0, arrived=8).wait == Normal(20.0, 4.0)
     assert seen().expected(OTHER, 10) is None
 
 
@@ -113,16 +125,16 @@ def test_an_answer_that_is_cut_off_ends_sooner() -> None:
 
 
 def test_an_objective_that_is_met_often_enough_misses_nothing() -> None:
-    for enough in (wish(None, 0.9), wish(16.0, 0.0), wish(40.0, 0.9), wish(25.0, 0.5)):
+    for enough in (query(None, 0.9), query(16.0, 0.0), query(40.0, 0.9), query(25.0, 0.5)):
         assert shortfall(expected(), enough) is None
-    assert shortfall(expected(), wish(25.0, 0.51)) is not None
-    assert shortfall(expected(), wish(22.0, 0.5, first=True)) is None
-    assert shortfall(expected(), wish(20.0, 0.5, first=True)) is not None
+    assert shortfall(expected(), query(25.0, 0.51)) is not None
+    assert shortfall(expected(), query(22.0, 0.5, first=True)) is None
+    assert shortfall(expected(), query(20.0, 0.5, first=True)) is not None
 
 
 @pytest.mark.parametrize("p_met_min", [0.1, 0.5, 0.9])
-def test_after_the_time_told_the_objective_is_met_as_asked(p_met_min: float) -> None:
-    missing = shortfall(expected(), wish(16.0, p_met_min))
+def test_after_the_retry_time_the_objective_is_met_as_required(p_met_min: float) -> None:
+    missing = shortfall(expected(), query(16.0, p_met_min))
     assert missing is not None and missing.retry_s is not None
     assert 0 < missing.retry_s <= 20.0
     later = expected(age_s=missing.retry_s)
@@ -131,7 +143,7 @@ def test_after_the_time_told_the_objective_is_met_as_asked(p_met_min: float) -> 
 
 
 def test_what_an_idle_cluster_would_miss_never_comes() -> None:
-    missing = shortfall(expected(), wish(5.0, 0.9))
+    missing = shortfall(expected(), query(5.0, 0.9))
     assert missing is not None and missing.retry_s is None
 
 
@@ -139,8 +151,8 @@ LIMITS = GatewayLimits(queue_depth_max=100, retry_after_max_s=60)
 LOAD = Load(at_ns=0, waiting=100, finished_per_s=0.5)
 
 
-def refused(*asked: object) -> Refuse:
-    verdict = decide(*asked)  # type: ignore[arg-type]
+def refused(*given: object) -> Refuse:
+    verdict = decide(*given)  # type: ignore[arg-type]
     assert isinstance(verdict, Refuse)
     return verdict
 
@@ -170,53 +182,53 @@ def test_too_many_prompt_tokens_send_away_until_their_requests_have_left() -> No
 
 def test_an_objective_that_will_be_missed_is_refused_only_if_that_is_asked_for() -> None:
     free = replace(LOAD, waiting=80)
-    assert decide(free, LIMITS, CLS, 1, seen(), wish(16.0, 0.0)) == Admit()
-    assert decide(free, LIMITS, OTHER, 1, seen(), wish(16.0, 0.9)) == Admit(), "unknown to the forecast"
-    assert decide(free, LIMITS, CLS, 1, None, wish(16.0, 0.9)) == Admit(), "no forecast"
-    verdict = refused(free, LIMITS, CLS, 1, seen(), wish(16.0, 0.5))
+    assert decide(free, LIMITS, CLS, 1, seen(), query(16.0, 0.0)) == Admit()
+    assert decide(free, LIMITS, OTHER, 1, seen(), query(16.0, 0.9)) == Admit(), "unknown to the forecast"
+    assert decide(free, LIMITS, CLS, 1, None, query(16.0, 0.9)) == Admit(), "no forecast"
+    verdict = refused(free, LIMITS, CLS, 1, seen(), query(16.0, 0.5))
     assert (verdict.status, verdict.reason) == (429, "objective_unreachable")
     assert verdict.retry_after_s == pytest.approx(9.0)
     assert "the end of the answer would come in 25.0 s, the objective is 16 s" in verdict.message
-    never = refused(free, LIMITS, CLS, 1, seen(), wish(0.5, 0.5, first=True))
+    never = refused(free, LIMITS, CLS, 1, seen(), query(0.5, 0.5, first=True))
     assert never.retry_after_s is None
     assert "first token would come in 21.0 s" in never.message and "idle cluster" in never.message
 
 
 def test_what_a_request_asks_is_read_off_it() -> None:
-    card = a_request("r", deadline_ms=2500).card()
-    wanted = asked(card, 0.5)
+    metadata = a_request("r", deadline_ms=2500).metadata()
+    wanted = admission_query(metadata, 0.5)
     assert (wanted.target_s, wanted.first_token, wanted.p_met_min) == (2.5, False, 0.5)
-    assert wanted.max_tokens == card.sampling.max_tokens
-    assert asked(card, None).p_met_min == 0.0
+    assert wanted.max_tokens == metadata.sampling.max_tokens
+    assert admission_query(metadata, None).p_met_min == 0.0
 
 
 async def test_requests_count_until_a_forecast_knows_them(caplog: pytest.LogCaptureFixture) -> None:
     store = MemoryStore(SystemClock())
     watch = ForecastWatch(store)
     watch.count_accepted(M, NOW_NS)
-    await watch.look()
-    assert watch.outlook(NOW_NS) is None, "there is none yet"
-    await store.keep_signal(orjson.dumps(signal_to_plain(SIGNAL)))
-    await watch.look()
+    await watch.refresh()
+    assert watch.current(NOW_NS) is None, "there is none yet"
+    await store.publish_signal(orjson.dumps(signal_to_plain(SIGNAL)))
+    await watch.refresh()
     for after_s in (1, 2, 3):
         watch.count_accepted(M, NOW_NS + after_s * S)
     assert _came(watch, 3) == {M: 3}
     newer = replace(SIGNAL, at_ms=SIGNAL.at_ms + 2500)
-    await store.keep_signal(orjson.dumps(signal_to_plain(newer)))
-    await watch.look()
+    await store.publish_signal(orjson.dumps(signal_to_plain(newer)))
+    await watch.refresh()
     assert _came(watch, 3) == {M: 1}
     with caplog.at_level(logging.WARNING):
         for data in (b"{", b'{"version": 9}'):
-            await store.keep_signal(data)
-            await watch.look()
-            assert watch.outlook(NOW_NS) is None
+            await store.publish_signal(data)
+            await watch.refresh()
+            assert watch.current(NOW_NS) is None
     assert len(caplog.records) == 1, "said once"
-    await store.keep_signal(orjson.dumps(signal_to_plain(newer)))
-    await watch.look()
+    await store.publish_signal(orjson.dumps(signal_to_plain(newer)))
+    await watch.refresh()
     assert _came(watch, 3) == {M: 0}
 
 
 def _came(watch: ForecastWatch, after_s: int) -> dict[ModelId, int]:
-    found = watch.outlook(NOW_NS + after_s * S)
+    found = watch.current(NOW_NS + after_s * S)
     assert found is not None
-    return dict(found.came)
+    return dict(found.arrived)

@@ -1,4 +1,4 @@
-from qlm.gateway.idempotency import fingerprint, keyed_id
+from qlm.gateway.sessions.idempotency import fingerprint, keyed_id
 
 
 def test_the_same_key_of_the_same_tenant_gives_the_same_id() -> None:

@@ -2,9 +2,9 @@ import pytest
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
-from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.objective import Objective, choose, p_met_min, tier_of
-from qlm.gateway.schema import SloBody
+from qlm.gateway.api.objective import Objective, choose, p_met_min, tier_of
+from qlm.gateway.api.schema import SloBody
+from qlm.gateway.core.limits import GatewayLimits
 
 LIMITS = GatewayLimits()
 NOW_NS = 1_800_000_000_000_000_000
@@ -99,7 +99,7 @@ def test_the_body_wins_over_headers_and_headers_over_the_tier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tier", "slo", "told"),
+    ("tier", "slo", "returned"),
     [
         ("auto", LIMITS.default_slo, "default"),
         ("default", LIMITS.default_slo, "default"),
@@ -107,9 +107,9 @@ def test_the_body_wins_over_headers_and_headers_over_the_tier() -> None:
         ("priority", LIMITS.interactive_slo, "priority"),
     ],
 )
-def test_the_tier_is_an_objective_and_told_back(tier: str, slo: Slo, told: str) -> None:
+def test_the_tier_is_an_objective_and_returned(tier: str, slo: Slo, returned: str) -> None:
     assert chosen(tier=tier).slo == slo
-    assert tier_of(slo, LIMITS) == told
+    assert tier_of(slo, LIMITS) == returned
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
+from qlm.gateway.api.schema import ChatBody, CompletionBody, Message, SloBody
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
-from qlm.gateway.schema import ChatBody, CompletionBody, Message, SloBody
 
 ROOT = Path(__file__).resolve().parents[3]
 STUBS = ("qlm_pb2.py", "qlm_pb2.pyi", "qlm_pb2_grpc.py")

@@ -5,15 +5,15 @@ import asyncio
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
-from qlm.domain.request import Answer, AnswerKind, RequestCard
+from qlm.domain.request import Answer, AnswerKind, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo
-from qlm.gateway.errors import unavailable
+from qlm.gateway.api.errors import unavailable
+from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.rpc.sink import RpcSink
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
-from qlm.gateway.session_events import SendEvent, SendFinal
 
-CARD = RequestCard(
+METADATA = RequestMetadata(
     id=RequestId("r"),
     cls=request_class(ModelId("m"), BatchSlo(), 0),
     tenant="t",
@@ -33,7 +33,7 @@ async def everything(sink: RpcSink) -> list[pb.GenerateResponse]:
 
 
 async def test_a_client_that_reads_slowly_gets_what_is_new_in_one_delta() -> None:
-    sink = RpcSink(CARD)
+    sink = RpcSink(METADATA)
     sink.event(SendEvent(2, "ab", (97, 98)))
     assert (await sink.take()) == pb.GenerateResponse(delta=pb.Delta(offset=2, text="ab", token_ids=(97, 98)))
     sink.event(SendEvent(3, "c", (99,)))
@@ -47,7 +47,7 @@ async def test_a_client_that_reads_slowly_gets_what_is_new_in_one_delta() -> Non
 
 
 async def test_an_end_without_news_is_no_delta() -> None:
-    sink = RpcSink(CARD)
+    sink = RpcSink(METADATA)
     sink.final(SendFinal(0, "", None, Outcome.FAILED, "it burns"))
     (ended,) = await everything(sink)
     assert ended.ended.outcome == "failed"
@@ -55,14 +55,14 @@ async def test_an_end_without_news_is_no_delta() -> None:
 
 
 async def test_who_waits_hears_that_a_stream_is_broken_off_but_not_after_its_end() -> None:
-    sink = RpcSink(CARD)
+    sink = RpcSink(METADATA)
     waiting = asyncio.create_task(sink.take())
     await asyncio.sleep(0)
     stopping = unavailable("stopping", "gateway_stopping")
-    sink.break_off(stopping)
+    sink.interrupt(stopping)
     assert await waiting is None
     assert sink.error is stopping
-    other = RpcSink(CARD)
+    other = RpcSink(METADATA)
     other.final(SendFinal(0, "", "stop", Outcome.STOP))
-    other.break_off(stopping)
+    other.interrupt(stopping)
     assert other.error is None

@@ -1,7 +1,7 @@
 import pytest
 
-from qlm.gateway.errors import ApiError
-from qlm.gateway.schema import parse_chat, parse_completion, parse_json
+from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.schema import parse_chat, parse_completion, parse_json
 
 COMPLETION = {"model": "m", "prompt": "Once"}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}

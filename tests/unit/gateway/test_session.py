@@ -10,28 +10,28 @@ from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
-from qlm.domain.request import Answer, AnswerKind, RequestCard
+from qlm.domain.request import Answer, AnswerKind, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import DeadlineSlo
-from qlm.gateway.answer_text import answer_text
-from qlm.gateway.byte_tokenizer import ByteTokenizer
-from qlm.gateway.session import Mode, Session, Timing
-from qlm.gateway.session_events import (
+from qlm.gateway.core.answer_text import answer_text
+from qlm.gateway.core.session import Mode, Session, Timing
+from qlm.gateway.core.session_events import (
     Action,
-    AskCancel,
-    AskOutput,
-    AskStop,
+    CancelRequest,
     ClientGone,
     Event,
-    Heard,
-    Read,
-    ReadFailed,
+    FetchFailed,
+    FetchOutput,
+    OutputAnnounced,
+    OutputFetched,
     Resync,
     SendEvent,
     SendFinal,
     SendKeepAlive,
+    StopGeneration,
     Tick,
 )
+from qlm.gateway.tokenizers.byte import ByteTokenizer
 
 S = 1_000_000_000
 ID = RequestId("r")
@@ -46,8 +46,8 @@ TIMING = Timing(
 SLO = DeadlineSlo(deadline_ms=60_000)
 
 
-def card(stop: Sequence[str] = (), *, detached: bool = False) -> RequestCard:
-    return RequestCard(
+def metadata(stop: Sequence[str] = (), *, detached: bool = False) -> RequestMetadata:
+    return RequestMetadata(
         id=ID,
         cls=request_class(ModelId("m"), SLO, 0),
         tenant="t",
@@ -68,7 +68,7 @@ def session(
     detached: bool = False,
     **timing: int,
 ) -> Session:
-    request = card(stop, detached=detached)
+    request = metadata(stop, detached=detached)
     pauses: dict[str, Any] = {
         name: timing.get(name, getattr(TIMING, name)) for name in Timing.__dataclass_fields__
     }
@@ -79,8 +79,8 @@ def part(text: str, offset: int = 0, outcome: Outcome | None = None, detail: str
     return OutputSlice(id=ID, offset=offset, token_ids=tuple(text.encode()), outcome=outcome, detail=detail)
 
 
-def heard(text: str, offset: int = 0, outcome: Outcome | None = None, now_ns: int = 0) -> Heard:
-    return Heard(part(text, offset, outcome), now_ns)
+def heard(text: str, offset: int = 0, outcome: Outcome | None = None, now_ns: int = 0) -> OutputAnnounced:
+    return OutputAnnounced(part(text, offset, outcome), now_ns)
 
 
 def said(offset: int, text: str) -> SendEvent:
@@ -110,22 +110,22 @@ def test_a_plain_answer_is_sent_whole_at_its_end() -> None:
 
 
 @pytest.mark.parametrize("again", [heard("ab"), heard("b", 1), heard("abc"), heard("", 2)])
-def test_overlapping_announcements_are_trimmed(again: Heard) -> None:
+def test_overlapping_announcements_are_trimmed(again: OutputAnnounced) -> None:
     actions = play(session(), heard("ab"), again, heard("cd", 2))
     assert "".join(each.text for each in actions if isinstance(each, SendEvent)) == "abcd"
 
 
 def test_a_gap_is_read_from_the_store_and_never_skipped() -> None:
     subject = session()
-    assert play(subject, heard("ab"), heard("d", 3)) == [said(2, "ab"), AskOutput(1)]
-    assert play(subject, Read(part("bcd", 1), 0)) == [said(4, "cd")]
+    assert play(subject, heard("ab"), heard("d", 3)) == [said(2, "ab"), FetchOutput(1)]
+    assert play(subject, OutputFetched(part("bcd", 1), 0)) == [said(4, "cd")]
 
 
 def test_a_gap_heard_of_while_reading_is_read_next() -> None:
     subject = session()
-    assert play(subject, heard("c", 2), heard("d", 3, Outcome.STOP)) == [AskOutput(0)]
-    assert play(subject, Read(part("abc"), 0)) == [said(3, "abc"), AskOutput(2)]
-    assert isinstance(play(subject, Read(part("cd", 2, Outcome.STOP), 0))[-1], SendFinal)
+    assert play(subject, heard("c", 2), heard("d", 3, Outcome.STOP)) == [FetchOutput(0)]
+    assert play(subject, OutputFetched(part("abc"), 0)) == [said(3, "abc"), FetchOutput(2)]
+    assert isinstance(play(subject, OutputFetched(part("cd", 2, Outcome.STOP), 0))[-1], SendFinal)
 
 
 def test_other_output_for_tokens_already_shown_is_lost_not_spliced() -> None:
@@ -133,22 +133,24 @@ def test_other_output_for_tokens_already_shown_is_lost_not_spliced() -> None:
     actions = play(subject, heard("ab"), heard("axcd"))
     assert isinstance(actions[1], SendFinal)
     assert (actions[1].outcome, actions[1].finish_reason) == (Outcome.OUTPUT_LOST, None)
-    assert actions[2] == AskCancel(Outcome.OUTPUT_LOST)
+    assert actions[2] == CancelRequest(Outcome.OUTPUT_LOST)
     assert play(subject, heard("cd", 2)) == []
 
 
 def test_an_end_before_what_was_shown_is_lost_output() -> None:
-    final = play(session(), heard("abc"), Read(part("ab", 0, Outcome.STOP), 0))[1]
+    final = play(session(), heard("abc"), OutputFetched(part("ab", 0, Outcome.STOP), 0))[1]
     assert isinstance(final, SendFinal)
     assert final.outcome is Outcome.OUTPUT_LOST
 
 
 def test_a_store_with_less_than_was_shown_gets_time_to_recover() -> None:
     subject = session()
-    assert play(subject, heard("abc"), Read(part("a", 0), 1 * S), Read(None, 10 * S))[1:] == []
-    assert play(subject, Read(part("cd", 2), 12 * S)) == [said(4, "d")]
-    assert play(subject, Read(part("a", 0), 13 * S), Read(part("a", 0), 27 * S)) == []
-    final = play(subject, Read(part("a", 0), 28 * S))[0]
+    assert (
+        play(subject, heard("abc"), OutputFetched(part("a", 0), 1 * S), OutputFetched(None, 10 * S))[1:] == []
+    )
+    assert play(subject, OutputFetched(part("cd", 2), 12 * S)) == [said(4, "d")]
+    assert play(subject, OutputFetched(part("a", 0), 13 * S), OutputFetched(part("a", 0), 27 * S)) == []
+    final = play(subject, OutputFetched(part("a", 0), 28 * S))[0]
     assert isinstance(final, SendFinal)
     assert (final.outcome, final.detail) == (
         Outcome.OUTPUT_LOST,
@@ -158,7 +160,7 @@ def test_a_store_with_less_than_was_shown_gets_time_to_recover() -> None:
 
 def test_a_request_that_stays_unknown_is_lost() -> None:
     subject = session()
-    actions = play(subject, *(Read(None, n * S, lost=True) for n in (0, 44, 45)))
+    actions = play(subject, *(OutputFetched(None, n * S, lost=True) for n in (0, 44, 45)))
     assert [type(each) for each in actions] == [SendFinal]
 
 
@@ -171,7 +173,9 @@ def test_a_resumed_stream_says_nothing_of_parts_already_shown() -> None:
 
 
 def test_a_client_that_claims_too_much_cannot_end_the_request_for_others() -> None:
-    actions = play(session(shown=9), heard("abc"), Read(part("abc"), 0), Read(part("abc"), 15 * S))
+    actions = play(
+        session(shown=9), heard("abc"), OutputFetched(part("abc"), 0), OutputFetched(part("abc"), 15 * S)
+    )
     assert [type(each) for each in actions] == [SendFinal]
 
 
@@ -180,7 +184,7 @@ def test_a_stop_string_ends_the_answer_and_the_generation() -> None:
     assert play(subject, heard("abE"), heard("NDxyz", 3)) == [
         SendEvent(3, "ab", tuple(b"abE")),
         SendFinal(5, "", "stop", Outcome.STOP, token_ids=tuple(b"ND")),
-        AskStop(),
+        StopGeneration(),
     ]
 
 
@@ -197,24 +201,26 @@ def test_what_was_kept_back_comes_with_the_end() -> None:
 def test_a_background_session_only_stops_the_generation() -> None:
     subject = session(Mode.BACKGROUND, stop=["END"])
     actions = play(subject, heard("abEND"))
-    assert [type(each) for each in actions] == [SendFinal, AskStop]
+    assert [type(each) for each in actions] == [SendFinal, StopGeneration]
 
 
 def test_an_error_ends_the_stream_with_its_detail() -> None:
     subject = session()
-    final = play(subject, Heard(part("", 0, Outcome.FAILED, "engine refused"), 0))[0]
+    final = play(subject, OutputAnnounced(part("", 0, Outcome.FAILED, "engine refused"), 0))[0]
     assert final == SendFinal(0, "", None, Outcome.FAILED, "engine refused")
 
 
 def test_a_request_of_which_nothing_was_shown_is_lost_once_the_queue_does_not_hold_it_either() -> None:
     """Not while the queue may hold it, and its time begins anew whenever it may."""
     subject = session()
-    assert play(subject, *(Read(None, n * S) for n in range(100))) == []
-    assert play(subject, Read(None, 100 * S, lost=True), Read(None, 144 * S, lost=True)) == []
-    assert play(subject, Read(None, 145 * S), Read(None, 146 * S, lost=True)) == []
-    assert play(subject, Read(part(""), 150 * S), Read(None, 151 * S, lost=True)) == []
-    assert play(subject, Read(None, 195 * S, lost=True)) == []
-    (final,) = play(subject, Read(None, 196 * S, lost=True))
+    assert play(subject, *(OutputFetched(None, n * S) for n in range(100))) == []
+    assert (
+        play(subject, OutputFetched(None, 100 * S, lost=True), OutputFetched(None, 144 * S, lost=True)) == []
+    )
+    assert play(subject, OutputFetched(None, 145 * S), OutputFetched(None, 146 * S, lost=True)) == []
+    assert play(subject, OutputFetched(part(""), 150 * S), OutputFetched(None, 151 * S, lost=True)) == []
+    assert play(subject, OutputFetched(None, 195 * S, lost=True)) == []
+    (final,) = play(subject, OutputFetched(None, 196 * S, lost=True))
     assert isinstance(final, SendFinal)
     assert (final.outcome, final.offset) == (Outcome.OUTPUT_LOST, 0)
     assert subject.over
@@ -226,7 +232,7 @@ def test_a_request_that_is_not_known_is_looked_up_twice_as_often_and_ever_so() -
     for second in range(12):
         if play(subject, Tick(second * S)):
             asked_s.append(second)
-            play(subject, Read(None, second * S))
+            play(subject, OutputFetched(None, second * S))
     assert asked_s == [2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
@@ -248,23 +254,23 @@ def test_a_silent_request_is_looked_up_ever_more_rarely_until_output_comes() -> 
     for second in range(40):
         if play(subject, Tick(second * S)):
             asked_s.append(second)
-            play(subject, Read(part(""), second * S))
+            play(subject, OutputFetched(part(""), second * S))
     assert asked_s == [2, 4, 8, 16, 24, 32]
     play(subject, heard("a", now_ns=40 * S))
-    assert play(subject, Tick(42 * S)) == [AskOutput(0)]
+    assert play(subject, Tick(42 * S)) == [FetchOutput(0)]
 
 
 def test_a_failed_look_up_is_tried_again() -> None:
     subject = session(Mode.WHOLE)
-    assert play(subject, Tick(2 * S), Tick(20 * S)) == [AskOutput(0)]
-    assert play(subject, ReadFailed(20 * S), Tick(22 * S)) == [AskOutput(0)]
+    assert play(subject, Tick(2 * S), Tick(20 * S)) == [FetchOutput(0)]
+    assert play(subject, FetchFailed(20 * S), Tick(22 * S)) == [FetchOutput(0)]
 
 
 def test_after_missed_announcements_it_is_looked_up_at_once() -> None:
     subject = session(Mode.WHOLE)
     play(subject, Resync(1 * S))
     assert subject.wake_ns == 1 * S
-    assert play(subject, Tick(1 * S)) == [AskOutput(0)]
+    assert play(subject, Tick(1 * S)) == [FetchOutput(0)]
 
 
 def test_a_broken_stream_is_cancelled_after_its_grace() -> None:
@@ -272,12 +278,12 @@ def test_a_broken_stream_is_cancelled_after_its_grace() -> None:
     assert play(subject, heard("ab"), ClientGone(5 * S), heard("c", 2, now_ns=6 * S))[1:] == []
     assert subject.wake_ns == 15 * S
     assert play(subject, Tick(14 * S)) == []
-    assert play(subject, Tick(15 * S)) == [AskCancel(Outcome.CANCELLED)]
+    assert play(subject, Tick(15 * S)) == [CancelRequest(Outcome.CANCELLED)]
     assert subject.over
 
 
 def test_without_grace_it_is_cancelled_at_once() -> None:
-    assert play(session(Mode.WHOLE, grace_ns=0), ClientGone(5 * S)) == [AskCancel(Outcome.CANCELLED)]
+    assert play(session(Mode.WHOLE, grace_ns=0), ClientGone(5 * S)) == [CancelRequest(Outcome.CANCELLED)]
 
 
 def test_a_detached_request_outlives_its_readers() -> None:
@@ -298,7 +304,7 @@ def test_any_announcements_and_any_reconnects_show_the_answer_exactly_once(data:
     text = data.draw(st.text(alphabet="aäb€E", max_size=12))
     ids = (*text.encode(), EOS_ID)
     stop = data.draw(st.lists(st.sampled_from(["bE", "EEE", "äb", "a"]), max_size=2))
-    reference = answer_text(card(stop), ByteTokenizer())
+    reference = answer_text(metadata(stop), ByteTokenizer())
     wanted = reference.feed(ids) + reference.finish()
 
     got: list[str] = []
@@ -310,12 +316,14 @@ def test_any_announcements_and_any_reconnects_show_the_answer_exactly_once(data:
         subject = session(stop=stop, shown=seen)
         for start, end in announced:
             outcome = Outcome.STOP if end == len(ids) else None
-            event = Heard(OutputSlice(id=ID, offset=start, token_ids=ids[start:end], outcome=outcome), 0)
+            event = OutputAnnounced(
+                OutputSlice(id=ID, offset=start, token_ids=ids[start:end], outcome=outcome), 0
+            )
             seen = show(play(subject, event), got, got_ids, finals, seen)
         if finals:
             break
     else:
-        whole = Read(OutputSlice(id=ID, offset=0, token_ids=ids, outcome=Outcome.STOP), 0)
+        whole = OutputFetched(OutputSlice(id=ID, offset=0, token_ids=ids, outcome=Outcome.STOP), 0)
         show(play(session(stop=stop, shown=seen), whole), got, got_ids, finals, seen)
     assert "".join(got) == wanted
     assert finals[0].offset == reference.tokens

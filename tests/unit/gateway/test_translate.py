@@ -6,30 +6,30 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
-from qlm.domain.request import AnswerKind, RequestCard
+from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.domain.slo import DeadlineSlo, TokenSlo
-from qlm.gateway.byte_tokenizer import ByteTokenizer
-from qlm.gateway.errors import ApiError
-from qlm.gateway.limits import GatewayLimits
-from qlm.gateway.schema import parse_chat, parse_completion
-from qlm.gateway.tokenizer import ServedModel
-from qlm.gateway.translate import Arrival, chat_messages, to_card, with_prompt
+from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.schema import parse_chat, parse_completion
+from qlm.gateway.api.translate import Arrival, chat_messages, to_metadata, with_prompt
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.tokenizer import ServedModel
+from qlm.gateway.tokenizers.byte import ByteTokenizer
 
 SERVED = ServedModel(ModelSpec(id=ModelId("m"), tokenizer="byte", context_tokens=100), ByteTokenizer())
 LIMITS = GatewayLimits()
 PROMPT = tuple(range(20))
 
 
-def card(
+def metadata(
     headers: dict[str, str] | None = None, prompt: tuple[int, ...] = PROMPT, **fields: Any
-) -> RequestCard:
+) -> RequestMetadata:
     body = parse_completion({"model": "m", "prompt": list(prompt)} | fields)
     arrival = Arrival(id=RequestId("r"), headers=headers or {}, now_ns=5_000_000_000)
-    return to_card(body, prompt, SERVED, LIMITS, arrival)
+    return to_metadata(body, prompt, SERVED, LIMITS, arrival)
 
 
 def test_each_sampling_field_reaches_the_domain() -> None:
-    sampling = card(
+    sampling = metadata(
         max_tokens=9,
         min_tokens=2,
         temperature=0.5,
@@ -53,25 +53,25 @@ def test_each_sampling_field_reaches_the_domain() -> None:
 
 def test_the_models_own_end_reaches_the_domain() -> None:
     # An agent that takes a request over must see that its answer has ended.
-    assert card().sampling.eos_token_ids == tuple(ByteTokenizer().eos_ids)
+    assert metadata().sampling.eos_token_ids == tuple(ByteTokenizer().eos_ids)
 
 
 def test_answer_fields_reach_the_domain() -> None:
-    answer = card(stop=["x", "y"], include_stop_str_in_output=True, skip_special_tokens=False).answer
+    answer = metadata(stop=["x", "y"], include_stop_str_in_output=True, skip_special_tokens=False).answer
     assert (answer.kind, answer.stop) == (AnswerKind.COMPLETION, ("x", "y"))
     assert (answer.include_stop, answer.skip_special_tokens) == (True, False)
 
 
 def test_minus_one_switches_top_k_off_as_zero_does() -> None:
-    assert card(top_k=-1).sampling.top_k == 0
+    assert metadata(top_k=-1).sampling.top_k == 0
 
 
 def test_the_output_limit_defaults_to_what_fits() -> None:
-    assert card().sampling.max_tokens == 80
-    roomy = GatewayLimits(max_tokens_default=7)
+    assert metadata().sampling.max_tokens == 80
+    roomy = GatewayLimits(default_max_tokens=7)
     body = parse_completion({"model": "m", "prompt": [1]})
     arrival = Arrival(id=RequestId("r"), headers={}, now_ns=0)
-    assert to_card(body, (1,), SERVED, roomy, arrival).sampling.max_tokens == 7
+    assert to_metadata(body, (1,), SERVED, roomy, arrival).sampling.max_tokens == 7
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_what_does_not_fit_the_context_is_refused(
     prompt_tokens: int, max_tokens: int | None, param: str
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        card(prompt=(1,) * prompt_tokens, max_tokens=max_tokens)
+        metadata(prompt=(1,) * prompt_tokens, max_tokens=max_tokens)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert caught.value.code == "context_length_exceeded"
 
 
 def test_prompt_and_output_may_fill_the_context_to_the_last_token() -> None:
-    assert card(prompt=(1,) * 99, max_tokens=1).sampling.max_tokens == 1
+    assert metadata(prompt=(1,) * 99, max_tokens=1).sampling.max_tokens == 1
 
 
 @pytest.mark.parametrize(
@@ -102,23 +102,23 @@ def test_prompt_and_output_may_fill_the_context_to_the_last_token() -> None:
 )
 def test_values_beyond_the_model_are_refused(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        card(**fields)
+        metadata(**fields)
     assert caught.value.field == field
 
 
 def test_the_tenant_is_the_user_then_the_fairness_header_then_default() -> None:
     header = {"x-gateway-inference-fairness-id": "team-b"}
-    assert card(header, user="team-a").tenant == "team-a"
-    assert card(header).tenant == "team-b"
-    assert card({"x-llm-d-inference-fairness-id": "team-c"} | header).tenant == "team-c"
-    assert card().tenant == "default"
+    assert metadata(header, user="team-a").tenant == "team-a"
+    assert metadata(header).tenant == "team-b"
+    assert metadata({"x-llm-d-inference-fairness-id": "team-c"} | header).tenant == "team-c"
+    assert metadata().tenant == "default"
     with pytest.raises(InvalidValueError, match="fairness"):
-        card({"x-llm-d-inference-fairness-id": "x" * 101})
+        metadata({"x-llm-d-inference-fairness-id": "x" * 101})
 
 
 def test_lower_priority_goes_first_and_makes_a_class_of_its_own() -> None:
-    assert card(priority=-3).cls.priority == -3
-    assert card(priority=-3).cls.queue != card().cls.queue
+    assert metadata(priority=-3).cls.priority == -3
+    assert metadata(priority=-3).cls.queue != metadata().cls.queue
 
 
 def test_requests_of_one_bucket_share_a_class_with_the_bucket_as_target() -> None:
@@ -129,12 +129,12 @@ def test_requests_of_one_bucket_share_a_class_with_the_bucket_as_target() -> Non
     assert request_class(ModelId("m"), TokenSlo(ttft_ms=450), 0).target_ms == pytest.approx(400)
 
 
-def test_the_card_keeps_the_end_of_the_prompt_and_the_request_all_of_it() -> None:
-    made = card()
+def test_the_metadata_keeps_the_end_of_the_prompt_and_the_request_all_of_it() -> None:
+    made = metadata()
     assert made.prompt_tail == PROMPT[-8:]
     request = with_prompt(made, PROMPT)
     assert request.prompt_ids == PROMPT
-    assert request.card() == made
+    assert request.metadata() == made
 
 
 def test_text_parts_are_joined_by_line_feeds() -> None:

@@ -34,16 +34,16 @@ def test_the_best_plan_is_the_one_described(problem: Problem, method: str) -> No
     assert queues(plan) == {"a10-0": "code-1, report-1", "a100-0": "chat-1, code-2, chat-2, batch-1"}
     report = verify(problem, plan)
     assert report.penalty_s == pytest.approx(6011.0)
-    for told in (*queues(plan).values(), "6 011 s", "10 of the 40"):
-        assert told in TEXT
+    for expected in (*queues(plan).values(), "6 011 s", "10 of the 40"):
+        assert expected in TEXT
 
 
 def test_earliest_deadline_first_swaps_at_once_and_pays_for_it(problem: Problem) -> None:
     plan = plan_edf(problem)
     penalty_s = verify(problem, plan).penalty_s
     assert penalty_s > 6011.0
-    for told in (*queues(plan).values(), f"{penalty_s:,.0f} s".replace(",", " ")):
-        assert told in TEXT
+    for expected in (*queues(plan).values(), f"{penalty_s:,.0f} s".replace(",", " ")):
+        assert expected in TEXT
 
 
 def test_a_second_a100_repairs_it(problem: Problem) -> None:

@@ -113,7 +113,7 @@ def test_method_bound_and_referee_agree_on_what_is_late(
     name: str, requests: int, late_s: float, missed: int
 ) -> None:
     """The last request of a group whose times are certain ends that long after its deadline."""
-    time = GroupTime(drain=Normal(10.0), tail=Normal(0.5))
+    time = GroupTime(service=Normal(10.0), tail=Normal(0.5))
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
     group = PlannedGroup(
         id=GroupId("g"), model=ModelId("m"), requests=requests, deadline_s=10.5 - late_s, time={"k": time}

@@ -68,11 +68,11 @@ def test_queues_are_enough() -> None:
         ({"queues": {"i0": ["g1", "g1"]}}, "plan.queues.i0[1] is 'g1'; expected each name once"),
         (
             {"queues": {"i0": ["g1"], "i1": ["g1"]}},
-            "plan.queues.i1 is 'g1'; expected each group once; it is in plan.queues.i0, too",
+            "plan.queues.i1 is 'g1'; expected each group once; it is also in plan.queues.i0",
         ),
         (
             {"unplaceable": ["g0"]},
-            "plan.unplaceable is 'g0'; expected each group once; it is in plan.queues.i0, too",
+            "plan.unplaceable is 'g0'; expected each group once; it is also in plan.queues.i0",
         ),
         ({"queues": {"i0": ["x"]}}, "plan.queues.i0 is 'x'; expected groups of the problem only"),
         ({"unplaceable": ["x"]}, "plan.unplaceable is 'x'; expected groups of the problem only"),

@@ -51,7 +51,7 @@ EXAMPLE: dict[str, Any] = {
 MISSING = object()
 GROUP, INSTANCE = ("groups", 0), ("instances", 0)
 COST = ("kinds", "A10", "models", "m")
-DRAIN = ("groups", 0, "time", "A10", "drain_s")
+SERVICE = ("groups", 0, "time", "A10", "drain_s")
 
 
 def example(*changes: tuple[tuple[Any, ...], object]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_what_may_be_left_out() -> None:
             ((*INSTANCE, "queue"), MISSING),
             ((*GROUP, "deadline_s"), MISSING),
             ((*GROUP, "priority"), MISSING),
-            ((*DRAIN, "var"), MISSING),
+            ((*SERVICE, "var"), MISSING),
         )
     )
     assert (problem.miss_weight_s, problem.move_s) == (600.0, 0.0)
@@ -106,7 +106,7 @@ def test_what_may_be_left_out() -> None:
         }
     ]
     (group,) = problem.groups
-    assert (group.deadline_s, group.priority, group.time["A10"].drain.var) == (None, 0, 0.0)
+    assert (group.deadline_s, group.priority, group.time["A10"].service.var) == (None, 0, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ def test_what_may_be_left_out() -> None:
         ((*GROUP, "time", "H100"), {}, "groups[0].time is 'H100'; expected keys of kinds only"),
         ((*GROUP, "time", "A10"), None, "groups[0].time.A10 is None; expected an object"),
         ((*GROUP, "time", "A10", "tail_s"), MISSING, "groups[0].time.A10.tail_s is None; expected a value"),
-        ((*DRAIN, "mean"), -1.0, "groups[0].time.A10.drain_s.mean is -1.0; expected at least 0"),
-        ((*DRAIN, "mean"), 1e308, "groups[0].time.A10.drain_s.mean is 1e+308; expected at most 1000000000"),
-        ((*DRAIN, "var"), 1e300, "groups[0].time.A10.drain_s.var is 1e+300; expected at most 1e+18"),
-        ((*DRAIN, "sd"), 1.0, "groups[0].time.A10.drain_s is 'sd'; expected no field of this name"),
+        ((*SERVICE, "mean"), -1.0, "groups[0].time.A10.drain_s.mean is -1.0; expected at least 0"),
+        ((*SERVICE, "mean"), 1e308, "groups[0].time.A10.drain_s.mean is 1e+308; expected at most 1000000000"),
+        ((*SERVICE, "var"), 1e300, "groups[0].time.A10.drain_s.var is 1e+300; expected at most 1e+18"),
+        ((*SERVICE, "sd"), 1.0, "groups[0].time.A10.drain_s is 'sd'; expected no field of this name"),
         ((*GROUP, "surprise"), 1, "groups[0] is 'surprise'; expected no field of this name"),
     ],
 )
@@ -312,7 +312,7 @@ PATHS: list[tuple[Any, ...]] = [
     (*INSTANCE, "busy_s"),
     GROUP,
     (*GROUP, "time"),
-    DRAIN,
+    SERVICE,
     ("now_s",),
     (*GROUP, "requests"),
     (*INSTANCE, "queue"),

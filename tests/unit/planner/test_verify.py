@@ -185,7 +185,7 @@ def test_large_groups_are_summed_in_parts() -> None:
 
 A, B = ModelId("a"), ModelId("b")
 COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=40.0, unload_s=1.0)
-TIME = {"k": GroupTime(drain=Normal(10.0, 4.0), tail=Normal(3.0, 1.0))}
+TIME = {"k": GroupTime(service=Normal(10.0, 4.0), tail=Normal(3.0, 1.0))}
 
 
 def group(name: str, model: ModelId = A, priority: int = 0, deadline_s: float | None = 100.0) -> PlannedGroup:

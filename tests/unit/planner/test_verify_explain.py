@@ -1,4 +1,4 @@
-"""What other places of a group would cost, against plans that have it there."""
+"""Costs of other places of a group, against plans that have it there."""
 
 from dataclasses import replace
 
@@ -33,8 +33,8 @@ def test_each_place_costs_what_the_plan_with_it_costs(seed: int, objective: Obje
     plan = random_plan(problem, seed)
     before = verify(problem, plan, objective=objective)
     for group in (problem.groups[0].id, problem.groups[-1].id):
-        told = explain(problem, plan, group, objective=objective)
-        places = [*told.elsewhere, *([told.first] if told.first else [])]
+        explained = explain(problem, plan, group, objective=objective)
+        places = [*explained.elsewhere, *([explained.first] if explained.first else [])]
         for place in places:
             changed = put(plan, group, place.row.instance, place.row.place)
             after = verify(problem, changed, objective=objective)
@@ -44,7 +44,7 @@ def test_each_place_costs_what_the_plan_with_it_costs(seed: int, objective: Obje
 
 
 @given(SEEDS)
-def test_no_other_place_of_an_instance_is_better_than_the_one_told(seed: int) -> None:
+def test_no_other_place_of_an_instance_is_better_than_the_reported_one(seed: int) -> None:
     problem = random_problem(seed, groups=6, instances=2, models=1)
     plan = random_plan(problem, seed)
     before = verify(problem, plan).penalty_s
@@ -62,32 +62,37 @@ def test_the_steps_are_what_the_plan_does_up_to_the_group(seed: int) -> None:
     problem = random_problem(seed, groups=6, instances=2)
     plan = random_plan(problem, seed)
     for row in verify(problem, plan).rows:
-        told = explain(problem, plan, row.group)
-        steps = [step.row for step in told.steps]
+        explained = explain(problem, plan, row.group)
+        steps = [step.row for step in explained.steps]
         assert [each.group for each in steps] == list(plan.queues[row.instance][: row.place + 1])
         assert steps[-1] == row
-        assert told.busy is not None
-        clock_s = told.busy.mean
-        for step in told.steps:
+        assert explained.busy is not None
+        clock_s = explained.busy.mean
+        for step in explained.steps:
             clock_s += step.waits_for_tail.mean + step.row.swap_s
             assert step.row.start.mean == pytest.approx(clock_s)
-            clock_s += step.drain.mean
+            clock_s += step.service.mean
 
 
 def test_a_group_that_runs_nowhere_says_why() -> None:
     problem = random_problem(1)
     strange = replace(problem.groups[0], model=ModelId("elsewhere"))
     problem = replace(problem, groups=(strange, *problem.groups[1:]))
-    told = explain(problem, random_plan(problem, 1), strange.id)
-    assert told.why_unplaceable == "elsewhere runs on no instance"
-    assert (told.steps, told.first, told.elsewhere) == ((), None, ())
+    explained = explain(problem, random_plan(problem, 1), strange.id)
+    assert explained.why_unplaceable == "elsewhere runs on no instance"
+    assert (explained.steps, explained.first, explained.elsewhere) == ((), None, ())
 
 
-def test_a_group_without_a_place_is_told_where_it_could_go() -> None:
+def test_a_group_without_a_place_has_its_possible_places() -> None:
     problem = random_problem(1, models=1)
-    told = explain(problem, Plan(queues={}), GroupId("g0"))
-    assert (told.steps, told.first, told.busy, told.why_unplaceable) == ((), None, None, None)
-    assert {place.row.instance for place in told.elsewhere} == {"i0", "i1"}
+    explained = explain(problem, Plan(queues={}), GroupId("g0"))
+    assert (explained.steps, explained.first, explained.busy, explained.why_unplaceable) == (
+        (),
+        None,
+        None,
+        None,
+    )
+    assert {place.row.instance for place in explained.elsewhere} == {"i0", "i1"}
 
 
 def test_an_unknown_group_is_an_error() -> None:

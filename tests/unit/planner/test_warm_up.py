@@ -19,7 +19,8 @@ from qlm.planner.exact.solve import solve_exact
 from qlm.planner.fast.construct import append_all, insert_all
 from qlm.planner.fast.queues import true_cost
 from qlm.planner.fast.search import anneal
-from qlm.planner.fast.solve import Effort, solve_fast
+from qlm.planner.fast.settings import SearchBudget
+from qlm.planner.fast.solve import solve_fast
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.planner.warm_up import warm_up
 from qlm.rct_estimator.normal import Normal
@@ -40,7 +41,7 @@ def plain(signature: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def compilations() -> dict[str, int]:
-    """How often each was compiled in this process, not found compiled before."""
+    """Return how often each was compiled in this process, and not loaded from the cache."""
     return {name: sum(each.stats.cache_misses.values()) for name, each in compiled()}
 
 
@@ -71,7 +72,7 @@ def problem(kinds: int, models: int, instances: int, groups: int, dated: str) ->
                 deadline_s=None if dated == "none" or (dated == "some" and g % 2) else 3.0 + g,
                 priority=g % 3 % 2,
                 time={
-                    name: GroupTime(drain=Normal(2.0 + k, 0.3), tail=Normal(1.0, 0.1))
+                    name: GroupTime(service=Normal(2.0 + k, 0.3), tail=Normal(1.0, 0.1))
                     for k, name in enumerate(names)
                     if k == 0 or g % 4
                 },
@@ -101,7 +102,7 @@ def test_nothing_is_compiled_a_second_time_for_another_size_of_problem(kinds: in
     for models, (instances, groups), dated in itertools.product((1, 2, 4), sizes, ("none", "some", "all")):
         given = problem(kinds, models, instances, groups, dated)
         for in_order in (True, False):
-            solve_fast(given, effort=Effort(moves=50), in_order=in_order)
+            solve_fast(given, budget=SearchBudget(moves=50), in_order=in_order)
         lower_bound(given, iterations=2)
         if groups <= 6:
             solve_exact(given)

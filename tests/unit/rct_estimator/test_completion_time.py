@@ -6,16 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.rct_estimator.completion_time import (
-    first_token,
-    group_completion,
-    met_share,
-    request_completion,
-    running_completion,
-)
+from qlm.rct_estimator.completion_time import request_completion
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.waiting_time import QueuePart, waiting_time
-from support.places import CAP, STEP_S, draw, known, serve, state_of
+from qlm.rct_estimator.waiting_time import QueuePart, emptying_times, waiting_time
+from support.batch_slots import CAP, STEP_S, draw, known, serve, state_of
 
 LENGTHS = known(draw(np.random.default_rng(0), 20_000))
 STATE = state_of(LENGTHS, 16)
@@ -27,8 +21,8 @@ def test_request_completion_adds_wait_prefill_and_decode() -> None:
     completion = request_completion(Normal(10.0, 4.0), state, LENGTHS, cap=CAP)
     mean_s = 10 + 0.4 + (LENGTHS.length(CAP).mean - 1) * STEP_S
     assert completion.normal.mean == pytest.approx(mean_s, rel=0.001)
-    spread_s = math.sqrt(4 + LENGTHS.length(CAP).var * STEP_S**2)
-    assert math.sqrt(completion.normal.var) == pytest.approx(spread_s, rel=0.05)
+    deadline_span_s = math.sqrt(4 + LENGTHS.length(CAP).var * STEP_S**2)
+    assert math.sqrt(completion.normal.var) == pytest.approx(deadline_span_s, rel=0.05)
 
 
 @pytest.mark.parametrize(("places", "requests"), [(16, 64), (16, 300), (64, 256), (64, 30)])
@@ -56,21 +50,10 @@ def test_group_completion_is_that_of_many_trials(places: int, log_sd: float, req
     _, end_s = serve(draw(rng, 1000, requests, log_sd=log_sd), places)
     done_s = end_s.max(axis=1)
     wait = waiting_time([QueuePart(state=state, requests=requests)], free=math.inf)
-    group = group_completion(wait, state, lengths, requests=requests, cap=CAP)
+    # Equation 5, C = max_q C_q: once the last request has its slot, the longest one in the batch decides.
+    group = wait + emptying_times(state, lengths, requests=requests, cap=CAP)[0]
     assert group.mean == pytest.approx(done_s.mean(), rel=0.03)
     assert math.sqrt(group.var) == pytest.approx(done_s.std(), rel=0.2)
-
-
-def test_running_requests_finish_as_those_that_came_as_far() -> None:
-    values = draw(np.random.default_rng(12), 50_000)
-    produced = np.array([0.0, 100.0, 400.0])
-    mean_s, var = running_completion(STATE, LENGTHS, produced, CAP)
-    for i, so_far in enumerate(produced):
-        left_s = (values[values > so_far] - so_far) * STEP_S
-        assert mean_s[i] == pytest.approx(left_s.mean(), rel=0.05)
-        assert math.sqrt(var[i]) == pytest.approx(left_s.std(), rel=0.08)
-    at_limit = running_completion(STATE, LENGTHS, [CAP], CAP)
-    assert (at_limit[0][0], at_limit[1][0]) == (0.0, 0.0)
 
 
 @given(waits, st.floats(0, 600), st.floats(0, 600))
@@ -93,7 +76,7 @@ def test_a_larger_group_is_not_done_earlier(one: int, other: int, free: float) -
     few, many = sorted([one, other])
     waits = [waiting_time([QueuePart(state=STATE, requests=n)], free=free) for n in (few, many)]
     done = [
-        group_completion(wait, STATE, LENGTHS, requests=n, cap=CAP)
+        wait + emptying_times(STATE, LENGTHS, requests=n, cap=CAP)[0]
         for wait, n in zip(waits, (few, many), strict=True)
     ]
     assert done[0].mean <= done[1].mean * 1.02
@@ -106,16 +89,3 @@ def test_quantile_and_p_met_are_inverse(wait: Normal, share: float) -> None:
     at_s = completion.quantile(share)
     assert completion.at_most(at_s) >= share - 1e-6
     assert completion.at_most(at_s - 1e-3) <= share + 0.07
-
-
-def test_the_first_token_comes_after_wait_and_prefill_whatever_the_length() -> None:
-    state = replace(STATE, prefill_s=0.5)
-    ttft = first_token(Normal(2.0, 1.0), state)
-    assert ttft.normal == Normal(2.5, 1.0)
-    assert ttft.at_most(2.5) == 0.5
-
-
-def test_attainment_is_the_mean_of_p_met() -> None:
-    certain = first_token(Normal(1.0), replace(STATE, prefill_s=0.0))
-    assert met_share([certain, certain], [0.5, 2.0]) == 0.5
-    assert met_share([], []) == 1.0

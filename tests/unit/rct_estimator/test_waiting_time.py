@@ -8,17 +8,15 @@ from hypothesis import strategies as st
 
 from qlm.rct_estimator.length_predictive import LengthPredictive
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.paper import WAITING_R2
 from qlm.rct_estimator.throughput import SteadyState
 from qlm.rct_estimator.waiting_time import (
     QueuePart,
-    emptying_time,
-    first_place_time,
+    emptying_times,
     waiting_time,
     waiting_times,
 )
 from qlm.rct_estimator.workload import Workload
-from support.places import CAP, STEP_S, draw, known, serve, state_of
+from support.batch_slots import CAP, STEP_S, WAITING_R2, draw, known, serve, state_of
 
 LENGTHS = known(draw(np.random.default_rng(0), 20_000))
 STATE = state_of(LENGTHS, 16)
@@ -86,12 +84,12 @@ def test_behind_a_full_batch_each_request_waits_for_one_end_more() -> None:
     assert waiting_time([part]).mean == pytest.approx(10 * STATE.request_s)
 
 
-def test_doubt_about_a_class_adds_up_over_its_groups_instead_of_averaging_out() -> None:
-    doubtful = replace(STATE, workload=replace(STATE.workload, mean_doubt=400.0))
+def test_the_uncertainty_of_a_class_adds_up_over_its_groups_instead_of_averaging_out() -> None:
+    doubtful = replace(STATE, workload=replace(STATE.workload, mean_var=400.0))
     same = [QueuePart(state=doubtful, requests=50, cls="a") for _ in range(4)]
     mixed = [replace(part, cls=str(i)) for i, part in enumerate(same)]
     plain = waiting_time([replace(part, state=STATE) for part in same]).var
-    certain = replace(STATE, workload=replace(STATE.workload, mean_doubt=0.0))
+    certain = replace(STATE, workload=replace(STATE.workload, mean_var=0.0))
     own = waiting_time([replace(part, state=certain) for part in same]).var
     expected = (200 * STATE.request_s * 20 / STATE.workload.output.mean) ** 2
     assert waiting_time(same).var - own == pytest.approx(expected)
@@ -99,8 +97,8 @@ def test_doubt_about_a_class_adds_up_over_its_groups_instead_of_averaging_out() 
     assert plain < waiting_time(mixed).var
 
 
-def test_doubt_about_the_speed_grows_with_the_work_ahead() -> None:
-    doubtful = replace(STATE, doubt=0.1)
+def test_the_uncertainty_of_the_speed_grows_with_the_work_before() -> None:
+    doubtful = replace(STATE, uncertainty=0.1)
     near, far = (
         waiting_time([QueuePart(state=doubtful, requests=n)]).var
         - waiting_time([QueuePart(state=STATE, requests=n)]).var
@@ -111,11 +109,11 @@ def test_doubt_about_the_speed_grows_with_the_work_ahead() -> None:
 
 
 def test_a_model_change_waits_for_the_batch_to_end_and_starts_with_an_empty_one() -> None:
-    ahead = QueuePart(state=STATE, requests=100, cls="a")
+    front = QueuePart(state=STATE, requests=100, cls="a")
     after = QueuePart(state=STATE, requests=1, cls="b", swap=SWAP, emptying=Normal(20.0, 4.0))
-    wait = waiting_time([ahead, after])
+    wait = waiting_time([front, after])
     assert wait.mean == pytest.approx(100 * STATE.request_s + 20 + 5)
-    assert wait.var == pytest.approx(waiting_time([ahead]).var + 1 + 4)
+    assert wait.var == pytest.approx(waiting_time([front]).var + 1 + 4)
 
 
 @given(parts, parts, free)
@@ -157,34 +155,26 @@ def test_more_free_places_never_lengthen_the_wait(one: float, other: float, requ
 def test_the_end_of_a_batch_is_that_of_many_trials(places: int, requests: int) -> None:
     start_s, end_s = serve(draw(np.random.default_rng(9), 1500, requests), places)
     over = end_s.max(axis=1) - start_s[:, -1]
-    emptying = emptying_time(state_of(LENGTHS, places), LENGTHS, requests=requests, cap=CAP)
+    _, emptying = emptying_times(state_of(LENGTHS, places), LENGTHS, requests=requests, cap=CAP)
     assert emptying.mean == pytest.approx(over.mean(), rel=0.04)
     assert math.sqrt(emptying.var) == pytest.approx(over.std(), rel=0.15)
 
 
 def test_a_batch_that_runs_empty_speeds_up() -> None:
     quick = replace(STATE, alone_s=STATE.iteration_s / 3)
-    alone = emptying_time(quick, LENGTHS, cap=CAP)
-    followed = emptying_time(quick, LENGTHS, cap=CAP, followed=True)
+    followed, alone = emptying_times(quick, LENGTHS, cap=CAP)
     assert alone.mean < 0.8 * followed.mean
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_the_longest_of_more_requests_is_longer(one: int, other: int) -> None:
     few, many = sorted([one, other])
-    ends = [emptying_time(state(64), LENGTHS, requests=n, cap=CAP).mean for n in (few, many)]
+    ends = [emptying_times(state(64), LENGTHS, requests=n, cap=CAP)[1].mean for n in (few, many)]
     assert ends[0] <= ends[1] + 1e-9
 
 
 def state(places: int, lengths: LengthPredictive = LENGTHS) -> SteadyState:
     return state_of(lengths, places)
-
-
-def test_an_instance_with_a_free_place_starts_at_once() -> None:
-    assert first_place_time(STATE, running=15) == Normal(0.0)
-    assert first_place_time(STATE, running=16).mean == STATE.request_s
-    assert first_place_time(STATE, running=14, parked=3).mean == STATE.request_s
-    assert first_place_time(STATE, running=16, parked=3).mean == 4 * STATE.request_s
 
 
 def test_prompts_of_unequal_length_spread_the_wait() -> None:
@@ -198,7 +188,7 @@ def test_prompts_of_unequal_length_spread_the_wait() -> None:
 @given(st.floats(0, 1), st.floats(0, 16), st.integers(1, 400))
 def test_the_times_of_one_class_are_those_of_its_queue(kv_share: float, places: float, rank: int) -> None:
     state = replace(
-        STATE, kv_share=kv_share, prompt_s=0.1 * STATE.request_s, together_s=0.3 * STATE.request_s
+        STATE, kv_share=kv_share, prompt_s=0.1 * STATE.request_s, first_prompts_saving_s=0.3 * STATE.request_s
     )
     wait = waiting_time([QueuePart(state=state, requests=rank)], free=places)
     behind = float(waiting_times(state, [rank], free=places)[0])
@@ -207,11 +197,11 @@ def test_the_times_of_one_class_are_those_of_its_queue(kv_share: float, places: 
 
 def test_contexts_that_are_short_at_first_shorten_the_wait_by_what_reading_them_takes() -> None:
     reading = replace(STATE, kv_share=0.5)
-    assert reading.young_share == pytest.approx(0.5), "there are no prompts"
+    assert reading.age_transient_share == pytest.approx(0.5), "there are no prompts"
     full = waiting_times(STATE, [100, 1000]) - waiting_times(reading, [100, 1000])
     assert np.all(full == 0)
     saved_s = waiting_times(STATE, [17, 30, 1000, 2000], free=math.inf) - waiting_times(
         reading, [17, 30, 1000, 2000], free=math.inf
     )
     assert 0 < saved_s[0] < saved_s[1] < saved_s[2]
-    assert saved_s[2:] == pytest.approx(0.5 * STATE.settling_s, rel=0.01)
+    assert saved_s[2:] == pytest.approx(0.5 * STATE.age_transient_s, rel=0.01)

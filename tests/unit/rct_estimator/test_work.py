@@ -14,7 +14,7 @@ from qlm.rct_estimator.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
 from qlm.rct_estimator.throughput import full_batch, steady_state
 from qlm.rct_estimator.workload import Workload, class_workload, mixture
-from support.places import CAP, draw, known
+from support.batch_slots import CAP, draw, known
 
 A10 = find_profile(builtin_profiles(), "mistral-7b", "A10")
 A100 = find_profile(builtin_profiles(), "mistral-7b", "A100")
@@ -33,15 +33,15 @@ def workload(prompt: FloatArray, output: FloatArray) -> Workload:
         prompt_tokens=float(prompt.mean()),
         output=Normal(float(output.mean()), float(output.var())),
         prompt_var=float(prompt.var()),
-        held_ratio=float((prompt * output).mean() / (prompt.mean() * output.mean())),
+        prompt_bias=float((prompt * output).mean() / (prompt.mean() * output.mean())),
     )
 
 
 @pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.6])
 def test_a_request_met_in_the_batch_holds_what_a_time_average_says(correlation: float) -> None:
     prompt, output = lengths(correlation)
-    held = float((output * (prompt + output / 2)).sum() / output.sum())
-    assert workload(prompt, output).context_tokens == pytest.approx(held, rel=0.001)
+    occupied = float((output * (prompt + output / 2)).sum() / output.sum())
+    assert workload(prompt, output).context_tokens == pytest.approx(occupied, rel=0.001)
 
 
 def test_more_fit_where_long_answers_have_short_prompts() -> None:
@@ -72,7 +72,7 @@ def test_a_mixture_holds_what_its_parts_hold() -> None:
     prompt = np.concatenate([short[0], *([3 * long[0]] * 3)])
     output = np.concatenate([short[1], *([long[1] / 4] * 3)])
     both, pooled = mixture(parts), workload(prompt, output)
-    assert both.held_ratio == pytest.approx(pooled.held_ratio, rel=1e-6)
+    assert both.prompt_bias == pytest.approx(pooled.prompt_bias, rel=1e-6)
     assert both.context_tokens == pytest.approx(pooled.context_tokens, rel=1e-6)
 
 
@@ -96,8 +96,8 @@ def iterate(profile: Profile, rate: float, rng: np.random.Generator) -> ServedWo
         left += [200] * new
         if not left:
             continue
-        held = 1500 * len(left) + sum(200 - each for each in left)
-        step_ms = profile.decode_ms(len(left), held / len(left))
+        occupied = 1500 * len(left) + sum(200 - each for each in left)
+        step_ms = profile.decode_ms(len(left), occupied / len(left))
         step_ms += new * (profile.prefill_ms(1, 1500) - profile.decode.delta)
         busy_s += step_ms / 1000
         request_s += len(left) * step_ms / 1000
@@ -120,16 +120,16 @@ def test_ages_settle_as_those_of_many_places_that_begin_empty(spread: float) -> 
     answers = output[: places * 33].reshape(places, 33)
     ages = [np.concatenate([np.arange(each) for each in row])[:iterations] for row in answers]
     lacking = float(np.mean([np.sum(work.age_tokens - 0.5 - age) for age in ages]))
-    expected = work.age_tokens * work.settling_tokens
+    expected = work.age_tokens * work.age_transient_tokens
     assert lacking == pytest.approx(expected, rel=0.1)
 
 
 def test_answers_are_log_normal_where_their_third_moment_is_not_known() -> None:
     prompt, output = lengths(0.0)
     work = workload(prompt, output)
-    told = replace(work, output_cube=float((output**3).mean()))
-    assert work.settling_tokens == pytest.approx(told.settling_tokens, rel=0.03)
-    assert replace(work, output_cube=1.0).settling_tokens == pytest.approx(work.age_tokens / 3)
+    exact = replace(work, output_cube=float((output**3).mean()))
+    assert work.age_transient_tokens == pytest.approx(exact.age_transient_tokens, rel=0.03)
+    assert replace(work, output_cube=1.0).age_transient_tokens == pytest.approx(work.age_tokens / 3)
     with pytest.raises(InvalidValueError, match="output_cube"):
         replace(work, output_cube=0.0)
 
@@ -155,6 +155,6 @@ def test_work_of_a_batch_that_comes_and_goes_is_predicted_without_bias(running: 
 def test_answers_that_are_alike_do_not_pile_up() -> None:
     even = Workload(prompt_tokens=0.0, output=Normal(100.0, 50.0**2))
     uneven = replace(even, output=Normal(100.0, 180.0**2))
-    assert even.piling_tokens == even.excess_tokens == 0.0
+    assert even.residual_transient_tokens == even.excess_tokens == 0.0
     assert uneven.excess_tokens == pytest.approx(uneven.age_tokens - 100.0)
-    assert uneven.piling_tokens > uneven.excess_tokens
+    assert uneven.residual_transient_tokens > uneven.excess_tokens

@@ -38,7 +38,7 @@ class Event:
 
 @dataclass
 class Seen:
-    """What a driver can see: times and tokens of each request, and the engine's state at each event."""
+    """A driver's observations: times and tokens of each request, and the engine's state at each event."""
 
     first_ns: dict[str, int] = field(default_factory=dict)
     end_ns: dict[str, int] = field(default_factory=dict)
@@ -78,10 +78,10 @@ class World:
         block_tokens, context = self.capacity.block_tokens, self.capacity.context_tokens
         if self.hashed:
             return hashed_generation(block_tokens=block_tokens, context_tokens=context, mean_output_tokens=20)
-        asked = {event.name: event for event in self.events if event.kind == "add"}
+        wanted = {event.name: event for event in self.events if event.kind == "add"}
 
         def script(call: EngineCall) -> Script:
-            event = asked[call.call_id]
+            event = wanted[call.call_id]
             given_out = len(call.prompt_ids) - event.prompt
             shared = event.prompt if self.prefix_ids else 0
             return Script(
@@ -114,14 +114,14 @@ def drive(engine: Engine, world: World, iterations_max: int, cuts: random.Random
             continue
         assert run.end_ns(iterations) > now_ns
         now_ns = run.end_ns(iterations)
-        told = engine.commit(iterations)
-        note(seen, told, now_ns)
+        emissions = engine.commit(iterations)
+        note(seen, emissions, now_ns)
         if cuts is not None and cuts.random() < 0.3:
             note_chunks(seen, engine, now_ns)
 
 
-def note(seen: Seen, told: tuple[Any, ...], now_ns: int) -> None:
-    for emission in told:
+def note(seen: Seen, emissions: tuple[Any, ...], now_ns: int) -> None:
+    for emission in emissions:
         name = emission.call_id
         seen.first_ns.setdefault(name, now_ns)
         seen.tokens.setdefault(name, []).extend(emission.token_ids)
@@ -131,7 +131,7 @@ def note(seen: Seen, told: tuple[Any, ...], now_ns: int) -> None:
 
 
 def note_chunks(seen: Seen, engine: Engine, now_ns: int) -> None:
-    """Note tokens in mid-answer; since first ones are told at once, their requests have been heard of."""
+    """Note tokens in mid-answer; their requests are known, since first tokens are emitted at once."""
     for name, token_ids in engine.collect():
         assert seen.first_ns[name] <= now_ns
         seen.tokens[name].extend(token_ids)
@@ -147,8 +147,8 @@ def apply(engine: Engine, world: World, event: Event, seen: Seen, now_ns: int) -
         case "wake":
             engine.wake()
         case _ if engine.abort(event.name) and event.resume:
-            asked = next(e for e in world.events if e.kind == "add" and e.name == event.name)
-            engine.add(world.call(asked, len(seen.tokens.get(event.name, ()))), now_ns)
+            wanted = next(e for e in world.events if e.kind == "add" and e.name == event.name)
+            engine.add(world.call(wanted, len(seen.tokens.get(event.name, ()))), now_ns)
     lengths = {name: len(ids) for name, ids in seen.tokens.items()}
     state = {"now": now_ns, "tokens": lengths, **asdict(engine.counters)}
     seen.states.append(

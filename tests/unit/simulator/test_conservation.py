@@ -72,7 +72,7 @@ class EngineLife(RuleBasedStateMachine):
         self.now_ns = self.calls = self.ended = self.aborted = 0
         self.hashed = hashed
         self.tokens = Counter[str]()
-        self.asked = dict[str, int]()
+        self.wanted = dict[str, int]()
         self.alive = set[str]()
 
     @rule(prompt=st.integers(1, CONTEXT - 1), output=st.integers(1, 50), same=st.booleans())
@@ -83,7 +83,7 @@ class EngineLife(RuleBasedStateMachine):
         sampling = Sampling(max_tokens=output, ignore_eos=self.hashed)
         ids = (family % 256,) * prompt
         self.engine.add(EngineCall(call_id=name, prompt_ids=ids, sampling=sampling), self.now_ns)
-        self.asked[name] = min(output, CONTEXT - prompt)
+        self.wanted[name] = min(output, CONTEXT - prompt)
         self.alive.add(name)
 
     @rule(data=st.data())
@@ -134,9 +134,9 @@ class EngineLife(RuleBasedStateMachine):
             assert name in self.alive, "nobody hears of a request after its end"
             assert emission.token_ids
             self.tokens[name] += len(emission.token_ids)
-            assert self.tokens[name] <= self.asked[name]
+            assert self.tokens[name] <= self.wanted[name]
             if emission.finish is not None:
-                assert self.tokens[name] == self.asked[name], "tokens emitted are tokens asked"
+                assert self.tokens[name] == self.wanted[name], "tokens emitted are tokens wanted"
                 self.alive.remove(name)
                 self.ended += 1
 
@@ -150,11 +150,11 @@ class EngineLife(RuleBasedStateMachine):
     def blocks_are_conserved(self) -> None:
         batch, blocks = self.engine._batch, self.engine._cache.blocks
         holders = [*batch.running, *batch.loading]
-        held = Counter(block for s in holders for block in s.blocks)
+        references = Counter(block for s in holders for block in s.blocks)
         assert all(not s.blocks for s in batch.waiting)
-        assert blocks.used == len(held)
+        assert blocks.used == len(references)
         assert blocks.used + blocks.free == blocks.total == self.capacity.kv_blocks
-        assert blocks.references() == held.total()
+        assert blocks.references() == references.total()
         assert all(len(set(s.blocks)) == len(s.blocks) for s in holders)
         for s in holders:
             computed = batch.decodes.computed(s)
@@ -162,7 +162,7 @@ class EngineLife(RuleBasedStateMachine):
         digests: dict[int, int] = {}
         for s in holders:
             full = batch.decodes.computed(s) // self.capacity.block_tokens
-            for block, digest in zip(s.blocks[:full], s.text.digests[:full], strict=True):
+            for block, digest in zip(s.blocks[:full], s.generation.digests[:full], strict=True):
                 assert digests.setdefault(block, digest) == digest, "a block is shared by equal texts only"
 
     @invariant()

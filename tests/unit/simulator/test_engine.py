@@ -127,10 +127,10 @@ def test_blocks_are_conserved_and_the_batch_is_bounded(
             case _:
                 engine.step(0)
         ledger = engine._cache.blocks
-        held = [block for s in engine._batch.running for block in s.blocks]
+        referenced = [block for s in engine._batch.running for block in s.blocks]
         assert all(not s.blocks for s in engine._batch.waiting)
-        assert ledger.references() == len(held)
-        assert ledger.used == len(set(held)) == ledger.total - ledger.free
+        assert ledger.references() == len(referenced)
+        assert ledger.used == len(set(referenced)) == ledger.total - ledger.free
         assert all(len(s.blocks) >= SMALL.blocks(s.computed) for s in engine._batch.running)
         assert engine.running <= SMALL.seqs_max
 
@@ -328,19 +328,19 @@ def test_decoding_is_one_run_until_something_changes_and_collects_what_it_gave()
     assert [(call_id, len(ids)) for call_id, ids in engine.collect()] == [("long", 19)]
 
 
-def test_tokens_of_a_preempted_request_are_still_told() -> None:
+def test_tokens_of_a_preempted_request_are_still_reported() -> None:
     engine = make_engine(SMALL, mean=1e9)
     for i in range(4):
         engine.add(call(f"r{i}", [i] * 30, 60), 0)
-    now_ns, told = 0, dict.fromkeys((f"r{i}" for i in range(4)), 0)
+    now_ns, reported = 0, dict.fromkeys((f"r{i}" for i in range(4)), 0)
     while engine.counters.preemptions == 0:
         run = engine.plan(now_ns, 1000)
         assert run is not None
         for emission in engine.commit(run.iterations):
-            told[emission.call_id] += len(emission.token_ids)
+            reported[emission.call_id] += len(emission.token_ids)
         now_ns = run.end_ns(run.iterations)
     assert (engine.running, engine.waiting) == (3, 1)
     for call_id, token_ids in engine.collect():
-        told[call_id] += len(token_ids)
-    assert sum(told.values()) == engine.counters.generation_tokens
-    assert told["r3"] > 1
+        reported[call_id] += len(token_ids)
+    assert sum(reported.values()) == engine.counters.generation_tokens
+    assert reported["r3"] > 1

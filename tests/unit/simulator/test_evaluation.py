@@ -29,7 +29,7 @@ def burst() -> tuple[SimulationResult, ForecastRecorder]:
     few = {key: replace(each, seqs_max=PLACES) for key, each in subject.fleet.profiles.items()}
     recorder = ForecastRecorder(2)
     subject = replace(subject, fleet=replace(subject.fleet, profiles=few))
-    return run(subject, policy="fcfs", onlooker=recorder), recorder
+    return run(subject, policy="fcfs", observer=recorder), recorder
 
 
 def test_waits_and_ends_of_a_burst_are_forecast(burst: tuple[SimulationResult, ForecastRecorder]) -> None:
@@ -58,7 +58,7 @@ def test_equal_seeds_are_forecast_equally() -> None:
     said = []
     for _ in range(2):
         recorder = ForecastRecorder(5)
-        run(scenario(workload(60, rate_rps=3.0)), onlooker=recorder)
+        run(scenario(workload(60, rate_rps=3.0)), observer=recorder)
         said.append([(number, each.wait, each.completion) for number, each in recorder.requests.items()])
     assert said[0] == said[1]
     assert len(said[0]) == 12

@@ -12,8 +12,8 @@ def generation(
     script: Script, prompt: int = 10, *, block_tokens: int = 16, context: int = 1000, **sampling: Any
 ) -> Generation:
     start = scripted_generation(lambda call: script, block_tokens=block_tokens, context_tokens=context)
-    asked = Sampling(**({"max_tokens": 100} | sampling))
-    return start(EngineCall(call_id="r", prompt_ids=(0,) * prompt, sampling=asked))
+    wanted = Sampling(**({"max_tokens": 100} | sampling))
+    return start(EngineCall(call_id="r", prompt_ids=(0,) * prompt, sampling=wanted))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whole simulations: determinism, conservation, faults, and what reports say."""
+"""Whole simulations: determinism, conservation, faults and reports."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from qlm.domain.ids import InstanceId
 from qlm.domain.slo import OnMiss, TokenSlo
 from qlm.simulator.report import COLUMNS, requests_csv, summary
 from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
-from qlm.simulator.sampling import Sampler
+from qlm.simulator.sampling import ClusterSampler
 from qlm.simulator.scenario import (
     BrokerOutage,
     Fault,
@@ -30,7 +30,7 @@ I0, I1 = InstanceId("i0"), InstanceId("i1")
 
 
 def check_sound(result: SimulationResult) -> None:
-    """Whatever happened, no request was lost or doubled, and none got more or less than it should."""
+    """Check that no request was lost or doubled, or got more or fewer tokens than it should."""
     work, outcomes = result.workload, result.outcomes
     answered = np.array([outcome in ("stop", "length") for outcome in outcomes.outcome])
     assert set(outcomes.outcome) <= {"stop", "length", REFUSED, UNFINISHED}
@@ -75,8 +75,8 @@ def test_models_share_instances_and_swaps_are_counted() -> None:
     assert UNFINISHED not in result.outcomes.outcome
     assert result.swaps_cold >= 1 and result.swaps_warm + result.swaps_cold >= 1
     assert result.swap_seconds > 0
-    told = summary(result)
-    assert told["swaps"] == result.swaps_warm + result.swaps_reload + result.swaps_cold
+    figures = summary(result)
+    assert figures["swaps"] == result.swaps_warm + result.swaps_reload + result.swaps_cold
 
 
 def test_urgent_requests_evict_batch_work_only_under_a_policy_that_may() -> None:
@@ -195,8 +195,8 @@ def test_reports_have_the_columns_of_the_design() -> None:
 
 
 def test_samples_show_the_cluster_over_time() -> None:
-    sampler = Sampler(0.5)
-    run(scenario(workload(100, rate_rps=30.0)), onlooker=sampler)
+    sampler = ClusterSampler(0.5)
+    run(scenario(workload(100, rate_rps=30.0)), observer=sampler)
     assert [sample.at_s for sample in sampler.samples[:3]] == [0.0, 0.5, 1.0]
     assert max(max(sample.running) for sample in sampler.samples) > 0
     assert all(0.0 <= use <= 1.0 for sample in sampler.samples for use in sample.kv_usage)

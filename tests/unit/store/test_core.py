@@ -1,59 +1,60 @@
-"""What of the core shows only with a clock at hand: how long results and old entries last."""
+"""Core with explicit times: retention of results, and stale entries."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from contract.suites.store.values import ARRIVAL_NS, A, metadata
 from qlm.domain.fleet import EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, ModelId
 from qlm.domain.operations import OperationStats
 from qlm.domain.outcome import Outcome
 from qlm.domain.slo import DeadlineSlo
-from qlm.store.contract_values import ARRIVAL_NS, A, card
-from qlm.store.core import StoreCore
-from qlm.store.instances import is_steady, steady
-from qlm.store.limits import StoreLimits
+from qlm.store.core import requests
+from qlm.store.core.instances import is_steady, steady
+from qlm.store.core.limits import StoreLimits
+from qlm.store.core.state import State
 
 SECOND_NS = 1_000_000_000
 M7 = ModelId("m7")
 
 
 def test_results_are_kept_for_their_time_and_no_longer() -> None:
-    core = StoreCore(1, StoreLimits(result_ttl_s=10.0))
+    state = State(1, StoreLimits(result_ttl_s=10.0))
     for n in (1, 2, 3):
-        core.enqueue(card(n), None, ARRIVAL_NS)
-    core.cancel(card(1).id, Outcome.CANCELLED, ARRIVAL_NS)
-    _, effects = core.cancel(card(2).id, Outcome.CANCELLED, ARRIVAL_NS + 10 * SECOND_NS - 1)
+        requests.enqueue(state, metadata(n), None, ARRIVAL_NS)
+    requests.cancel(state, metadata(1).id, Outcome.CANCELLED, ARRIVAL_NS)
+    _, effects = requests.cancel(state, metadata(2).id, Outcome.CANCELLED, ARRIVAL_NS + 10 * SECOND_NS - 1)
     assert effects.dropped == []
-    _, effects = core.expire(ARRIVAL_NS + 10 * SECOND_NS)
-    assert effects.dropped == [card(1).id]
-    assert core.record(card(1).id) is None
-    assert core.record(card(2).id) is not None
-    core.expire(ARRIVAL_NS + 1000 * SECOND_NS)
-    assert core.record(card(2).id) is None
-    assert core.record(card(3).id) is not None
+    _, effects = requests.expire(state, ARRIVAL_NS + 10 * SECOND_NS)
+    assert effects.dropped == [metadata(1).id]
+    assert requests.record(state, metadata(1).id) is None
+    assert requests.record(state, metadata(2).id) is not None
+    requests.expire(state, ARRIVAL_NS + 1000 * SECOND_NS)
+    assert requests.record(state, metadata(2).id) is None
+    assert requests.record(state, metadata(3).id) is not None
 
 
 def test_a_request_that_reuses_an_id_does_not_inherit_its_deadline() -> None:
-    core = StoreCore(1, StoreLimits(results_max=1))
-    core.enqueue(card(1, drop=True), None, ARRIVAL_NS)
+    state = State(1, StoreLimits(results_max=1))
+    requests.enqueue(state, metadata(1, drop=True), None, ARRIVAL_NS)
     for n in (1, 2):
-        core.enqueue(card(n), None, ARRIVAL_NS)
-        core.cancel(card(n).id, Outcome.CANCELLED, ARRIVAL_NS)
-    later = replace(card(1, drop=True), slo=DeadlineSlo(deadline_ms=60_000.0))
-    assert core.enqueue(later, None, ARRIVAL_NS)[0].created
-    assert core.expire(card(1, drop=True).drop_at_ns or 0)[0] == []
-    assert core.expire(later.drop_at_ns or 0)[0] == [later.id]
+        requests.enqueue(state, metadata(n), None, ARRIVAL_NS)
+        requests.cancel(state, metadata(n).id, Outcome.CANCELLED, ARRIVAL_NS)
+    later = replace(metadata(1, drop=True), slo=DeadlineSlo(deadline_ms=60_000.0))
+    assert requests.enqueue(state, later, None, ARRIVAL_NS)[0].created
+    assert requests.expire(state, metadata(1, drop=True).drop_at_ns or 0)[0] == []
+    assert requests.expire(state, later.drop_at_ns or 0)[0] == [later.id]
 
 
 def test_indexing_is_enqueueing_without_the_record() -> None:
-    told, silent = StoreCore(1), StoreCore(1)
+    full, silent = State(1), State(1)
     for n in (1, 2, 1):
-        enqueued, effects = told.enqueue(card(n), GatewayId("g"), SECOND_NS)
-        assert silent.index(card(n), GatewayId("g"), SECOND_NS) == (enqueued.created, effects)
-        assert silent.record(card(n).id) == enqueued.record
+        enqueued, effects = requests.enqueue(full, metadata(n), GatewayId("g"), SECOND_NS)
+        assert requests.index(silent, metadata(n), GatewayId("g"), SECOND_NS) == (enqueued.created, effects)
+        assert requests.record(silent, metadata(n).id) == enqueued.record
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Random histories on the core: what must hold after every step, whatever came before."""
+"""Random histories on the core, with the invariants of every step."""
 
 import asyncio
 from collections import defaultdict
@@ -11,16 +11,16 @@ from qlm.domain.lease import Epoch
 from qlm.domain.lease_answer import Granted
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.view import ClusterView
-from qlm.store.memory import MemoryStore
+from qlm.store.embedded.memory import MemoryStore
 from support.store_steps import LIMITS, Step, SteppedClock, histories, snapshot
 
 
 def _waiting_is_what_is_queued(view: ClusterView, records: list[RequestRecord]) -> None:
     """The groups of a class slice its queued requests, sorted by arrival, then id."""
-    queued = [record.card for record in records if record.state is RequestState.QUEUED]
-    for cls in {card.cls for card in queued} | {view_.cls for view_ in view.classes}:
+    queued = [record.metadata for record in records if record.state is RequestState.QUEUED]
+    for cls in {metadata.cls for metadata in queued} | {view_.cls for view_ in view.classes}:
         (seen,) = [view_ for view_ in view.classes if view_.cls == cls]
-        order = sorted((card.arrival_ns, card.id) for card in queued if card.cls == cls)
+        order = sorted((metadata.arrival_ns, metadata.id) for metadata in queued if metadata.cls == cls)
         assert seen.queued == len(order)
         for group in seen.groups:
             covered, order = order[: group.remaining], order[group.remaining :]
@@ -49,7 +49,7 @@ def _states_fit(records: list[RequestRecord]) -> None:
 
 
 class _History:
-    """What was seen of each request after the last step, to compare with what is seen after the next."""
+    """Observations of each request after the last step, to compare with the next ones."""
 
     def __init__(self) -> None:
         self.logs: dict[RequestId, TokenIds] = {}
@@ -87,7 +87,7 @@ async def _run(history: list[Step]) -> None:
         clock.advance(step.pass_s + 1e-9)
         answer = await step.run(store, await store.incarnation())
         now = await snapshot(store)
-        records = {record.card.id: record for record in now["records"]}
+        records = {record.metadata.id: record for record in now["records"]}
         _waiting_is_what_is_queued(now["view"], now["records"])
         _groups_are_on_one_queue(now["view"])
         for queue in now["view"].queues:

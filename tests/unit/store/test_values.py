@@ -1,4 +1,4 @@
-"""The small values under the store: packed tokens, the order of arrival, limits, journal entries."""
+"""Values of the store: encoded tokens, arrival order, limits, journal entries."""
 
 import pytest
 from hypothesis import given
@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import RequestId
-from qlm.store.effects import Logged
-from qlm.store.journal_codec import decode_log, encode_log, log_key
-from qlm.store.limits import StoreLimits
-from qlm.store.order import ArrivalHistory, ArrivalOrder
-from qlm.store.packing import pack, unpack
+from qlm.store.core.arrival_order import ArrivalHistory, ArrivalOrder
+from qlm.store.core.effects import Logged
+from qlm.store.core.limits import StoreLimits
+from qlm.store.core.token_codec import decode_tokens, encode_tokens
+from qlm.store.embedded.journal_codec import decode_log, encode_log, log_key
 
 token_ids = st.lists(st.integers(0, 2**32 - 1)).map(tuple)
 Arrival = tuple[int, RequestId]
@@ -19,8 +19,8 @@ arrivals = st.tuples(st.integers(0, 5), st.text(max_size=2).map(RequestId))
 
 @given(token_ids)
 def test_tokens_are_packed_in_four_little_endian_bytes_each(ids: tuple[int, ...]) -> None:
-    assert pack(ids) == b"".join(token_id.to_bytes(4, "little") for token_id in ids)
-    assert unpack(pack(ids)) == ids
+    assert encode_tokens(ids) == b"".join(token_id.to_bytes(4, "little") for token_id in ids)
+    assert decode_tokens(encode_tokens(ids)) == ids
 
 
 @given(st.sets(arrivals))
@@ -55,7 +55,7 @@ def test_a_long_order_of_arrival_keeps_its_order(steps: list[tuple[str, int]]) -
 
 
 @given(st.lists(st.tuples(arrivals, st.integers(1, 700))))
-def test_the_history_of_arrivals_lists_what_has_not_left(steps: list[tuple[Arrival, int]]) -> None:
+def test_the_history_of_arrivals_lists_kept_requests(steps: list[tuple[Arrival, int]]) -> None:
     history, kept = ArrivalHistory(), set[Arrival]()
     for key, times in steps:
         for _ in range(times):

@@ -1,1 +1,1 @@
-"""Agents as actors on a Ray cluster: placed by accelerator, restarted by Ray. Ray is imported only here."""
+"""Agents as actors on a Ray cluster: placed by accelerator, restarted by Ray. Nothing else imports Ray."""

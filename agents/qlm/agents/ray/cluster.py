@@ -1,4 +1,4 @@
-"""The few things we ask of Ray: connect or start, nodes, named actors."""
+"""Client of a Ray cluster: connect to one or start one, list nodes, find and create named actors."""
 
 import logging
 import os
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from qlm.agents.guard import descendants, kill
+from qlm.agents.core.node_placement import Node, Resources
+from qlm.agents.engines.guard import descendants, kill
 from qlm.agents.ray.actor import AgentActor, Work
-from qlm.agents.ray.placement import Node, Resources
 from qlm.domain.errors import QlmError
 from qlm.domain.shown import cut
 
@@ -18,22 +18,22 @@ log = logging.getLogger("qlm.agents")
 
 ACTOR_PREFIX: Final = "qlm-agent/"
 OBJECT_STORE_BYTES: Final = 80 * 1024**2
-"""Of a Ray of our own: near the least that Ray takes; agents exchange nothing through it."""
+"""Object store of a Ray started here: near Ray's minimum, since agents exchange nothing through it."""
 
-KNOCK_MAX_S: Final = 10.0
-"""How long the head of a cluster may take to accept a connection."""
+CONNECT_MAX_S: Final = 10.0
+"""Limit for the head of a cluster to accept a connection."""
 
 STARTS_MAX: Final = 3
-"""Ray gives its processes 30 s to start; on a busy machine that is not enough."""
+"""Attempts to start Ray: the 30 s that it gives its processes are too short on a busy machine."""
 
 CALLS_MAX: Final = 100
-"""Calls to one actor at a time; each supervisor has two."""
+"""Concurrent calls to one actor; each supervisor makes two."""
 
 _OWN_RAY: Final[Mapping[str, str]] = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # it does not phone home
-    # Else, after a kill, two of its processes would stay for a minute.
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Without it, two of its processes stay for a minute after a kill.
     "RAY_enable_pipe_based_agent_to_parent_health_check": "1",
-    "RAY_DEDUP_LOGS": "0",  # agents say alike things of different instances
+    "RAY_DEDUP_LOGS": "0",  # agents of different instances log similar lines
     "RAY_COLOR_PREFIX": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # despite its name: one machine, all ports on loopback
 }
@@ -48,26 +48,25 @@ class AgentSpec:
     """An agent to run as an actor.
 
     Attributes:
-        instance: The instance it serves.
-        resources: What it takes from the node it runs on.
-        work: The agent itself.
-        recipe: What it is made from, in short; another recipe is another agent.
+        resources: What it requires of its node.
+        work: Runs the agent.
+        config_hash: Hash of the configuration that the agent reads; another hash requires another actor.
     """
 
     instance: str
     resources: Resources
     work: Work
-    recipe: str
+    config_hash: str
 
 
 class RayCluster:
-    """A connection to Ray. Enter and leave it on the main thread: Ray handles signals meanwhile.
+    """Connection to Ray, a context manager. Use it on the main thread: Ray installs signal handlers.
 
     Args:
-        address: Of a node of a running cluster, or `auto` for the one of this machine; None starts a Ray of
-            our own, which ends with us.
-        namespace: Separates our actors from those of others.
-        offers: What a Ray of our own offers beside what it finds.
+        address: Of a node of a running cluster, or `auto` for the cluster of this machine; None starts a Ray
+            that ends with this process.
+        namespace: Ray namespace of the actors.
+        offers: Resources that a Ray started here declares beside those that it finds.
     """
 
     def __init__(self, *, address: str | None, namespace: str, offers: Resources) -> None:
@@ -78,14 +77,14 @@ class RayCluster:
 
     @property
     def own(self) -> bool:
-        """Whether this Ray is ours: nothing will ever join it."""
+        """True if this process starts Ray: no other node will ever join it."""
         return self._address is None
 
     def __enter__(self) -> Self:
         """Connect or start.
 
         Raises:
-            RayUnavailableError: With what to do.
+            RayUnavailableError: It is not installed, cannot be reached, or does not start.
         """
         if self.own:
             os.environ.update({name: os.environ.get(name, value) for name, value in _OWN_RAY.items()})
@@ -97,12 +96,12 @@ class RayCluster:
                 f"({error}); install the extra `ray` of qlm-serving"
             ) from error
         self._ray = ray
-        self._knock()
+        self._check_reachable()
         for tries_left in reversed(range(STARTS_MAX if self.own else 1)):
             try:
                 ray.init(**self._arguments())
-            except Exception as error:  # Ray raises just that when its processes are slow to start
-                self._clear_away()
+            except Exception as error:  # Ray raises plain Exception when its processes start slowly
+                self._clean_up_failed_start()
                 why = cut(" ".join(str(error).split()))
                 if not tries_left:
                     what = "Ray did not start" if self.own else f"no Ray cluster at {self._address!r}"
@@ -112,19 +111,19 @@ class RayCluster:
                 break
         return self
 
-    def _knock(self) -> None:
-        """Fail at once where nobody listens: Ray would try for minutes."""
+    def _check_reachable(self) -> None:
+        # Fail at once if nothing listens there: Ray would retry for minutes.
         host, _, port = (self._address or "").rpartition(":")
         if not host:
             return
         try:
-            socket.create_connection((host, int(port)), timeout=KNOCK_MAX_S).close()
+            socket.create_connection((host, int(port)), timeout=CONNECT_MAX_S).close()
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise RayUnavailableError(f"no Ray cluster at {self._address!r}: {why}") from error
 
-    def _clear_away(self) -> None:
-        """End what a failed start has left: nothing else was started by this process yet."""
+    def _clean_up_failed_start(self) -> None:
+        # All descendants are Ray's: this process has not started anything else yet.
         self._ray.shutdown()
         if self.own:
             for pid in descendants(os.getpid()):
@@ -133,7 +132,7 @@ class RayCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Disconnect; a Ray of our own ends with all its processes."""
+        """Disconnect; a Ray started here ends with all its processes."""
         self._ray.shutdown()
 
     def _arguments(self) -> dict[str, Any]:
@@ -142,7 +141,7 @@ class RayCluster:
             return {"address": self._address, **shared}
         return {
             "address": "local",
-            "num_cpus": 0,  # no workers in stock: agents take none of it
+            "num_cpus": 0,  # no prestarted workers: agents require no CPU resource
             "resources": self._offers,
             "object_store_memory": OBJECT_STORE_BYTES,
             "include_dashboard": False,
@@ -150,36 +149,35 @@ class RayCluster:
         }
 
     def check(self) -> None:
-        """See whether the cluster still knows us; waits while its head is away.
-
-        A head that starts again knows nothing of what was before, and what it does not know, it refuses. Our
-        node and those of the agents end by themselves, but this process would ask in vain for ever.
+        """Check that the cluster still accepts this process; block while its head is unreachable.
 
         Raises:
-            RayUnavailableError: The cluster that we joined is no more.
+            RayUnavailableError: The head has restarted.
         """
         if self.own:
             return
+        # A restarted head has lost its state and refuses all processes from before. The nodes end by
+        # themselves, but this process would retry for ever.
         try:
             self._ray.util.list_named_actors()
         except self._ray.exceptions.AuthenticationError as error:
             raise RayUnavailableError(
-                "the head of the Ray cluster has started anew and does not know us; start again"
+                "the head of the Ray cluster has restarted and refuses this process; start it again"
             ) from error
 
     def nodes(self) -> list[Node]:
         """Return the live nodes.
 
         Raises:
-            RayUnavailableError: The cluster that we joined is no more.
+            RayUnavailableError: The head has restarted.
         """
-        self.check()  # Ray itself would abort the process
+        self.check()  # after a restart of the head, Ray would abort this process
         return [
             Node(node["NodeManagerAddress"], node["Resources"]) for node in self._ray.nodes() if node["Alive"]
         ]
 
     def instances(self) -> list[str]:
-        """Return the instances that have an actor here, whoever made it."""
+        """Return the instances that have an actor here, by whichever supervisor."""
         return [
             name.removeprefix(ACTOR_PREFIX)
             for name in self._ray.util.list_named_actors()
@@ -194,8 +192,8 @@ class RayCluster:
             return None
 
     def make(self, spec: AgentSpec) -> Any:
-        """Return the actor of an instance, a new one if there is none; Ray places it when it can."""
-        wanted = dict(spec.resources)
+        """Return the actor of an instance, created if there is none; Ray places it when it can."""
+        required = dict(spec.resources)
         actor = self._ray.remote(AgentActor).options(
             name=ACTOR_PREFIX + spec.instance,
             get_if_exists=True,
@@ -203,24 +201,24 @@ class RayCluster:
             max_restarts=-1,
             max_task_retries=0,
             max_concurrency=CALLS_MAX,
-            num_cpus=wanted.pop("CPU", 0),
-            num_gpus=wanted.pop("GPU", 0),
-            resources=wanted,
+            num_cpus=required.pop("CPU", 0),
+            num_gpus=required.pop("GPU", 0),
+            resources=required,
         )
-        return actor.remote(spec.work, spec.recipe)
+        return actor.remote(spec.work, spec.config_hash)
 
     def kill(self, actor: Any) -> None:
-        """End an actor's process for good."""
+        """Kill an actor; Ray does not restart it."""
         self._ray.kill(actor, no_restart=True)
 
     @property
-    def gone(self) -> type[Exception]:
-        """What a call raises when its actor is dead for good."""
+    def actor_dead(self) -> type[Exception]:
+        """Exception of a call whose actor is dead and will not be restarted."""
         kind: type[Exception] = self._ray.exceptions.ActorDiedError
         return kind
 
     @property
-    def away(self) -> type[Exception]:
-        """What a call raises while Ray starts its actor again, or does not answer itself."""
+    def actor_unavailable(self) -> type[Exception]:
+        """Exception of a call while Ray restarts its actor or does not answer; includes `actor_dead`."""
         kind: type[Exception] = self._ray.exceptions.RayError
         return kind

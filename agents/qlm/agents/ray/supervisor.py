@@ -1,8 +1,8 @@
-"""Keeps one actor per instance on a Ray cluster: makes what is missing, ends what is not wanted.
+"""Supervisor of agents on a Ray cluster: creates one actor per instance, ends actors no longer configured.
 
-Ray restarts what dies. The supervisor makes actors, says what waits for a place and why, and stops them:
-first drained, so that their work goes elsewhere in order, then for good. Nothing depends on it while they
-run: what a supervisor that was killed left on a cluster, the next one finds by name.
+Ray restarts actors that die. The supervisor creates actors, reports those that cannot be placed, and stops
+them: it drains each first, so that its requests move to other instances, then kills it. Running actors do not
+need it: after the death of a supervisor, the next one finds them by name.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from qlm.agents.core.node_placement import fits, waiting_reason
 from qlm.agents.ray.cluster import AgentSpec, RayCluster, RayUnavailableError
-from qlm.agents.ray.placement import fits, why_it_waits
 from qlm.domain.errors import QlmError, StoreUnavailableError
 from qlm.domain.ids import InstanceId
 from qlm.domain.shown import cut
@@ -20,29 +20,28 @@ from qlm.domain.shown import cut
 log = logging.getLogger("qlm.agents")
 
 AskDrain = Callable[[InstanceId], Awaitable[bool]]
-"""Asks an instance to drain; False if it is not alive."""
+"""Requests an instance to drain; False if it is not alive."""
 
-SayUnplaced = Callable[[InstanceId, str, float], Awaitable[None]]
-"""Says that an instance has no place, and why, for so many seconds."""
+ReportUnplaced = Callable[[InstanceId, str, float], Awaitable[None]]
+"""Reports an instance that is not placed, with the reason and the seconds for which the report is valid."""
 
-NOTICE_S: Final = 5.0
-"""How often an actor without a place is looked at."""
+PLACEMENT_CHECK_S: Final = 5.0
+"""Interval between checks of an actor that is not placed."""
 
 UNPLACED_TTL_S: Final = 20.0
-"""How long what was said of that counts, should it not be said again."""
+"""Validity of a report of an unplaced instance."""
 
 RETRY_S: Final = 0.5
-"""Pause before an actor that Ray is starting again is asked again."""
+"""Pause before the next call to an actor that Ray is restarting."""
 
 DRAIN_MAX_S: Final = 10.0
-"""How long an agent that is to stop may take to give its work back and to stop its engines."""
+"""Time that an agent has to return its requests and stop its engines."""
 
 STOP_MAX_S: Final = 10.0
-"""How long one that did not drain may take to stop its engines, before it is killed."""
+"""Time that an agent which did not drain has to stop its engines, before it is killed."""
 
-
-TOLD_CHARACTERS_MAX: Final = 300
-"""Of what Ray says of an error, in a log line."""
+ERROR_CHARACTERS_MAX: Final = 300
+"""Length of an error of Ray in a log line."""
 
 
 class NoPlaceError(QlmError):
@@ -50,73 +49,65 @@ class NoPlaceError(QlmError):
 
 
 class Supervisor:
-    """The supervisor of some agents; `run` works until cancelled or until all are drained.
-
-    Args:
-        cluster: Where they run.
-        specs: The agents.
-        ask_drain: How an agent is asked to give its work back.
-        say_unplaced: Where those who look at instances hear of one that has no place.
-    """
+    """Supervisor of the agents in `specs`; `run` works until cancelled or until all are drained."""
 
     def __init__(
         self,
         cluster: RayCluster,
         specs: Sequence[AgentSpec],
         ask_drain: AskDrain,
-        say_unplaced: SayUnplaced,
+        report_unplaced: ReportUnplaced,
     ) -> None:
         self._cluster = cluster
         self._specs = {spec.instance: spec for spec in specs}
         self._ask_drain = ask_drain
-        self._say_unplaced = say_unplaced
+        self._report_unplaced = report_unplaced
         self._actors: dict[str, Any] = {}
         self._placed: set[str] = set()
 
     async def run(self) -> None:
-        """Keep the agents running; in the end stop them.
+        """Keep the agents running; on return, stop them.
 
         Raises:
-            NoPlaceError: Not one of them fits, and no node will ever join.
-            RayUnavailableError: A Ray of our own has ended, or the one that we joined has started anew.
+            NoPlaceError: None of them fits, and no node will ever join.
+            RayUnavailableError: The Ray started here has ended, or the head of the cluster has restarted.
         """
         await self._check_places()
-        await asyncio.gather(*(self._retire(name) for name in await self._unwanted()))
-        attending = [asyncio.create_task(self._attend(spec)) for spec in self._specs.values()]
+        await asyncio.gather(*(self._retire(name) for name in await self._no_longer_configured()))
+        supervising = [asyncio.create_task(self._supervise(spec)) for spec in self._specs.values()]
         try:
-            await asyncio.gather(*attending)
+            await asyncio.gather(*supervising)
         except RayUnavailableError:
             self._actors.clear()  # they end with their Ray
             raise
         finally:
-            for task in attending:
+            for task in supervising:
                 task.cancel()
-            await asyncio.gather(*attending, return_exceptions=True)
+            await asyncio.gather(*supervising, return_exceptions=True)
             await asyncio.gather(*(self._stop(name, actor) for name, actor in self._actors.items()))
 
     async def _check_places(self) -> None:
         nodes = await asyncio.to_thread(self._cluster.nodes)
-        homeless = [spec for spec in self._specs.values() if not fits(spec.resources, nodes)]
-        if self._cluster.own and homeless and len(homeless) == len(self._specs):
-            first = homeless[0]
-            raise NoPlaceError(
-                f"no instance fits on this machine: {first.instance}: {why_it_waits(first.resources, nodes)}"
-            )
+        unplaceable = [spec for spec in self._specs.values() if not fits(spec.resources, nodes)]
+        if self._cluster.own and unplaceable and len(unplaceable) == len(self._specs):
+            first = unplaceable[0]
+            reason = waiting_reason(first.resources, nodes)
+            raise NoPlaceError(f"no instance fits on this machine: {first.instance}: {reason}")
 
-    async def _unwanted(self) -> list[str]:
+    async def _no_longer_configured(self) -> list[str]:
         names = await asyncio.to_thread(self._cluster.instances)
         return [name for name in names if name not in self._specs]
 
     async def _retire(self, instance: str) -> None:
-        """Drain and end an actor of a former fleet."""
+        """Drain and end an actor of an earlier configuration."""
         actor = await asyncio.to_thread(self._cluster.find, instance)
         if actor is not None:
             log.info("%s is no longer in the configuration: its agent ends", instance)
             self._placed.add(instance)
             await self._stop(instance, actor)
 
-    async def _attend(self, spec: AgentSpec) -> None:
-        """See to one instance until its agent has been drained."""
+    async def _supervise(self, spec: AgentSpec) -> None:
+        """Keep the agent of one instance running until it has been drained."""
         while True:
             try:
                 actor = await asyncio.to_thread(self._cluster.make, spec)
@@ -127,53 +118,54 @@ class Supervisor:
                     return
                 log.info("%s: an agent of another configuration is replaced", spec.instance)
                 await self._stop(spec.instance, actor)
-            except self._cluster.away as error:
-                log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _told(error))
+            except self._cluster.actor_unavailable as error:
+                log.error("%s: its actor is dead (%s); a new one starts", spec.instance, _message(error))
                 await asyncio.to_thread(self._cluster.check)
             self._placed.discard(spec.instance)
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, spec: AgentSpec, actor: Any) -> bool:
-        """Wait until an agent has been drained; False at once if it is one of another recipe."""
-        away = False
+        """Wait until an agent has been drained; False at once if it has another configuration."""
+        unavailable = False
         while True:
             try:
-                recipe, pid = await self._placed_at(spec, actor)
-                away = False
-                if recipe != spec.recipe:
+                config_hash, pid = await self._placed_at(spec, actor)
+                unavailable = False
+                if config_hash != spec.config_hash:
                     return False
                 log.info("%s: agent runs under Ray, in process %d", spec.instance, pid)
                 await _answer(actor.drained.remote())
                 return True
-            except self._cluster.gone:
+            except self._cluster.actor_dead:
                 raise
-            except self._cluster.away as error:
-                if not away:
-                    log.warning("%s: agent is away (%s); Ray starts it again", spec.instance, _told(error))
-                away = True
+            except self._cluster.actor_unavailable as error:
+                if not unavailable:
+                    reason = _message(error)
+                    log.warning("%s: agent is unavailable (%s); Ray restarts it", spec.instance, reason)
+                unavailable = True
                 await asyncio.to_thread(self._cluster.check)
                 await asyncio.sleep(RETRY_S)
 
     async def _placed_at(self, spec: AgentSpec, actor: Any) -> tuple[str, int]:
-        """Wait until an actor runs; meanwhile say why it does not."""
-        asked = asyncio.ensure_future(_answer(actor.about.remote()))
-        told = ""
+        """Wait until an actor runs; report why it does not meanwhile."""
+        about = asyncio.ensure_future(_answer(actor.about.remote()))
+        logged = ""
         try:
-            while not (await asyncio.wait({asked}, timeout=NOTICE_S))[0]:
+            while not (await asyncio.wait({about}, timeout=PLACEMENT_CHECK_S))[0]:
                 nodes = await asyncio.to_thread(self._cluster.nodes)
                 if self._cluster.own and not nodes:
                     raise RayUnavailableError("the Ray that was started here has ended; start again")
-                if (why := why_it_waits(spec.resources, nodes)) != told:
+                if (reason := waiting_reason(spec.resources, nodes)) != logged:
                     level = logging.INFO if fits(spec.resources, nodes) else logging.WARNING
-                    log.log(level, "%s waits for a place: %s", spec.instance, why)
-                    told = why
-                with contextlib.suppress(StoreUnavailableError):  # it is said again
-                    await self._say_unplaced(InstanceId(spec.instance), why, UNPLACED_TTL_S)
-            recipe, pid = asked.result()
+                    log.log(level, "%s waits for a place: %s", spec.instance, reason)
+                    logged = reason
+                with contextlib.suppress(StoreUnavailableError):  # the next check reports it again
+                    await self._report_unplaced(InstanceId(spec.instance), reason, UNPLACED_TTL_S)
+            config_hash, pid = about.result()
         finally:
-            asked.cancel()
+            about.cancel()
         self._placed.add(spec.instance)
-        return recipe, pid
+        return config_hash, pid
 
     async def _stop(self, instance: str, actor: Any) -> None:
         """Drain an agent, stop it if that takes too long, and end its actor."""
@@ -181,8 +173,8 @@ class Supervisor:
             try:
                 async with asyncio.timeout(STOP_MAX_S):
                     await _answer(actor.stop.remote())
-            except (TimeoutError, self._cluster.away) as error:
-                log.warning("%s: did not stop (%s): killed", instance, _told(error))
+            except (TimeoutError, self._cluster.actor_unavailable) as error:
+                log.warning("%s: did not stop (%s): killed", instance, _message(error))
         await self._kill(instance, actor)
 
     async def _drained(self, instance: str, actor: Any) -> bool:
@@ -191,8 +183,8 @@ class Supervisor:
                 if await self._ask_drain(InstanceId(instance)):
                     await _answer(actor.drained.remote())
                     return True
-        except (TimeoutError, QlmError, self._cluster.away) as error:
-            log.warning("%s: not drained: %s", instance, _told(error))
+        except (TimeoutError, QlmError, self._cluster.actor_unavailable) as error:
+            log.warning("%s: not drained: %s", instance, _message(error))
         return False
 
     async def _kill(self, instance: str, actor: Any) -> None:
@@ -201,11 +193,13 @@ class Supervisor:
 
 
 async def _answer(ref: Any) -> Any:
-    """Wait for the answer to a call, on the running loop."""
+    """Wait for the result of a remote call, on the running loop."""
     return await asyncio.wrap_future(ref.future())
 
 
-def _told(error: Exception) -> str:
-    """The first and the last line of what Ray says: what happened, and what it knows of why."""
+def _message(error: Exception) -> str:
+    # The first line of an error of Ray says what happened, the last one why.
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return cut("; ".join(dict.fromkeys((lines[0], lines[-1]))), TOLD_CHARACTERS_MAX) if lines else "no answer"
+    if not lines:
+        return "no answer"
+    return cut("; ".join(dict.fromkeys((lines[0], lines[-1]))), ERROR_CHARACTERS_MAX)

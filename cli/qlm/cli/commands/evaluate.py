@@ -1,4 +1,4 @@
-"""Commands that measure how good QLM's parts are: `qlm evaluate rct`."""
+"""`qlm evaluate rct`: measure the accuracy of completion-time estimates."""
 
 import math
 import time
@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qlm.cli.commands.simulating import bar, drawing, errors_in_one_line, simulates
-from qlm.cli.scenario_output import make_folder, write_files
-from qlm.cli.scenario_workload import DrawnScenario, draw_scenario, told
+from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.commands.simulation_options import bar, drawing, simulates
+from qlm.cli.scenario.output import make_folder, write_files
+from qlm.cli.scenario.workload import DrawnScenario, draw_scenario, stream_lines
 from qlm.simulator.evaluation.accuracy import (
     TIMES,
     Accuracy,
@@ -31,15 +32,15 @@ from qlm.simulator.results import SimulationResult
 from qlm.simulator.simulation import simulate
 
 FORECASTS: int = 4000
-"""Requests that are forecast unless told otherwise; each costs about a millisecond."""
+"""Requests that are forecast by default; each costs about a millisecond."""
 
 Judged = tuple[str, str, Pairs]
-"""Class, what was forecast, and the forecasts with what happened."""
+"""Class, forecast quantity, and pairs of forecast and outcome."""
 
 
 @click.group("evaluate")
 def evaluate_command() -> None:
-    """Measure how good the estimates are."""
+    """Measure the accuracy of the estimates."""
 
 
 @evaluate_command.command("rct")
@@ -47,10 +48,10 @@ def evaluate_command() -> None:
 @click.option(
     "--every",
     type=click.IntRange(min=1),
-    help=f"Forecast every N-th request; else about {FORECASTS} of them.",
+    help=f"Forecast every N-th request; without it, about {FORECASTS} of them.",
 )
 @click.option("--skip", type=click.IntRange(min=0), default=0, help="Leave out the first N requests.")
-@click.option("--queued", is_flag=True, help="Leave out requests that found a free place.")
+@click.option("--queued", is_flag=True, help="Leave out requests that found a free batch slot.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for accuracy.json.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rct_command(
@@ -65,15 +66,15 @@ def rct_command(
     plots: bool,
     as_json: bool,
 ) -> None:
-    """Forecast requests of a simulated SCENARIO as they arrive, and compare with what happens.
+    """Forecast requests of a simulated SCENARIO as they arrive, and compare with the outcome.
 
-    A forecast is made with what production would know at that moment; docs/estimator.md says how, and
-    what the columns mean.
+    A forecast uses what production would know at that time. docs/estimator.md describes the method and
+    the columns.
     """
     with errors_in_one_line():
         if plots and out is None:
             raise click.UsageError("--plots needs --out, a folder for the pictures.")
-        draw = drawing("rct_plots") if plots else None
+        draw = drawing("rct") if plots else None
         drawn = draw_scenario(scenario, seed, load=load)
         if out is not None:
             make_folder(out)
@@ -88,7 +89,7 @@ def rct_command(
     if as_json:
         click.echo(plain.decode())
     else:
-        for line in told(drawn.streams):
+        for line in stream_lines(drawn.streams):
             click.echo(line)
         _print(result, rows, out)
 
@@ -96,15 +97,15 @@ def rct_command(
 def _run(
     drawn: DrawnScenario, policy: str, seed: int, every: int | None
 ) -> tuple[SimulationResult, ForecastRecorder]:
-    with bar("forecasting") as tell:
+    with bar("forecasting") as report_progress:
         recorder = ForecastRecorder(every, about=FORECASTS)
         result = simulate(
             drawn.scenario,
             POLICIES[policy],
             seed,
             stopwatch_s=time.perf_counter,
-            tell=tell,
-            onlooker=recorder,
+            on_progress=report_progress,
+            observer=recorder,
         )
     return result, recorder
 
@@ -112,7 +113,7 @@ def _run(
 def judge(
     result: SimulationResult, recorder: ForecastRecorder, *, skip: int = 0, queued_only: bool = False
 ) -> list[Judged]:
-    """Pair all forecasts with what happened, by class; groups last."""
+    """Pair all forecasts with their outcomes, by class; groups last."""
     kept = {number: each for number, each in recorder.requests.items() if number >= skip}
     judged: list[Judged] = [
         (name, what, request_pairs(result, forecasts, what))
@@ -145,7 +146,7 @@ def _print(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]], 
 
 
 def _table(what: str, rows: Sequence[tuple[str, Accuracy]]) -> Table:
-    """Lay out the accuracy of one time, in no more than 80 columns."""
+    """Lay out the accuracy for one quantity in at most 80 columns."""
     title = what.replace("_", " ")
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
@@ -170,7 +171,7 @@ def _table(what: str, rows: Sequence[tuple[str, Accuracy]]) -> Table:
 
 
 def _number(value: float, digits: int = 2) -> str:
-    """Write a number with some digits after its point, and with fewer the larger it is."""
+    """Format a number with up to `digits` decimals, fewer the larger it is."""
     if math.isnan(value):
         return "-"
     whole = len(f"{abs(value):.0f}")

@@ -1,4 +1,4 @@
-"""Commands that show the state of a running QLM: queues, groups, requests, instances, doctor."""
+"""Commands that show the state of a running QLM: queues, groups, instances, requests, doctor."""
 
 import time
 from typing import Any
@@ -7,11 +7,11 @@ import click
 from rich.console import Console, Group
 from rich.live import Live
 
-from qlm.cli import render
-from qlm.cli.admin_client import AdminClient, segment
-from qlm.cli.commands.dead import retry_command
+from qlm.cli.commands.control import retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
-from qlm.cli.doctor import examine
+from qlm.cli.inspect import render
+from qlm.cli.inspect.admin_client import AdminClient, segment
+from qlm.cli.inspect.doctor import examine
 
 WATCH_S = 1.0
 PIPE_COLUMNS = 200
@@ -21,7 +21,7 @@ PIPE_COLUMNS = 200
 @talks_to_gateway
 @click.option("--watch", is_flag=True, help="Redraw every second until interrupted.")
 def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
-    """Show what waits: class queues, and the virtual queue of each instance."""
+    """Show the class queues and the virtual queue of each instance."""
 
     def drawn() -> Group:
         return Group(*render.queues(client.get("/admin/v1/queues")))
@@ -37,14 +37,14 @@ def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
 @click.command("groups")
 @talks_to_gateway
 def groups_command(client: AdminClient, as_json: bool) -> None:
-    """Show the request groups and where they are queued."""
+    """Show the request groups and the virtual queues they are in."""
     _show(client.get("/admin/v1/groups"), as_json, render.groups)
 
 
 @click.command("instances")
 @talks_to_gateway
 def instances_command(client: AdminClient, as_json: bool) -> None:
-    """Show the live instances, what they serve, how full they are, and what they did to serve."""
+    """Show the live instances: models, load, and the operations they performed."""
     _show(
         client.get("/admin/v1/instances"),
         as_json,
@@ -53,12 +53,12 @@ def instances_command(client: AdminClient, as_json: bool) -> None:
 
 
 class _WithRetry(click.Command):
-    """A command that takes an id or options, but for the word `retry`, which is a command of its own."""
+    """A command that takes an id or options, except for the word `retry`, which is a subcommand."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Begin to run it, or `retry` in its place."""
+        """Parse the arguments, or those of `retry` if it is called."""
         if args[:1] == [retry_command.name]:
             return retry_command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
@@ -76,9 +76,13 @@ class _WithRetry(click.Command):
 )
 @click.option("--model", help="Only of this model.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Largest number shown."
 )
-@click.option("--dead", is_flag=True, help="Dead letters instead: messages that nobody could serve, and why.")
+@click.option(
+    "--dead",
+    is_flag=True,
+    help="List dead letters instead: messages that could not be decoded.",
+)
 def requests_command(
     client: AdminClient,
     as_json: bool,
@@ -88,7 +92,7 @@ def requests_command(
     limit: int,
     dead: bool,
 ) -> None:
-    """List requests, newest first; with REQUEST_ID tell the story of one."""
+    """List requests, newest first; with REQUEST_ID show the event history of one."""
     if dead:
         if request_id or state or model:
             raise click.UsageError(
@@ -97,7 +101,7 @@ def requests_command(
         _show(client.get("/admin/v1/dead", limit=limit), as_json, render.dead_letters)
     elif request_id is not None:
         data = client.get(f"/admin/v1/requests/{segment(request_id)}")
-        _show(data, as_json, lambda one: Group(*render.story(one)))
+        _show(data, as_json, lambda one: Group(*render.event_history(one)))
     else:
         _show(
             client.get("/admin/v1/requests", state=state, model=model, limit=limit), as_json, render.requests
@@ -107,7 +111,7 @@ def requests_command(
 @click.command("doctor")
 @talks_to_gateway
 def doctor_command(client: AdminClient, as_json: bool) -> None:
-    """Check a running QLM and this machine, and say what to do about what is wrong."""
+    """Check a running QLM and this machine, and suggest repairs."""
     findings = examine(client)
     if as_json:
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail, "remedy": f.remedy} for f in findings])
@@ -123,7 +127,7 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
 
 
 def console() -> Console:
-    """Make a console; what is not a terminal is wide enough that no name is broken."""
+    """Make a console; output that is no terminal is wide enough for any name."""
     made = Console()
     return made if made.is_terminal else Console(width=PIPE_COLUMNS)
 
@@ -143,6 +147,3 @@ def _watch(drawn: Any) -> None:
                 live.update(drawn(), refresh=True)
         except KeyboardInterrupt:
             return
-
-
-COMMANDS = (queues_command, groups_command, instances_command, requests_command, doctor_command)

@@ -1,19 +1,21 @@
-"""Options and error handling shared by the commands that talk to a gateway."""
+"""Options and error handling shared by commands."""
 
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from qlm.cli.admin_client import AdminClient
+from qlm.cli.inspect.admin_client import AdminClient
 from qlm.domain.errors import QlmError
+from qlm.domain.shown import cut
 
 
 def talks_to_gateway(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `client` (from --url) and `as_json`; its errors become one line and exit 1."""
+    """Add --url and --json, passed as `client` and `as_json`; errors become one line and exit code 1."""
 
     @click.option(
         "--url",
@@ -25,13 +27,24 @@ def talks_to_gateway(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def wrapped(url: str, **arguments: Any) -> None:
-        try:
+        with errors_in_one_line(code=1):
             command(client=AdminClient(url), **arguments)
-        except QlmError as error:
-            click.echo(f"qlm: {error}", err=True)
-            sys.exit(1)
 
     return wrapped
+
+
+@contextmanager
+def errors_in_one_line(*, code: int = 2) -> Iterator[None]:
+    """End the process with one line about an error: `code` for one of QLM, 1 for the file system."""
+    try:
+        yield
+    except QlmError as error:
+        click.echo(f"qlm: {error}", err=True)
+        sys.exit(code)
+    except OSError as error:
+        known = [cut(str(each)) for each in (error.filename, error.strerror) if each is not None]
+        click.echo(f"qlm: {': '.join(known) or str(error) or type(error).__name__}", err=True)
+        sys.exit(1)
 
 
 def print_json(data: Any) -> None:

@@ -1,4 +1,4 @@
-"""Planning from the command line: `qlm plan`, `qlm plan show`, `qlm plan explain`."""
+"""`qlm plan`: plan the problem in a file."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from qlm.cli.commands.plan_explain import explain_command
-from qlm.cli.commands.plan_show import show_command
-from qlm.cli.commands.planning import (
+from qlm.cli.commands.plan_options import (
     INSTANCE,
     JSON,
     OBJECTIVE,
@@ -22,9 +21,10 @@ from qlm.cli.commands.planning import (
     solve,
     solves,
 )
-from qlm.cli.plan_files import plan_text, read_problem, write_plan
+from qlm.cli.commands.plan_show import show_command
+from qlm.cli.plans.files import plan_text, read_problem, write_plan
 from qlm.planner.methods import Limits, method
-from qlm.planner.policy.missed import LATE_REQUESTS_MIN
+from qlm.planner.policy.misses import LATE_REQUESTS_MIN
 from qlm.planner.problem import Objective
 from qlm.planner.verify.referee import verify
 
@@ -37,7 +37,7 @@ from qlm.planner.verify.referee import verify
 @ROWS_SHOWN
 @JSON
 @click.option(
-    "--scale-up", is_flag=True, help="Also find the fewest instances that would repair what is missed."
+    "--scale-up", is_flag=True, help="Also find the fewest additional instances that avoid the misses."
 )
 @click.option("--out", type=click.Path(path_type=Path), help="File for the plan, as JSON.")
 @click.pass_context
@@ -54,7 +54,7 @@ def plan_command(
     out: Path | None,
     **limits: Any,
 ) -> None:
-    """Plan the problem in a JSON file: which instance serves which groups in which order.
+    """Plan the problem in a JSON file: assign groups to instances and order them.
 
     docs/planner-problem.md describes the files.
     """
@@ -79,7 +79,7 @@ def plan_command(
         if report.late_requests >= LATE_REQUESTS_MIN:
             print_missed(problem, plan, report, rows)
         if objective == "paper" and objective not in method(name).minimises:
-            click.echo(f"{name} does not look at the objective {objective}, which only prices its plan")
+            click.echo(f"{name} does not minimise the objective {objective}, which only prices its plan")
 
 
 def _refuse_options_before(context: click.Context) -> None:

@@ -1,4 +1,4 @@
-"""`qlm plan explain`: why a group, or a request of a running QLM, stands where it stands."""
+"""`qlm plan explain`: the reasons for the position of a group, or of a request of a running QLM."""
 
 import dataclasses
 import time
@@ -9,10 +9,9 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from qlm.cli.admin_client import AdminClient, AdminError
 from qlm.cli.commands.inspect import console
 from qlm.cli.commands.options import print_json
-from qlm.cli.commands.planning import (
+from qlm.cli.commands.plan_options import (
     JSON,
     OBJECTIVE,
     PLAN,
@@ -23,17 +22,18 @@ from qlm.cli.commands.planning import (
     solves,
     unservable,
 )
-from qlm.cli.live_plan import age, fetch_groups, fetch_plan_if_any, fetch_request, old
-from qlm.cli.plan_files import read_plan, read_problem
-from qlm.cli.plan_request import find_place
-from qlm.cli.plan_request_text import request_text
-from qlm.cli.plan_tables import explanation
+from qlm.cli.inspect.admin_client import AdminClient, AdminError
+from qlm.cli.plans.files import read_plan, read_problem
+from qlm.cli.plans.live import age, age_note, fetch_groups, fetch_plan_if_any, fetch_request
+from qlm.cli.plans.request import find_place
+from qlm.cli.plans.request_text import request_text
+from qlm.cli.plans.tables import explanation
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId
-from qlm.planner.kept_plan import KeptPlan
 from qlm.planner.methods import Limits
 from qlm.planner.problem import Objective, Problem
-from qlm.planner.verify.explain import Explanation, explain
+from qlm.planner.published_plan import PublishedPlan
+from qlm.planner.verify.explain import Explanation, explain, json_fields
 from qlm.planner.verify.referee import verify
 
 PLACES_SHOWN: Final = 10
@@ -60,10 +60,10 @@ def explain_command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Tell why a group or request stands where it stands, and what other places would cost.
+    """Explain the position of a group or request, with the cost of other positions.
 
-    Without --problem it is one of the running QLM at --url. With --problem it is a group of that problem;
-    without --plan the plan is then made first, by --method.
+    Without --problem it is looked up in the running QLM at --url. With --problem it is a group of that
+    problem; without --plan that problem is planned first, by --method.
     """
     if problem_path is None:
         _refuse_without_problem(context)
@@ -80,8 +80,8 @@ def explain_command(
             plan = read_plan(plan_path, problem)
             if wrong := unservable(verify(problem, plan, objective=objective)):
                 raise InvalidValueError("--plan", str(plan_path), f"a plan that can be served; {wrong}")
-        told = explain(problem, plan, GroupId(name_asked), objective=objective)
-    _print(problem, told, as_json)
+        explained = explain(problem, plan, GroupId(name_asked), objective=objective)
+    _print(problem, explained, as_json)
 
 
 def _explain_live(client: AdminClient, name: str, objective: Objective, as_json: bool) -> None:
@@ -89,31 +89,36 @@ def _explain_live(client: AdminClient, name: str, objective: Objective, as_json:
     if kept is not None and (wrong := unservable(verify(kept.problem, kept.plan, objective=objective))):
         raise AdminError(f"the live plan cannot be explained: {wrong}")
     if kept is not None and _has_group(kept.problem, name):
-        told = explain(kept.problem, kept.plan, GroupId(name), objective=objective)
-        _print(kept.problem, told, as_json, kept)
+        explained = explain(kept.problem, kept.plan, GroupId(name), objective=objective)
+        _print(kept.problem, explained, as_json, kept)
         return
-    asked = fetch_request(client, name)
-    if asked is None:
-        seen = "there is no plan yet" if kept is None else old(kept, time.time())
+    request = fetch_request(client, name)
+    if request is None:
+        seen = "there is no plan yet" if kept is None else age_note(kept, time.time())
         raise InvalidValueError(
             "GROUP_OR_REQUEST", name, f"a group with waiting requests ({seen}), or the id of a known request"
         )
-    classmates = fetch_groups(client, asked["queue"]) if asked.get("waits") else []
-    found = find_place(asked, kept, classmates, objective)
+    classmates = fetch_groups(client, request["queue"]) if request.get("waits") else []
+    found = find_place(request, kept, classmates, objective)
     if as_json:
         plan = None if kept is None else {"at_ms": kept.at_ms, "method": kept.plan.method}
-        print_json({"request": asked, "plan": plan, "place": None if found is None else found.plain()})
+        print_json({"request": request, "plan": plan, "place": None if found is None else found.plain()})
     else:
-        _print_all(request_text(asked, kept, found, PLACES_SHOWN, time.time()))
+        _print_all(request_text(request, kept, found, PLACES_SHOWN, time.time()))
 
 
-def _print(problem: Problem, told: Explanation, as_json: bool, kept: KeptPlan | None = None) -> None:
+def _print(
+    problem: Problem, explained: Explanation, as_json: bool, kept: PublishedPlan | None = None
+) -> None:
     if as_json:
-        print_json(dataclasses.asdict(told) | ({} if kept is None else {"at_ms": kept.at_ms}))
+        print_json(
+            dataclasses.asdict(explained, dict_factory=json_fields)
+            | ({} if kept is None else {"at_ms": kept.at_ms})
+        )
         return
     if kept is not None:
         click.echo(age(kept, time.time()))
-    _print_all(explanation(problem, told, PLACES_SHOWN))
+    _print_all(explanation(problem, explained, PLACES_SHOWN))
 
 
 def _print_all(parts: Iterable[Table | str]) -> None:
@@ -127,7 +132,7 @@ def _has_group(problem: Problem, name: str) -> bool:
 
 
 def _refuse_without_problem(context: click.Context) -> None:
-    """Refuse options that say how to plan: the live plan is there already."""
+    """Refuse options about planning: the live plan exists already."""
     of_files = ("plan_path", "name", "time_limit_s", "iterations", "seed", "scenarios")
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")

@@ -8,9 +8,8 @@ from typing import Any
 import click
 import numpy as np
 
-from qlm.cli.admin_client import AdminClient
 from qlm.cli.commands.options import print_json
-from qlm.cli.commands.planning import (
+from qlm.cli.commands.plan_options import (
     INSTANCE,
     JSON,
     OBJECTIVE,
@@ -19,19 +18,20 @@ from qlm.cli.commands.planning import (
     ROWS_SHOWN,
     URL,
     check_instances,
-    missed_of,
     plan_errors,
     print_missed,
     print_plan,
+    servable_misses,
     spinner,
 )
-from qlm.cli.commands.simulating import SEED
-from qlm.cli.live_plan import age, fetch_plan
-from qlm.cli.plan_files import read_plan, read_problem
-from qlm.cli.plan_tables import sampled
-from qlm.planner.kept_plan import KeptPlan
+from qlm.cli.commands.simulation_options import SEED
+from qlm.cli.inspect.admin_client import AdminClient
+from qlm.cli.plans.files import read_plan, read_problem
+from qlm.cli.plans.live import age, fetch_plan
+from qlm.cli.plans.tables import sampled
 from qlm.planner.limits import SAMPLES_MAX
 from qlm.planner.problem import Objective, Plan, Problem
+from qlm.planner.published_plan import PublishedPlan
 from qlm.planner.verify.monte_carlo import Estimate, sample
 from qlm.planner.verify.referee import verify
 
@@ -44,8 +44,8 @@ from qlm.planner.verify.referee import verify
 @INSTANCE
 @ROWS_SHOWN
 @JSON
-@click.option("--why", is_flag=True, help="Also tell why the groups with most late requests are late.")
-@click.option("--samples", type=click.IntRange(2, SAMPLES_MAX), help="Price by so many samples, too.")
+@click.option("--why", is_flag=True, help="Also explain the lateness of the groups with most late requests.")
+@click.option("--samples", type=click.IntRange(2, SAMPLES_MAX), help="Also price by this many samples.")
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Of the samples.")
 def show_command(
     problem_path: Path | None,
@@ -59,9 +59,10 @@ def show_command(
     samples: int | None,
     seed: int,
 ) -> None:
-    """Draw the plan of a running QLM, or a stored one, and check it; exit code 1 if it violates a constraint.
+    """Draw and check the plan of a running QLM, or a stored one.
 
-    Without --problem the live plan is taken from the gateway at --url.
+    Without --problem the live plan is taken from the gateway at --url. The exit code is 1 if the plan
+    violates a constraint.
     """
     _check_paths(problem_path, plan_path)
     with plan_errors():
@@ -73,7 +74,7 @@ def show_command(
         plain: dict[str, Any] = dataclasses.asdict(report)
         plain |= {} if kept is None else {"at_ms": kept.at_ms}
         plain |= {"sampled": None if estimate is None else dataclasses.asdict(estimate)}
-        misses = missed_of(problem, plan, report, rows) if why else None
+        misses = servable_misses(problem, plan, report, rows) if why else None
         print_json(plain | {"missed": None if misses is None else dataclasses.asdict(misses)})
     else:
         if kept is not None:
@@ -96,7 +97,7 @@ def _check_paths(problem_path: Path | None, plan_path: Path | None) -> None:
 
 def _plan(
     problem_path: Path | None, plan_path: Path | None, url: str
-) -> tuple[Problem, Plan, KeptPlan | None]:
+) -> tuple[Problem, Plan, PublishedPlan | None]:
     if problem_path is None or plan_path is None:
         kept = fetch_plan(AdminClient(url))
         return kept.problem, kept.plan, kept

@@ -14,16 +14,18 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from qlm.agents.engine_vllm import VllmEngine
-from qlm.cli.profile_facts import FACTS, Facts, Identity, build_profile, facts_of, fit_points, given_facts
-from qlm.cli.profiling import Grid, Measured, Prober, choose_grid, measure, measure_swap
-from qlm.domain.errors import EngineUnavailableError, InvalidValueError, QlmError
+from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, fit_points, given_facts
+from qlm.cli.profiling.measure import Grid, Measured, Prober, choose_grid, measure, measure_swap
+from qlm.cli.scenario.output import make_folder
+from qlm.domain.errors import EngineUnavailableError, InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.fit import Fit
 from qlm.rct_estimator.profile import Profile, Source, SourceKind, parse_profile_text, profile_text
 
-_PATIENCE_S: Final = 10.0
+_IDENTIFY_TIMEOUT_S: Final = 10.0
 _SEQS_MAX: Final = 256
 _BATCHED_TOKENS_MAX: Final = 2048
 
@@ -39,8 +41,8 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command("profile")
 @click.argument("url")
-@click.option("--model", help="Name the engine serves under.  [default: its only one]")
-@click.option("--name", help="Name of the model in the profile.  [default: that of --model]")
+@click.option("--model", help="Model name at the engine.  [default: its only one]")
+@click.option("--name", help="Model name in the profile.  [default: that of --model]")
 @click.option("--accelerator", required=True, help="Kind of accelerator, such as A10.")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs the engine spans.")
 @click.option(
@@ -49,7 +51,7 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
     type=click.IntRange(2),
     default=_SEQS_MAX,
     show_default=True,
-    help="That of the engine.",
+    help="The engine's setting.",
 )
 @click.option(
     "--max-num-batched-tokens",
@@ -57,9 +59,9 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
     type=click.IntRange(64),
     default=_BATCHED_TOKENS_MAX,
     show_default=True,
-    help="That of the engine.",
+    help="The engine's setting.",
 )
-@click.option("--api-key", envvar="QLM_ENGINE_API_KEY", help="That of the engine (or QLM_ENGINE_API_KEY).")
+@click.option("--api-key", envvar="QLM_ENGINE_API_KEY", help="API key of the engine (or QLM_ENGINE_API_KEY).")
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -67,25 +69,22 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--force", is_flag=True, help="Overwrite that file.")
 @click.option("--quick", is_flag=True, help="Measure few points.")
-@click.option("--swap", is_flag=True, help="Measure sleep and wake, too (aborts what runs on the engine).")
+@click.option("--swap", is_flag=True, help="Also measure sleep and wake (aborts running requests).")
 @click.option(
     "--facts",
     "facts_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Profile to take from what cannot be measured.  [default: the shipped one]",
+    help="Profile to take unmeasurable facts from.  [default: the shipped one]",
 )
 @_asks_for_facts
 def profile_command(**options: Any) -> None:
     """Measure the engine at URL, fit its speed, and write a profile.
 
-    The engine must serve nobody else meanwhile. What its API does not tell is taken from the flags, else
-    from another profile of the same model and accelerator, else asked for.
+    The engine must serve no other client meanwhile. Facts that its API does not expose are taken from the
+    flags, else from another profile of the same model and accelerator, else asked for.
     """
-    try:
+    with errors_in_one_line(code=1):
         asyncio.run(_profile(options, Console(stderr=True)))
-    except QlmError as error:
-        click.echo(f"qlm: {error}", err=True)
-        sys.exit(1)
 
 
 async def _profile(options: dict[str, Any], console: Console) -> None:
@@ -94,12 +93,14 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
     out = options["out"] or Path(_file_name(name, options["accelerator"], options["gpus"]))
     if out.exists() and not options["force"]:
         raise InvalidValueError("--out", str(out), "a file that does not exist, or --force")
+    make_folder(out.parent)  # before minutes of measurement, which a folder that cannot be made would lose
     date = datetime.now(UTC).date().isoformat()
-    said = (
-        f"Measured by qlm profile on {date} at vLLM {version}, {options['gpus']} x {options['accelerator']}"
-    )
+    where = f"vLLM {version}, {options['gpus']} x {options['accelerator']}"
     identity = Identity(
-        model=name, accelerator=options["accelerator"], gpus=options["gpus"], measured=said + "."
+        model=name,
+        accelerator=options["accelerator"],
+        gpus=options["gpus"],
+        measured=f"Measured by qlm profile on {date} at {where}.",
     )
     facts = _facts(options, identity, date)
     engine = VllmEngine(options["url"], served, seqs_max=options["seqs_max"], api_key=options["api_key"])
@@ -115,7 +116,7 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
         await engine.close()
     fits = fit_points("prefill", measured.prefill), fit_points("decode", measured.decode)
     profile = build_profile(identity, capacity, measured, fits, facts)
-    _tell(profile, fits, measured)
+    _print_fits(profile, fits, measured)
     out.write_text(profile_text(profile), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))
     click.echo(f"written to {out}")
@@ -148,14 +149,15 @@ async def _identify(url: str, model: str | None, api_key: str | None) -> tuple[s
     """Return the name under which the engine serves, and its version."""
     headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
     try:
-        timeout = aiohttp.ClientTimeout(total=_PATIENCE_S)
+        timeout = aiohttp.ClientTimeout(total=_IDENTIFY_TIMEOUT_S)
         async with aiohttp.ClientSession(headers=headers, timeout=timeout, raise_for_status=True) as session:
             models = [
                 m["id"] for m in (await (await session.get(f"{url.rstrip('/')}/v1/models")).json())["data"]
             ]
             version = (await (await session.get(f"{url.rstrip('/')}/version")).json())["version"]
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
-        raise EngineUnavailableError(f"no engine answers at {url}: {error!r}") from error
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise EngineUnavailableError(f"no engine answers at {url}: {reason}") from error
     if model is None and len(models) == 1:
         return str(models[0]), str(version)
     if model not in models:
@@ -164,7 +166,7 @@ async def _identify(url: str, model: str | None, api_key: str | None) -> tuple[s
 
 
 def _facts(options: dict[str, Any], identity: Identity, date: str) -> Facts:
-    """Collect what cannot be measured: flags first, then a profile, then the person at the terminal."""
+    """Collect what cannot be measured: from flags, else a profile, else a prompt at the terminal."""
     facts = dict(_profile_facts(options["facts_file"], identity))
     facts.update(given_facts({name: options[name] for name in FACTS}, date))
     measured = {"swap_warm_s", "swap_reload_s", "unload_s"} if options["swap"] else set()
@@ -185,7 +187,7 @@ def _profile_facts(file: Path | None, identity: Identity) -> Facts:
         return {}
 
 
-def _tell(profile: Profile, fits: tuple[Fit, Fit], measured: Measured) -> None:
+def _print_fits(profile: Profile, fits: tuple[Fit, Fit], measured: Measured) -> None:
     click.echo(f"{profile.model} on {profile.gpus} x {profile.accelerator}, {profile.kv_tokens} KV tokens")
     points = len(measured.prefill), len(measured.decode)
     for key, fit, count in zip(("prefill", "decode"), fits, points, strict=True):

@@ -11,35 +11,26 @@ from typing import Any, get_args
 import click
 import uvloop
 
-from qlm.cli.config import Config, load_config
-from qlm.cli.config_addresses import addresses
-from qlm.cli.config_errors import ConfigError
-from qlm.cli.default_config import emulated_config, vllm_config
-from qlm.cli.logs import LogFormat, log_to_stderr, say_last
-from qlm.cli.ray_runtime import check_servers, ray_cluster, supervision
-from qlm.cli.serving import Roles, serve
-from qlm.cli.wiring import check, check_doors
+from qlm.cli.config.addresses import addresses
+from qlm.cli.config.default import emulated_config, vllm_config
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import Config, load_config
+from qlm.cli.runtime.logs import LogFormat, log_to_stderr, say_last
+from qlm.cli.runtime.ray import check_servers, ray_cluster, supervision
+from qlm.cli.runtime.serving import Roles, serve
+from qlm.cli.runtime.wiring import check, check_listeners
 from qlm.domain.errors import QlmError
 
 
 @dataclass(frozen=True, slots=True)
 class Logging:
-    """The options of logging as given.
-
-    Attributes:
-        level: Name of a level.
-        format: What lines look like.
-    """
+    """Logging options as given on the command line."""
 
     level: str
     format: LogFormat
 
     def number(self) -> int:
-        """The level as a number.
-
-        Raises:
-            ConfigError: There is none of this name.
-        """
+        """Return the level as a number; raise ConfigError for an unknown name."""
         level = logging.getLevelNamesMapping().get(self.level.upper())
         if level is None:
             raise ConfigError(f"--log-level is {self.level!r}; expected debug, info, warning or error")
@@ -50,7 +41,7 @@ CONFIG_PATH = click.Path(exists=False, dir_okay=False, path_type=Path)
 
 
 def common(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of every command that runs parts."""
+    """Add the options that all commands running a part share."""
     for option in (
         click.option("--log-level", default="info", show_default=True, help="debug, info, warning or error."),
         click.option(
@@ -67,12 +58,12 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
 
 
 GRPC_PORT = click.option(
-    "--grpc-port", type=click.IntRange(0, 65535), help="Port to listen on for gRPC; 0 for no such door."
+    "--grpc-port", type=click.IntRange(0, 65535), help="Port to listen on for gRPC; 0 for none."
 )
 
 RAY_ADDRESS = click.option(
     "--ray-address",
-    help="A node of a running Ray cluster (host:port), or auto; without, Ray is started here.",
+    help="A node of a running Ray cluster (host:port), or auto; without it, Ray is started here.",
 )
 
 
@@ -81,10 +72,10 @@ RAY_ADDRESS = click.option(
 @click.option("--host", help="Address to listen on, for HTTP and for gRPC.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
 @GRPC_PORT
-@click.option("--data-dir", type=click.Path(file_okay=False), help="Where the embedded queue is kept.")
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Folder of the embedded queue.")
 @click.option("--broker", help="The queue: sqlite, or the amqp:// address of a RabbitMQ.")
 @click.option("--store", help="The shared state: embedded, or the redis:// address of a Redis.")
-@click.option("--agents/--no-agents", default=True, help="Run the agents; without, requests only wait.")
+@click.option("--agents/--no-agents", default=True, help="Run the agents; without them, requests only wait.")
 @click.option(
     "--runtime",
     type=click.Choice(["process", "ray"]),
@@ -100,7 +91,7 @@ RAY_ADDRESS = click.option(
     "--vllm-python", type=click.Path(path_type=Path), help="Python of the environment that has vLLM."
 )
 @click.option("--vllm-pythonpath", type=click.Path(path_type=Path), help="Folder put before its Python path.")
-@click.option("--vllm-cpu/--vllm-gpu", default=True, show_default=True, help="Which build of vLLM that is.")
+@click.option("--vllm-cpu/--vllm-gpu", default=True, show_default=True, help="Build of that vLLM.")
 def serve_command(
     config_file: Path | None,
     log_level: str,
@@ -123,7 +114,7 @@ def serve_command(
 
     Without a configuration file three emulated models share one A10 and two A100.
     """
-    overrides = _door_overrides("http", host, port) | _door_overrides("grpc", host, grpc_port)
+    overrides = _listener_overrides("http", host, port) | _listener_overrides("grpc", host, grpc_port)
     given = {"data_dir": data_dir, "broker": broker, "store": store}
     overrides |= {key: value for key, value in given.items() if value is not None}
     overrides |= _ray_overrides(ray_address)
@@ -163,9 +154,9 @@ def serve_command(
 def gateway_command(
     config_file: Path | None, log_level: str, log_format: LogFormat, grpc_port: int | None
 ) -> None:
-    """Run a gateway: the doors, HTTP and gRPC. Needs RabbitMQ and Redis."""
+    """Run a gateway with its HTTP and gRPC listeners. Needs RabbitMQ and Redis."""
     run(
-        lambda: _cluster_config(config_file, _door_overrides("grpc", None, grpc_port)),
+        lambda: _cluster_config(config_file, _listener_overrides("grpc", None, grpc_port)),
         Logging(log_level, log_format),
         config_file,
         lambda _: Roles(True, False, ()),
@@ -205,7 +196,7 @@ def agent_command(config_file: Path | None, log_level: str, log_format: LogForma
 def agents_command(
     config_file: Path | None, log_level: str, log_format: LogFormat, ray_address: str | None
 ) -> None:
-    """Run the agents of all instances as actors of Ray. Needs RabbitMQ and Redis."""
+    """Run the agents of all instances as Ray actors. Needs RabbitMQ and Redis."""
     run(
         lambda: _cluster_config(config_file, _ray_overrides(ray_address)),
         Logging(log_level, log_format),
@@ -233,14 +224,17 @@ def emulate_command(context: click.Context) -> None:
 def run(
     configure: Callable[[], Config], logs: Logging, where: Path | None, roles: Callable[[Config], Roles]
 ) -> None:
-    """Configure, then serve until stopped; one line and exit 2 for a bad configuration, 1 for the rest."""
+    """Load the configuration and serve until stopped.
+
+    A bad configuration gives one line and exit code 2; another error one line and 1.
+    """
     try:
         level = logs.number()
         config = configure()
         check(config, str(where or "the command line"))
         chosen = roles(config)
         if chosen.gateway:
-            check_doors(config, str(where or "the command line"))
+            check_listeners(config, str(where or "the command line"))
     except ConfigError as error:
         say_last(error, logs.format)
         sys.exit(2)
@@ -261,7 +255,7 @@ def _run(config: Config, roles: Roles, level: int, log_format: LogFormat) -> int
     return 0
 
 
-def _door_overrides(section: str, host: str | None, port: int | None) -> dict[str, Any]:
+def _listener_overrides(section: str, host: str | None, port: int | None) -> dict[str, Any]:
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     return {section: given} if given else {}
 
@@ -280,13 +274,3 @@ def _cluster_config(config_file: Path | None, overrides: Mapping[str, Any] | Non
             "processes share a queue (use `qlm serve` for one process)"
         )
     return config
-
-
-COMMANDS = (
-    serve_command,
-    gateway_command,
-    controller_command,
-    agent_command,
-    agents_command,
-    emulate_command,
-)

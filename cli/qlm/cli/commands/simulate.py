@@ -1,4 +1,4 @@
-"""The command that simulates a scenario: `qlm simulate`."""
+"""`qlm simulate`: simulate a scenario."""
 
 import time
 from pathlib import Path
@@ -8,12 +8,13 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from qlm.cli.commands.simulating import bar, drawing, errors_in_one_line, simulates
-from qlm.cli.scenario_output import make_folder, write_files
-from qlm.cli.scenario_workload import draw_scenario, told
+from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.commands.simulation_options import bar, drawing, simulates
+from qlm.cli.scenario.output import make_folder, write_files
+from qlm.cli.scenario.workload import draw_scenario, stream_lines
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.report import requests_csv, summary
-from qlm.simulator.sampling import Sampler
+from qlm.simulator.sampling import ClusterSampler
 from qlm.simulator.simulation import simulate
 
 
@@ -24,9 +25,9 @@ from qlm.simulator.simulation import simulate
 def simulate_command(
     scenario: Path, policy: str, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
 ) -> None:
-    """Simulate the scenario in a YAML file: the decisions of production in virtual time.
+    """Simulate the scenario in a YAML file: production decisions in virtual time.
 
-    docs/scenarios.md describes the file, and docs/simulator.md what is simulated.
+    docs/scenarios.md describes the file, and docs/simulator.md the simulation.
     """
     with errors_in_one_line():
         _simulate(scenario, policy, seed, out, load, plots, as_json)
@@ -37,19 +38,19 @@ def _simulate(
 ) -> None:
     if plots and out is None:
         raise click.UsageError("--plots needs --out, a folder for the pictures.")
-    draw = drawing("simulation_plots") if plots else None
+    draw = drawing("simulation") if plots else None
     drawn = draw_scenario(path, seed, load=load)
     if out is not None:
         make_folder(out)
-    sampler = Sampler(sample_interval_s(drawn.scenario.horizon_s)) if draw else None
-    with bar("simulating") as tell:
+    sampler = ClusterSampler(sample_interval_s(drawn.scenario.horizon_s)) if draw else None
+    with bar("simulating") as report_progress:
         result = simulate(
             drawn.scenario,
             POLICIES[policy],
             seed,
             stopwatch_s=time.perf_counter,
-            tell=tell,
-            onlooker=sampler,
+            on_progress=report_progress,
+            observer=sampler,
         )
     summed = summary(result, drawn.streams)
     plain = orjson.dumps(summed, option=orjson.OPT_INDENT_2)
@@ -61,13 +62,13 @@ def _simulate(
     if as_json:
         click.echo(plain.decode())
     else:
-        for line in told(drawn.streams):
+        for line in stream_lines(drawn.streams):
             click.echo(line)
         _print(summed, out)
 
 
 def sample_interval_s(horizon_s: float | None) -> float:
-    """Seconds between samples for the pictures: a thousand in all, and each second at most."""
+    """Return the seconds between samples for pictures: a thousand samples, at most one per second."""
     return 1.0 if horizon_s is None else max(1.0, horizon_s / 1000)
 
 

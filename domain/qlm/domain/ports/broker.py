@@ -1,4 +1,4 @@
-"""The port to the global queue."""
+"""Port to the global queue."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -11,13 +11,13 @@ R = TypeVar("R")
 
 @value(kw_only=False)
 class Delivery:
-    """A message handed out but not yet acknowledged.
+    """Message handed out but not yet acknowledged.
 
     Attributes:
-        queue: Where it came from.
-        tag: The implementation's handle; opaque.
-        body: The message.
-        redelivered: It may have been handed out before: check its lease.
+        queue: Queue that the message came from.
+        tag: Opaque handle of the implementation.
+        body: Content of the message.
+        redelivered: True if the message may have been handed out before: check its lease.
     """
 
     queue: QueueName
@@ -29,10 +29,10 @@ class Delivery:
 class Broker(Protocol):
     """Durable FIFO queues of messages.
 
-    A message is either ready, handed out (to one holder), or gone. What is handed out returns, marked
-    redelivered, when its holder's connection dies. Order is first in, first out among messages never
-    returned; a returned message comes back no later than the messages published after it on one
-    node, and in any order on a replicated queue.
+    A message is either ready, handed out (to one client), or gone. A message handed out returns, marked
+    redelivered, when the connection of its client dies. Order is first in, first out among messages never
+    returned. A returned message comes before the messages published after it on one node, and in any order
+    on a replicated queue.
     """
 
     async def publish(self, queue: QueueName, body: bytes) -> None:
@@ -41,7 +41,7 @@ class Broker(Protocol):
         Returns only when the message is safe (confirmed, or synced to disk).
 
         Raises:
-            BrokerUnavailableError: It is not known to be stored.
+            BrokerUnavailableError: The message may not be stored.
         """
         ...
 
@@ -54,16 +54,14 @@ class Broker(Protocol):
         ...
 
     async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
-        """Return what `look` says of the bodies of up to `limit` messages from the front, in order.
+        """Return what `look` returns for the bodies of up to `limit` messages from the front, in order.
 
-        The messages stay: they are there, in their places, even if the process that looks dies. Meanwhile
-        `get` and `depth` may not find them, and afterwards they may be marked redelivered; `peek` and
-        `pick` of any process wait for each other.
+        The messages stay in their places, even if the process dies meanwhile. During the call `get` and
+        `depth` may not find them, and afterwards they may be marked redelivered. `peek` and `pick` of
+        all processes wait for each other.
 
         Args:
-            queue: Where to look.
-            look: Called once per message, outside of the caller's thread; what it raises is raised here.
-            limit: Messages looked at.
+            look: Called once per message, outside of the caller's thread; its exceptions are raised here.
 
         Raises:
             BrokerUnavailableError: The broker cannot be reached.
@@ -76,10 +74,8 @@ class Broker(Protocol):
         """Take up to `limit` messages whose body is `wanted`; the others stay, as by `peek`.
 
         Args:
-            queue: Where to take them from.
             wanted: Called as `look` is by `peek`.
-            limit: Messages taken.
-            looks_max: Messages looked at, from the front.
+            looks_max: Maximum number of messages read, from the front.
 
         Raises:
             BrokerUnavailableError: The broker cannot be reached.
@@ -90,26 +86,26 @@ class Broker(Protocol):
         """Delete a message handed out here.
 
         Raises:
-            DeliveryLostError: It is not ours any more.
+            DeliveryLostError: The message was returned or deleted meanwhile.
         """
         ...
 
     async def requeue(self, delivery: Delivery) -> None:
-        """Give a message back; it is marked redelivered from then on.
+        """Return a message to its queue; it is marked redelivered from then on.
 
         Raises:
-            DeliveryLostError: It is not ours any more.
+            DeliveryLostError: The message was returned or deleted meanwhile.
         """
         ...
 
     async def depth(self, queue: QueueName) -> int:
-        """Messages ready in a queue (not those handed out); 0 for a queue never used."""
+        """Return the number of ready messages (not those handed out); 0 for a queue never used."""
         ...
 
     async def queues(self) -> Sequence[QueueName]:
-        """Names of all queues ever published to, by any process."""
+        """Return the names of all queues ever published to, by any process."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection; what is handed out returns to its queues."""
+        """Close the connection; messages handed out return to their queues."""
         ...

@@ -1,4 +1,4 @@
-"""The port to time."""
+"""Port to time."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""The port to an LLM engine."""
+"""Port to an LLM engine."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from qlm.domain.values import value
 
 @value
 class EngineCall:
-    """One generation asked of an engine.
+    """One generation request to an engine.
 
     Attributes:
         call_id: Unique per attempt; aborts name it.
@@ -34,7 +34,7 @@ class EngineChunk:
     Attributes:
         token_ids: New tokens.
         finish: `stop`, `length` or `abort` with the last chunk; None before.
-        cached_tokens: Prompt tokens found in the prefix cache, if the engine says so.
+        cached_tokens: Prompt tokens found in the prefix cache, if the engine reports them.
     """
 
     token_ids: TokenIds
@@ -44,13 +44,13 @@ class EngineChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLoad:
-    """The engine's own gauges, to reconcile the agent's ledger with.
+    """Gauges of the engine, to reconcile the agent's ledger with.
 
     Attributes:
         running: Requests in the batch.
         waiting: Requests in the engine's own queue; QLM keeps it empty.
         kv_usage: Share of KV blocks in use, 0 to 1.
-        preemptions: Since its start.
+        preemptions: Preemptions since the engine started.
     """
 
     running: int
@@ -60,31 +60,31 @@ class EngineLoad:
 
 
 class Engine(Protocol):
-    """An LLM engine that serves one model over vLLM's HTTP API."""
+    """LLM engine that serves one model over vLLM's HTTP API."""
 
     def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
-        """Generate; the last chunk has `finish`. A stream that just ends was aborted while waiting.
+        """Generate; the last chunk has `finish`. A stream without one was aborted while waiting.
 
         Raises:
             EngineUnavailableError: The engine died or cannot be reached.
-            EngineRefusedError: It refused this request for good.
+            EngineRefusedError: The engine rejects this request permanently.
         """
         ...
 
     async def abort(self, call_ids: Sequence[str]) -> None:
-        """Ask the engine to stop generations; each stream's own end is the barrier, not this return."""
+        """Ask the engine to stop generations; a stream may yield until it ends by itself."""
         ...
 
     async def capacity(self) -> EngineCapacity:
-        """What it can hold."""
+        """Return the capacity of its batch and KV cache."""
         ...
 
     async def load(self) -> EngineLoad:
-        """Its gauges now; they may be stale just after an abort."""
+        """Return its gauges; they may be stale just after an abort."""
         ...
 
     async def healthy(self) -> bool:
-        """Whether it answers and its core is alive."""
+        """Return True if the engine answers and its core is alive."""
         ...
 
     async def sleep(self, level: int = 1) -> None:
@@ -96,5 +96,5 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...

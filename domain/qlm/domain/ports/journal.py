@@ -1,11 +1,11 @@
-"""The port to the file in which the embedded store keeps what must outlive a crash."""
+"""Port to the file that makes the embedded store durable."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 
 class Journal(Protocol):
-    """A durable map kept in one file, in which the embedded store keeps what must outlive a crash."""
+    """Durable map in one file, for state of the embedded store that must survive a crash."""
 
     def load(self) -> Sequence[tuple[str, bytes]]:
         """Return all entries, in the order of their first write. Called once, before any write."""
@@ -16,7 +16,7 @@ class Journal(Protocol):
     ) -> None:
         """Put and delete entries, atomically and in the order of the calls.
 
-        On return they survive a kill -9 of this process and, if `durable`, a power cut.
+        On return they survive a kill -9 of this process and, if `durable`, a power failure.
 
         Raises:
             StoreUnavailableError: Nothing was written: the file is closed, or the disk is full or broken.

@@ -1,4 +1,4 @@
-"""The port to distributed tracing: spans, and the W3C trace context that joins them across processes."""
+"""Port to distributed tracing: spans, and the W3C trace context that joins them across processes."""
 
 import re
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ GRPC_STATUS: Final = "rpc.grpc.status_code"
 
 
 class SpanKind(StrEnum):
-    """The part that the process of a span plays in what it measures."""
+    """Role of the process that records a span."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -46,29 +46,24 @@ class SpanKind(StrEnum):
 
 
 class Span(Protocol):
-    """Something that takes time, as a part of a trace."""
+    """Timed operation within a trace."""
 
     @property
     def traceparent(self) -> str:
-        """Context for what is done on its behalf elsewhere."""
+        """Trace context for work on its behalf in other processes."""
         ...
 
     def note(self, attributes: Mapping[str, Attribute]) -> None:
-        """Add facts."""
+        """Add attributes."""
         ...
 
     def end(self, at_ns: int, error: str = "") -> None:
-        """End it; with an error, as failed.
-
-        Args:
-            at_ns: When, nanoseconds since the epoch.
-            error: What went wrong, in a line.
-        """
+        """End the span, as failed if there is an error (one line)."""
         ...
 
 
 class Tracer(Protocol):
-    """Makes spans, and sends them somewhere once they have ended."""
+    """Factory of spans; exports them once they have ended."""
 
     def begin(
         self, name: str, *, kind: SpanKind, parent: str, at_ns: int, attributes: Mapping[str, Attribute]
@@ -76,15 +71,12 @@ class Tracer(Protocol):
         """Begin a span.
 
         Args:
-            name: What it measures; one of few.
-            kind: Its part.
-            parent: The traceparent that it continues; empty for a trace of its own.
-            at_ns: When it began, nanoseconds since the epoch.
-            attributes: Facts known so far.
+            name: Measured operation; one of few.
+            parent: Traceparent that the span continues; empty for a new trace.
         """
         ...
 
 
 def well_formed(traceparent: str) -> bool:
-    """Whether a text is a W3C traceparent of the form that all versions share."""
+    """Return True for a W3C traceparent of the form that all versions share."""
     return _TRACEPARENT.fullmatch(traceparent) is not None

@@ -1,1 +1,1 @@
-"""The gRPC door of a gateway: the same requests, sessions and answers as over HTTP."""
+"""gRPC endpoints of a gateway: the same requests, sessions and answers as over HTTP."""

@@ -1,4 +1,4 @@
-"""Errors as gRPC clients expect them: canonical status, details for programs, when to come back."""
+"""Errors as gRPC clients expect them: canonical status, error details, retry delay."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,7 +9,7 @@ from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
 from qlm.domain.shown import cut
-from qlm.gateway.errors import CLIENT_CLOSED, ApiError
+from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError
 
 _CODES: Final[Mapping[int, StatusCode]] = {
     400: StatusCode.INVALID_ARGUMENT,
@@ -24,30 +24,30 @@ _CODES: Final[Mapping[int, StatusCode]] = {
 }
 
 MESSAGE_CHARACTERS_MAX: Final = 1000
-"""A status travels in HTTP/2 headers, of which clients take 8 KiB; the message is there twice."""
+"""A status travels in HTTP/2 headers, which clients limit to 8 KiB; the message is in them twice."""
 
 ERROR_DOMAIN: Final = "qlm"
-"""`domain` of each google.rpc.ErrorInfo; its `reason` is the `code` of the HTTP API."""
+"""`domain` of each google.rpc.ErrorInfo, whose `reason` is the `code` of the HTTP API."""
 
 
 def code_of(error: ApiError) -> StatusCode:
-    """The canonical status of an error."""
+    """Return the canonical status of an error."""
     return _CODES.get(error.status, StatusCode.INTERNAL)
 
 
 def message_of(error: ApiError) -> str:
-    """What was wrong, cut to what a status may carry."""
+    """Return the error's message, shortened to fit a status."""
     return cut(error.message, MESSAGE_CHARACTERS_MAX)
 
 
 def trailers(error: ApiError) -> tuple[tuple[str, str | bytes], ...]:
-    """Trailing metadata of an error: the headers that HTTP would have, and google.rpc.Status."""
+    """Return the trailing metadata of an error: its HTTP headers, and google.rpc.Status."""
     plain = [(name, value) for name, value in error.headers.items() if name != "connection"]
     return (*plain, ("grpc-status-details-bin", _status(error).SerializeToString()))
 
 
 def _status(error: ApiError) -> Status:
-    """Write an error with google.rpc's details: BadRequest for a field, RetryInfo if a retry helps."""
+    """Return an error with google.rpc's details: BadRequest for a field, RetryInfo if a retry helps."""
     code: int = code_of(error).value[0]
     status = Status(code=code, message=message_of(error))
     details: list[Message] = [ErrorInfo(reason=error.code or "", domain=ERROR_DOMAIN)]

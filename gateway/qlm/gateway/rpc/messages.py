@@ -1,4 +1,4 @@
-"""Between protobuf messages and what the gateway works with. Fields have the names of the HTTP API."""
+"""Conversion between protobuf messages and the gateway's values; fields have the names of the HTTP API."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,29 +6,29 @@ from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict
 
-from qlm.domain.request import RequestCard, RequestRecord
-from qlm.gateway.accept import KEY_HEADER
-from qlm.gateway.errors import ApiError, from_outcome, invalid
-from qlm.gateway.gateway import Gateway
-from qlm.gateway.lookup import describe
+from qlm.domain.request import RequestMetadata, RequestRecord
+from qlm.gateway.api.errors import ApiError, from_outcome, invalid
+from qlm.gateway.api.openai_shapes import usage
+from qlm.gateway.api.schema import Body, parse_chat, parse_completion
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.rpc.errors import code_of
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
-from qlm.gateway.schema import Body, parse_chat, parse_completion
-from qlm.gateway.session_events import SendFinal
-from qlm.gateway.shapes import usage
+from qlm.gateway.sessions.idempotency import KEY_HEADER
+from qlm.gateway.sessions.lookup import request_status
 
 _PLAIN: Final = frozenset(
     {"model", "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed"}
     | {"frequency_penalty", "presence_penalty", "repetition_penalty", "ignore_eos", "skip_special_tokens"}
     | {"include_stop_str_in_output", "priority", "service_tier", "user", "resume_grace_s", "prompt"}
 )
-"""Fields that are in the body of the HTTP API as they are."""
+"""Fields that the body of the HTTP API has under the same name."""
 
 _INPUTS: Final = "expected prompt, prompt_token_ids or messages"
 
 
 def to_plain(request: pb.GenerateRequest) -> dict[str, Any]:
-    """Write a request as the body that the HTTP API would get; absent fields stay absent."""
+    """Return a request as a body of the HTTP API; absent fields stay absent."""
     given = {field.name: value for field, value in request.ListFields()}
     plain: dict[str, Any] = {name: value for name, value in given.items() if name in _PLAIN}
     plain |= {name: list(given[name]) for name in ("stop", "stop_token_ids") if name in given}
@@ -45,7 +45,7 @@ def to_plain(request: pb.GenerateRequest) -> dict[str, Any]:
 
 
 def parse(request: pb.GenerateRequest, plain: dict[str, Any]) -> Body:
-    """Check a request, written by `to_plain`.
+    """Return the checked body of a request; `plain` is that of `to_plain`.
 
     Raises:
         ApiError: A field is wrong or missing; the message names it.
@@ -55,8 +55,8 @@ def parse(request: pb.GenerateRequest, plain: dict[str, Any]) -> Body:
     return parse_chat(plain) if "messages" in plain else parse_completion(plain)
 
 
-def in_proto_words(error: ApiError, request: pb.GenerateRequest) -> ApiError:
-    """Call a field by its name in the proto, where that is not the one of the HTTP API."""
+def with_proto_names(error: ApiError, request: pb.GenerateRequest) -> ApiError:
+    """Return an error with the proto's name of its field, where the HTTP API has another."""
     renamed = {}
     if request.WhichOneof("input") == "prompt_token_ids":
         renamed["prompt"] = "prompt_token_ids"
@@ -69,53 +69,53 @@ def in_proto_words(error: ApiError, request: pb.GenerateRequest) -> ApiError:
     return error
 
 
-def started(card: RequestCard, tier: str, offset: int) -> pb.GenerateResponse:
-    """The first message of a stream."""
+def started(metadata: RequestMetadata, tier: str, offset: int) -> pb.GenerateResponse:
+    """Return the first message of a stream."""
     first = pb.Started(
-        id=card.id,
-        model=card.model,
-        prompt_tokens=card.prompt_tokens,
+        id=metadata.id,
+        model=metadata.model,
+        prompt_tokens=metadata.prompt_tokens,
         service_tier=tier,
         offset=offset,
     )
     return pb.GenerateResponse(started=first)
 
 
-def ended(card: RequestCard, final: SendFinal) -> pb.GenerateResponse:
-    """The last message of a stream."""
+def ended(metadata: RequestMetadata, final: SendFinal) -> pb.GenerateResponse:
+    """Return the last message of a stream."""
     last = pb.Ended(
         outcome=str(final.outcome),
         finish_reason=final.finish_reason or "",
-        usage=pb.Usage(**usage(card, final.offset)),
+        usage=pb.Usage(**usage(metadata, final.offset)),
     )
     return pb.GenerateResponse(ended=last)
 
 
-def request_status(gateway: Gateway, record: RequestRecord) -> pb.RequestStatus:
-    """How a request stands."""
-    told: Mapping[str, object] = describe(gateway, record)
-    kept = {name: told[name] for name in pb.RequestStatus.DESCRIPTOR.fields_by_name}
-    return ParseDict(kept, pb.RequestStatus())
+def status_message(record: RequestRecord, limits: GatewayLimits) -> pb.RequestStatus:
+    """Return the state of a request."""
+    status: Mapping[str, object] = request_status(record, limits)
+    fields = {name: status[name] for name in pb.RequestStatus.DESCRIPTOR.fields_by_name}
+    return ParseDict(fields, pb.RequestStatus())
 
 
-def answer(card: RequestCard, final: SendFinal) -> pb.Answer:
-    """The answer of a request that ended well."""
+def answer(metadata: RequestMetadata, final: SendFinal) -> pb.Answer:
+    """Return the answer of a request that ended well."""
     return pb.Answer(
         text=final.text,
         token_ids=final.token_ids,
         finish_reason=final.finish_reason or "",
-        usage=pb.Usage(**usage(card, final.offset)),
+        usage=pb.Usage(**usage(metadata, final.offset)),
     )
 
 
 def error_of(final: SendFinal) -> pb.Error:
-    """The bad end of a request."""
+    """Return the error of a request that ended badly."""
     error = from_outcome(final.outcome, final.detail)
     return pb.Error(status=code_of(error).value[0], code=error.code or "", message=error.message)
 
 
 def queues_response(listed: Mapping[str, Any]) -> pb.ListQueuesResponse:
-    """The queues, from what the HTTP API tells of them."""
+    """Return the queues as the HTTP API lists them."""
     return ParseDict(dict(listed), pb.ListQueuesResponse())
 
 

@@ -1,4 +1,4 @@
-"""Server reflection under both of its names: newer clients ask v1, older ones v1alpha, which grpcio has."""
+"""Server reflection under both of its names: v1 for newer clients, and v1alpha, which grpcio implements."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -10,12 +10,12 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
 V1: Final = "grpc.reflection.v1.ServerReflection"
-"""Its messages are those of v1alpha under another package: equal bytes."""
+"""Its messages have the same bytes as those of v1alpha, under another package."""
 
 
 def add_reflection(services: Iterable[str], server: aio.Server) -> None:
-    """Let a server tell of its services, and of v1alpha; v1 has no description here, so it is not listed."""
-    # What grpcio generates has no types.
+    """Let a server list its services, and v1alpha; v1 has no description here, so it is not listed."""
+    # The code that grpcio generates has no types.
     servicer: Any = reflection.aio.ReflectionServicer((*services, reflection.SERVICE_NAME))
     add_ServerReflectionServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     method = grpc.stream_stream_rpc_method_handler(

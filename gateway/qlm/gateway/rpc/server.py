@@ -1,4 +1,4 @@
-"""Runs the gRPC door of a gateway, with health, reflection and TLS."""
+"""The gRPC listener of a gateway, with health, reflection and TLS."""
 
 import asyncio
 import contextlib
@@ -11,44 +11,40 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from qlm.domain.errors import QlmError
-from qlm.gateway.gateway import Gateway
-from qlm.gateway.readiness import readiness
 from qlm.gateway.rpc.reflection import add_reflection
 from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.readiness import readiness
 
 _log = logging.getLogger(__name__)
 
 HEALTH_INTERVAL_S: Final = 1.0
-"""How often broker and store are asked whether this door can serve."""
+"""Interval of the readiness probes behind the health service."""
 
 TRANSPORT_FACTOR: Final = 4
-"""A message up to so many times as large as is accepted is still read, to be refused in our words."""
+"""A message of up to this multiple of the accepted size is still read, and refused with our own error."""
 
 KEEPALIVE_MS: Final = 30_000
-"""A connection that has been silent for so long is asked whether its client is still there."""
+"""Silence on a connection after which the server pings its client."""
 
 CONNECTION_AGE_MS: Final = 300_000
-"""After so long clients are asked to connect anew, lest gateways that were added get no calls."""
+"""Age at which a client is asked to reconnect, so that gateways added later get calls too."""
 
-_BREAK_OFF_S: Final = 1.0
-"""How long a stream has, once broken off, to tell its client so."""
+_INTERRUPT_S: Final = 1.0
+"""Time for the status of an interrupted stream to reach its client."""
 
 
 class RpcPortError(QlmError):
-    """The gRPC door cannot listen where it was told to."""
+    """The gRPC listener cannot bind its address."""
 
 
-class RpcDoor:
-    """The gRPC server of a gateway.
-
-    Attributes:
-        gateway: Kept running by the caller.
-    """
+class RpcListener:
+    """The gRPC server of a gateway, which the caller keeps running."""
 
     def __init__(self, gateway: Gateway) -> None:
-        """Make the door; `start` opens it."""
+        """Configure the server; `start` starts it."""
         self.gateway = gateway
         self._service = QlmService(gateway)
         self._health = health.aio.HealthServicer()
@@ -70,20 +66,17 @@ class RpcDoor:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int, tls: TlsFiles | None = None) -> int:
-        """Listen.
+        """Listen, and return the port.
 
         Args:
             host: Address to listen on.
-            port: Port to listen on; 0 takes a free one.
+            port: Port to listen on; 0 for a free one.
             tls: Certificate and key; None for plain HTTP/2.
 
-        Returns:
-            The port.
-
         Raises:
-            RpcPortError: It cannot be had, or certificate and key cannot be used.
+            RpcPortError: The port is taken, or certificate and key are not valid.
         """
-        await self._tell(HealthCheckResponse.NOT_SERVING)
+        await self._set_health(HealthCheckResponse.NOT_SERVING)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if tls is None:
@@ -98,11 +91,11 @@ class RpcDoor:
         return bound
 
     async def stop(self, notice_s: float, grace_s: float) -> None:
-        """Close the door; cancelled meanwhile, at once.
+        """Stop serving; if cancelled, at once.
 
         Args:
-            notice_s: How long it goes on as before, but for the health service, so that balancers notice.
-            grace_s: How long open calls may go on after that; then streams end so that they resume elsewhere.
+            notice_s: Time for which only the health service fails, so that load balancers notice.
+            grace_s: Time for open calls after that; then streams end so that clients resume elsewhere.
         """
         if self._watch is not None:
             self._watch.cancel()
@@ -111,23 +104,23 @@ class RpcDoor:
         await self._health.enter_graceful_shutdown()
         try:
             await asyncio.sleep(notice_s)
-            stopping = asyncio.create_task(self._server.stop(grace_s + _BREAK_OFF_S))
+            stopping = asyncio.create_task(self._server.stop(grace_s + _INTERRUPT_S))
             await asyncio.wait({stopping}, timeout=grace_s)
         finally:
-            self._service.break_off()
-            await self._server.stop(_BREAK_OFF_S)
+            self._service.interrupt_streams()
+            await self._server.stop(_INTERRUPT_S)
 
     async def _watch_readiness(self) -> None:
         while True:
             try:
                 ready = (await readiness(self.gateway))["status"] == "ok"
             except Exception:
-                # Whatever it is, the next look may be better; who no longer looks says the same for ever.
-                _log.exception("whether the gRPC door can serve is not known")
+                # Keep probing: if this task ended, the health service would report its last status for ever.
+                _log.exception("cannot probe the readiness of the gRPC listener")
                 ready = False
-            await self._tell(HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING)
+            await self._set_health(HealthCheckResponse.SERVING if ready else HealthCheckResponse.NOT_SERVING)
             await asyncio.sleep(HEALTH_INTERVAL_S)
 
-    async def _tell(self, status: int) -> None:
+    async def _set_health(self, status: int) -> None:
         for name in (health.OVERALL_HEALTH, SERVICE):
             await self._health.set(name, status)

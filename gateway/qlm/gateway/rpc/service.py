@@ -11,24 +11,25 @@ from grpc import aio
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.tracing import GRPC_STATUS, RPC_METHOD, RPC_SERVICE, RPC_SYSTEM
-from qlm.domain.request import AnswerKind
+from qlm.domain.request import AnswerKind, RequestRecord
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
-from qlm.gateway import admin
-from qlm.gateway.accept import KEY_HEADER, Prepared, prepare
-from qlm.gateway.attending import begin, come_back, leave, refusable
-from qlm.gateway.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
-from qlm.gateway.gateway import Gateway
-from qlm.gateway.hub import Seat
-from qlm.gateway.lookup import final_answer, known_request
-from qlm.gateway.objective import MS_MIN, tier_of
+from qlm.gateway.api.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
+from qlm.gateway.api.objective import MS_MIN, tier_of
+from qlm.gateway.core.session import Mode
+from qlm.gateway.observability.refusals import refusals_recorded
+from qlm.gateway.observability.tracing import Attempt
 from qlm.gateway.rpc import messages
 from qlm.gateway.rpc.errors import code_of, message_of, trailers
 from qlm.gateway.rpc.sink import RpcSink
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmServicer
-from qlm.gateway.schema import Body
-from qlm.gateway.session import Mode
-from qlm.gateway.tracing import Attempt
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.idempotency import KEY_HEADER
+from qlm.gateway.sessions.intake import Prepared
+from qlm.gateway.sessions.lookup import final_answer, known_request
+from qlm.gateway.sessions.queue_listing import queues
+from qlm.gateway.sessions.resume import resume
+from qlm.gateway.sessions.subscription import Subscription
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +42,9 @@ T = TypeVar("T")
 
 
 class QlmService(QlmServicer):
-    """Answers the calls through one gateway."""
+    """Answers calls through one gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
-        """Make the service of a gateway."""
         self._gateway = gateway
         self._open: set[RpcSink] = set()
 
@@ -53,26 +53,26 @@ class QlmService(QlmServicer):
         await self._answered(context, self._generate(request, context))
 
     async def Resume(self, request: pb.ResumeRequest, context: Context) -> None:
-        """Go on with a stream."""
+        """Resume a stream."""
         await self._answered(context, self._resume(request, context))
 
     async def Get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
-        """Tell how a request stands."""
+        """Return the state of a request."""
         return await self._answered(context, self._get(request, context))
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
-        """End a request."""
+        """Cancel a request."""
         return await self._answered(context, self._cancel(request, context))
 
     async def ListQueues(self, request: pb.ListQueuesRequest, context: Context) -> pb.ListQueuesResponse:
         """List class queues and virtual queues."""
         return await self._answered(context, self._list_queues())
 
-    def break_off(self) -> None:
-        """End every open stream: the gateway stops; another one goes on with them."""
-        error = unavailable("the gateway is stopping; go on with Resume", STOPPING)
+    def interrupt_streams(self) -> None:
+        """End every open stream because the gateway stops; clients resume at another one."""
+        error = unavailable("this gateway is stopping; continue with Resume at another one", STOPPING)
         for sink in tuple(self._open):
-            sink.break_off(error)
+            sink.interrupt(error)
 
     async def _generate(self, request: pb.GenerateRequest, context: Context) -> None:
         gateway = self._gateway
@@ -81,82 +81,90 @@ class QlmService(QlmServicer):
         if request.idempotency_key:
             headers[KEY_HEADER] = request.idempotency_key
         try:
-            with refusable(gateway, attempt):
+            with refusals_recorded(attempt, gateway.metrics, gateway.spans, gateway.clock):
                 self._check_size(request)
                 plain = messages.to_plain(request)
                 body = messages.parse(request, plain)
-                prepared = await prepare(gateway, body, plain, headers, default_slo=_objective(context))
-                attempt.id = prepared.card.id
-            sink = RpcSink(prepared.card)
-            seat = await self._undisturbed(_opened(gateway, attempt, body, prepared, sink))
+                prepared = await gateway.intake.prepare(body, plain, headers, default_slo=_objective(context))
+                attempt.id = prepared.metadata.id
+            sink = RpcSink(prepared.metadata)
+            subscription = await self._finish_despite_disconnect(_accept(gateway, attempt, prepared, sink))
         except QlmError as error:
-            raise messages.in_proto_words(from_qlm(error), request) from error
+            raise messages.with_proto_names(from_qlm(error), request) from error
         except ApiError as error:
-            raise messages.in_proto_words(error, request) from error
-        await self._pour(context, seat, sink, offset=0)
+            raise messages.with_proto_names(error, request) from error
+        await self._stream(context, subscription, sink, offset=0)
 
     async def _resume(self, request: pb.ResumeRequest, context: Context) -> None:
-        record = await known_request(self._gateway, _id(request.id))
-        sink = RpcSink(record.card)
-        seat = come_back(self._gateway, record, sink, request.offset)
-        await self._pour(context, seat, sink, offset=request.offset)
+        record = await self._known(request.id)
+        sink = RpcSink(record.metadata)
+        grace_s = self._gateway.limits.resume_grace_stream_s
+        subscription = resume(self._gateway.hub, record.metadata, sink, request.offset, grace_s)
+        await self._stream(context, subscription, sink, offset=request.offset)
 
     async def _get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
-        record = await known_request(self._gateway, _id(request.id))
-        await context.send_initial_metadata(((_ID_HEADER, record.card.id),))
-        response = pb.GetResponse(request=messages.request_status(self._gateway, record))
+        record = await self._known(request.id)
+        await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
+        response = pb.GetResponse(request=messages.status_message(record, self._gateway.limits))
         if record.outcome is not None:
             final = await final_answer(self._gateway, record)
             if final.outcome.ok:
-                response.answer.CopyFrom(messages.answer(record.card, final))
+                response.answer.CopyFrom(messages.answer(record.metadata, final))
             else:
                 response.error.CopyFrom(messages.error_of(final))
         return response
 
     async def _cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
-        record = await known_request(self._gateway, _id(request.id))
-        await context.send_initial_metadata(((_ID_HEADER, record.card.id),))
-        after = await self._gateway.store.cancel(record.card.id)
-        return pb.CancelResponse(request=messages.request_status(self._gateway, after or record))
+        record = await self._known(request.id)
+        await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
+        after = await self._gateway.store.cancel(record.metadata.id)
+        return pb.CancelResponse(request=messages.status_message(after or record, self._gateway.limits))
+
+    async def _known(self, id: str) -> RequestRecord:
+        return await known_request(self._gateway.store, self._gateway.load, _id(id))
 
     async def _list_queues(self) -> pb.ListQueuesResponse:
-        return messages.queues_response(await admin.queues(self._gateway))
+        gateway = self._gateway
+        listed = queues(await gateway.store.view(), gateway.load.load.finished_per_s)
+        return messages.queues_response(listed)
 
-    async def _pour(self, context: Context, seat: Seat, sink: RpcSink, offset: int) -> None:
-        """Write what a session sends until it ends, or the client has gone.
+    async def _stream(self, context: Context, subscription: Subscription, sink: RpcSink, offset: int) -> None:
+        """Write what a session sends until it ends or the client disconnects.
 
         Raises:
             ApiError: The answer ended badly.
         """
-        card, metrics = seat.card, self._gateway.metrics
+        metadata, metrics = subscription.metadata, self._gateway.metrics
         metrics.open_streams.inc()
         self._open.add(sink)
         try:
-            await context.send_initial_metadata(((_ID_HEADER, card.id),))
-            await context.write(messages.started(card, tier_of(card.slo, self._gateway.limits), offset))
+            await context.send_initial_metadata(((_ID_HEADER, metadata.id),))
+            await context.write(
+                messages.started(metadata, tier_of(metadata.slo, self._gateway.limits), offset)
+            )
             while (message := await sink.take()) is not None:
                 await context.write(message)
         except BaseException:
-            leave(self._gateway, seat)
+            self._gateway.hub.detach(subscription)
             raise
         finally:
             self._open.discard(sink)
             metrics.open_streams.dec()
         if sink.error is not None:
-            raise replace(sink.error, headers={**sink.error.headers, _ID_HEADER: card.id})
+            raise replace(sink.error, headers={**sink.error.headers, _ID_HEADER: metadata.id})
 
-    async def _undisturbed(self, opening: Awaitable[Seat]) -> Seat:
-        """Bring a request to the queue whole, also if its client leaves meanwhile; then it has left."""
+    async def _finish_despite_disconnect(self, accepting: Awaitable[Subscription]) -> Subscription:
+        """Finish publishing a request although its client disconnects, and detach the client afterwards."""
 
-        def left(opened: asyncio.Future[Seat]) -> None:
-            if not opened.cancelled() and opened.exception() is None:
-                leave(self._gateway, opened.result())
+        def detach(accepted: asyncio.Future[Subscription]) -> None:
+            if not accepted.cancelled() and accepted.exception() is None:
+                self._gateway.hub.detach(accepted.result())
 
-        task = asyncio.ensure_future(opening)
+        task = asyncio.ensure_future(accepting)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(left)
+            task.add_done_callback(detach)
             raise
 
     async def _answered(self, context: Context, call: Awaitable[T]) -> T:
@@ -168,7 +176,7 @@ class QlmService(QlmServicer):
         except QlmError as error:
             failure = from_qlm(error)
         except Exception as error:
-            if context.done():  # what failed is the writing to a client that has gone
+            if context.done():  # writing failed because the client has disconnected
                 raise asyncio.CancelledError from error
             id = self._gateway.new_id()
             _log.exception("gRPC call %s failed", id, extra={"request_id": id})
@@ -185,9 +193,9 @@ class QlmService(QlmServicer):
             raise ApiError(status=413, message=message, code="body_too_large", headers=headers)
 
 
-async def _opened(gateway: Gateway, attempt: Attempt, body: Body, prepared: Prepared, sink: RpcSink) -> Seat:
-    with refusable(gateway, attempt):
-        return await begin(gateway, body, prepared, sink, Mode.STREAM)
+async def _accept(gateway: Gateway, attempt: Attempt, prepared: Prepared, sink: RpcSink) -> Subscription:
+    with refusals_recorded(attempt, gateway.metrics, gateway.spans, gateway.clock):
+        return await gateway.intake.accept(prepared, sink, Mode.STREAM)
 
 
 def _attempt(gateway: Gateway, request: pb.GenerateRequest, headers: Mapping[str, str]) -> Attempt:
@@ -202,7 +210,7 @@ def _attempt(gateway: Gateway, request: pb.GenerateRequest, headers: Mapping[str
 
 
 def _headers(context: Context) -> dict[str, str]:
-    """Metadata of a call by name; of several with one name, the first."""
+    """Return the metadata of a call by name; of several with one name, the first."""
     headers: dict[str, str] = {}
     for name, value in context.invocation_metadata() or ():
         if isinstance(value, str):
@@ -211,16 +219,18 @@ def _headers(context: Context) -> dict[str, str]:
 
 
 def _objective(context: Context) -> DeadlineSlo | None:
-    """The call's deadline as an objective; None if it has none, or one beyond what an objective may be.
+    """Return the call's deadline as an objective; None without one, or beyond the longest objective.
 
     Raises:
-        ApiError: It has passed.
+        ApiError: The deadline has passed.
     """
     left_s = context.time_remaining()
     if left_s is None or left_s * 1000 > DEADLINE_MAX_MS:
         return None
     if left_s * 1000 < MS_MIN:
-        raise ApiError(status=504, message="the call's deadline passed on the way here", code="expired")
+        raise ApiError(
+            status=504, message="the call's deadline passed before the call arrived", code="expired"
+        )
     return DeadlineSlo(deadline_ms=left_s * 1000)
 
 

@@ -1,56 +1,56 @@
-"""Collects the messages of one stream until its writer takes them."""
+"""The sink of a gRPC stream."""
 
 import asyncio
 
-from qlm.domain.request import RequestCard
-from qlm.gateway.errors import ApiError, from_outcome
+from qlm.domain.request import RequestMetadata
+from qlm.gateway.api.errors import ApiError, from_outcome
+from qlm.gateway.core.session_events import SendEvent, SendFinal
 from qlm.gateway.rpc import messages
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
-from qlm.gateway.session_events import SendEvent, SendFinal
 
 
 class RpcSink:
-    """The sink of a gRPC stream.
+    """Buffers the messages of one stream until its writer takes them.
 
-    Of a client that reads slowly, what is new is joined into one delta: nothing gathers but the answer.
+    For a client that reads slowly, new text is joined into one delta, so the buffer is bounded by the answer.
 
     Attributes:
-        error: How the stream ends, if badly.
+        error: The error with which the stream ends, if any.
     """
 
-    def __init__(self, card: RequestCard) -> None:
-        """Begin a stream of the answer to a request."""
+    def __init__(self, metadata: RequestMetadata) -> None:
+        """Begin the stream of a request's answer."""
         self.error: ApiError | None = None
-        self._card = card
+        self._metadata = metadata
         self._ready = asyncio.Event()
         self._delta: pb.Delta | None = None
         self._last: pb.GenerateResponse | None = None
         self._closed = False
 
     def event(self, event: SendEvent) -> None:
-        """Add further text."""
+        """Add new text."""
         self._add(event)
 
     def keep_alive(self) -> None:
-        """Nothing: HTTP/2 has pings."""
+        """Send nothing: HTTP/2 has pings."""
 
     def final(self, final: SendFinal) -> None:
-        """Add the rest, and the end."""
+        """Add the last text and the end."""
         if final.text or final.token_ids:
             self._add(final)
-        self._last = messages.ended(self._card, final)
+        self._last = messages.ended(self._metadata, final)
         if not final.outcome.ok:
             self.error = from_outcome(final.outcome, final.detail)
         self._close()
 
-    def break_off(self, error: ApiError) -> None:
-        """End the stream before its answer has ended."""
+    def interrupt(self, error: ApiError) -> None:
+        """End the stream before the end of its answer."""
         if not self._closed:
             self.error = error
             self._close()
 
     async def take(self) -> pb.GenerateResponse | None:
-        """Wait for the next message; None at the end."""
+        """Wait for the next message and return it; None at the end."""
         while self._delta is None and not self._closed:
             self._ready.clear()
             await self._ready.wait()

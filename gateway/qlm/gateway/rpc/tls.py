@@ -1,14 +1,14 @@
-"""What the gRPC door shows its clients."""
+"""Certificate and key of the gRPC listener."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Contents of PEM files.
+    """Contents of the PEM files.
 
     Attributes:
-        cert: The certificate, and those that vouch for it.
+        cert: The certificate chain.
         key: Its private key, unencrypted.
     """
 

@@ -1,1 +1,1 @@
-"""Planning methods to be better than: each orders and places groups as some server would."""
+"""Baseline planning methods: each orders and places groups as some server does."""

@@ -1,4 +1,4 @@
-"""Placement that looks at no times: each group goes to the end of a queue that is chosen some other way."""
+"""Placement without service times: a rule picks the instance, and each group goes to the end of its queue."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,22 +10,22 @@ Choose = Callable[[PlannedGroup, tuple[InstanceId, ...]], InstanceId]
 
 
 def assign(problem: Problem, order: Iterable[PlannedGroup], choose: Choose, *, method: str) -> Plan:
-    """Put each group at the end of the queue of the instance that is chosen for it.
+    """Append each group to the queue of the instance chosen for it.
 
     Args:
-        problem: What waits, and the fleet.
-        order: Its groups, in the order of service.
+        problem: Groups and fleet.
+        order: The groups, in the order of service.
         choose: Picks the instance.
-        method: Name in the plan.
+        method: Name of the method in the plan.
 
     Returns:
         A plan with each placeable group on exactly one queue.
     """
-    runners = _Runners(problem)
+    eligible = _EligibleInstances(problem)
     queues: dict[InstanceId, list[GroupId]] = {id: [] for id in sorted(i.id for i in problem.instances)}
     unplaceable: list[GroupId] = []
     for group in order:
-        able = runners.of(group)
+        able = eligible.of(group)
         if able:
             queues[choose(group, able)].append(group.id)
         else:
@@ -37,8 +37,8 @@ def assign(problem: Problem, order: Iterable[PlannedGroup], choose: Choose, *, m
     )
 
 
-class _Runners:
-    """Instances that run a group, worked out once per model and set of kinds."""
+class _EligibleInstances:
+    """Instances that run a group, computed once per model and set of kinds."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem

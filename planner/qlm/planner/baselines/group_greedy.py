@@ -6,46 +6,44 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from qlm.domain.ids import ModelId
-from qlm.planner.baselines.lane import Lane, lanes_of, queues_of
-from qlm.planner.baselines.orders import urgency
+from qlm.planner.baselines.orders import by_urgency
+from qlm.planner.baselines.schedule import Schedule, empty_schedules, queues_of
 from qlm.planner.problem import Plan, PlannedGroup, Problem
 
 
 def plan_group_greedy(problem: Problem) -> Plan:
-    """Let each instance that is free take the model with the most waiting requests.
+    """Let each free instance take the model with the most waiting requests.
 
-    The instance whose queue has drained first goes on with the model that it has loaded as long as groups of
-    it wait, and else takes the model of which the most requests wait; either way it gets one group, the
-    one with the earliest deadline. Priorities are strict: all this is done for one after the other.
+    The instance whose queue ends first keeps its loaded model as long as groups of it wait. Otherwise it
+    takes the model with the most waiting requests. It gets one group at a time, that with the earliest
+    deadline. Priorities are strict: they are planned one after the other.
 
-    Args:
-        problem: What waits, and the fleet.
-
-    Returns:
-        A plan with each placeable group on exactly one queue; deterministic, whatever the input order.
+    The plan places each placeable group on one queue, and does not depend on the input order.
     """
-    lanes = lanes_of(problem)
+    schedules = empty_schedules(problem)
     left: list[PlannedGroup] = []
-    for _, groups in groupby(sorted(problem.groups, key=urgency), key=lambda group: group.priority):
-        left.extend(_share_out(lanes, groups))
+    for _, groups in groupby(sorted(problem.groups, key=by_urgency), key=lambda group: group.priority):
+        left.extend(_assign(schedules, groups))
     return Plan(
-        queues=queues_of(lanes), unplaceable=tuple(sorted(group.id for group in left)), method="group-greedy"
+        queues=queues_of(schedules),
+        unplaceable=tuple(sorted(group.id for group in left)),
+        method="group-greedy",
     )
 
 
-def _share_out(lanes: Sequence[Lane], groups: Iterable[PlannedGroup]) -> list[PlannedGroup]:
-    """Give groups of one priority, by deadline, to lanes; return those that no lane runs."""
+def _assign(schedules: Sequence[Schedule], groups: Iterable[PlannedGroup]) -> list[PlannedGroup]:
+    """Assign groups of one priority, by deadline; return those that no instance runs."""
     backlog = _Backlog(groups)
-    free = [(lane.last.clock_s, at) for at, lane in enumerate(lanes)]
+    free = [(schedule.last.clock_s, at) for at, schedule in enumerate(schedules)]
     heapq.heapify(free)
     while free and not backlog.empty:
         _, at = free[0]
-        group = backlog.take(lanes[at])
+        group = backlog.take(schedules[at])
         if group is None:
             heapq.heappop(free)
             continue
-        lanes[at].insert(len(lanes[at].groups), group)
-        heapq.heapreplace(free, (lanes[at].last.clock_s, at))
+        schedules[at].insert(len(schedules[at].groups), group)
+        heapq.heapreplace(free, (schedules[at].last.clock_s, at))
     return backlog.rest()
 
 
@@ -65,17 +63,17 @@ class _Backlog:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits any more."""
+        """True if nothing waits any more."""
         return not self._left
 
-    def take(self, lane: Lane) -> PlannedGroup | None:
-        """Give a lane its next group; None if nothing that it runs waits."""
-        kind = lane.instance.kind
+    def take(self, schedule: Schedule) -> PlannedGroup | None:
+        """Remove and return the next group of an instance; None if nothing that it runs waits."""
+        kind = schedule.instance.kind
         requests = self._requests.get(kind, {})
-        waiting = [model for model, count in requests.items() if count and model in lane.kind.models]
+        waiting = [model for model, count in requests.items() if count and model in schedule.kind.models]
         if not waiting:
             return None
-        loaded = lane.last.loaded
+        loaded = schedule.last.loaded
         if loaded is not None and loaded in waiting:
             return self._next(kind, loaded)
         return self._next(kind, min(waiting, key=lambda model: (-requests[model], model)))
@@ -90,5 +88,5 @@ class _Backlog:
         return group
 
     def rest(self) -> list[PlannedGroup]:
-        """What nobody has taken."""
+        """Return the groups that no instance has taken."""
         return list(self._left.values())

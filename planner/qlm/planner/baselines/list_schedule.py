@@ -8,44 +8,46 @@ from types import MappingProxyType
 from typing import Final
 
 from qlm.domain.ids import GroupId
-from qlm.planner.baselines.lane import Lane, lanes_of, queues_of
-from qlm.planner.baselines.openings import Openings
+from qlm.planner.baselines.earliest_start import EarliestStarts
+from qlm.planner.baselines.schedule import Schedule, empty_schedules, queues_of
 from qlm.planner.problem import Plan, PlannedGroup, Problem
 
 NOWHERE: Final[Mapping[GroupId, int]] = MappingProxyType({})
-"""No group belongs anywhere."""
+"""No group has a home."""
 
-Insert = Callable[[Lane, PlannedGroup, float], int]
-"""Where a lane takes a group: its place among the lane's groups, given the lane, the group and now_s."""
+Insert = Callable[[Schedule, PlannedGroup, float], int]
+"""Returns the place of a group in a schedule, given schedule, group and `now_s`."""
 
 
-def at_end(lane: Lane, group: PlannedGroup, now_s: float) -> int:
-    """Behind all that is there."""
-    return len(lane.groups)
+def at_end(schedule: Schedule, group: PlannedGroup, now_s: float) -> int:
+    """Return the place behind the last group."""
+    return len(schedule.groups)
 
 
 def list_schedule(
     problem: Problem, order: Iterable[PlannedGroup], insert: Insert = at_end, *, method: str
 ) -> Plan:
-    """Place groups one after the other.
+    """Place groups one after the other, each where it ends first.
 
     Args:
-        problem: What waits, and the fleet.
-        order: Its groups, in the order in which they choose.
-        insert: Where the chosen lane takes a group.
-        method: Name in the plan.
+        problem: Groups and fleet.
+        order: The groups in list order.
+        insert: Returns the place in the chosen schedule.
+        method: Name of the method in the plan.
 
     Returns:
         A plan with each placeable group on exactly one queue.
     """
-    lanes = lanes_of(problem)
-    home = {group: at for at, lane in enumerate(lanes) for group in lane.instance.queue}
-    left = place(lanes, order, insert, now_s=problem.now_s, move_s=problem.move_s, home=home)
-    return Plan(queues=queues_of(lanes), unplaceable=tuple(sorted(group.id for group in left)), method=method)
+    schedules = empty_schedules(problem)
+    home = {group: at for at, schedule in enumerate(schedules) for group in schedule.instance.queue}
+    left = place(schedules, order, insert, now_s=problem.now_s, move_s=problem.move_s, home=home)
+    return Plan(
+        queues=queues_of(schedules), unplaceable=tuple(sorted(group.id for group in left)), method=method
+    )
 
 
 def place(
-    lanes: Sequence[Lane],
+    schedules: Sequence[Schedule],
     order: Iterable[PlannedGroup],
     insert: Insert,
     *,
@@ -53,28 +55,28 @@ def place(
     move_s: float = 0.0,
     home: Mapping[GroupId, int] = NOWHERE,
 ) -> list[PlannedGroup]:
-    """Add groups to lanes, one after the other, each where it ends first.
+    """Add groups to schedules, one after the other, each where it ends first.
 
     Args:
-        lanes: What they are added to.
-        order: The groups, in the order in which they choose.
-        insert: Where the chosen lane takes a group.
+        schedules: Schedules of the fleet, extended in place.
+        order: The groups in list order.
+        insert: Returns the place in the chosen schedule.
         now_s: The present on the clock of the deadlines.
-        move_s: What a lane must gain over the one where a group belongs.
-        home: Where groups belong, as indices of lanes.
+        move_s: Seconds that another instance must gain over a group's home.
+        home: Home of groups, as indices of schedules.
 
     Returns:
-        The groups that no lane runs.
+        The groups that no instance runs.
     """
     groups = list(order)
-    openings = Openings(lanes, (group.model for group in groups))
+    earliest = EarliestStarts(schedules, (group.model for group in groups))
     left: list[PlannedGroup] = []
     for group in groups:
-        at = openings.first(group, home=home.get(group.id), move_s=move_s)
+        at = earliest.first(group, home=home.get(group.id), move_s=move_s)
         if at is None:
             left.append(group)
             continue
-        lane = lanes[at]
-        lane.insert(insert(lane, group, now_s), group)
-        openings.changed(at)
+        schedule = schedules[at]
+        schedule.insert(insert(schedule, group, now_s), group)
+        earliest.update(at)
     return left

@@ -1,40 +1,36 @@
-"""Round robin: a load balancer that gives each instance its turn."""
+"""Round robin, as a load balancer does."""
 
 from bisect import bisect_left, bisect_right
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.assignment import assign
-from qlm.planner.baselines.orders import arrival
+from qlm.planner.baselines.orders import by_deadline
 from qlm.planner.problem import Plan, PlannedGroup, Problem
 
 
 def plan_round_robin(problem: Problem) -> Plan:
-    """Give the groups of each model, in order of arrival, to the instances that run it in turn.
+    """Assign the groups of each model, in order of arrival, to the instances that run it in turn.
 
-    Times, priorities and what stands where at present count for nothing; the deadline stands for the
-    arrival, as in `plan_fcfs`.
+    Service times, priorities and present places are ignored; the deadline stands for the arrival, as in
+    `plan_fcfs`.
 
-    Args:
-        problem: What waits, and the fleet.
-
-    Returns:
-        A plan with each placeable group on exactly one queue; deterministic, whatever the input order.
+    The plan places each placeable group on one queue, and does not depend on the input order.
     """
     return RoundRobin()(problem)
 
 
 class RoundRobin:
-    """Round robin over plan after plan: groups stay where they are, and the turns go on."""
+    """Round robin over successive plans: groups keep their place, and the turns go on."""
 
     def __init__(self) -> None:
         self._last: dict[ModelId, InstanceId] = {}
         self._given: dict[GroupId, InstanceId] = {}
 
     def __call__(self, problem: Problem) -> Plan:
-        """Plan as `plan_round_robin`, but remember."""
+        """Plan as `plan_round_robin` does, and remember the assignment."""
         waiting = {group.id for group in problem.groups}
         self._given = {group: at for group, at in self._given.items() if group in waiting}
-        return assign(problem, sorted(problem.groups, key=arrival), self._choose, method="round-robin")
+        return assign(problem, sorted(problem.groups, key=by_deadline), self._choose, method="round-robin")
 
     def _choose(self, group: PlannedGroup, able: tuple[InstanceId, ...]) -> InstanceId:
         given = self._given.get(group.id)

@@ -1,6 +1,7 @@
-"""The integer program of one window: `docs/planner-baselines.md` writes it as formulas.
+"""SHEPHERD's integer program of one window; `docs/planner-baselines.md` has the formulas.
 
-A lane serves models one after the other, each in a slot of its own; slots hold fixed batches by deadline.
+An instance serves models one after the other, each in a slot of its own; slots hold fixed batches by
+deadline.
 """
 
 from collections.abc import Sequence
@@ -11,100 +12,103 @@ import pyomo.environ as pyo
 from pyomo.contrib.solver.solvers.highs import Highs
 
 from qlm.domain.ids import ModelId
-from qlm.planner.baselines.lane import Lane
+from qlm.planner.baselines.schedule import Schedule
 from qlm.planner.problem import PlannedGroup
 
 SLOTS_MAX: Final = 3
-"""Models that an instance serves in one window."""
+"""Most models that an instance serves in one window."""
 
 REQUESTS_GAP: Final = 0.5
-"""A plan that serves fewer requests less than this short of the bound is the best one."""
+"""Optimality gap in requests: counts are whole, so a smaller gap is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Window:
-    """What the program is about.
+    """Data of the program.
 
     Attributes:
-        batches: By deadline.
-        models: Of the batches.
-        lanes: That may serve them.
-        able: (batch, lane) pairs that could be in time if nothing else were served.
+        batches: Batches by deadline.
+        able: (batch, instance) pairs that could be in time if nothing else were served.
         due_s: Deadline of each batch, seconds from now.
-        slots: Per lane.
+        slots: Slots per instance.
     """
 
     batches: Sequence[PlannedGroup]
     models: list[ModelId]
-    lanes: Sequence[Lane]
+    schedules: Sequence[Schedule]
     able: list[tuple[int, int]]
     due_s: list[float]
     slots: int
 
-    def takes_s(self, batch: int, lane: int) -> float:
-        """Time of a batch."""
-        time = self.batches[batch].time[self.lanes[lane].instance.kind]
-        return time.drain.mean + time.tail.mean
+    def takes_s(self, batch: int, i: int) -> float:
+        """Return the time of a batch on an instance."""
+        time = self.batches[batch].time[self.schedules[i].instance.kind]
+        return time.service.mean + time.tail.mean
 
     @property
     def last_s(self) -> float:
-        """The last deadline: all that is served has ended by then."""
+        """The last deadline: all served batches end by then."""
         return max(self.due_s[batch] for batch, _ in self.able)
 
 
 def serve_most(
     batches: Sequence[PlannedGroup],
-    lanes: Sequence[Lane],
+    schedules: Sequence[Schedule],
     *,
     now_s: float,
     nodes_max: int,
     time_limit_s: float | None,
 ) -> list[list[PlannedGroup]] | None:
-    """Choose batches, lanes and orders so that the most requests are served in time.
+    """Select, place and order batches so that the most requests are served in time.
 
     Args:
-        batches: With deadlines; sorted by them.
-        lanes: Where they may be served, from where each lane stands.
+        batches: Groups with deadlines, sorted by these.
+        schedules: Present schedules of the instances that may serve them.
         now_s: The present on the clock of the deadlines.
-        nodes_max: Nodes of the search tree.
-        time_limit_s: For the solver; None for as long as its nodes take.
+        nodes_max: Most nodes of the search tree.
+        time_limit_s: Limit of the solver; None for none.
 
     Returns:
-        What each lane serves, in order; None if no solution was found within the limits.
+        The batches of each instance, in order; None if no solution was found within the limits.
     """
-    window = _window(batches, lanes, now_s)
+    window = _window(batches, schedules, now_s)
     if not window.able:
-        return [[] for _ in lanes]
+        return [[] for _ in schedules]
     model = _program(window)
     if not _solve(model, nodes_max, time_limit_s):
         return None
-    served: list[list[PlannedGroup]] = [[] for _ in lanes]
-    for batch, lane, slot in sorted(model.places, key=lambda place: (place[2], place[0])):
-        if pyo.value(model.serve[batch, lane, slot]) > 0.5:
-            served[lane].append(batches[batch])
+    served: list[list[PlannedGroup]] = [[] for _ in schedules]
+    for batch, i, slot in sorted(model.places, key=lambda place: (place[2], place[0])):
+        if pyo.value(model.serve[batch, i, slot]) > 0.5:
+            served[i].append(batches[batch])
     return served
 
 
-def _window(batches: Sequence[PlannedGroup], lanes: Sequence[Lane], now_s: float) -> _Window:
+def _window(batches: Sequence[PlannedGroup], schedules: Sequence[Schedule], now_s: float) -> _Window:
     due_s = [float("inf") if batch.deadline_s is None else batch.deadline_s - now_s for batch in batches]
     able: list[tuple[int, int]] = []
     for g, batch in enumerate(batches):
-        for i, lane in enumerate(lanes):
-            time = batch.time.get(lane.instance.kind)
-            if time is not None and batch.model in lane.kind.models:
-                begins_s = lane.ready_s(batch.model, lane.last)
-                if begins_s + time.drain.mean + time.tail.mean <= due_s[g]:
+        for i, schedule in enumerate(schedules):
+            time = batch.time.get(schedule.instance.kind)
+            if time is not None and batch.model in schedule.kind.models:
+                begins_s = schedule.ready_s(batch.model, schedule.last)
+                if begins_s + time.service.mean + time.tail.mean <= due_s[g]:
                     able.append((g, i))
     models = sorted({batches[g].model for g, _ in able})
     return _Window(
-        batches=batches, models=models, lanes=lanes, able=able, due_s=due_s, slots=min(SLOTS_MAX, len(models))
+        batches=batches,
+        models=models,
+        schedules=schedules,
+        able=able,
+        due_s=due_s,
+        slots=min(SLOTS_MAX, len(models)),
     )
 
 
 def _program(window: _Window) -> pyo.ConcreteModel:
     model = pyo.ConcreteModel("shepherd")
-    lanes, slots = range(len(window.lanes)), range(window.slots)
-    model.slots = pyo.Set(initialize=[(i, k) for i in lanes for k in slots])
+    schedules, slots = range(len(window.schedules)), range(window.slots)
+    model.slots = pyo.Set(initialize=[(i, k) for i in schedules for k in slots])
     model.places = pyo.Set(initialize=[(g, i, k) for g, i in window.able for k in slots])
     of_lane = {(i, window.batches[g].model) for g, i in window.able}
     model.choices = pyo.Set(initialize=[(i, k, m) for i, m in sorted(of_lane) for k in slots])
@@ -127,64 +131,64 @@ def _serve_once(model: pyo.ConcreteModel, window: _Window) -> None:
     model.once = pyo.Constraint(
         sorted(places), rule=lambda m, g: pyo.quicksum(m.serve[place] for place in places[g]) <= 1
     )
-    model.held = pyo.Constraint(
+    model.holding = pyo.Constraint(
         model.places, rule=lambda m, g, i, k: m.serve[g, i, k] <= m.hold[i, k, window.batches[g].model]
     )
 
 
 def _hold_models(model: pyo.ConcreteModel, window: _Window) -> None:
-    """A slot has one model at most, a model one slot per lane; empty slots are the last ones."""
-    held = {slot: [c for c in model.choices if c[:2] == slot] for slot in model.slots}
+    """A slot has at most one model, a model at most one slot per instance; empty slots come last."""
+    holding = {slot: [c for c in model.choices if c[:2] == slot] for slot in model.slots}
     slots: dict[tuple[int, ModelId], list[tuple[int, int, ModelId]]] = {}
     for choice in model.choices:
         slots.setdefault((choice[0], choice[2]), []).append(choice)
-    lanes = sorted({i for i, _, _ in model.choices})
+    schedules = sorted({i for i, _, _ in model.choices})
 
     def count(m: pyo.ConcreteModel, i: int, k: int) -> Any:
-        return pyo.quicksum(m.hold[choice] for choice in held[i, k])
+        return pyo.quicksum(m.hold[choice] for choice in holding[i, k])
 
-    model.one_model = pyo.Constraint(lanes, rule=lambda m, i: count(m, i, 0) <= 1)
+    model.one_model = pyo.Constraint(schedules, rule=lambda m, i: count(m, i, 0) <= 1)
     model.one_slot = pyo.Constraint(
         sorted(slots), rule=lambda m, i, name: pyo.quicksum(m.hold[c] for c in slots[i, name]) <= 1
     )
     model.packed = pyo.Constraint(
-        [(i, k) for i in lanes for k in range(1, window.slots)],
+        [(i, k) for i in schedules for k in range(1, window.slots)],
         rule=lambda m, i, k: count(m, i, k) <= count(m, i, k - 1),
     )
 
 
 def _begin_slots(model: pyo.ConcreteModel, window: _Window) -> None:
-    """A slot begins when its model is up: after all of the slot before it, an unload and a swap."""
-    held = {slot: [c for c in model.choices if c[:2] == slot] for slot in model.slots}
+    """A slot begins when its model is loaded: after the slot before it, an unload and a swap."""
+    holding = {slot: [c for c in model.choices if c[:2] == slot] for slot in model.slots}
 
     def rule(m: pyo.ConcreteModel, i: int, k: int) -> Any:
-        lane = window.lanes[i]
+        schedule = window.schedules[i]
         if k == 0:
-            ready = (lane.ready_s(c[2], lane.last) * m.hold[c] for c in held[i, 0])
+            ready = (schedule.ready_s(c[2], schedule.last) * m.hold[c] for c in holding[i, 0])
             return m.begin_s[i, 0] >= pyo.quicksum(ready)
-        costs, warm = lane.kind.models, lane.last.warm
+        costs, warm = schedule.kind.models, schedule.last.warm
         swaps = pyo.quicksum(
             (costs[c[2]].swap_warm_s if c[2] in warm else costs[c[2]].swap_cold_s) * m.hold[c]
-            for c in held[i, k]
+            for c in holding[i, k]
         )
-        unloads = pyo.quicksum(costs[c[2]].unload_s * m.hold[c] for c in held[i, k - 1])
+        unloads = pyo.quicksum(costs[c[2]].unload_s * m.hold[c] for c in holding[i, k - 1])
         # Before an empty slot nothing is unloaded.
-        spared_s = max((costs[c[2]].unload_s for c in held[i, k - 1]), default=0.0)
-        empty = 1 - pyo.quicksum(m.hold[c] for c in held[i, k])
+        spared_s = max((costs[c[2]].unload_s for c in holding[i, k - 1]), default=0.0)
+        empty = 1 - pyo.quicksum(m.hold[c] for c in holding[i, k])
         return m.begin_s[i, k] >= _ends_s(m, window, i, k - 1) + unloads + swaps - spared_s * empty
 
     model.begin = pyo.Constraint(model.slots, rule=rule)
 
 
-def _ends_s(model: pyo.ConcreteModel, window: _Window, lane: int, slot: int) -> Any:
+def _ends_s(model: pyo.ConcreteModel, window: _Window, instance: int, slot: int) -> Any:
     takes = (
-        window.takes_s(g, i) * model.serve[g, i, k] for g, i, k in model.places if (i, k) == (lane, slot)
+        window.takes_s(g, i) * model.serve[g, i, k] for g, i, k in model.places if (i, k) == (instance, slot)
     )
-    return model.begin_s[lane, slot] + pyo.quicksum(takes)
+    return model.begin_s[instance, slot] + pyo.quicksum(takes)
 
 
 def _meet_deadlines(model: pyo.ConcreteModel, window: _Window) -> None:
-    """What is served ends in time, in order of deadlines within its slot."""
+    """Served batches end in time, in order of deadlines within their slot."""
 
     def rule(m: pyo.ConcreteModel, g: int, i: int, k: int) -> Any:
         before = (
@@ -200,11 +204,11 @@ def _meet_deadlines(model: pyo.ConcreteModel, window: _Window) -> None:
 
 
 def _most_requests(model: pyo.ConcreteModel, window: _Window) -> None:
-    """Requests in time; of equal plans the one whose lanes are free earlier, which weighs less than one."""
+    """Maximise requests in time; break ties, by less than one request, towards the plan that ends earlier."""
     requests = pyo.quicksum(window.batches[g].requests * model.serve[g, i, k] for g, i, k in model.places)
-    lanes = range(len(window.lanes))
-    ends_s = pyo.quicksum(_ends_s(model, window, i, window.slots - 1) for i in lanes)
-    weight = REQUESTS_GAP / (len(lanes) * max(window.last_s, 1e-9))
+    schedules = range(len(window.schedules))
+    ends_s = pyo.quicksum(_ends_s(model, window, i, window.slots - 1) for i in schedules)
+    weight = REQUESTS_GAP / (len(schedules) * max(window.last_s, 1e-9))
     model.most = pyo.Objective(expr=requests - weight * ends_s, sense=pyo.maximize)
 
 

@@ -1,1 +1,1 @@
-"""What every plan of a problem costs at least, whatever it does; see docs/planner-bound.md."""
+"""Lower bound on the penalty of every plan of a problem; see docs/planner-bound.md."""

@@ -1,13 +1,13 @@
-"""Prices that make the dual large, by incremental subgradient ascent, in compiled code; see `dual`."""
+"""Incremental subgradient ascent of the Lagrangian dual, in compiled code; see `dual`."""
 
 import numpy as np
 from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
-from qlm.planner.borrowed import borrowed
 from qlm.planner.bound.charge import Charges
 from qlm.planner.bound.dual import NEVER, best_start, model_prices
 from qlm.planner.bound.isotonic import never_rising
+from qlm.planner.refcounts import without_refcounts
 
 
 @njit(cache=True, nogil=True)
@@ -15,7 +15,7 @@ def ascend(
     c: Charges,
     edges: Floats,
     capacity: Floats,
-    held: Floats,
+    loaded: Floats,
     surcharge: Floats,
     table: Floats,
     order: Ints,
@@ -23,33 +23,33 @@ def ascend(
     passes: int,
     step: float,
 ) -> tuple[Floats, Floats]:
-    """Let each group in turn raise the prices where it would start; capacity lowers all of them.
+    """Improve prices: each group in turn raises those of the capacity it would use, then all prices fall.
 
     Args:
         c: The charges.
-        edges: Moments; (J + 1,).
+        edges: Grid of times; (J + 1,).
         capacity: Instance seconds; (K, J).
-        held: Instance seconds of instances that have a model loaded; (K, M, J).
-        surcharge: Swap seconds per second of drain on others; (K, M, J).
-        table: Of `charge_table`.
-        order: In which groups take turns; (G,).
-        base: Prices of an instance to start from; (K, J).
-        passes: Turns of each group.
-        step: First step of prices.
+        loaded: Instance seconds of instances that have a model loaded; (K, M, J).
+        surcharge: Swap seconds per second of service on others; (K, M, J).
+        table: Result of `charge_table`.
+        order: Order of the groups in a pass; (G,).
+        base: First prices of an instance; (K, J).
+        passes: Passes over all groups.
+        step: First step size.
 
     Returns:
-        Average prices of the second half of the passes, made never rising, (K, J); and which share of the
-        surcharge each model pays, (K, M, J).
+        Mean prices of the second half of the passes, made non-increasing, (K, J); and the share of the
+        surcharge that each model pays, (K, M, J).
     """
-    c, edges, capacity, held = borrowed((c, edges, capacity, held))
-    surcharge, table, order, base = borrowed((surcharge, table, order, base))
+    c, edges, capacity, loaded = without_refcounts((c, edges, capacity, loaded))
+    surcharge, table, order, base = without_refcounts((surcharge, table, order, base))
     kinds, models, steps = surcharge.shape
     base, total = base.copy(), np.zeros((kinds, steps))
     part = np.ones((kinds, models, steps))
     used = np.zeros((kinds, models, steps))
     for turn in range(passes):
         shares = part * surcharge
-        room = capacity + (shares * held).sum(axis=1)
+        available = capacity + (shares * loaded).sum(axis=1)
         flat = _flattened(base, capacity)
         swaps = model_prices(flat, shares)
         for m in range(models):
@@ -59,16 +59,16 @@ def ascend(
         for g in order:
             m = c.model[g]
             k, start = _cheapest(c, g, edges, base, swaps, table)
-            end = start + c.drain_s[k, g]
+            end = start + c.service_s[k, g]
             for j in range(steps):
                 taken = max(0.0, min(end, edges[j + 1]) - max(start, edges[j]))
                 used[k, m, j] += taken
-                if room[k, j] > 0.0:
-                    base[k, j] += step / (1.0 + turn) * taken * (1.0 + shares[k, m, j]) / room[k, j]
+                if available[k, j] > 0.0:
+                    base[k, j] += step / (1.0 + turn) * taken * (1.0 + shares[k, m, j]) / available[k, j]
             base = np.maximum(0.0, base - step / (1.0 + turn) / len(order))
             if late:
                 total += base
-        _adapt(part, used, held)
+        _adapt(part, used, loaded)
     rounds = (passes - (passes + 1) // 2) * len(order)
     return _flattened(total / max(1, rounds), capacity), part
 
@@ -77,7 +77,7 @@ def ascend(
 def _cheapest(
     c: Charges, g: int, edges: Floats, base: Floats, swaps: Floats, table: Floats
 ) -> tuple[int, float]:
-    """Where and when a group would start at these prices."""
+    """Return the lane type and start of a group that are cheapest at these prices."""
     kinds, steps = base.shape
     m, best, best_k, best_s = c.model[g], NEVER, -1, 0.0
     prices, until = np.empty(steps), np.zeros(steps + 1)
@@ -102,14 +102,14 @@ def _flattened(base: Floats, capacity: Floats) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _adapt(part: Floats, used: Floats, held: Floats) -> None:
-    """A model pays for swaps as far as it does more by a moment than instances that hold it can."""
+def _adapt(part: Floats, used: Floats, loaded: Floats) -> None:
+    """Raise the share of swaps that a model pays if it does more work than instances with it loaded can."""
     kinds, models, steps = part.shape
     for k in range(kinds):
         for m in range(models):
             done, could = 0.0, 0.0
             for j in range(steps):
                 done += used[k, m, j]
-                could += held[k, m, j]
+                could += loaded[k, m, j]
                 if could > 0.0:
                     part[k, m, j] = min(1.0, max(0.0, part[k, m, j] + 0.5 * (done / could - 1.0)))

@@ -1,6 +1,6 @@
-"""The least penalty of a group that starts at some moment, in compiled code; seconds and seconds squared.
+"""Least penalty of a group by its mean start, in compiled code; seconds and seconds squared.
 
-Of a start only the mean is known; its variance lies between two values. See docs/planner-bound.md.
+The variance of a start is only known to be between two values. See docs/planner-bound.md.
 """
 
 import math
@@ -13,26 +13,26 @@ from qlm.planner.arrays import Bools, Floats, Ints
 from qlm.planner.limits import ON_TIME_S
 
 ROUNDING: Final = 1e-9
-"""Completions count as earlier by this share of the numbers that they are summed from, so that rounding
-charges nobody for a deadline met to the last digit."""
+"""Completions count as earlier by this share of their summands, so that rounding does not charge for a
+deadline met to the last digit."""
 
 THIN: Final = 1e-6
-"""Drains shorter than this share of the lateness count as none: differences of integrals lose digits."""
+"""A service time below this share of the lateness counts as none: differences of integrals lose digits."""
 
 FAR: Final = 9.0
-"""So many standard deviations away, what is left of a normal distribution is below the last digit of 1."""
+"""Standard deviations beyond which the tail of a normal distribution is below the last digit of 1."""
 
 _SQRT_HALF: Final = math.sqrt(0.5)
 _DENSITY: Final = 1 / math.sqrt(2 * math.pi)
 
 
 class Charges(NamedTuple):
-    """What decides about the penalty of group g on lane type k.
+    """Parameters of the penalty of group g on lane type k.
 
     Attributes:
         runs: Groups that run there; (K, G).
         first_s: Earliest mean start; (K, G).
-        drain_s: Mean drain; (K, G).
+        service_s: Mean service; (K, G).
         tail_s: Mean tail; (K, G).
         low_sd: Least standard deviation of a completion; (K, G).
         own_var: Largest variance that a request adds to that of its group's start; (K, G).
@@ -40,18 +40,18 @@ class Charges(NamedTuple):
         busy_s: Least busy time; (K,).
         busy_var: Largest variance of it; (K,).
         total_var: Variance of everything that can precede; (K,).
-        ahead_s: Times within which more can precede, rising, then infinite; (K, N).
-        ahead_slope: Largest variance per second of what fits into each of them, rising; (K, N).
+        prior_s: Lengths of time into which other predecessors fit, rising, then infinite; (K, N).
+        prior_slope: Largest variance per second of a predecessor that fits into each of them, rising; (K, N).
         model: (G,).
         requests: (G,).
-        deadline_s: From now, finite; (G,).
+        deadline_s: Deadline from now, finite; (G,).
         late_weight: Price of a second late, 1 or 0.
         miss_weight_s: Price of a miss.
     """
 
     runs: Bools
     first_s: Floats
-    drain_s: Floats
+    service_s: Floats
     tail_s: Floats
     low_sd: Floats
     own_var: Floats
@@ -59,8 +59,8 @@ class Charges(NamedTuple):
     busy_s: Floats
     busy_var: Floats
     total_var: Floats
-    ahead_s: Floats
-    ahead_slope: Floats
+    prior_s: Floats
+    prior_slope: Floats
     model: Ints
     requests: Floats
     deadline_s: Floats
@@ -70,7 +70,7 @@ class Charges(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def normal_terms(x: float, sd: float) -> tuple[float, float, float]:
-    """Of X ~ N(x, sd^2): P(X > 0), its integral E[max(0, X)] over x, and the integral of that.
+    """Return, for X ~ N(x, sd^2), P(X > 0), its integral E[max(0, X)] over x, and the integral of that.
 
     With z = x/sd, Phi and phi the normal distribution and density: P = Phi(z), E = x P + sd phi(z), and
     the last is ((x^2 + sd^2) P + x sd phi(z)) / 2.
@@ -89,7 +89,7 @@ def normal_terms(x: float, sd: float) -> tuple[float, float, float]:
 
 @njit(cache=True, nogil=True, inline="always")
 def least_terms(x: float, low: float, high: float) -> tuple[float, float, float, float]:
-    """Least of the same where sd is from `low` to `high`: P, its integral, E, and the integral of E.
+    """Return lower bounds for sd between `low` and `high`: P, its integral, E, and the integral of E.
 
     E rises with sd, P falls with it where x > 0 and rises elsewhere.
     """
@@ -102,21 +102,21 @@ def least_terms(x: float, low: float, high: float) -> tuple[float, float, float,
 
 @njit(cache=True, nogil=True, inline="always")
 def most_var(c: Charges, k: int, g: int, start_s: float, until_s: float, late_s: float) -> float:
-    """Variance to reckon with for group g, late by up to `late_s` on type k if it starts at `start_s`.
+    """Return an upper bound on the variance of group g, late by up to `late_s` on type k from `start_s`.
 
-    The time after the busy time is filled with what has the largest variance per second, b, among all that
-    is short enough. Behind the last moment the probability of a miss is least for some later start, with
-    no more than b late_s / 2; see docs/planner-bound.md.
+    The time after the busy time is filled with the predecessor that has the largest variance per second, b,
+    among all that are short enough. Behind the last edge the probability of a miss is least for some later
+    start, with no more than b late_s / 2; see docs/planner-bound.md.
     """
     last = math.isinf(until_s)
     left_s = (start_s if last else until_s) - c.busy_s[k]
     if last:
-        at = np.searchsorted(c.ahead_s[k], np.inf, side="left") - 1
+        at = np.searchsorted(c.prior_s[k], np.inf, side="left") - 1
     else:
-        at = np.searchsorted(c.ahead_s[k], left_s, side="right") - 1
+        at = np.searchsorted(c.prior_s[k], left_s, side="right") - 1
     if at < 0:
         return float(c.busy_var[k] + c.own_var[k, g])
-    slope, most = c.ahead_slope[k, at], c.busy_var[k] + c.total_var[k]
+    slope, most = c.prior_slope[k, at], c.busy_var[k] + c.total_var[k]
     if math.isinf(slope):
         return float(most + c.own_var[k, g])
     var = min(most, c.busy_var[k] + left_s * slope) + c.own_var[k, g]
@@ -127,15 +127,15 @@ def most_var(c: Charges, k: int, g: int, start_s: float, until_s: float, late_s:
 
 @njit(cache=True, nogil=True, inline="always")
 def charge(c: Charges, k: int, g: int, start_s: float, until_s: float) -> float:
-    """Least penalty of group g on type k with a mean start from `start_s` to `until_s`, its move included.
+    """Return the least penalty, its move included, of a group with a mean start in [`start_s`, `until_s`].
 
-    The requests r = 1..n are charged as the first one, plus the integral of the non-decreasing least
-    penalty from the first to the last.
+    The requests r = 1..n are charged as the first one, plus the integral of the non-decreasing least penalty
+    from the first to the last.
     """
-    n, drain_s, deadline_s = c.requests[g], c.drain_s[k, g], c.deadline_s[g]
-    end_s = start_s + drain_s + c.tail_s[k, g]
+    n, service_s, deadline_s = c.requests[g], c.service_s[k, g], c.deadline_s[g]
+    end_s = start_s + service_s + c.tail_s[k, g]
     last = end_s - deadline_s - ON_TIME_S - ROUNDING * (1.0 + end_s + abs(deadline_s))
-    span = drain_s * (n - 1.0) / n
+    span = service_s * (n - 1.0) / n
     first = last - span
     low = c.low_sd[k, g]
     if last < -FAR * low:
@@ -149,4 +149,4 @@ def charge(c: Charges, k: int, g: int, start_s: float, until_s: float) -> float:
         return float(c.extra_s[k, g] + n * one)
     _, miss_until, _, late_until = least_terms(last, low, high)
     rest = c.miss_weight_s * (miss_until - miss_before) + c.late_weight * (late_until - late_before)
-    return float(c.extra_s[k, g] + one + max(0.0, rest) * n / drain_s)
+    return float(c.extra_s[k, g] + one + max(0.0, rest) * n / service_s)

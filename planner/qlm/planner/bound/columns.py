@@ -1,10 +1,10 @@
-"""The relaxation solved to optimality, for small problems: a linear program whose columns are starts.
+"""Column generation for the relaxation of small problems: a linear program whose columns are starts.
 
 A column lets a share of a group start within one step of a fixed grid. It costs the group's charge at the
-beginning of the step and, since capacity is counted from now until each moment, takes capacity as if it
-began at the step's end. Only columns that pay at the present prices are made (column generation); HiGHS
-solves what there is. What is returned is the value of the dual at the last prices, worked out here: an
-inexact solution makes it lower, never wrong.
+beginning of the step. Since capacity is counted from now until each edge, it uses capacity as if it began
+at the step's end. Only columns with negative reduced cost are added; HiGHS solves the restricted master.
+The result is the value of the dual at the last prices, computed here: an inexact solution makes it lower,
+never wrong.
 """
 
 from typing import Final
@@ -20,23 +20,23 @@ from qlm.planner.bound.grid import edges_until
 from qlm.planner.bound.relaxation import Relaxation
 
 START_GROWTH: Final = 0.005
-"""Steps of starts are longer than the ones before by this share: it bounds what the grid gives away."""
+"""Growth of the steps of starts: it bounds the loss by the grid."""
 
 PRICE_GROWTH: Final = 0.05
-"""The same for the moments at which capacity is looked at."""
+"""Growth of the steps between the edges at which capacity is constrained."""
 
 ROUNDS_MAX: Final = 200
-"""Rounds of column generation at most; problems of ten groups take about ten."""
+"""Most rounds of column generation; problems of ten groups take about ten."""
 
 GAP: Final = 1e-7
-"""Columns are made until the value is within this share of the optimum."""
+"""Column generation ends when the value is within this share of the optimum."""
 
 
-def optimal_value(relaxed: Relaxation) -> float:
+def column_generation_bound(relaxed: Relaxation) -> float:
     """Solve the relaxation over the fixed grid.
 
     Args:
-        relaxed: With at least one group.
+        relaxed: A relaxation with at least one group.
 
     Returns:
         Least penalty of all groups with a deadline, seconds; at most the optimum of the linear program.
@@ -60,7 +60,7 @@ def optimal_value(relaxed: Relaxation) -> float:
 
 
 class _Master:
-    """Columns so far. Rows: one per group (all of it starts somewhere), then capacity until each moment."""
+    """Restricted master problem. Rows: one per group (all of it starts), then capacity until each edge."""
 
     def __init__(
         self, c: Charges, starts: Floats, edges: Floats, capacity: Floats, shares: Floats, table: Floats
@@ -83,7 +83,7 @@ class _Master:
                 self._add(int(k), g, last)
 
     def solve(self) -> tuple[float, Floats, Floats]:
-        """Return the optimum over these columns, the prices (K, J) and what each group is worth (G,)."""
+        """Return the optimum over these columns, the prices (K, J) and the duals of the groups (G,)."""
         self._highs.run()
         duals = np.array(self._highs.getSolution().row_dual)
         groups = len(self._c.requests)
@@ -96,7 +96,7 @@ class _Master:
         )
 
     def add(self, least: Floats, chosen: Ints, worth: Floats) -> bool:
-        """Add the columns (K, G) that cost less than their group is worth; False if there is none."""
+        """Add the columns (K, G) that cost less than the dual of their group; False if there is none."""
         before = len(self._known)
         for k, g in np.argwhere(least < worth[None, :] - 1e-12 * np.abs(worth)[None, :]):
             self._add(int(k), int(g), int(chosen[k, g]))
@@ -109,7 +109,7 @@ class _Master:
         c, steps = self._c, self._shape[1]
         rows, work_s = [g], [1.0]
         if at < len(self._starts) - 1:
-            done_s = np.clip(self._edges[1:] - self._starts[at + 1], 0.0, c.drain_s[k, g])
+            done_s = np.clip(self._edges[1:] - self._starts[at + 1], 0.0, c.service_s[k, g])
             done_s *= 1.0 + self._shares[k, c.model[g]]
             some = np.flatnonzero(done_s > 0)
             rows += (len(c.requests) + k * steps + some).tolist()
@@ -124,13 +124,13 @@ class _Master:
 def cheapest_columns(
     c: Charges, starts: Floats, edges: Floats, prices: Floats, table: Floats
 ) -> tuple[Floats, Ints]:
-    """Least charge and price of each group on each type over the steps of starts, and the step; (K, G).
+    """Return the least charge and price of each group on each type, and the step of its start; (K, G).
 
     Args:
         c: The charges.
-        starts: Moments between the steps of starts; (N + 1,). Behind the last, nothing is to be paid.
-        edges: Moments between the steps of prices; (J + 1,).
-        prices: Of each model, never rising with time; (K, M, J).
+        starts: Edges of the steps of starts; (N + 1,). Behind the last, the price is 0.
+        edges: Edges of the steps of prices; (J + 1,).
+        prices: Prices of each model, non-increasing in time; (K, M, J).
         table: Charges at `starts`; (K, G, N + 1).
     """
     kinds, groups = c.runs.shape
@@ -145,7 +145,7 @@ def cheapest_columns(
             row, total = prices[k, c.model[g]], until[k, c.model[g]]
             least[k, g] = table[k, g, last]
             for j in range(step_of(starts, c.first_s[k, g]), last):
-                paid = price_until(edges, row, total, starts[j + 1] + c.drain_s[k, g])
+                paid = price_until(edges, row, total, starts[j + 1] + c.service_s[k, g])
                 value = table[k, g, j] + paid - price_until(edges, row, total, starts[j + 1])
                 if value < least[k, g]:
                     least[k, g], chosen[k, g] = value, j

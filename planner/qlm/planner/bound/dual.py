@@ -1,8 +1,8 @@
 """The Lagrangian dual of the relaxation, in compiled code: capacity has a price, groups choose their starts.
 
-Shapes: K lane types, M models, G groups, J steps between J + 1 moments `edges`. Prices are per second of
-drain, at least 0 and never rising with time; behind the last moment they are 0. A model pays the price of
-the instance and its share of swaps. Seconds throughout.
+Shapes: K lane types, M models, G groups, J steps between the J + 1 times `edges`. Prices are per second of
+service, at least 0 and non-increasing in time; behind the last edge they are 0. A model pays the price of
+the instance and its share of swaps. All times are seconds.
 """
 
 from typing import Final
@@ -11,24 +11,21 @@ import numpy as np
 from numba import njit
 
 from qlm.planner.arrays import Floats
-from qlm.planner.borrowed import borrowed
 from qlm.planner.bound.charge import Charges, charge
+from qlm.planner.refcounts import without_refcounts
 
 NEVER: Final = np.inf
 
 _HALVINGS: Final = 12
-"""How often the interval of a start is halved at most when a bound is made exact."""
+"""Most bisections of an interval of starts in the proof of a bound."""
 
 _STACK: Final = _HALVINGS + 3
 
 
 @njit(cache=True, nogil=True)
 def charge_table(c: Charges, edges: Floats) -> Floats:
-    """Charges of starts within the steps, and behind the last moment; infinite before the earliest start.
-
-    Shape (K, G, J + 1).
-    """
-    c, edges = borrowed((c, edges))
+    """Return charges by step of starts, the last behind all edges; inf before `first_s`; (K, G, J + 1)."""
+    c, edges = without_refcounts((c, edges))
     kinds, groups = c.runs.shape
     steps = len(edges) - 1
     table = np.full((kinds, groups, steps + 1), NEVER)
@@ -45,11 +42,11 @@ def charge_table(c: Charges, edges: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def model_prices(base: Floats, shares: Floats) -> Floats:
-    """Prices of each model, swaps included; (K, M, J).
+    """Return the prices of each model, swaps included; (K, M, J).
 
     Args:
         base: Prices of an instance, never rising; (K, J).
-        shares: Swap seconds per second of drain done by the end of each step; (K, M, J).
+        shares: Swap seconds per second of service done by the end of each step; (K, M, J).
     """
     kinds, models, steps = shares.shape
     prices = np.zeros(shares.shape)
@@ -64,8 +61,8 @@ def model_prices(base: Floats, shares: Floats) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def reserve(base: Floats, shares: Floats, capacity: Floats, held: Floats) -> float:
-    """What all capacity is worth: its price, and that of work which needs no swap; arguments as elsewhere."""
+def capacity_value(base: Floats, shares: Floats, capacity: Floats, loaded: Floats) -> float:
+    """Return the value of all capacity: its price, and that of work that needs no swap."""
     kinds, models, steps = shares.shape
     worth = 0.0
     for k in range(kinds):
@@ -74,7 +71,7 @@ def reserve(base: Floats, shares: Floats, capacity: Floats, held: Floats) -> flo
         for m in range(models):
             done = 0.0
             for j in range(steps):
-                done += held[k, m, j]
+                done += loaded[k, m, j]
                 after = base[k, j + 1] if j + 1 < steps else 0.0
                 worth += (base[k, j] - after) * shares[k, m, j] * done
     return worth
@@ -82,7 +79,7 @@ def reserve(base: Floats, shares: Floats, capacity: Floats, held: Floats) -> flo
 
 @njit(cache=True, nogil=True)
 def totals(prices: Floats, edges: Floats) -> Floats:
-    """Price of staying from now until each moment; (K, M, J + 1)."""
+    """Return the price of an instance from now until each edge; (K, M, J + 1)."""
     kinds, models, steps = prices.shape
     until = np.zeros((kinds, models, steps + 1))
     for k in range(kinds):
@@ -94,7 +91,7 @@ def totals(prices: Floats, edges: Floats) -> Floats:
 
 @njit(cache=True, nogil=True)
 def step_of(edges: Floats, at_s: float) -> int:
-    """Step that a moment lies in; the number of steps if behind the last."""
+    """Return the step that contains a time; the number of steps if it is behind the last."""
     low, high = 0, len(edges) - 1
     if at_s >= edges[high]:
         return high
@@ -109,7 +106,7 @@ def step_of(edges: Floats, at_s: float) -> int:
 
 @njit(cache=True, nogil=True, inline="always")
 def price_until(edges: Floats, prices: Floats, until: Floats, at_s: float) -> float:
-    """Price of an instance from now until some moment; one type's row of each."""
+    """Return the price of an instance from now until some time; arguments are rows of one type."""
     j = step_of(edges, at_s)
     if j == len(edges) - 1:
         return float(until[j])
@@ -120,14 +117,14 @@ def price_until(edges: Floats, prices: Floats, until: Floats, at_s: float) -> fl
 def best_start(
     c: Charges, k: int, g: int, edges: Floats, prices: Floats, until: Floats, row: Floats
 ) -> tuple[float, float]:
-    """Cheapest of the tabulated starts of a group on a type: charge and price; its moment."""
+    """Return the least charge and price over the tabulated starts of a group on a type, and the start."""
     steps = len(edges) - 1
-    first, drain_s = c.first_s[k, g], c.drain_s[k, g]
+    first, service_s = c.first_s[k, g], c.service_s[k, g]
     best, best_s = NEVER, first
     p = 0
     for j in range(step_of(edges, first), steps + 1):
         start = max(edges[j], first)
-        end = start + drain_s
+        end = start + service_s
         while p < steps and edges[p + 1] <= end:
             p += 1
         paid_end = until[p] + (prices[p] * (end - edges[p]) if p < steps else 0.0)
@@ -140,8 +137,8 @@ def best_start(
 
 @njit(cache=True, nogil=True)
 def tabulated_value(c: Charges, edges: Floats, prices: Floats, table: Floats) -> float:
-    """Least charges and prices of all groups over the tabulated starts: an estimate of `proven_value`."""
-    c, edges, prices, table = borrowed((c, edges, prices, table))
+    """Return the sum of least charges and prices over the tabulated starts: an estimate of `proven_value`."""
+    c, edges, prices, table = without_refcounts((c, edges, prices, table))
     until = totals(prices, edges)
     kinds, groups = c.runs.shape
     value = 0.0
@@ -167,18 +164,18 @@ def least_cost(
     limit: float,
     tolerance: float,
 ) -> float:
-    """A lower bound, to `tolerance`, on charge and price of a group on a type over all starts.
+    """Return a lower bound, to `tolerance`, on charge and price of a group on a type over all starts.
 
     Within an interval of starts, `charge` is a lower bound and, since prices never rise, the price is least
-    at the end. Intervals that could hold less than the best start found are halved.
+    at the end. Intervals that may contain less than the incumbent are bisected.
     A result above `limit` is only known to be above it.
     """
     steps = len(edges) - 1
-    first, drain_s = c.first_s[k, g], c.drain_s[k, g]
+    first, service_s = c.first_s[k, g], c.service_s[k, g]
     found, at_s = best_start(c, k, g, edges, prices, until, row)
     found += charge(c, k, g, at_s, at_s) - row[step_of(edges, at_s)]
     found = min(found, limit)
-    least = row[steps] + price_until(edges, prices, until, max(edges[steps], first) + drain_s)
+    least = row[steps] + price_until(edges, prices, until, max(edges[steps], first) + service_s)
     least -= price_until(edges, prices, until, max(edges[steps], first))
     least = min(least, found)
     stack = np.empty((_STACK, 3))
@@ -188,7 +185,7 @@ def least_cost(
         while depth > 0:
             depth -= 1
             left, right, cost = stack[depth]
-            paid = price_until(edges, prices, until, right + drain_s) - price_until(
+            paid = price_until(edges, prices, until, right + service_s) - price_until(
                 edges, prices, until, right
             )
             value = cost + paid
@@ -196,7 +193,7 @@ def least_cost(
                 least = min(least, value)
                 continue
             middle = 0.5 * (left + right)
-            paid = price_until(edges, prices, until, middle + drain_s)
+            paid = price_until(edges, prices, until, middle + service_s)
             paid -= price_until(edges, prices, until, middle)
             found = min(found, charge(c, k, g, middle, middle) + paid)
             stack[depth, 0], stack[depth, 1] = middle, right
@@ -209,16 +206,16 @@ def least_cost(
 
 @njit(cache=True, nogil=True)
 def proven_value(c: Charges, edges: Floats, prices: Floats, table: Floats, tolerance: float) -> float:
-    """Least charges and prices of all groups over all starts, never too high.
+    """Return a lower bound on the sum of least charges and prices over all starts.
 
     Args:
         c: The charges.
-        edges: Moments; (J + 1,).
-        prices: Of each model, never rising; (K, M, J).
-        table: Of `charge_table`.
-        tolerance: Per group, how much too low it may be.
+        edges: Grid of times; (J + 1,).
+        prices: Prices of each model, non-increasing; (K, M, J).
+        table: Result of `charge_table`.
+        tolerance: Largest loss per group.
     """
-    c, edges, prices, table = borrowed((c, edges, prices, table))
+    c, edges, prices, table = without_refcounts((c, edges, prices, table))
     until = totals(prices, edges)
     kinds, groups = c.runs.shape
     value = 0.0

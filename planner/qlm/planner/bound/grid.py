@@ -1,6 +1,6 @@
-"""Moments at which the relaxation looks at capacity: the same for every problem.
+"""Grid of times at which the relaxation constrains capacity: the same for every problem.
 
-They depend neither on deadlines nor on the fleet. Otherwise a longer deadline could move an edge and so
+It depends neither on deadlines nor on the fleet. Otherwise a longer deadline could move an edge, and so
 raise the bound.
 """
 
@@ -15,18 +15,18 @@ FIRST_S: Final = 0.1
 """Length of the first step, seconds."""
 
 END_MAX_S: Final = 1e11
-"""Nothing is looked at later than this, seconds; more than all work that `limits` allows."""
+"""Last edge, seconds; later than all work that `limits` allows."""
 
 
 def edges_until(end_s: float, growth: float) -> Floats:
-    """Return the first moments of the grid, up to the first at or behind `end_s`.
+    """Return the edges of the grid, up to the first at or behind `end_s`.
 
     The j-th is FIRST_S ((1 + growth)^j - 1) / growth: steps of FIRST_S at first, of a share `growth` of
     the time since now later.
 
     Args:
         end_s: Seconds from now.
-        growth: By which share each step is longer than the one before; positive.
+        growth: Relative growth of each step over the one before; positive.
 
     Returns:
         Seconds from now, the first is 0; at least two.

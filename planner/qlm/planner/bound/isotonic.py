@@ -1,4 +1,4 @@
-"""Prices that never rise, as close as possible to given ones."""
+"""Isotonic regression: non-increasing prices nearest to given ones."""
 
 import numpy as np
 from numba import njit

@@ -5,35 +5,35 @@ from typing import Final
 import numpy as np
 
 from qlm.planner.arrays import ProblemArrays, problem_arrays
-from qlm.planner.bound.ascended import ascended_value
-from qlm.planner.bound.columns import optimal_value
+from qlm.planner.bound.columns import column_generation_bound
+from qlm.planner.bound.dual_ascent import ascent_bound
 from qlm.planner.bound.relaxation import Weights, relaxation
 from qlm.planner.problem import Problem
 
 EXACT_PAIRS_MAX: Final = 100
-"""Relaxations of at most so many pairs of a group with a deadline and an instance are solved to optimality;
-larger ones by ascent, some percent below."""
+"""Most pairs of a group with a deadline and an instance for which the relaxation is solved to optimality;
+larger ones are bounded by ascent, some percent below."""
 
 INSTANCE_PAIRS_MAX: Final = 4000
-"""Problems of at most so many such pairs are relaxed per instance, larger ones per kind."""
+"""Most such pairs for which problems are relaxed per instance; larger ones are relaxed per kind."""
 
 PASSES: Final = 10
-"""Turns of each group in the ascent, where nothing else is said."""
+"""Default passes of the ascent."""
 
 ROUNDED: Final = 1e-9
-"""The bound is lowered by this share, and by so many seconds, for the rounding of sums."""
+"""Reduction of the bound for the rounding of sums: this share, and this many seconds."""
 
 
 def lower_bound(problem: Problem, *, iterations: int = PASSES) -> float:
-    """Give a value that no plan's `penalty_s` (under the normal model, closed form) is below.
+    """Return a lower bound on the `penalty_s` of every plan (normal model, closed form).
 
-    Groups that cannot be placed cost nothing, as in plans. On problems of up to `EXACT_PAIRS_MAX` pairs
-    a longer deadline never raises it, and neither does an added instance that runs no group which could
-    not be placed before; on larger ones that holds only about.
+    Unplaceable groups cost nothing, as in plans. On problems of up to `EXACT_PAIRS_MAX` pairs a longer
+    deadline never raises the bound, and neither does an added instance that runs no group which was
+    unplaceable before; on larger problems that holds approximately.
 
     Args:
-        problem: What waits, and the fleet.
-        iterations: Turns of each group in the ascent of larger problems; more are tighter and slower.
+        problem: The problem.
+        iterations: Passes of the ascent on larger problems; more are tighter and slower.
 
     Returns:
         Seconds, 0 or more; the same for the same problem in any input order.
@@ -49,7 +49,7 @@ def bound_of(
     late_weight: float = 1.0,
     miss_weight_s: float | None = None,
 ) -> float:
-    """Give the lower bound of a problem's arrays; other weights bound other sums, such as misses alone.
+    """Return the lower bound of a problem's arrays; other weights bound other sums, such as misses alone.
 
     Args:
         arrays: The problem.
@@ -68,9 +68,9 @@ def bound_of(
     if not dated:
         value = 0.0
     elif pairs <= EXACT_PAIRS_MAX:
-        value = optimal_value(relaxation(arrays, weights, lanes="instance"))
+        value = column_generation_bound(relaxation(arrays, weights, lanes="instance"))
     elif pairs <= INSTANCE_PAIRS_MAX:
-        value = ascended_value(by_kind, iterations, finer=relaxation(arrays, weights, lanes="instance"))
+        value = ascent_bound(by_kind, iterations, finer=relaxation(arrays, weights, lanes="instance"))
     else:
-        value = ascended_value(by_kind, iterations)
+        value = ascent_bound(by_kind, iterations)
     return max(0.0, (by_kind.moves_s + value) * (1.0 - ROUNDED) - ROUNDED)

@@ -1,6 +1,6 @@
-"""The relaxation behind the bound: what groups cost at least by their starts, and what there is of capacity.
+"""The relaxation of the lower bound: least costs of groups by their starts, under capacity constraints.
 
-Instances are taken together in lane types. Docs/planner-bound.md proves that no plan does better.
+Instances are aggregated to lane types. docs/planner-bound.md proves that it is a relaxation.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, row_maj
 from qlm.planner.bound.charge import Charges
 
 LaneTypes = Literal["kind", "instance"]
-"""Whether all instances of a kind are one type, or only those that are alike in everything."""
+"""Aggregation of instances: all of a kind are one type, or only identical ones."""
 
 
 SURCHARGE_MAX: Final = 20.0
-"""Swap time is charged up to so many times the work; more would be true of the first moments only."""
+"""Largest swap time charged per second of work; a larger one would hold for the first edges only."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,12 +27,12 @@ class Relaxation:
         groups: Indices of the groups in the problem's arrays; (G,).
         kind: Kind of each type; (K,).
         members: Instances of each type.
-        busy_s: Of each instance of the problem.
+        busy_s: Busy time of each instance of the problem.
         loaded: Model that each instance has loaded, or `NONE`.
-        swap_s: Least time of loading each model on an instance of the type that has it not; infinite if
-            there is none; (K, M).
-        charges: What groups cost by their starts.
-        moves_s: What the moves of all other groups cost at least.
+        swap_s: Least time of loading each model on an instance of the type that has it not loaded; infinite
+            if there is none; (K, M).
+        charges: Least costs of groups by their starts.
+        moves_s: Least price of the moves of all other groups.
     """
 
     groups: Ints
@@ -45,11 +45,11 @@ class Relaxation:
     moves_s: float
 
     def capacity_s(self, edges_s: Floats) -> Floats:
-        """Instance seconds between moments, when instances are no longer busy; (K, moments - 1)."""
+        """Return the instance seconds after the busy time between edges; (K, edges - 1)."""
         return np.diff(np.array([self._free_s(members, edges_s) for members in self.members]), axis=1)
 
-    def held_s(self, edges_s: Floats) -> Floats:
-        """The part of it on instances that have a model loaded now; (K, M, moments - 1)."""
+    def loaded_s(self, edges_s: Floats) -> Floats:
+        """Return the part of it on instances that have a model loaded now; (K, M, edges - 1)."""
         models = range(self.swap_s.shape[1])
         free = [
             [self._free_s(members[self.loaded[members] == model], edges_s) for model in models]
@@ -58,10 +58,10 @@ class Relaxation:
         return np.diff(np.array(free), axis=2)
 
     def surcharge(self, edges_s: Floats) -> Floats:
-        """Least swap time per second of work that an instance did by a moment for a model it had to load.
+        """Return the least swap seconds per second of work for a model that was not loaded at first.
 
-        It has had at most t - busy - swap seconds for that work; (K, M, moments - 1) for the moments
-        behind the first.
+        An instance has had at most t - busy - swap seconds for that work until an edge t; (K, M, edges - 1),
+        without the first edge.
         """
         busy_s = np.array([self.busy_s[members].min() for members in self.members])
         swap_s = np.where(np.isfinite(self.swap_s), self.swap_s, 0.0)[:, :, None]
@@ -71,15 +71,15 @@ class Relaxation:
         ) * (swap_s > 0)
 
     def _free_s(self, members: Ints, edges_s: Floats) -> Floats:
-        """Instance seconds until each moment."""
+        """Return the instance seconds until each edge."""
         free: Floats = np.maximum(0.0, edges_s[None, :] - self.busy_s[members][:, None]).sum(axis=0)
         return free
 
     @property
     def soon_s(self) -> float:
-        """About when all is done if each group goes where it takes the least share of a type."""
+        """Approximate end of all work if each group goes where it takes the least share of a type."""
         c, count = self.charges, np.array([len(members) for members in self.members])
-        work_s = np.where(c.runs, c.drain_s / count[:, None], np.inf).min(axis=0).sum()
+        work_s = np.where(c.runs, c.service_s / count[:, None], np.inf).min(axis=0).sum()
         first_s = np.where(c.runs, c.first_s, np.inf).min(axis=0).max()
         return float(max(first_s, self.busy_s.max()) + work_s)
 
@@ -92,7 +92,7 @@ class Relaxation:
         last, c = 0.0, self.charges
         for k, members in enumerate(self.members):
             on, swap_s = c.runs[k], self.swap_s[k]
-            work_s = float((c.drain_s[k] + c.tail_s[k])[on].sum() + swap_s[np.isfinite(swap_s)].sum())
+            work_s = float((c.service_s[k] + c.tail_s[k])[on].sum() + swap_s[np.isfinite(swap_s)].sum())
             first_s = float(c.first_s[k][on].max(initial=0.0))
             last = max(last, first_s, float(self.busy_s[members].max()) + work_s)
         return 2.0 * last
@@ -100,7 +100,7 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What is summed up.
+    """Weights of the objective.
 
     Attributes:
         late: Price of a second late: 1, or 0 to count misses only.
@@ -116,8 +116,8 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
 
     Args:
         arrays: The problem.
-        weights: What is summed up.
-        lanes: How instances are taken together; `instance` is tighter and costs more.
+        weights: Weights of the objective.
+        lanes: Aggregation of instances; `instance` is tighter and costs more.
     """
     placeable = arrays.placeable
     dated = np.flatnonzero(placeable & np.isfinite(arrays.deadline_s))
@@ -126,23 +126,25 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
     extra = np.array([_moves_s(arrays, each) for each in members]).reshape(len(members), len(placeable))
     others = placeable & ~np.isfinite(arrays.deadline_s)
     least = np.where(arrays.runs[kind], extra, np.inf).min(axis=0, initial=np.inf)
-    ahead_s, ahead_slope = _ahead(arrays)
+    prior_s, prior_slope = _predecessors(arrays)
     least_var = np.array([arrays.busy_var[each].min() for each in members]).reshape(-1, 1)
     charges = Charges(
         runs=arrays.runs[kind][:, dated],
         first_s=np.array([_first_s(arrays, each) for each in members]).reshape(len(members), -1)[
             :, arrays.model[dated]
         ],
-        drain_s=arrays.drain_s[kind][:, dated],
+        service_s=arrays.service_s[kind][:, dated],
         tail_s=arrays.tail_s[kind][:, dated],
-        low_sd=np.sqrt(least_var + (arrays.tail_var + arrays.drain_var / arrays.requests**2)[kind])[:, dated],
-        own_var=(arrays.drain_var + arrays.tail_var)[kind][:, dated],
+        low_sd=np.sqrt(least_var + (arrays.tail_var + arrays.service_var / arrays.requests**2)[kind])[
+            :, dated
+        ],
+        own_var=(arrays.service_var + arrays.tail_var)[kind][:, dated],
         extra_s=extra[:, dated],
         busy_s=np.array([arrays.busy_s[each].min() for each in members]),
         busy_var=np.array([arrays.busy_var[each].max() for each in members]),
-        total_var=np.where(arrays.runs, arrays.drain_var + arrays.tail_var, 0.0).sum(axis=1)[kind],
-        ahead_s=ahead_s[kind],
-        ahead_slope=ahead_slope[kind],
+        total_var=np.where(arrays.runs, arrays.service_var + arrays.tail_var, 0.0).sum(axis=1)[kind],
+        prior_s=prior_s[kind],
+        prior_slope=prior_slope[kind],
         model=arrays.model[dated],
         requests=arrays.requests[dated],
         deadline_s=arrays.deadline_s[dated],
@@ -203,7 +205,7 @@ def _start_s(arrays: ProblemArrays, i: int) -> Floats:
 
 
 def _swap_s(arrays: ProblemArrays, members: Ints) -> Floats:
-    """Least time of loading each model on one of the instances, whatever is loaded by then; (M,)."""
+    """Return the least time of loading each model on one of the instances, from any other model; (M,)."""
     kind = arrays.kind[members[0]]
     known = arrays.runs[kind]
     unload_s = arrays.unload_s[kind]
@@ -218,7 +220,7 @@ def _swap_s(arrays: ProblemArrays, members: Ints) -> Floats:
 
 
 def _least_other(unload_s: Floats, known: Bools, arrays: ProblemArrays, i: int) -> Floats:
-    """Least unload time of what can be loaded before each model: the present one, or another."""
+    """Return the least unload time of a model that can be loaded before each model."""
     can = np.zeros(len(unload_s), dtype=np.bool_)
     can[arrays.model[known]] = True
     can[arrays.loaded[i]] = True
@@ -230,34 +232,34 @@ def _least_other(unload_s: Floats, known: Bools, arrays: ProblemArrays, i: int) 
     return least
 
 
-def _ahead(arrays: ProblemArrays) -> tuple[Floats, Floats]:
-    """What may precede a group on each kind: `ahead_s` and `ahead_slope` of `Charges`, for all kinds.
+def _predecessors(arrays: ProblemArrays) -> tuple[Floats, Floats]:
+    """Return `prior_s` and `prior_slope` of `Charges`, for all kinds.
 
-    A group adds the variance of its drain in the time of its drain; or that of its tail as well in the
+    A group adds the variance of its service time in that time; or that of its tail as well in the
     time of both and of a swap, if the groups of the kind have more than one model.
     """
     times, slopes = [], []
     for k in range(len(arrays.kinds)):
         on = arrays.runs[k]
         models = np.unique(arrays.model[on])
-        time, var = [arrays.drain_s[k, on]], [arrays.drain_var[k, on]]
+        time, var = [arrays.service_s[k, on]], [arrays.service_var[k, on]]
         if len(models) > 1:
             swap_s = np.minimum(arrays.swap_warm_s, arrays.swap_cold_s)[k, models].min()
-            both = arrays.drain_s[k, on] + arrays.tail_s[k, on] + swap_s + arrays.unload_s[k, models].min()
+            both = arrays.service_s[k, on] + arrays.tail_s[k, on] + swap_s + arrays.unload_s[k, models].min()
             time.append(both)
-            var.append(arrays.drain_var[k, on] + arrays.tail_var[k, on])
+            var.append(arrays.service_var[k, on] + arrays.tail_var[k, on])
         rising = _rising(np.concatenate(time), np.concatenate(var))
         times.append(rising[0])
         slopes.append(rising[1])
     size = max((len(each) for each in times), default=0)
-    ahead_s, ahead_slope = np.full((len(times), size), np.inf), np.full((len(times), size), np.inf)
+    prior_s, prior_slope = np.full((len(times), size), np.inf), np.full((len(times), size), np.inf)
     for k, (at, slope) in enumerate(zip(times, slopes, strict=True)):
-        ahead_s[k, : len(at)], ahead_slope[k, : len(at)] = at, slope
-    return ahead_s, ahead_slope
+        prior_s[k, : len(at)], prior_slope[k, : len(at)] = at, slope
+    return prior_s, prior_slope
 
 
 def _rising(time: Floats, var: Floats) -> tuple[Floats, Floats]:
-    """Times at which the largest variance per second of what is as short rises, and that."""
+    """Return the times at which the largest variance per second of predecessors rises, and its values."""
     order = np.argsort(time, kind="stable")
     time, var = time[order], var[order]
     slope = np.where(var > 0, np.inf, 0.0)

@@ -1,4 +1,4 @@
-"""The calls of HiGHS on Pyomo models: limits in, values, bounds and duals out."""
+"""Calls of HiGHS on Pyomo models."""
 
 import math
 from dataclasses import dataclass
@@ -12,14 +12,15 @@ from qlm.planner.exact.limits import PROVEN_GAP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the solver found; the values of variables are in the model.
+    """Result of the solver; the values of variables are in the model.
 
     Attributes:
-        found: Whether there is a solution.
-        optimal: Whether it is proven to be the best.
-        bound_s: No solution is below it; -inf if the solver proved nothing.
-        took_s: How long it took.
-        duals: By constraint family and index; of a linear program solved to optimality, else empty.
+        found: There is a solution.
+        optimal: It is proven optimal.
+        bound_s: Lower bound; -inf if the solver proved none.
+        took_s: Time of the solver.
+        duals: Dual values by constraint family and index, for a linear program solved to optimality; else
+            empty.
     """
 
     found: bool
@@ -35,9 +36,9 @@ def solve_model(
     """Minimise a linear or mixed-integer linear model to optimality, on one thread.
 
     Args:
-        model: With one objective; gets the values of the best solution.
-        time_limit_s: When to stop; None for never.
-        duals_of: Constraint families whose duals are asked for; none if the model has integers.
+        model: Model with one objective; receives the values of the best solution.
+        time_limit_s: Time after which to stop; None for never.
+        duals_of: Constraint families whose duals are wanted; none if the model has integers.
     """
     solver = Highs()
     solver.config.time_limit = time_limit_s

@@ -1,4 +1,4 @@
-"""A good plan at once: the start of the exact solver, and its answer when time runs out first."""
+"""Local search for the exact solver's incumbent, which is also its answer if time runs out."""
 
 from typing import Final
 
@@ -12,20 +12,20 @@ from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
 from qlm.planner.problem import Problem
 
 SWEEPS_MAX: Final = 20
-"""Times that all groups are tried at all places."""
+"""Most sweeps over all groups and places."""
 
 GAIN_MIN_S: Final = 1e-6
-"""Least improvement that counts as one, so that rounding cannot make the search go round."""
+"""Least improvement that is accepted, so that rounding cannot make the search cycle."""
 
 Queues = list[list[int]]
 """Groups (positions in `Lanes.groups`) per instance of the problem, in order."""
 
 
-def incumbent(problem: Problem, lanes: Lanes) -> tuple[Queues, float]:
-    """Earliest deadline first, then each group moved to its best place until no move helps.
+def find_incumbent(problem: Problem, lanes: Lanes) -> tuple[Queues, float]:
+    """Plan by earliest deadline first, then move each group to its best place until no move helps.
 
     Returns:
-        The queues and their value on the scenarios, in seconds.
+        The queues, and their penalty in seconds.
     """
     search = _Search(lanes, _edf(problem, lanes))
     for _ in range(SWEEPS_MAX):
@@ -34,8 +34,8 @@ def incumbent(problem: Problem, lanes: Lanes) -> tuple[Queues, float]:
     return search.queues, float(sum(search.costs_s))
 
 
-def value_of(lanes: Lanes, queues: Queues) -> float:
-    """Value of queues on the scenarios, seconds."""
+def penalty_of(lanes: Lanes, queues: Queues) -> float:
+    """Return the penalty of queues, in seconds."""
     return float(sum(_Search(lanes, queues).costs_s))
 
 
@@ -46,7 +46,7 @@ def _edf(problem: Problem, lanes: Lanes) -> Queues:
 
 
 class _Search:
-    """Queues and what each costs."""
+    """Queues with their costs."""
 
     def __init__(self, lanes: Lanes, queues: Queues) -> None:
         self.queues = queues
@@ -54,7 +54,7 @@ class _Search:
         self.costs_s = [self._cost(i, queue) for i, queue in enumerate(queues)]
 
     def improve(self, group: int) -> bool:
-        """Move a group to its best place if that helps."""
+        """Move a group to its best place if that helps; True if it was moved."""
         source = next(i for i, queue in enumerate(self.queues) if group in queue)
         rest = [g for g in self.queues[source] if g != group]
         rest_s = self._cost(source, rest)
@@ -90,20 +90,20 @@ class _Search:
 
 @njit(cache=True, nogil=True)
 def _queue_cost(lane: Lane, queue: Ints) -> float:
-    """Mean penalty of a queue over scenarios."""
+    """Return the mean penalty of a queue over scenarios."""
     clock_s = lane.busy_s.copy()
     warm = lane.warm.copy()
-    served = np.zeros(len(lane.drain_s), dtype=np.int64)
+    served = np.zeros(len(lane.service_s), dtype=np.int64)
     loaded, before, total_s = lane.loaded, -1, 0.0
     for group in queue:
-        model, alike = lane.model[group], lane.alike[group]
+        model, time_class = lane.model[group], lane.time_class[group]
         if model != loaded:
             delay(lane, clock_s, swap_s(lane, loaded, model, warm))
             if before >= 0:
-                add_time(clock_s, lane.tail_s, lane.alike[before], served[lane.alike[before]] - 1)
+                add_time(clock_s, lane.tail_s, lane.time_class[before], served[lane.time_class[before]] - 1)
             loaded, warm[model] = model, True
-        total_s += lane.price_s[group] + group_penalty(lane, group, served[alike], clock_s)
-        add_time(clock_s, lane.drain_s, alike, served[alike])
-        served[alike] += 1
+        total_s += lane.price_s[group] + group_penalty(lane, group, served[time_class], clock_s)
+        add_time(clock_s, lane.service_s, time_class, served[time_class])
+        served[time_class] += 1
         before = group
     return total_s

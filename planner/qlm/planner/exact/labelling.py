@@ -1,9 +1,10 @@
-"""The best order of every set of groups on one lane, by exact labelling.
+"""The best order of every set of groups on one lane, by exact labelling (dynamic programming).
 
-A label is an order of a set of groups: when the set has drained in each scenario, and what it cost. Which
-models are warm depends on the set alone, the swap to come on its last group too; so of two labels of the same
-set and last group, one that is neither later in any scenario nor dearer makes the other useless, because
-penalties never fall when starts are put off. Orders of a set differ only in their swaps, so few labels live.
+A label is an order of a set of groups: the end of service in each scenario, and the cost. The models in
+host memory depend on the set alone, the next swap on the set and its last group. So of two labels of the
+same set and last group, one that is neither later in any scenario nor more expensive dominates the other:
+penalties never fall when starts are delayed. Orders of a set differ only in their swaps, so few labels are
+left.
 """
 
 from typing import Final, NamedTuple
@@ -17,28 +18,28 @@ from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
 from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
 
 SLACK: Final = 1e-9
-"""Seconds by which a label may be worse and still displace another: rounding depends on the order of sums."""
+"""Seconds by which a label may be worse and still dominate: rounding depends on the order of sums."""
 
 COMPARE_STEPS: Final = 4
-"""Scenario steps that comparing two labels takes on average; most differ early."""
+"""Average scenario steps of a comparison of two labels; most differ early."""
 
 
 class Labels(NamedTuple):
     """Labels of one lane, L of them at most.
 
     Attributes:
-        cost_s: What each order costs; (L,).
-        drained_s: When it has drained; (L + 1, K), the last for one that is being looked at.
-        parent: The label it extends, -1 for none; (L,).
+        cost_s: Cost of each order; (L,).
+        end_s: End of service; (L + 1, K), the last row for the label under evaluation.
+        parent: Label that it extends, -1 for none; (L,).
         last: Its last group; (L,).
-        next: Chain of the labels of a set and last group, -1 at the end; (L,).
+        next: Linked list of the labels of a set and last group, -1 at the end; (L,).
         head: First label of a set (bits) and last group; (2^N, N).
         best: Cheapest label of a set, -1 for none; (2^N,).
         used: Labels in use, then scenario steps done; (2,).
     """
 
     cost_s: Floats
-    drained_s: Floats
+    end_s: Floats
     parent: Ints
     last: Ints
     next: Ints
@@ -47,11 +48,11 @@ class Labels(NamedTuple):
     used: Ints
 
     def kept(self) -> "Labels":
-        """What is needed to read orders back, without the room for more."""
+        """Return the part needed to read orders back, without unused memory."""
         count = int(self.used[0])
         return self._replace(
             cost_s=self.cost_s[:count].copy(),
-            drained_s=np.empty((0, 0)),
+            end_s=np.empty((0, 0)),
             parent=self.parent[:count].copy(),
             last=self.last[:count].copy(),
             next=self.next[:0].copy(),
@@ -60,10 +61,10 @@ class Labels(NamedTuple):
 
 
 def empty_labels(groups: int, scenarios: int, labels_max: int) -> Labels:
-    """Room for labels."""
+    """Allocate labels."""
     return Labels(
         cost_s=np.empty(labels_max),
-        drained_s=np.empty((labels_max + 1, scenarios)),
+        end_s=np.empty((labels_max + 1, scenarios)),
         parent=np.empty(labels_max, dtype=np.int64),
         last=np.empty(labels_max, dtype=np.int64),
         next=np.empty(labels_max, dtype=np.int64),
@@ -75,17 +76,17 @@ def empty_labels(groups: int, scenarios: int, labels_max: int) -> Labels:
 
 @njit(cache=True, nogil=True)
 def label_all(lane: Lane, labels: Labels, least_s: Floats, cutoff_s: float, steps_max: int) -> bool:
-    """Label all sets of groups that a queue of this lane can hold.
+    """Label all sets of groups that a queue of this lane can have.
 
     Args:
-        lane: Where.
-        labels: Filled; from `empty_labels`.
-        least_s: What each group costs at least, wherever it is served; (N,).
-        cutoff_s: Value of a known plan; orders that cannot be part of a better one are dropped.
+        lane: The lane.
+        labels: Result of `empty_labels`, to be filled.
+        least_s: Least cost of each group on any lane; (N,).
+        cutoff_s: Penalty of the incumbent; orders that cannot be part of a better plan are dropped.
         steps_max: Scenario steps after which to give up.
 
     Returns:
-        Whether all sets were labelled; False if steps or room for labels ran out.
+        False if steps or memory for labels ran out.
     """
     groups = len(lane.model)
     warm = np.zeros(len(lane.warm), dtype=np.bool_)
@@ -108,7 +109,7 @@ def label_all(lane: Lane, labels: Labels, least_s: Floats, cutoff_s: float, step
 
 @njit(cache=True, nogil=True)
 def _possible(lane: Lane, mask: int) -> bool:
-    """All run here, and of equal groups the first are taken first."""
+    """Return True if all groups of the set run here, and of equal groups the first are in it."""
     for g in range(len(lane.model)):
         if mask >> g & 1 and not lane.runs[g]:
             return False
@@ -119,7 +120,7 @@ def _possible(lane: Lane, mask: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def _may_end(lane: Lane, mask: int, group: int) -> bool:
-    """The group is in the set, none of it is of a lower class or an equal that goes after it."""
+    """Return True if the group can be the last of the set, by priorities and the order of equal groups."""
     if not mask >> group & 1:
         return False
     for g in range(len(lane.model)):
@@ -139,10 +140,10 @@ def _warm_before(lane: Lane, mask: int, warm: Bools) -> None:
 
 @njit(cache=True, nogil=True)
 def _rank(lane: Lane, mask: int, group: int) -> int:
-    """How many groups of the set are alike in time."""
+    """Return the number of groups of the set that are alike in time."""
     rank = 0
     for g in range(len(lane.model)):
-        if mask >> g & 1 and lane.alike[g] == lane.alike[group]:
+        if mask >> g & 1 and lane.time_class[g] == lane.time_class[group]:
             rank += 1
     return rank
 
@@ -165,11 +166,11 @@ def _end_with(
         delay_s = np.zeros(len(lane.busy_s))
         if lane.model[before] != lane.model[group]:
             delay(lane, delay_s, swap_s(lane, lane.model[before], lane.model[group], warm))
-            add_time(delay_s, lane.tail_s, lane.alike[before], _rank(lane, rest, before) - 1)
+            add_time(delay_s, lane.tail_s, lane.time_class[before], _rank(lane, rest, before) - 1)
         label = labels.head[rest, before]
         while label >= 0:
             for k in range(len(start_s)):
-                start_s[k] = labels.drained_s[label, k] + delay_s[k]
+                start_s[k] = labels.end_s[label, k] + delay_s[k]
             if labels.used[1] > steps_max or not _add(
                 lane, labels, mask, group, rank, start_s, labels.cost_s[label], label, cutoff_s
             ):
@@ -190,20 +191,20 @@ def _add(
     parent: int,
     cutoff_s: float,
 ) -> bool:
-    """Keep a label unless another is as good; drop those that it makes useless. False if there is no room."""
+    """Add a label unless it is dominated, and drop those that it dominates; False if memory ran out."""
     labels.used[1] += len(start_s) if lane.sampled else _normal_steps(lane, group)
     cost_s = spent_s + lane.price_s[group] + group_penalty(lane, group, rank, start_s)
     if cost_s > cutoff_s:
         return True
-    drained_s = labels.drained_s[-1]
+    end_s = labels.end_s[-1]
     for k in range(len(start_s)):
-        drained_s[k] = start_s[k] + lane.drain_s[lane.alike[group], rank, k]
+        end_s[k] = start_s[k] + lane.service_s[lane.time_class[group], rank, k]
     at, previous = labels.head[mask, group], -1
     while at >= 0:
         labels.used[1] += COMPARE_STEPS
-        if labels.cost_s[at] <= cost_s + SLACK and _no_later(lane, labels.drained_s[at], drained_s):
+        if labels.cost_s[at] <= cost_s + SLACK and _no_later(lane, labels.end_s[at], end_s):
             return True
-        if cost_s <= labels.cost_s[at] + SLACK and _no_later(lane, drained_s, labels.drained_s[at]):
+        if cost_s <= labels.cost_s[at] + SLACK and _no_later(lane, end_s, labels.end_s[at]):
             if previous < 0:
                 labels.head[mask, group] = labels.next[at]
             else:
@@ -217,7 +218,7 @@ def _add(
     labels.used[0] += 1
     labels.cost_s[new] = cost_s
     for k in range(len(start_s)):
-        labels.drained_s[new, k] = drained_s[k]
+        labels.end_s[new, k] = end_s[k]
     labels.parent[new], labels.last[new] = parent, group
     labels.next[new], labels.head[mask, group] = labels.head[mask, group], new
     return True
@@ -225,7 +226,7 @@ def _add(
 
 @njit(cache=True, nogil=True)
 def _normal_steps(lane: Lane, group: int) -> int:
-    """How many scenario steps an expected penalty takes about as long as."""
+    """Return the work of an expected penalty, in scenario steps."""
     return COMPARE_STEPS * int(min(lane.requests[group], REQUEST_BLOCKS_MAX))
 
 

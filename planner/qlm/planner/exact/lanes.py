@@ -1,6 +1,6 @@
-"""The problem as arrays: what groups there are to place, and the lanes to place them on.
+"""The exact solver's problem as arrays: groups to place, and lanes to place them on.
 
-A lane is a set of identical instances: no plan changes its value when two of them change queues.
+A lane is a set of identical instances: exchanging the queues of two of them does not change a plan's penalty.
 """
 
 from dataclasses import dataclass
@@ -17,23 +17,25 @@ from qlm.planner.problem import Objective, Problem
 class Lane(NamedTuple):
     """Identical instances as compiled code sees them.
 
-    N groups to place, C sets of groups alike in time with at most R members, M models; seconds from now.
+    N groups to place, M models; seconds from now. C time classes: groups alike in time form one, with at
+    most R members.
     Times have K values each: those of K scenarios, or (K = 2) mean and variance of a normal distribution.
 
     Attributes:
-        model, requests, deadline_s, priority: Of groups; (N,).
-        runs: Groups that run here; (N,).
-        alike: Set of groups alike in time that a group belongs to; (N,).
-        before: The equal group that goes before it, or `NONE`; (N,). Equal groups are put in id order.
-        price_s: What placing a group here costs by itself, a move; (N,).
-        drain_s, tail_s: Times of the r-th group served of a set; (C, R, K).
-        swap_warm_s, swap_cold_s, unload_s: (M,).
+        model, requests, deadline_s, priority: Model, number of requests, deadline and priority of each
+            group; (N,).
+        runs: True for each group that runs here; (N,).
+        time_class: Time class of each group; (N,).
+        before: Preceding equal group, or `NONE`; (N,). Equal groups are put in id order.
+        price_s: Price of the move to this lane; (N,).
+        service_s, tail_s: Times of the r-th group served of a time class; (C, R, K).
+        swap_warm_s, swap_cold_s, unload_s: Swap times of each model; (M,).
         loaded: Model loaded at first, or `NONE`.
         warm: Models in host memory at first; (M,).
-        busy_s: Time until the present batch is through; (K,).
-        sampled: Times are those of scenarios, not moments.
+        busy_s: Time until the present batch has ended; (K,).
+        sampled: Times are values of scenarios, not mean and variance.
         miss_weight_s: Price of one missed deadline.
-        paper: The paper's objective instead of ours.
+        paper: Objective `paper` instead of `requests`.
     """
 
     model: Ints
@@ -41,10 +43,10 @@ class Lane(NamedTuple):
     deadline_s: Floats
     priority: Ints
     runs: Bools
-    alike: Ints
+    time_class: Ints
     before: Ints
     price_s: Floats
-    drain_s: Floats
+    service_s: Floats
     tail_s: Floats
     swap_warm_s: Floats
     swap_cold_s: Floats
@@ -59,13 +61,13 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lanes:
-    """A problem and what its times are.
+    """Groups and lanes of a problem.
 
     Attributes:
         arrays: The problem in canonical order.
         groups: Indices of the placeable groups in `arrays`; (N,).
         lanes: One per set of identical instances.
-        instances: Per lane, indices of its instances in `arrays`.
+        instances: Indices in `arrays` of the instances of each lane.
     """
 
     arrays: ProblemArrays
@@ -88,16 +90,16 @@ def problem_lanes(problem: Problem, scenarios: Scenarios | None, objective: Obje
     """Write a problem and its times as arrays.
 
     Args:
-        problem: With at least one instance.
-        scenarios: From `draw_scenarios` on it; None for normal times.
-        objective: What a group costs.
+        problem: A problem with at least one instance.
+        scenarios: Result of `draw_scenarios` on it; None for normal times.
+        objective: Penalty to minimise.
     """
     arrays = problem_arrays(problem)
     groups = np.flatnonzero(arrays.placeable)
     relatives = alike_in_time(problem.groups)
-    alike = _numbers([relatives[arrays.groups[g]] for g in groups])
+    time_class = _numbers([relatives[arrays.groups[g]] for g in groups])
     draws = _Draws.of(arrays, relatives, scenarios, objective)
-    before = _equal_before(arrays, groups, alike)
+    before = _equal_before(arrays, groups, time_class)
     sets: dict[tuple[object, ...], list[int]] = {}
     for i in range(len(arrays.instances)):
         sets.setdefault(_identity(arrays, i), []).append(i)
@@ -105,7 +107,7 @@ def problem_lanes(problem: Problem, scenarios: Scenarios | None, objective: Obje
         arrays=arrays,
         groups=groups,
         lanes=tuple(
-            _lane(arrays, groups, alike, before, same[0], draws, objective) for same in sets.values()
+            _lane(arrays, groups, time_class, before, same[0], draws, objective) for same in sets.values()
         ),
         instances=tuple(tuple(same) for same in sets.values()),
     )
@@ -116,20 +118,20 @@ def _numbers(keys: list[tuple[str, ...]]) -> Ints:
     return np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
 
 
-def _equal_before(arrays: ProblemArrays, groups: Ints, alike: Ints) -> Ints:
-    """Groups are equal if they are alike in time, requests, deadline, priority and home (if moves cost)."""
+def _equal_before(arrays: ProblemArrays, groups: Ints, time_class: Ints) -> Ints:
+    """Find the preceding equal group: equal times, requests, deadline, priority, and home if moves cost."""
     last: dict[tuple[float, ...], int] = {}
     before = np.full(len(groups), NONE, dtype=np.int64)
     for at, g in enumerate(groups):
         home = arrays.home[g] if arrays.move_s else 0
-        key = (alike[at], arrays.requests[g], arrays.deadline_s[g], arrays.priority[g], home)
+        key = (time_class[at], arrays.requests[g], arrays.deadline_s[g], arrays.priority[g], home)
         before[at] = last.get(key, NONE)
         last[key] = at
     return before
 
 
 def _identity(arrays: ProblemArrays, i: int) -> tuple[object, ...]:
-    """What makes two instances the same; one that groups are at home on is itself, if moves cost."""
+    """Return the key of identical instances; if moves cost, a home of groups is identical to itself only."""
     own = i if arrays.move_s and (arrays.home == i).any() else NONE
     state = (int(arrays.kind[i]), int(arrays.loaded[i]), arrays.warm[i].tobytes())
     return (*state, float(arrays.busy_s[i]), float(arrays.busy_var[i]), own)
@@ -137,15 +139,15 @@ def _identity(arrays: ProblemArrays, i: int) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Draws:
-    """How means and variances become the K values of a time.
+    """Deviations that turn mean and variance into the K values of a time.
 
     Attributes:
         busy: Deviations by scenario, or None for moments; (K,).
-        drain, tail: By group in `ProblemArrays` and rank; (K,) each.
+        service, tail: Deviations by group in `ProblemArrays` and rank; (K,) each.
     """
 
     busy: Floats | None
-    drain: dict[int, list[Floats]]
+    service: dict[int, list[Floats]]
     tail: dict[int, list[Floats]]
 
     @classmethod
@@ -156,21 +158,24 @@ class _Draws:
         scenarios: Scenarios | None,
         objective: Objective,
     ) -> "_Draws":
-        """The paper's objective is linear in times, and draws have mean 0: means do for it."""
+        """Select the deviations.
+
+        The paper's objective is linear in times, and draws have mean 0: means suffice for it.
+        """
         ids = dict(enumerate(arrays.groups))
         if scenarios is None and objective == "requests" and _uncertain(arrays):
-            return cls(busy=None, drain={}, tail={})
+            return cls(busy=None, service={}, tail={})
         if scenarios is None or objective == "paper":
             mean = {g: [np.zeros(1)] * len(relatives[id]) for g, id in ids.items()}
-            return cls(busy=np.zeros(1), drain=mean, tail=mean)
+            return cls(busy=np.zeros(1), service=mean, tail=mean)
         return cls(
             busy=scenarios.busy,
-            drain={g: [scenarios.drain[other] for other in relatives[id]] for g, id in ids.items()},
+            service={g: [scenarios.service[other] for other in relatives[id]] for g, id in ids.items()},
             tail={g: [scenarios.tail[other] for other in relatives[id]] for g, id in ids.items()},
         )
 
     def values(self, mean_s: float, var: float, deviations: Floats | None) -> Floats:
-        """The K values of one time."""
+        """Return the K values of one time."""
         if deviations is None:
             return np.array([mean_s, var])
         values: Floats = mean_s + np.sqrt(var) * deviations
@@ -178,20 +183,20 @@ class _Draws:
 
 
 def _uncertain(arrays: ProblemArrays) -> bool:
-    return bool(arrays.busy_var.any() or arrays.drain_var.any() or arrays.tail_var.any())
+    return bool(arrays.busy_var.any() or arrays.service_var.any() or arrays.tail_var.any())
 
 
 def _lane(
     arrays: ProblemArrays,
     groups: Ints,
-    alike: Ints,
+    time_class: Ints,
     before: Ints,
     i: int,
     draws: _Draws,
     objective: Objective,
 ) -> Lane:
     kind = int(arrays.kind[i])
-    drain_s, tail_s = _times(arrays, kind, groups, alike, draws)
+    service_s, tail_s = _times(arrays, kind, groups, time_class, draws)
     elsewhere = (arrays.home[groups] != NONE) & (arrays.home[groups] != i)
     lane = Lane(
         model=arrays.model[groups],
@@ -199,10 +204,10 @@ def _lane(
         deadline_s=arrays.deadline_s[groups],
         priority=arrays.priority[groups],
         runs=arrays.runs[kind, groups],
-        alike=alike,
+        time_class=time_class,
         before=before,
         price_s=np.where(elsewhere, arrays.move_s, 0.0),
-        drain_s=drain_s,
+        service_s=service_s,
         tail_s=tail_s,
         swap_warm_s=arrays.swap_warm_s[kind].copy(),
         swap_cold_s=arrays.swap_cold_s[kind].copy(),
@@ -218,18 +223,18 @@ def _lane(
 
 
 def _times(
-    arrays: ProblemArrays, kind: int, groups: Ints, alike: Ints, draws: _Draws
+    arrays: ProblemArrays, kind: int, groups: Ints, time_class: Ints, draws: _Draws
 ) -> tuple[Floats, Floats]:
-    """Drains and tails by set of alike groups and rank; (C, R, K) each."""
-    ranks = np.bincount(alike, minlength=1)
+    """Return service times and tails by time class and rank; (C, R, K) each."""
+    ranks = np.bincount(time_class, minlength=1)
     count = 2 if draws.busy is None else len(draws.busy)
-    drain_s = np.zeros((len(ranks), ranks.max(initial=1), count))
-    tail_s = np.zeros_like(drain_s)
+    service_s = np.zeros((len(ranks), ranks.max(initial=1), count))
+    tail_s = np.zeros_like(service_s)
     for at, g in enumerate(groups.tolist()):
-        drain = float(arrays.drain_s[kind, g]), float(arrays.drain_var[kind, g])
+        service = float(arrays.service_s[kind, g]), float(arrays.service_var[kind, g])
         tail = float(arrays.tail_s[kind, g]), float(arrays.tail_var[kind, g])
-        for rank in range(ranks[alike[at]]):
-            own = (None, None) if draws.busy is None else (draws.drain[g][rank], draws.tail[g][rank])
-            drain_s[alike[at], rank] = draws.values(*drain, own[0])
-            tail_s[alike[at], rank] = draws.values(*tail, own[1])
-    return drain_s, tail_s
+        for rank in range(ranks[time_class[at]]):
+            own = (None, None) if draws.busy is None else (draws.service[g][rank], draws.tail[g][rank])
+            service_s[time_class[at], rank] = draws.values(*service, own[0])
+            tail_s[time_class[at], rank] = draws.values(*tail, own[1])
+    return service_s, tail_s

@@ -1,4 +1,4 @@
-"""The pattern form: which set of groups goes to which lane, as a Pyomo model.
+"""The master problem of the pattern form, as a Pyomo model: set partitioning.
 
 A pattern is a set of groups on a lane in its best order (`labelling`). The program chooses patterns so that
 each group is served once (equation 6) and no more patterns than instances are used:
@@ -7,7 +7,7 @@ each group is served once (equation 6) and no more patterns than instances are u
     s.t. serve[e]:  sum_{l,p} count_{e,p} use_{l,p} = |e|    for each set e of equal groups
          fleet[l]:  sum_p use_{l,p} <= instances_l           for each lane l
 
-Equations 7 to 12 and the sum of 13 over one queue are inside of a pattern's cost.
+The cost of a pattern contains equations 7 to 12, and the sum of 13 over one queue.
 """
 
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from qlm.planner.exact.lanes import Lanes
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Patterns:
-    """The patterns of all lanes; P in all.
+    """The patterns (columns) of all lanes; P in all.
 
     Attributes:
         lane: (P,).
         groups: Sets of groups as bits; (P,).
         cost_s: (P,).
-        label: The label of the best order; (P,).
-        unit_s: Seconds that the solver counts costs in: its tolerances are meant for numbers about 1.
+        label: Label of the best order; (P,).
+        unit_s: Seconds per unit of cost in the solver, whose tolerances suit numbers about 1.
     """
 
     lane: Ints
@@ -40,7 +40,7 @@ class Patterns:
     unit_s: float
 
     def only(self, kept: Ints) -> "Patterns":
-        """Those at the given places."""
+        """Select patterns by index."""
         return Patterns(
             lane=self.lane[kept],
             groups=self.groups[kept],
@@ -63,7 +63,7 @@ def master_model(lanes: Lanes, patterns: Patterns, *, relaxed: bool = False) -> 
 
 
 def _serve(model: pyo.ConcreteModel, use: list[pyo.Var], lanes: Lanes, patterns: Patterns) -> None:
-    """Equation 6: each group is served once; equal ones are counted."""
+    """Add equation 6: each group is served once; equal ones are counted."""
     sets, count = lanes.equal, served(lanes, patterns)
 
     def rule(_: pyo.ConcreteModel, e: int) -> object:
@@ -73,7 +73,7 @@ def _serve(model: pyo.ConcreteModel, use: list[pyo.Var], lanes: Lanes, patterns:
 
 
 def _fleet(model: pyo.ConcreteModel, use: list[pyo.Var], lanes: Lanes, patterns: Patterns) -> None:
-    """Each instance has one queue; identical instances are counted."""
+    """Add that each instance has one queue; identical instances are counted."""
 
     def rule(_: pyo.ConcreteModel, at: int) -> object:
         on_lane = np.flatnonzero(patterns.lane == at)
@@ -83,7 +83,7 @@ def _fleet(model: pyo.ConcreteModel, use: list[pyo.Var], lanes: Lanes, patterns:
 
 
 def served(lanes: Lanes, patterns: Patterns) -> Floats:
-    """How many groups of each set of equal ones a pattern holds; (sets, P)."""
+    """Return the groups of each set of equal ones in each pattern; (sets, P)."""
     counts = [sum((patterns.groups >> g) & 1 for g in same) for same in lanes.equal]
     return np.array(counts, dtype=np.float64)
 
@@ -94,13 +94,13 @@ def _sum(weights: Floats, use: list[pyo.Var], chosen: Ints) -> LinearExpression:
     )
 
 
-def worth_having(
+def fix_by_reduced_cost(
     lanes: Lanes, patterns: Patterns, cutoff_s: float, time_limit_s: float | None
 ) -> tuple[Patterns, float]:
-    """Drop patterns that no plan up to a value can use: reduced-cost fixing by the relaxed program.
+    """Drop columns that no plan up to the cutoff can use: reduced-cost fixing by the linear relaxation.
 
-    With prices u of groups and v <= 0 of lanes, a pattern's reduced cost is what it costs beyond them; a plan
-    costs at least the sum of all prices and what its patterns cost beyond. Any prices are valid.
+    With duals u of groups and v <= 0 of lanes, a plan costs at least the sum of all duals and of the
+    reduced costs of its patterns. Any duals are valid.
 
     Returns:
         The patterns left, and the time the solver took.

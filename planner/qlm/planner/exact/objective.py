@@ -1,4 +1,4 @@
-"""The plain objective on scenarios: what the exact program minimises, for any plan, by walking its queues."""
+"""The sample-average objective of any plan, computed plainly by walking its queues."""
 
 from collections.abc import Iterator
 
@@ -15,13 +15,13 @@ from qlm.planner.problem import Instance, Kind, Objective, Plan, PlannedGroup, P
 def sample_average(
     problem: Problem, plan: Plan, scenarios: Scenarios, *, objective: Objective = "requests"
 ) -> float:
-    """Mean penalty of a plan over scenarios, in seconds (equation 13).
+    """Return the mean penalty of a plan over scenarios, in seconds (equation 13).
 
     Args:
-        problem: What was planned.
-        plan: Queues in order; groups that are on none add nothing.
-        scenarios: From `draw_scenarios` on the same problem.
-        objective: What a group costs.
+        problem: The problem.
+        plan: Groups that are on no queue add nothing.
+        scenarios: Result of `draw_scenarios` on the same problem.
+        objective: Penalty to compute.
 
     Raises:
         InvalidValueError: The plan names an instance or a group that the problem lacks, or puts a group
@@ -36,9 +36,9 @@ def sample_average(
 
 
 def chances(problem: Problem, plan: Plan, scenarios: Scenarios) -> dict[GroupId, float]:
-    """Share of scenarios in which a group's last request meets its deadline (left side of equation 12).
+    """Return for each group the probability that its last request is on time (left side of equation 12).
 
-    Groups without a deadline have the chance 1; groups on no queue are left out.
+    It is the share of scenarios, and 1 without a deadline. Groups on no queue are left out.
     """
     return {
         group: float(np.mean(late_s[:, -1] <= ON_TIME_S)) if late_s.size else 1.0
@@ -56,7 +56,7 @@ def _penalty(late_s: Floats, miss_weight_s: float, objective: Objective) -> floa
 
 
 def _walk(problem: Problem, plan: Plan, scenarios: Scenarios) -> Iterator[tuple[InstanceId, GroupId, Floats]]:
-    """Lateness of each placed group's requests, shape (scenarios, requests); empty without a deadline."""
+    """Yield the lateness (scenarios, requests) of each placed group; empty without a deadline."""
     instances = {instance.id: instance for instance in problem.instances}
     groups = {group.id: group for group in problem.groups}
     for id, queue in plan.queues.items():
@@ -88,13 +88,13 @@ class _Lane:
             raise InvalidValueError(f"plan.queues[{self._instance.id}]", group.id, "a group that runs here")
         if group.model != self._loaded:
             self._clock_s = self._clock_s + self._tail_s + self._swap_s(group.model)
-        drain_s, self._tail_s = self._times(group)
+        service_s, self._tail_s = self._times(group)
         late_s = np.empty((self._scenarios.count, 0))
         if group.deadline_s is not None:
             shares = np.arange(1, group.requests + 1) / group.requests
-            ends_s = self._clock_s[:, None] + shares * drain_s[:, None] + self._tail_s[:, None]
+            ends_s = self._clock_s[:, None] + shares * service_s[:, None] + self._tail_s[:, None]
             late_s = ends_s - (group.deadline_s - now_s)
-        self._clock_s = self._clock_s + drain_s
+        self._clock_s = self._clock_s + service_s
         return late_s
 
     def _swap_s(self, model: ModelId) -> float:
@@ -106,12 +106,12 @@ class _Lane:
         return unload_s + (models[model].swap_warm_s if warm else models[model].swap_cold_s)
 
     def _times(self, group: PlannedGroup) -> tuple[Floats, Floats]:
-        """Sampled drain and tail, by the group's rank among those alike in time that this queue served."""
+        """Sampled service and tail, by the group's rank among those alike in time that this queue served."""
         alike = self._scenarios.alike[group.id]
         rank = self._served.get(alike, 0)
         self._served[alike] = rank + 1
         drawn, time = alike[rank], group.time[self._instance.kind]
         return (
-            time.drain.mean + np.sqrt(time.drain.var) * self._scenarios.drain[drawn],
+            time.service.mean + np.sqrt(time.service.var) * self._scenarios.service[drawn],
             time.tail.mean + np.sqrt(time.tail.var) * self._scenarios.tail[drawn],
         )

@@ -1,4 +1,4 @@
-"""What a group costs when it starts at given times, and how a queue goes on, in compiled code; seconds."""
+"""Penalty of a group that starts at given times, and the timing of queues, in compiled code; seconds."""
 
 import math
 from typing import Final
@@ -11,7 +11,7 @@ from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
 from qlm.planner.limits import ON_TIME_S
 
 SURE: Final = 8.3
-"""So many standard deviations away, a probability is 0 or 1 to the spacing of numbers at 1."""
+"""Standard deviations beyond which a probability is 0 or 1 to the spacing of numbers at 1."""
 
 _SQRT_HALF: Final = math.sqrt(0.5)
 _DENSITY_0: Final = 1.0 / math.sqrt(2.0 * math.pi)
@@ -19,33 +19,36 @@ _DENSITY_0: Final = 1.0 / math.sqrt(2.0 * math.pi)
 
 @njit(cache=True, nogil=True)
 def group_penalty(lane: Lane, group: int, rank: int, start_s: Floats) -> float:
-    """Mean penalty of a group.
+    """Return the mean penalty of a group.
 
     Args:
-        lane: Where it is served.
-        group: Which.
-        rank: How many groups alike in time the queue served before it.
-        start_s: When it starts; (K,).
+        lane: Lane that serves it.
+        group: Index of the group.
+        rank: Number of groups alike in time that the queue served before it.
+        start_s: Start; (K,).
     """
     if lane.deadline_s[group] == math.inf:
         return 0.0
     if not lane.sampled:
         return normal_penalty(lane, group, rank, start_s, start_s[1])
-    drain_s, tail_s = lane.drain_s[lane.alike[group], rank], lane.tail_s[lane.alike[group], rank]
+    service_s, tail_s = (
+        lane.service_s[lane.time_class[group], rank],
+        lane.tail_s[lane.time_class[group], rank],
+    )
     total = 0.0
     for k in range(len(start_s)):
         first_s = start_s[k] + tail_s[k] - lane.deadline_s[group]
         if lane.paper:
-            total += first_s + drain_s[k]
+            total += first_s + service_s[k]
         else:
-            step_s = drain_s[k] / lane.requests[group]
+            step_s = service_s[k] / lane.requests[group]
             total += _certain(first_s, step_s, lane.requests[group], lane.miss_weight_s)
     return total / len(start_s)
 
 
 @njit(cache=True, nogil=True)
 def _certain(first_s: float, step_s: float, requests: float, miss_weight_s: float) -> float:
-    """Lateness and misses of requests r = 1..n that end `first_s + r step_s` after their deadline."""
+    """Return the penalty of requests r = 1..n that end `first_s + r step_s` after their deadline."""
     low, high = 1.0, requests
     if step_s > 0.0:
         low = min(max(math.floor((ON_TIME_S - first_s) / step_s) + 1.0, 1.0), requests + 1.0)
@@ -58,31 +61,35 @@ def _certain(first_s: float, step_s: float, requests: float, miss_weight_s: floa
 
 @njit(cache=True, nogil=True)
 def _surely_late(first_s: float, step_s: float, low: float, high: float, miss_weight_s: float) -> float:
-    """Requests r = low..high, all late."""
+    """Return the penalty of requests r = low..high, all late."""
     late = max(high - low + 1.0, 0.0)
     return late * (first_s + miss_weight_s) + step_s * 0.5 * (low + high) * late
 
 
 @njit(cache=True, nogil=True)
 def normal_penalty(lane: Lane, group: int, rank: int, start_s: Floats, var_most: float) -> float:
-    """Expected penalty of a group under the normal model, or a lower bound of it.
+    """Return the expected penalty of a group under the normal model, or a lower bound of it.
 
-    Requests that are surely late are summed at once; of doubtful ones, `REQUEST_BLOCKS_MAX` at most are
-    looked at, each for as many neighbours.
+    Requests that are surely late are summed at once. Of uncertain ones, at most `REQUEST_BLOCKS_MAX` are
+    evaluated, each for an equal number of neighbours.
 
     Args:
-        lane: Where it is served.
-        group: Which; with a deadline.
-        rank: How many groups alike in time the queue served before it.
+        lane: Lane that serves it.
+        group: Index of a group with a deadline.
+        rank: Number of groups alike in time that the queue served before it.
         start_s: Mean and variance of its start.
-        var_most: The same variance; for a lower bound over all starts that are no earlier, the largest one.
+        var_most: Variance of its start; for a lower bound over all starts that are no earlier, the largest
+            one.
             (Expected lateness grows with the variance, the chance of a miss grows or falls.)
     """
-    drain_s, tail_s = lane.drain_s[lane.alike[group], rank], lane.tail_s[lane.alike[group], rank]
+    service_s, tail_s = (
+        lane.service_s[lane.time_class[group], rank],
+        lane.tail_s[lane.time_class[group], rank],
+    )
     requests = lane.requests[group]
     first_s = start_s[0] + tail_s[0] - lane.deadline_s[group]
-    step_s = drain_s[0] / requests
-    reach_s = SURE * math.sqrt(var_most + tail_s[1] + drain_s[1])
+    step_s = service_s[0] / requests
+    reach_s = SURE * math.sqrt(var_most + tail_s[1] + service_s[1])
     if reach_s == 0.0:
         return _certain(first_s, step_s, requests, lane.miss_weight_s)
     low, high = 1.0, requests
@@ -90,20 +97,20 @@ def normal_penalty(lane: Lane, group: int, rank: int, start_s: Floats, var_most:
         low = min(max(math.floor((-reach_s - first_s) / step_s), 1.0), requests)
         high = min(max(math.ceil((reach_s - first_s) / step_s), 1.0), requests)
     total = _surely_late(first_s, step_s, high + 1.0, requests, lane.miss_weight_s)
-    doubtful = high - low + 1.0
-    blocks = min(doubtful, REQUEST_BLOCKS_MAX)
+    uncertain = high - low + 1.0
+    blocks = min(uncertain, REQUEST_BLOCKS_MAX)
     for block in range(int(blocks)):
-        r = low - 0.5 + (block + 0.5) * doubtful / blocks
+        r = low - 0.5 + (block + 0.5) * uncertain / blocks
         share = r / requests
-        var = tail_s[1] + share * share * drain_s[1]
+        var = tail_s[1] + share * share * service_s[1]
         mean_s = first_s + r * step_s
-        total += doubtful / blocks * _expected(mean_s, start_s[1] + var, var_most + var, lane.miss_weight_s)
+        total += uncertain / blocks * _expected(mean_s, start_s[1] + var, var_most + var, lane.miss_weight_s)
     return total
 
 
 @njit(cache=True, nogil=True)
 def _expected(mean_s: float, var: float, var_most: float, miss_weight_s: float) -> float:
-    """E[max(0, X)] + miss_weight_s P(X > 0), X ~ N(mean_s, var); the miss at the better of two variances."""
+    """Return E[max(0, X)] + miss_weight_s P(X > 0) for X ~ N(mean_s, var), P at the lower of two values."""
     late_s, missed = max(mean_s, 0.0), 1.0 if mean_s > ON_TIME_S else 0.0
     if var > 0.0:
         z = mean_s / math.sqrt(var)
@@ -116,20 +123,20 @@ def _expected(mean_s: float, var: float, var_most: float, miss_weight_s: float) 
 
 @njit(cache=True, nogil=True)
 def delay(lane: Lane, start_s: Floats, seconds: float) -> None:
-    """Put a start off by a certain time, in place."""
+    """Delay a start by a certain time, in place."""
     for k in range(len(start_s) if lane.sampled else 1):
         start_s[k] += seconds
 
 
 @njit(cache=True, nogil=True)
-def add_time(start_s: Floats, times_s: Floats, alike: int, rank: int) -> None:
-    """Put a start off by one of the times of a set of groups; (C, R, K); in place."""
+def add_time(start_s: Floats, times_s: Floats, time_class: int, rank: int) -> None:
+    """Delay a start by one of the times of a set of groups, (C, R, K), in place."""
     for k in range(len(start_s)):
-        start_s[k] += times_s[alike, rank, k]
+        start_s[k] += times_s[time_class, rank, k]
 
 
 @njit(cache=True, nogil=True)
 def swap_s(lane: Lane, loaded: int, model: int, warm: Bools) -> float:
-    """Time from one model to another; `warm` holds the models in host memory; (M,)."""
+    """Return the time of a swap; `warm` marks the models in host memory; (M,)."""
     unload_s = lane.unload_s[loaded] if loaded >= 0 else 0.0
     return float(unload_s + (lane.swap_warm_s[model] if warm[model] else lane.swap_cold_s[model]))

@@ -1,13 +1,13 @@
-"""Scenarios: what is sampled once, so that every plan is judged on the same futures.
+"""Scenarios: times sampled once, so that all plans are compared on the same futures.
 
-The sample-average problem replaces the expectation of equation 13 by the mean over K scenarios. Only sums of
-one instance's times matter, so instances may share draws: one per scenario for `busy`, and for groups alike
-in time (same model, same times on each kind) the r-th of them served on an instance has the r-th draw,
-whichever instance and whichever of them it is. Alike groups are then exchangeable in each scenario as they
-are in distribution, and draws depend neither on deadlines nor on the fleet.
+The sample-average problem replaces the expectation of equation 13 by the mean over K scenarios. Only sums
+of one instance's times matter, so instances may share draws. `busy` has one draw per scenario. Of groups
+alike in time (same model, same times on each kind), the r-th served on an instance has the r-th draw, on
+any instance. Alike groups are then exchangeable in each scenario, as they are in distribution, and draws
+depend neither on deadlines nor on the fleet.
 
-Draws are stratified: each quantity takes K equally likely normal quantiles, scaled to mean 0 and variance 1,
-in an order of its own (Latin hypercube). One scenario is therefore the problem in its mean values.
+Draws are stratified (Latin hypercube): each quantity takes K equally likely normal quantiles, scaled to
+mean 0 and variance 1, in an order of its own. One scenario is therefore the problem in its mean values.
 """
 
 from collections.abc import Iterable
@@ -28,15 +28,15 @@ class Scenarios:
     """K equally likely scenarios, in standard deviations from the mean.
 
     Attributes:
-        busy: Of the time until an instance's present batch is through; (K,).
-        drain: By group, of the drain of the group served in its rank; (K,) each.
-        tail: The same of the tail.
-        alike: By group, all groups alike in time, sorted by id; the r-th of them served on an instance takes
-            the draws of the r-th here.
+        busy: Draws for the time until an instance's present batch has ended; (K,).
+        service: Draws by group, for the service time of the group served in its rank; (K,) each.
+        tail: Draws by group, for the tail; (K,) each.
+        alike: Groups alike in time with each group, sorted by id; the r-th of them served on an instance
+            takes the draws of the r-th here.
     """
 
     busy: Floats
-    drain: dict[GroupId, Floats]
+    service: dict[GroupId, Floats]
     tail: dict[GroupId, Floats]
     alike: dict[GroupId, tuple[GroupId, ...]]
 
@@ -47,12 +47,12 @@ class Scenarios:
 
 
 def draw_scenarios(problem: Problem, *, scenarios: int, seed: int) -> Scenarios:
-    """Sample the futures of a problem.
+    """Sample the times of a problem.
 
     Args:
-        problem: Whose times are uncertain; if none is, there is one scenario.
-        scenarios: How many; 1 to `SCENARIOS_MAX`.
-        seed: The same seed gives the same scenarios, whatever the order of the input.
+        problem: If none of its times is uncertain, there is one scenario.
+        scenarios: Number of scenarios, 1 to `SCENARIOS_MAX`.
+        seed: The same seed gives the same scenarios, in any order of the input.
 
     Raises:
         InvalidValueError: `scenarios` is out of range.
@@ -64,7 +64,7 @@ def draw_scenarios(problem: Problem, *, scenarios: int, seed: int) -> Scenarios:
     draws = _stratified(count, 1 + 2 * len(groups), np.random.default_rng(seed))
     return Scenarios(
         busy=draws[0],
-        drain={group.id: draws[1 + 2 * at] for at, group in enumerate(groups)},
+        service={group.id: draws[1 + 2 * at] for at, group in enumerate(groups)},
         tail={group.id: draws[2 + 2 * at] for at, group in enumerate(groups)},
         alike=alike_in_time(groups),
     )
@@ -72,7 +72,9 @@ def draw_scenarios(problem: Problem, *, scenarios: int, seed: int) -> Scenarios:
 
 def _uncertain(problem: Problem) -> bool:
     times = (time for group in problem.groups for time in group.time.values())
-    return any(i.busy.var > 0 for i in problem.instances) or any(t.drain.var + t.tail.var > 0 for t in times)
+    return any(i.busy.var > 0 for i in problem.instances) or any(
+        t.service.var + t.tail.var > 0 for t in times
+    )
 
 
 def _stratified(count: int, quantities: int, rng: np.random.Generator) -> Floats:
@@ -86,7 +88,7 @@ def _stratified(count: int, quantities: int, rng: np.random.Generator) -> Floats
 
 
 def alike_in_time(groups: Iterable[PlannedGroup]) -> dict[GroupId, tuple[GroupId, ...]]:
-    """By group, all groups with its model and its times on each kind, sorted by id."""
+    """Return for each group all groups with its model and its times on each kind, sorted by id."""
     members: dict[object, list[GroupId]] = {}
     keys = {group.id: (group.model, tuple(sorted(group.time.items(), key=_kind))) for group in groups}
     for id in sorted(keys):

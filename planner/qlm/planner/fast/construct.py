@@ -1,14 +1,15 @@
-"""First plans for the fast solver, in compiled code; arrays as in `fast.data`."""
+"""Construction heuristics of the fast solver, in compiled code; arrays as in `fast.data`.
+
+Both take groups in a given order, and write them into empty queues.
+"""
 
 from numba import njit
 
 from qlm.planner.arrays import Ints
-from qlm.planner.borrowed import borrowed
 from qlm.planner.fast.data import (
     BEGIN,
     CANNOT_RUN,
     CLOCK,
-    DRAIN,
     END,
     HOME,
     INSTANCE,
@@ -18,33 +19,29 @@ from qlm.planner.fast.data import (
     MOVE,
     REST,
     SAME,
+    SERVICE,
     TAIL,
+    Candidates,
     Data,
-    Drafts,
     Queues,
 )
-from qlm.planner.fast.queues import INFEASIBLE, in_order, set_queue, swap_time, timed
+from qlm.planner.fast.queues import INFEASIBLE, chains_hold, evaluate, set_queue, swap_time
+from qlm.planner.refcounts import without_refcounts
 
 
 @njit(cache=True, nogil=True)
-def append_all(data: Data, queues: Queues, drafts: Drafts, order: Ints) -> bool:
-    """Put groups, in this order, behind the queue where each ends first (list scheduling).
-
-    Args:
-        data: The problem.
-        queues: Filled.
-        drafts: Room.
-        order: Groups.
+def append_all(data: Data, queues: Queues, candidates: Candidates, order: Ints) -> bool:
+    """Append groups, in this order, to the queue where each ends first (list scheduling).
 
     Returns:
-        False if a queue was full; the plan is then not complete.
+        False if all queues of a group were full; the plan is then incomplete.
     """
-    data, queues, drafts, order = borrowed((data, queues, drafts, order))
+    data, queues, candidates, order = without_refcounts((data, queues, candidates, order))
     for group in order:
-        model = data.who[group, MODEL]
+        model = data.traits[group, MODEL]
         best_s, best = INFEASIBLE, -1
-        for at in range(data.able_count[model]):
-            instance = data.able[model, at]
+        for at in range(data.eligible_count[model]):
+            instance = data.eligible[model, at]
             if queues.length[instance] < queues.queue.shape[1]:
                 end_s = _end_s(data, queues, instance, group)
                 if end_s < best_s:
@@ -52,86 +49,82 @@ def append_all(data: Data, queues: Queues, drafts: Drafts, order: Ints) -> bool:
         if best < 0:
             return False
         end = queues.length[best]
-        drafts.span[0, INSTANCE], drafts.span[0, BEGIN] = best, end
-        drafts.span[0, SAME] = drafts.span[0, END] = end + 1
+        candidates.span[0, INSTANCE], candidates.span[0, BEGIN] = best, end
+        candidates.span[0, SAME] = candidates.span[0, END] = end + 1
         if end:
-            drafts.groups[0, end - 1] = queues.queue[best, end - 1]
-        drafts.groups[0, end] = group
-        set_queue(data, queues, drafts)
+            candidates.groups[0, end - 1] = queues.queue[best, end - 1]
+        candidates.groups[0, end] = group
+        set_queue(data, queues, candidates)
     return True
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _end_s(data: Data, queues: Queues, instance: int, group: int) -> float:
-    """When a group would end at the end of a queue, its move priced in; `INFEASIBLE` where it cannot run."""
+    """Return when an appended group would end, plus the price of its move; `INFEASIBLE` if it cannot run."""
     work, kind, end = data.work, data.fleet[instance, KIND], queues.length[instance]
-    model, home = data.who[group, MODEL], data.who[group, HOME]
+    model, home = data.traits[group, MODEL], data.traits[group, HOME]
     before = queues.queue[instance, end - 1] if end else -1
-    loaded = data.who[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
-    end_s = queues.state[instance, end, CLOCK] + work[kind, group, DRAIN] + work[kind, group, TAIL]
+    loaded = data.traits[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
+    end_s = queues.state[instance, end, CLOCK] + work[kind, group, SERVICE] + work[kind, group, TAIL]
     if loaded != model:
         end_s += swap_time(data, kind, queues.warm[instance, end], before, loaded, model)[0]
     if home >= 0 and home != instance:
         end_s += data.prices[MOVE]
-    return INFEASIBLE if work[kind, group, DRAIN] == CANNOT_RUN else end_s
+    return INFEASIBLE if work[kind, group, SERVICE] == CANNOT_RUN else end_s
 
 
 @njit(cache=True, nogil=True)
-def insert_all(data: Data, queues: Queues, drafts: Drafts, order: Ints) -> bool:
-    """Put groups, in this order, where each adds the least cost; of equal places, the first instance's last.
+def insert_all(data: Data, queues: Queues, candidates: Candidates, order: Ints) -> bool:
+    """Insert groups, in this order, where each adds the least cost (cheapest insertion).
 
-    Args:
-        data: The problem.
-        queues: Filled.
-        drafts: Room.
-        order: Groups.
+    Of equal places, the last one of the first instance is taken.
 
     Returns:
-        False if a group found no room.
+        False if all queues of a group were full; the plan is then incomplete.
     """
-    data, queues, drafts, order = borrowed((data, queues, drafts, order))
+    data, queues, candidates, order = without_refcounts((data, queues, candidates, order))
     for group in order:
-        model = data.who[group, MODEL]
+        model = data.traits[group, MODEL]
         best, best_instance, best_place = INFEASIBLE, -1, -1
-        for at in range(data.able_count[model]):
-            instance = data.able[model, at]
+        for at in range(data.eligible_count[model]):
+            instance = data.eligible[model, at]
             if queues.length[instance] >= queues.queue.shape[1]:
                 continue
-            place, cost = _best_place(data, queues, drafts, instance, group, best)
+            place, cost = _best_place(data, queues, candidates, instance, group, best)
             if cost < best:
                 best, best_instance, best_place = cost, instance, place
         if best_instance < 0:
             return False
         end = queues.length[best_instance]
         for place in range(end):
-            drafts.groups[0, place + (place >= best_place)] = queues.queue[best_instance, place]
-        drafts.groups[0, best_place] = group
-        drafts.span[0, INSTANCE], drafts.span[0, BEGIN] = best_instance, best_place
-        drafts.span[0, SAME], drafts.span[0, END] = best_place + 1, end + 1
-        set_queue(data, queues, drafts)
+            candidates.groups[0, place + (place >= best_place)] = queues.queue[best_instance, place]
+        candidates.groups[0, best_place] = group
+        candidates.span[0, INSTANCE], candidates.span[0, BEGIN] = best_instance, best_place
+        candidates.span[0, SAME], candidates.span[0, END] = best_place + 1, end + 1
+        set_queue(data, queues, candidates)
     return True
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _best_place(
-    data: Data, queues: Queues, drafts: Drafts, instance: int, group: int, best: float
+    data: Data, queues: Queues, candidates: Candidates, instance: int, group: int, best: float
 ) -> tuple[int, float]:
-    """Find the place where a group adds the least, if less than `best`: from the end to the front."""
+    """Find the last place where a group adds least, and this cost, if less than `best`."""
     end = queues.length[instance]
     for place in range(end):
-        drafts.groups[0, place] = queues.queue[instance, place]
-    drafts.groups[0, end] = group
-    drafts.span[0, INSTANCE], drafts.span[0, END] = instance, end + 1
+        candidates.groups[0, place] = queues.queue[instance, place]
+    candidates.groups[0, end] = group
+    candidates.span[0, INSTANCE], candidates.span[0, END] = instance, end + 1
     best_place = -1
     for place in range(end, -1, -1):
         if place < end:
-            drafts.groups[0, place + 1] = drafts.groups[0, place]
-            drafts.groups[0, place] = group
-        drafts.span[0, BEGIN], drafts.span[0, SAME] = place, place + 1
-        if data.chained and not in_order(data, queues, drafts, 0):
+            candidates.groups[0, place + 1] = candidates.groups[0, place]
+            candidates.groups[0, place] = group
+        candidates.span[0, BEGIN], candidates.span[0, SAME] = place, place + 1
+        if data.has_chains and not chains_hold(data, queues, candidates, 0):
             continue
         behind = queues.state[instance, place, REST]
-        cost = timed(data, queues, drafts, 0, behind + best, True)
+        cost = evaluate(data, queues, candidates, 0, behind + best, True)
         if cost - behind < best:
             best, best_place = cost - behind, place
     return best_place, best

@@ -1,4 +1,4 @@
-"""What a group costs when it starts at a given time, in compiled code; seconds throughout."""
+"""Expected penalty of a group that starts at a given time, in compiled code; seconds."""
 
 import math
 from typing import Final
@@ -10,35 +10,51 @@ from qlm.planner.arrays import Floats
 from qlm.planner.limits import ON_TIME_S
 
 CERTAIN_SD: Final = 6.5
-"""So many standard deviations away, a normal probability is 0 or 1 to ten digits."""
+"""Standard deviations beyond which a normal probability is 0 or 1 to ten digits."""
 
 EXACT_REQUESTS_MAX: Final = 4
-"""Groups of up to so many requests are summed up; larger ones are integrated."""
+"""Largest group that is summed request by request; larger ones are integrated."""
 
-TOGETHER: Final = 1e-3
-"""Requests that leave within this share of the standard deviation count as ending together."""
+# Ratios that select the computation for a group, tested in this order. "Other sd" is the standard deviation
+# of start and tail together.
+# `group_penalty` integrates with one standard deviation for all requests, unless one of these holds:
+#   the service time is below `SHORT_S`, or the group is not to be integrated (`EXACT_REQUESTS_MAX`);
+#   service variance / (service time * other sd) > COMMON_SD_RATIO;
+#   service time / other sd <= INSTANT_SERVICE_RATIO;
+#   the standard deviation at the deadline <= half the time between two requests;
+#   the standard deviation at the deadline / service time <= NO_VARIANCE_RATIO.
+# `special_penalty` then takes the first that applies:
+#   at most `EXACT_REQUESTS_MAX` requests: sum them;
+#   no variance at all: count the late ones;
+#   service time / other sd <= INSTANT_SERVICE_RATIO, or service time <= `SHORT_S`: all requests end together;
+#   service sd / service time <= STEPWISE_RATIO, and the standard deviation at the deadline <= half the time
+#     between two requests: sum the requests near the deadline;
+#   on time by the mean, or service variance / (service time * other sd) > SPLIT_RATIO: split the group;
+#   else: quadrature over three service times.
 
-CERTAIN: Final = 1e-4
-"""A standard deviation below this share of the drain counts as none."""
+INSTANT_SERVICE_RATIO: Final = 1e-3
+"""Service time over the other sd, up to which all requests of a group count as ending together."""
 
-STEADY: Final = 0.05
-"""If the variance of the drain over the product of drain and standard deviation of all else is at most this,
-it counts as one for all requests: wrong by up to 0.4 % of what it costs to miss all."""
+NO_VARIANCE_RATIO: Final = 1e-4
+"""Standard deviation over the service time, up to which the standard deviation counts as zero."""
 
-WILD: Final = 0.4
-"""If it is more than this, a group is cut into parts with standard deviations of their own."""
+COMMON_SD_RATIO: Final = 0.05
+"""Service variance over the product of service time and other sd, up to which all requests of a group have
+the same standard deviation. The error is at most 0.4 % of the cost of missing all."""
 
-PARTS: Final = 16
-"""So many."""
+SPLIT_RATIO: Final = 0.4
+"""The same ratio, above which a group is split into `SPLIT_PARTS` parts with a standard deviation each."""
 
-NARROW: Final = 0.1
-"""A drain whose standard deviation is at most this share of it leaves few requests in doubt."""
+SPLIT_PARTS: Final = 16
+
+STEPWISE_RATIO: Final = 0.1
+"""Standard deviation of the service time over its mean, up to which few requests may be on time or late."""
 
 SHORT_S: Final = 1e-9
-"""A shorter drain counts as none: differences of integrals have no digits left."""
+"""A shorter service time is not integrated: differences of integrals have no digits left."""
 
-LEAST_DRAIN: Final = 0.1
-"""A drain is reckoned with at least so much of its mean."""
+LEAST_SERVICE: Final = 0.1
+"""Least node of the quadrature over service times, as a share of the mean."""
 
 _SQRT_HALF: Final = math.sqrt(0.5)
 _DENSITY_0: Final = 1.0 / math.sqrt(2.0 * math.pi)
@@ -47,14 +63,14 @@ _CELLS_PER_SD: Final = 16
 _CELLS: Final = 2 * int(CERTAIN_SD * _CELLS_PER_SD)
 _ZERO_AT: Final = CERTAIN_SD * _CELLS_PER_SD
 _CELLS_MASK: Final = 255
-"""Tells the compiler that a cell is not negative."""
+"""Mask that shows the compiler that a cell is not negative."""
 
 
 def _integrals_table() -> Floats:
-    """Cubics for z Phi + phi and ((z^2 + 1) Phi + z phi) / 2, with the right values and slopes at cell edges.
+    """Tabulate z Phi + phi and ((z^2 + 1) Phi + z phi) / 2 by cubic Hermite interpolation.
 
-    Both are right to 2e-8: the fourth derivative is below 1, and h^4 / 384 = 4e-8. The first cell is that
-    of no lateness (0), the last that of certain lateness (z, (z^2 + 1) / 2); they hold beyond the table, too.
+    Both are right to 2e-8: the fourth derivative is below 1, and h^4 / 384 = 4e-8. The first cell holds for
+    no lateness (0), the last for certain lateness (z, (z^2 + 1) / 2), also beyond the table.
 
     Returns:
         Coefficients from the constant on, four each, in the cell's own unit; (cells, 8).
@@ -73,7 +89,7 @@ def _integrals_table() -> Floats:
 
 
 def _integrals(z: float) -> tuple[float, float, float]:
-    """Phi, its integral, and the integral of that."""
+    """Return Phi(z), its integral, and the integral of that."""
     below = 0.5 * math.erfc(-z * _SQRT_HALF)
     density = _DENSITY_0 * math.exp(-0.5 * z * z)
     return below, z * below + density, 0.5 * ((z * z + 1.0) * below + z * density)
@@ -84,13 +100,13 @@ _INTEGRALS: Final = _integrals_table()
 
 @njit(cache=True, nogil=True, inline="always")
 def _below(z: float) -> float:
-    """Standard normal distribution function."""
+    """Return the standard normal distribution function at z."""
     return 0.5 * math.erfc(-z * _SQRT_HALF)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def request_penalty(late_s: float, var: float, miss_weight_s: float) -> float:
-    """Penalty of one request: E[max(0, X)] + miss_weight_s P(X > 0) for X ~ N(late_s, var)."""
+    """Return the penalty of one request: E[max(0, X)] + miss_weight_s P(X > 0) for X ~ N(late_s, var)."""
     if var <= 0.0:
         return late_s + miss_weight_s if late_s > ON_TIME_S else 0.0
     sd = math.sqrt(var)
@@ -104,30 +120,30 @@ def summed_penalty(
     requests: float,
     late_s: float,
     var: float,
-    drain_s: float,
-    drain_var: float,
+    service_s: float,
+    service_var: float,
     tail_var: float,
     miss_weight_s: float,
 ) -> float:
-    """Penalty of a group, request by request.
+    """Return the penalty of a group, summed request by request.
 
     Args:
-        requests: In the group (n).
-        late_s: Start plus tail minus deadline, mean.
+        requests: Number of requests, n.
+        late_s: Mean of start plus tail minus deadline.
         var: Variance of the start.
-        drain_s: Of the group, mean.
-        drain_var: Its variance.
+        service_s: Mean service time.
+        service_var: Its variance.
         tail_var: Variance of the tail.
         miss_weight_s: Price of a miss.
     """
-    last_s, most_var = late_s + drain_s, var + drain_var + tail_var
+    last_s, most_var = late_s + service_s, var + service_var + tail_var
     if last_s < 0.0 and last_s * last_s > 75.0 * most_var:  # 8.7 standard deviations: below 1e-18 each
         return 0.0
     total = 0.0
     for r in range(1, int(requests) + 1):
         share = r / requests
-        mean = late_s + share * drain_s
-        total += request_penalty(mean, var + share * share * drain_var + tail_var, miss_weight_s)
+        mean = late_s + share * service_s
+        total += request_penalty(mean, var + share * share * service_var + tail_var, miss_weight_s)
     return total
 
 
@@ -136,57 +152,60 @@ def group_penalty(
     requests: float,
     late_s: float,
     var: float,
-    drain_s: float,
-    drain_var: float,
+    service_s: float,
+    service_var: float,
     tail_var: float,
     miss_weight_s: float,
     half_s: float,
-    per_drain: float,
+    service_rate: float,
 ) -> float:
-    """Penalty of a group in constant time; arguments as in `summed_penalty`, and two that save divisions.
+    """Return the penalty of a group in constant time.
 
-    The sum over the requests r is n times the integral over their share x of the group from 1/2n to
-    1 + 1/2n (midpoint rule), with the standard deviation of the request whose mean completion is its
-    deadline, or the nearest to that. Then, with u = mean lateness, z = u / sd, Phi and phi the normal
-    distribution and density: the integral of Phi(z) du is sd (z Phi + phi), that of E[max(0, X)] du is
-    sd^2 ((z^2 + 1) Phi + z phi) / 2.
+    The sum over the requests r is n times an integral over the share x = r / n of the group (midpoint rule),
+    with x from 1/(2n) to 1 + 1/(2n).
 
-    The midpoint rule is wrong by up to 0.04 of a miss where that standard deviation is half the time between
-    two requests, and by less where it is more. Where it is less, requests near the deadline are summed up.
+    The standard deviation sd is that of the request whose mean completion is nearest to the deadline. Let u
+    be the mean lateness, z = u / sd, Phi and phi the normal distribution and density. Then
+
+        integral of Phi(z) du        = sd (z Phi + phi)
+        integral of E[max(0, X)] du  = sd^2 ((z^2 + 1) Phi + z phi) / 2
+
+    The error is at most 0.04 misses when sd equals half the spacing of requests, and falls as sd grows. For a
+    smaller sd, requests near the deadline are summed one by one.
 
     Args:
-        requests: See there, like the next six.
-        late_s: Start plus tail minus deadline, mean.
+        requests: Number of requests, n.
+        late_s: Mean of start plus tail minus deadline.
         var: Variance of the start.
-        drain_s: Of the group, mean.
-        drain_var: Its variance.
+        service_s: Mean service time.
+        service_var: Its variance.
         tail_var: Variance of the tail.
         miss_weight_s: Price of a miss.
-        half_s: Half a request's drain: drain_s / 2n.
-        per_drain: 1 / drain_s; 0 for groups that are not to be integrated.
+        half_s: Half the service time of one request, service_s / (2n).
+        service_rate: 1 / service_s; 0 for groups that are not integrated.
     """
     from_s = late_s + half_s
-    to_s = from_s + drain_s
+    to_s = from_s + service_s
     fixed_var = var + tail_var
-    if to_s <= 0.0 and to_s * to_s >= CERTAIN_SD * CERTAIN_SD * (fixed_var + drain_var):
+    if to_s <= 0.0 and to_s * to_s >= CERTAIN_SD * CERTAIN_SD * (fixed_var + service_var):
         return 0.0
-    share = min(1.0, max(0.0, -late_s * per_drain))
-    sd_var = fixed_var + share * share * drain_var
+    share = min(1.0, max(0.0, -late_s * service_rate))
+    sd_var = fixed_var + share * share * service_var
     if (
-        per_drain <= 0.0
-        or per_drain > 1.0 / SHORT_S
-        or drain_var * drain_var > STEADY * STEADY * drain_s * drain_s * fixed_var
-        or drain_s * drain_s <= TOGETHER * TOGETHER * fixed_var
+        service_rate <= 0.0
+        or service_rate > 1.0 / SHORT_S
+        or service_var * service_var > COMMON_SD_RATIO * COMMON_SD_RATIO * service_s * service_s * fixed_var
+        or service_s * service_s <= INSTANT_SERVICE_RATIO * INSTANT_SERVICE_RATIO * fixed_var
         or sd_var <= half_s * half_s
-        or sd_var <= CERTAIN * CERTAIN * drain_s * drain_s
+        or sd_var <= NO_VARIANCE_RATIO * NO_VARIANCE_RATIO * service_s * service_s
     ):
-        return special_penalty(requests, late_s, var, drain_s, drain_var, tail_var, miss_weight_s)
-    return requests * per_drain * part_penalty(from_s, to_s, math.sqrt(sd_var), miss_weight_s)
+        return special_penalty(requests, late_s, var, service_s, service_var, tail_var, miss_weight_s)
+    return requests * service_rate * part_penalty(from_s, to_s, math.sqrt(sd_var), miss_weight_s)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def part_penalty(from_s: float, to_s: float, sd: float, miss_weight_s: float) -> float:
-    """Integral of the penalty over mean lateness, with one positive standard deviation."""
+    """Integrate the penalty over mean lateness, with one positive standard deviation."""
     per_cell = _CELLS_PER_SD / sd
     begin, end = from_s * per_cell + _ZERO_AT, to_s * per_cell + _ZERO_AT
     first = int(min(_CELLS - 1.0, max(0.0, begin))) & _CELLS_MASK
@@ -206,36 +225,36 @@ def special_penalty(
     requests: float,
     late_s: float,
     var: float,
-    drain_s: float,
-    drain_var: float,
+    service_s: float,
+    service_var: float,
     tail_var: float,
     miss_weight_s: float,
 ) -> float:
-    """Penalty of a group that is small, nearly certain, ends at once, or has a very uncertain drain.
+    """Return the penalty of a small, nearly certain, instantaneous or very uncertain group.
 
-    The last is the mean over three drains, by Gauss-Hermite quadrature: for a known drain, the standard
-    deviation is the same for all requests. A group that is on time but for rare drains, which three do not
-    show, is cut into parts instead.
+    For a very uncertain group: the mean over three service times, by Gauss-Hermite quadrature. For a known
+    service time the standard deviation is the same for all requests. A group that is late for rare service
+    times only, which the three nodes miss, is split into parts instead.
     """
     if requests <= EXACT_REQUESTS_MAX:
-        return summed_penalty(requests, late_s, var, drain_s, drain_var, tail_var, miss_weight_s)
+        return summed_penalty(requests, late_s, var, service_s, service_var, tail_var, miss_weight_s)
     fixed_var = var + tail_var
-    if fixed_var + drain_var <= 0.0:
-        return _certain_penalty(requests, late_s, drain_s, miss_weight_s)
-    if drain_s <= TOGETHER * math.sqrt(fixed_var) or drain_s <= SHORT_S:
-        middle_s = late_s + 0.5 * drain_s * (1.0 + 1.0 / requests)
-        return requests * request_penalty(middle_s, fixed_var + 0.34 * drain_var, miss_weight_s)
-    share, half_s = min(1.0, max(0.0, -late_s / drain_s)), 0.5 * drain_s / requests
-    narrow = drain_var <= NARROW * NARROW * drain_s * drain_s
-    if narrow and fixed_var + share * share * drain_var <= half_s * half_s:
-        return _stepped_penalty(requests, late_s, fixed_var, drain_s, drain_var, miss_weight_s)
-    if late_s + drain_s <= 0.0 or drain_var > WILD * drain_s * math.sqrt(fixed_var):
-        return _parted_penalty(requests, late_s, fixed_var, drain_s, drain_var, miss_weight_s)
-    sd, spread_s = math.sqrt(fixed_var), math.sqrt(3.0 * drain_var)
+    if fixed_var + service_var <= 0.0:
+        return _certain_penalty(requests, late_s, service_s, miss_weight_s)
+    if service_s <= INSTANT_SERVICE_RATIO * math.sqrt(fixed_var) or service_s <= SHORT_S:
+        middle_s = late_s + 0.5 * service_s * (1.0 + 1.0 / requests)
+        return requests * request_penalty(middle_s, fixed_var + 0.34 * service_var, miss_weight_s)
+    share, half_s = min(1.0, max(0.0, -late_s / service_s)), 0.5 * service_s / requests
+    narrow = service_var <= STEPWISE_RATIO * STEPWISE_RATIO * service_s * service_s
+    if narrow and fixed_var + share * share * service_var <= half_s * half_s:
+        return _stepped_penalty(requests, late_s, fixed_var, service_s, service_var, miss_weight_s)
+    if late_s + service_s <= 0.0 or service_var > SPLIT_RATIO * service_s * math.sqrt(fixed_var):
+        return _parted_penalty(requests, late_s, fixed_var, service_s, service_var, miss_weight_s)
+    sd, spread_s = math.sqrt(fixed_var), math.sqrt(3.0 * service_var)
     cost = 0.0
     for node in range(-1, 2):
         weight = 2.0 / 3.0 if node == 0 else 1.0 / 6.0
-        span_s = max(LEAST_DRAIN * drain_s, drain_s + node * spread_s)
+        span_s = max(LEAST_SERVICE * service_s, service_s + node * spread_s)
         from_s = late_s + 0.5 * span_s / requests
         cost += weight / span_s * _whole_penalty(from_s, from_s + span_s, sd, miss_weight_s)
     return requests * cost
@@ -243,20 +262,25 @@ def special_penalty(
 
 @njit(cache=True, nogil=True, inline="always")
 def _stepped_penalty(
-    requests: float, late_s: float, fixed_var: float, drain_s: float, drain_var: float, miss_weight_s: float
+    requests: float,
+    late_s: float,
+    fixed_var: float,
+    service_s: float,
+    service_var: float,
+    miss_weight_s: float,
 ) -> float:
-    """Penalty where the time between requests is more than their standard deviation.
+    """Return the penalty where the time between requests is more than their standard deviation.
 
-    Those near the deadline, some dozen at most, are summed up; the others are surely on time or surely late.
+    Requests near the deadline, a dozen at most, are summed up; the others are surely on time or surely late.
     """
-    step_s = drain_s / requests
+    step_s = service_s / requests
     on_time = math.floor(min(requests, max(0.0, -late_s / step_s)))
     cost, late = 0.0, on_time + 1.0
     for way in (-1.0, 1.0):
         r = on_time if way < 0.0 else late
         while 1.0 <= r <= requests:
             share, mean_s = r / requests, late_s + r * step_s
-            var = fixed_var + share * share * drain_var
+            var = fixed_var + share * share * service_var
             if mean_s * mean_s >= CERTAIN_SD * CERTAIN_SD * var:
                 break
             cost += request_penalty(mean_s, var, miss_weight_s)
@@ -268,33 +292,38 @@ def _stepped_penalty(
 
 @njit(cache=True, nogil=True, inline="always")
 def _parted_penalty(
-    requests: float, late_s: float, fixed_var: float, drain_s: float, drain_var: float, miss_weight_s: float
+    requests: float,
+    late_s: float,
+    fixed_var: float,
+    service_s: float,
+    service_var: float,
+    miss_weight_s: float,
 ) -> float:
     begin, cost = 0.5 / requests, 0.0
-    for _part in range(PARTS):
-        end = begin + 1.0 / PARTS
-        share = min(end, max(begin, -late_s / drain_s))
-        sd = math.sqrt(fixed_var + share * share * drain_var)
-        cost += _whole_penalty(late_s + begin * drain_s, late_s + end * drain_s, sd, miss_weight_s)
+    for _ in range(SPLIT_PARTS):
+        end = begin + 1.0 / SPLIT_PARTS
+        share = min(end, max(begin, -late_s / service_s))
+        sd = math.sqrt(fixed_var + share * share * service_var)
+        cost += _whole_penalty(late_s + begin * service_s, late_s + end * service_s, sd, miss_weight_s)
         begin = end
-    return requests / drain_s * cost
+    return requests / service_s * cost
 
 
 @njit(cache=True, nogil=True, inline="always")
 def _whole_penalty(from_s: float, to_s: float, sd: float, miss_weight_s: float) -> float:
-    """As `part_penalty`, but the standard deviation may be 0."""
-    if sd > CERTAIN * (to_s - from_s):
+    """Integrate as `part_penalty` does; the standard deviation may be 0."""
+    if sd > NO_VARIANCE_RATIO * (to_s - from_s):
         return part_penalty(from_s, to_s, sd, miss_weight_s)
     first_s = max(0.0, from_s)
     return max(0.0, to_s - first_s) * (0.5 * (first_s + to_s) + miss_weight_s)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _certain_penalty(requests: float, late_s: float, drain_s: float, miss_weight_s: float) -> float:
-    """Penalty without any variance: request r ends late_s + (r/n) drain_s after the deadline."""
-    if drain_s <= 0.0:
+def _certain_penalty(requests: float, late_s: float, service_s: float, miss_weight_s: float) -> float:
+    """Return the penalty without any variance: request r ends late_s + (r/n) service_s after the deadline."""
+    step_s = service_s / requests
+    if step_s <= 0.0:  # a denormal service time over the requests underflows: they end together
         return requests * request_penalty(late_s, 0.0, miss_weight_s)
-    step_s = drain_s / requests
     on_time = math.floor(min(requests, max(0.0, (ON_TIME_S - late_s) / step_s * (1.0 + 1e-12))))
     missed = requests - on_time
     return missed * (late_s + step_s * 0.5 * (on_time + 1.0 + requests) + miss_weight_s)

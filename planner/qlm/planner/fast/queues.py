@@ -9,13 +9,11 @@ from qlm.planner.fast.data import (
     CHAIN,
     CLOCK,
     CLOCK_VAR,
+    COMPLETION_WEIGHT,
     COST,
     DEADLINE,
-    DRAIN,
-    DRAIN_VAR,
     END,
     HALF,
-    HASTE,
     HOME,
     INSTANCE,
     KIND,
@@ -23,19 +21,21 @@ from qlm.planner.fast.data import (
     MISS_WEIGHT,
     MODEL,
     MOVE,
-    PER_DRAIN,
     PRIORITY,
     RANK,
     REQUESTS,
     REST,
     SAME,
+    SERVICE,
+    SERVICE_RATE,
+    SERVICE_VAR,
     SWAP_COLD,
     SWAP_WARM,
     TAIL,
     TAIL_VAR,
     UNLOAD,
+    Candidates,
     Data,
-    Drafts,
     Queues,
 )
 from qlm.planner.fast.penalty import group_penalty, summed_penalty
@@ -45,15 +45,15 @@ INFEASIBLE: Final = 1e300
 
 @njit(cache=True, nogil=True, inline="always")
 def swap_time(data: Data, kind: int, warm: int, before: int, loaded: int, model: int) -> tuple[float, float]:
-    """Mean and variance of the time before a group of another model can start.
+    """Return mean and variance of the time before a group of another model can start.
 
     Args:
         data: The problem.
-        kind: Of the instance.
-        warm: Models held, in bits.
-        before: The group before, whose tail must end first; -1 for none.
+        kind: Kind of the instance.
+        warm: Models in host memory, as bits.
+        before: The preceding group, whose tail must end first; -1 for none.
         loaded: The model loaded; -1 for none.
-        model: The next one.
+        model: The model to load.
     """
     swap_s = data.swaps[kind, model, SWAP_WARM] if warm & (1 << model) else data.swaps[kind, model, SWAP_COLD]
     var = 0.0
@@ -67,89 +67,95 @@ def swap_time(data: Data, kind: int, warm: int, before: int, loaded: int, model:
 
 @njit(cache=True, nogil=True, inline="always")
 def cost_at(data: Data, instance: int, kind: int, clock_s: float, var: float, group: int) -> float:
-    """Penalty and haste of a group that starts at a given time on an instance."""
+    """Return penalty and completion cost of a group that starts at a given time."""
     n = data.work[kind, group, REQUESTS]
-    drain_s = data.work[kind, group, DRAIN]
+    service_s = data.work[kind, group, SERVICE]
     half_s = data.work[kind, group, HALF]
     first_s = clock_s + data.work[kind, group, TAIL]
-    cost: float = HASTE * n * (first_s + 0.5 * drain_s + half_s)
-    home = data.who[group, HOME]
+    cost: float = COMPLETION_WEIGHT * n * (first_s + 0.5 * service_s + half_s)
+    home = data.traits[group, HOME]
     if home >= 0 and home != instance:
         cost += data.prices[MOVE]
     return cost + group_penalty(
         n,
         first_s - data.work[kind, group, DEADLINE],
         var,
-        drain_s,
-        data.work[kind, group, DRAIN_VAR],
+        service_s,
+        data.work[kind, group, SERVICE_VAR],
         data.work[kind, group, TAIL_VAR],
         data.prices[MISS_WEIGHT],
         half_s,
-        data.work[kind, group, PER_DRAIN],
+        data.work[kind, group, SERVICE_RATE],
     )
 
 
 @njit(cache=True, nogil=True)
-def in_order(data: Data, queues: Queues, drafts: Drafts, side: int) -> bool:
-    """Whether the groups at [BEGIN, SAME) of a draft stand in the order of their chains."""
-    who, groups = data.who, drafts.groups
-    begin, end = drafts.span[side, BEGIN], drafts.span[side, END]
-    for place in range(begin, drafts.span[side, SAME]):
-        chain, rank = who[groups[side, place], CHAIN], who[groups[side, place], RANK]
+def chains_hold(data: Data, queues: Queues, candidates: Candidates, side: int) -> bool:
+    """Return True if the groups at [BEGIN, SAME) of a candidate keep the order of their chains."""
+    traits, groups = data.traits, candidates.groups
+    begin, end = candidates.span[side, BEGIN], candidates.span[side, END]
+    for place in range(begin, candidates.span[side, SAME]):
+        chain, rank = traits[groups[side, place], CHAIN], traits[groups[side, place], RANK]
         if chain < 0:
             continue
         for other in range(begin):
-            before = queues.queue[drafts.span[side, INSTANCE], other]
-            if who[before, CHAIN] == chain and who[before, RANK] > rank:
+            before = queues.queue[candidates.span[side, INSTANCE], other]
+            if traits[before, CHAIN] == chain and traits[before, RANK] > rank:
                 return False
         for other in range(place + 1, end):
             after = groups[side, other]
-            if who[after, CHAIN] == chain and who[after, RANK] < rank:
+            if traits[after, CHAIN] == chain and traits[after, RANK] < rank:
                 return False
     return True
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _against(data: Data, kind: int, before: int, group: int) -> bool:
-    """Whether a group cannot run there, or must not stand behind another."""
-    if before >= 0 and data.who[before, PRIORITY] > data.who[group, PRIORITY]:
+def _forbidden(data: Data, kind: int, before: int, group: int) -> bool:
+    """Return True if a group cannot run there, or its priority forbids to follow another."""
+    if before >= 0 and data.traits[before, PRIORITY] > data.traits[group, PRIORITY]:
         return True
-    return bool(data.work[kind, group, DRAIN] < 0.0)
+    return bool(data.work[kind, group, SERVICE] < 0.0)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def timed(data: Data, queues: Queues, drafts: Drafts, side: int, most: float, strict: bool) -> float:
-    """Time a draft, as far as it is new.
+def evaluate(
+    data: Data, queues: Queues, candidates: Candidates, side: int, most: float, strict: bool
+) -> float:
+    """Compute times and cost of a candidate queue from its first changed place on.
 
     Args:
         data: The problem.
-        queues: As they are.
-        drafts: How one may be; its state is filled in.
-        side: Which draft.
-        most: Cost from which on nobody wants to know.
-        strict: Whether the instance must be able to run the groups, in the order of their priorities.
+        queues: The incumbent.
+        candidates: The candidate's state is filled in.
+        side: Index of the candidate, 0 or 1.
+        most: Upper bound on the cost; the evaluation stops above it.
+        strict: Require that the instance runs the groups, in the order of their priorities.
 
     Returns:
-        The cost of the places from `BEGIN` on; `INFEASIBLE` if it exceeds `most` (groups that start later
-        cost no less, so that most ends that do are recognised at once), or against what is strict.
+        The cost of the places from `BEGIN` on; `INFEASIBLE` if it exceeds `most`, or if `strict` is violated.
     """
-    instance, begin, end = drafts.span[side, INSTANCE], drafts.span[side, BEGIN], drafts.span[side, END]
-    same, shift = drafts.span[side, SAME], end - queues.length[instance]
+    instance, begin, end = (
+        candidates.span[side, INSTANCE],
+        candidates.span[side, BEGIN],
+        candidates.span[side, END],
+    )
+    same, shift = candidates.span[side, SAME], end - queues.length[instance]
     kind = data.fleet[instance, KIND]
     clock_s, var = queues.state[instance, begin, CLOCK], queues.state[instance, begin, CLOCK_VAR]
     warm = queues.warm[instance, begin]
-    before = drafts.groups[side, begin - 1] if begin > 0 else -1
-    loaded = data.who[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
+    before = candidates.groups[side, begin - 1] if begin > 0 else -1
+    loaded = data.traits[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
     cost = 0.0
     for place in range(begin, end):
-        group = drafts.groups[side, place]
+        group = candidates.groups[side, place]
+        # A group that starts later costs no less: the present cost of an unchanged end is a lower bound.
         least = cost
         if place >= same and clock_s >= queues.state[instance, place - shift, CLOCK]:
             least += queues.state[instance, place - shift, REST]
-        if least > most or (strict and _against(data, kind, before, group)):
+        if least > most or (strict and _forbidden(data, kind, before, group)):
             cost = INFEASIBLE
             break
-        model = data.who[group, MODEL]
+        model = data.traits[group, MODEL]
         if model != loaded:
             swap_s, swap_var = swap_time(data, kind, warm, before, loaded, model)
             clock_s += swap_s
@@ -158,29 +164,33 @@ def timed(data: Data, queues: Queues, drafts: Drafts, side: int, most: float, st
             loaded = model
         cost_s = cost_at(data, instance, kind, clock_s, var, group)
         cost += cost_s
-        clock_s += data.work[kind, group, DRAIN]
-        var += data.work[kind, group, DRAIN_VAR]
-        drafts.state[side, place, COST] = cost_s
-        drafts.state[side, place, CLOCK] = clock_s
-        drafts.state[side, place, CLOCK_VAR] = var
-        drafts.warm[side, place] = warm
+        clock_s += data.work[kind, group, SERVICE]
+        var += data.work[kind, group, SERVICE_VAR]
+        candidates.state[side, place, COST] = cost_s
+        candidates.state[side, place, CLOCK] = clock_s
+        candidates.state[side, place, CLOCK_VAR] = var
+        candidates.warm[side, place] = warm
         before = group
     return cost if cost <= most else INFEASIBLE
 
 
 @njit(cache=True, nogil=True, inline="always")
-def adopt(queues: Queues, drafts: Drafts, side: int) -> None:
-    """Make a timed draft the queue of its instance."""
-    instance, begin, end = drafts.span[side, INSTANCE], drafts.span[side, BEGIN], drafts.span[side, END]
+def accept(queues: Queues, candidates: Candidates, side: int) -> None:
+    """Make an evaluated candidate the queue of its instance."""
+    instance, begin, end = (
+        candidates.span[side, INSTANCE],
+        candidates.span[side, BEGIN],
+        candidates.span[side, END],
+    )
     for place in range(begin, end):
-        group = drafts.groups[side, place]
+        group = candidates.groups[side, place]
         queues.queue[instance, place] = group
-        queues.spot[group, 0] = instance
-        queues.spot[group, 1] = place
-        queues.state[instance, place, COST] = drafts.state[side, place, COST]
-        queues.state[instance, place + 1, CLOCK] = drafts.state[side, place, CLOCK]
-        queues.state[instance, place + 1, CLOCK_VAR] = drafts.state[side, place, CLOCK_VAR]
-        queues.warm[instance, place + 1] = drafts.warm[side, place]
+        queues.position[group, 0] = instance
+        queues.position[group, 1] = place
+        queues.state[instance, place, COST] = candidates.state[side, place, COST]
+        queues.state[instance, place + 1, CLOCK] = candidates.state[side, place, CLOCK]
+        queues.state[instance, place + 1, CLOCK_VAR] = candidates.state[side, place, CLOCK_VAR]
+        queues.warm[instance, place + 1] = candidates.warm[side, place]
     queues.length[instance] = end
     rest_s = 0.0
     queues.state[instance, end, REST] = 0.0
@@ -190,40 +200,40 @@ def adopt(queues: Queues, drafts: Drafts, side: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def set_queue(data: Data, queues: Queues, drafts: Drafts) -> None:
-    """Make the first draft the queue of its instance, whatever it costs."""
-    timed(data, queues, drafts, 0, INFEASIBLE, False)
-    adopt(queues, drafts, 0)
+def set_queue(data: Data, queues: Queues, candidates: Candidates) -> None:
+    """Make the first candidate the queue of its instance, whatever it costs."""
+    evaluate(data, queues, candidates, 0, INFEASIBLE, False)
+    accept(queues, candidates, 0)
 
 
 @njit(cache=True, nogil=True)
 def true_cost(data: Data, queues: Queues) -> tuple[float, float]:
-    """Penalty of all queues, summed request by request, and haste."""
-    work, who, fleet, prices = data.work, data.who, data.fleet, data.prices
-    queue, length, state, held = queues.queue, queues.length, queues.state, queues.warm
-    penalty = haste = 0.0
+    """Return the penalty of all queues, summed request by request, and their completion cost."""
+    work, traits, fleet, prices = data.work, data.traits, data.fleet, data.prices
+    queue, length, state, host = queues.queue, queues.length, queues.state, queues.warm
+    penalty = completion = 0.0
     for instance in range(len(length)):
         kind = fleet[instance, KIND]
         before, loaded = -1, fleet[instance, LOADED]
         for place in range(length[instance]):
             group = queue[instance, place]
             clock_s, var = state[instance, place, CLOCK], state[instance, place, CLOCK_VAR]
-            model = who[group, MODEL]
+            model = traits[group, MODEL]
             if model != loaded:
-                swap_s, swap_var = swap_time(data, kind, held[instance, place], before, loaded, model)
+                swap_s, swap_var = swap_time(data, kind, host[instance, place], before, loaded, model)
                 clock_s += swap_s
                 var += swap_var
                 loaded = model
-            n, drain_s = work[kind, group, REQUESTS], work[kind, group, DRAIN]
+            n, service_s = work[kind, group, REQUESTS], work[kind, group, SERVICE]
             first_s = clock_s + work[kind, group, TAIL]
-            haste += HASTE * n * (first_s + 0.5 * drain_s * (1.0 + 1.0 / n))
+            completion += COMPLETION_WEIGHT * n * (first_s + 0.5 * service_s * (1.0 + 1.0 / n))
             late_s = first_s - work[kind, group, DEADLINE]
             if late_s > -1e15 and state[instance, place, COST] > 0.0:
                 penalty += summed_penalty(
-                    n, late_s, var, drain_s,
-                    work[kind, group, DRAIN_VAR], work[kind, group, TAIL_VAR], prices[MISS_WEIGHT],
+                    n, late_s, var, service_s,
+                    work[kind, group, SERVICE_VAR], work[kind, group, TAIL_VAR], prices[MISS_WEIGHT],
                 )  # fmt: skip
-            if who[group, HOME] >= 0 and who[group, HOME] != instance:
+            if traits[group, HOME] >= 0 and traits[group, HOME] != instance:
                 penalty += prices[MOVE]
             before = group
-    return penalty, haste
+    return penalty, completion

@@ -1,9 +1,9 @@
-"""Simulated annealing over virtual queues in compiled code.
+"""Simulated annealing over virtual queues, in compiled code.
 
-A move takes a run of groups (one group, or several of one model) out of a queue and puts it elsewhere,
-exchanges two runs, or exchanges the ends of two queues. Most targets are places beside groups of the same
-model, where no swap is paid. A move is judged by the cost of the changed ends of two queues, and given up
-as soon as these exceed what would be accepted.
+A move relocates a run of groups (one group, or several of one model), exchanges two runs, or exchanges the
+ends of two queues (relocation, exchange and 2-opt* of vehicle routing). Most targets are places beside
+groups of the same model, where no swap is paid. A move is priced by the changed ends of two queues, and
+rejected as soon as these cost more than the acceptance threshold.
 """
 
 import math
@@ -12,7 +12,6 @@ from typing import Final
 from numba import njit
 
 from qlm.planner.arrays import Ints
-from qlm.planner.borrowed import borrowed
 from qlm.planner.fast.data import (
     BEGIN,
     COST,
@@ -22,37 +21,20 @@ from qlm.planner.fast.data import (
     PEER,
     REST,
     SAME,
+    Candidates,
     Data,
-    Drafts,
     Queues,
 )
-from qlm.planner.fast.queues import INFEASIBLE, adopt, in_order, timed
+from qlm.planner.fast.queues import INFEASIBLE, accept, chains_hold, evaluate
+from qlm.planner.fast.settings import Neighborhood
+from qlm.planner.refcounts import without_refcounts
 
-RUN_MAX: Final = 12
-"""Groups that one move takes along at most."""
-
-NEAR: Final = 20
-"""Go beside one of so many groups of the same model with earlier deadlines, or as many with later ones."""
-
-# Shares of moves, in percent; found on the live problem of the benchmarks, where they matter little.
-_COSTLY: Final = 50
-"""Begin with the costliest of three groups, not with any."""
-_RUN: Final = 20
-"""Take along a run of groups of one model."""
-_PEER: Final = 75
-"""Go beside a group of the same model, not anywhere: without the rest, models settle too early."""
-_ENDS: Final = 10
-"""Exchange the ends of two queues."""
-_SWAP: Final = 70
-"""Exchange one run for another, or the ends; the rest goes one way."""
-
-_STEP: Final = 64
-"""Moves at one temperature."""
+_MOVES_PER_TEMPERATURE: Final = 64
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _next(state: Ints) -> int:
-    """Next 31 random bits: Marsaglia's 64-bit xorshift, the high half; its state is never 0."""
+def _random_bits(state: Ints) -> int:
+    """Return 31 random bits: the high half of Marsaglia's 64-bit xorshift; its state is never 0."""
     bits: int = state[0]
     bits ^= bits << 13
     bits ^= (bits >> 7) & 0x1FFFFFFFFFFFFFF
@@ -62,163 +44,180 @@ def _next(state: Ints) -> int:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _below(state: Ints, bound: int) -> int:
-    return (_next(state) * bound) >> 31
+def _random_below(state: Ints, bound: int) -> int:
+    return (_random_bits(state) * bound) >> 31
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _unit(state: Ints) -> float:
-    return (_next(state) + 1.0) / 2147483648.0
+def _random_unit(state: Ints) -> float:
+    return (_random_bits(state) + 1.0) / 2147483648.0
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _chosen(data: Data, queues: Queues, random: Ints) -> int:
-    """Choose a group to move."""
-    group: int = data.peers[_below(random, len(data.peers))]
-    if _below(random, 100) < _COSTLY:
-        cost = queues.state[queues.spot[group, 0], queues.spot[group, 1], COST]
+def _choose_group(data: Data, queues: Queues, random: Ints, moves: Neighborhood) -> int:
+    group: int = data.peers[_random_below(random, len(data.peers))]
+    if _random_below(random, 100) < moves.costly_percent:
+        cost = queues.state[queues.position[group, 0], queues.position[group, 1], COST]
         for _ in range(2):
-            other = data.peers[_below(random, len(data.peers))]
-            other_cost = queues.state[queues.spot[other, 0], queues.spot[other, 1], COST]
+            other = data.peers[_random_below(random, len(data.peers))]
+            other_cost = queues.state[queues.position[other, 0], queues.position[other, 1], COST]
             if other_cost > cost:
                 group, cost = other, other_cost
     return group
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _target(data: Data, queues: Queues, random: Ints, group: int) -> tuple[int, int]:
-    """Choose an instance and a place for groups of a model: beside one of its groups, or anywhere."""
-    model = data.who[group, MODEL]
-    if _below(random, 100) < _PEER:
+def _choose_target(
+    data: Data, queues: Queues, random: Ints, moves: Neighborhood, group: int
+) -> tuple[int, int]:
+    """Choose an instance and a place for a group: beside one of the same model, or anywhere."""
+    model = data.traits[group, MODEL]
+    if _random_below(random, 100) < moves.peer_percent:
         first, behind = data.peers_from[model], data.peers_from[model + 1]
-        span = min(2 * NEAR + 1, behind - first)
-        near = max(first, min(data.who[group, PEER] - NEAR, behind - span)) + _below(random, span)
+        span = min(2 * moves.near_groups + 1, behind - first)
+        near = max(first, min(data.traits[group, PEER] - moves.near_groups, behind - span)) + _random_below(
+            random, span
+        )
         other = data.peers[near]
-        return queues.spot[other, 0], queues.spot[other, 1] + _below(random, 2)
-    instance = data.able[model, _below(random, data.able_count[model])]
-    return instance, _below(random, queues.length[instance] + 1)
+        return queues.position[other, 0], queues.position[other, 1] + _random_below(random, 2)
+    instance = data.eligible[model, _random_below(random, data.eligible_count[model])]
+    return instance, _random_below(random, queues.length[instance] + 1)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _run_end(data: Data, queues: Queues, instance: int, begin: int) -> int:
-    """Place after the last group of the run of one model that goes on at `begin`, as far as moves go."""
-    model = data.who[queues.queue[instance, begin], MODEL]
-    most = min(queues.length[instance], begin + RUN_MAX)
+def _run_end(data: Data, queues: Queues, instance: int, begin: int, groups_max: int) -> int:
+    """Return the place after the run of one model at `begin`, cut at `groups_max` groups."""
+    model = data.traits[queues.queue[instance, begin], MODEL]
+    most = min(queues.length[instance], begin + groups_max)
     end = begin + 1
-    while end < most and data.who[queues.queue[instance, end], MODEL] == model:
+    while end < most and data.traits[queues.queue[instance, end], MODEL] == model:
         end += 1
     return end
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _shifted(queues: Queues, drafts: Drafts, instance: int, begin: int, end: int, to: int) -> int:
-    """Draft places [begin, end) of a queue at another place of it; return the number of drafts."""
+def _propose_relocation(
+    queues: Queues, candidates: Candidates, instance: int, begin: int, end: int, to: int
+) -> int:
+    """Propose to move places [begin, end) of a queue within it; return the number of candidate queues."""
     if begin <= to <= end:
         return 0
     size = end - begin
     low, high = min(begin, to), max(end, to)
     for place in range(max(0, low - 1), queues.length[instance]):
-        drafts.groups[0, place] = queues.queue[instance, place]
+        candidates.groups[0, place] = queues.queue[instance, place]
     if to < begin:
         for at in range(size):
-            drafts.groups[0, to + at] = queues.queue[instance, begin + at]
+            candidates.groups[0, to + at] = queues.queue[instance, begin + at]
         for place in range(to, begin):
-            drafts.groups[0, place + size] = queues.queue[instance, place]
+            candidates.groups[0, place + size] = queues.queue[instance, place]
     else:
         for place in range(end, to):
-            drafts.groups[0, place - size] = queues.queue[instance, place]
+            candidates.groups[0, place - size] = queues.queue[instance, place]
         for at in range(size):
-            drafts.groups[0, to - size + at] = queues.queue[instance, begin + at]
-    drafts.span[0, INSTANCE], drafts.span[0, BEGIN] = instance, low
-    drafts.span[0, SAME], drafts.span[0, END] = high, queues.length[instance]
+            candidates.groups[0, to - size + at] = queues.queue[instance, begin + at]
+    candidates.span[0, INSTANCE], candidates.span[0, BEGIN] = instance, low
+    candidates.span[0, SAME], candidates.span[0, END] = high, queues.length[instance]
     return 1
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _exchanged(
-    queues: Queues, drafts: Drafts, one: int, begin: int, end: int, two: int, start: int, stop: int
+def _propose_exchange(
+    queues: Queues, candidates: Candidates, one: int, begin: int, end: int, two: int, start: int, stop: int
 ) -> int:
-    """Draft [begin, end) of queue `one` exchanged for [start, stop) of `two`; return the number of drafts."""
+    """Propose to exchange [begin, end) of `one` for [start, stop) of `two`; return the number."""
     grows = (stop - start) - (end - begin)
-    room = queues.queue.shape[1]
-    if queues.length[one] + grows > room or queues.length[two] - grows > room:
+    capacity = queues.queue.shape[1]
+    if queues.length[one] + grows > capacity or queues.length[two] - grows > capacity:
         return 0
     for side in range(2):
         here, low, high = (one, begin, end) if side == 0 else (two, start, stop)
         there, first, last = (two, start, stop) if side == 0 else (one, begin, end)
         same = low + last - first
         if low > 0:
-            drafts.groups[side, low - 1] = queues.queue[here, low - 1]
+            candidates.groups[side, low - 1] = queues.queue[here, low - 1]
         for at in range(last - first):
-            drafts.groups[side, low + at] = queues.queue[there, first + at]
+            candidates.groups[side, low + at] = queues.queue[there, first + at]
         for at in range(queues.length[here] - high):
-            drafts.groups[side, same + at] = queues.queue[here, high + at]
-        drafts.span[side, INSTANCE], drafts.span[side, BEGIN] = here, low
-        drafts.span[side, SAME], drafts.span[side, END] = same, same + queues.length[here] - high
+            candidates.groups[side, same + at] = queues.queue[here, high + at]
+        candidates.span[side, INSTANCE], candidates.span[side, BEGIN] = here, low
+        candidates.span[side, SAME], candidates.span[side, END] = same, same + queues.length[here] - high
     return 2
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _drafted(data: Data, queues: Queues, drafts: Drafts, random: Ints) -> int:
-    """Draft a random move; return the number of queues that it changes."""
-    group = _chosen(data, queues, random)
-    one, begin = queues.spot[group, 0], queues.spot[group, 1]
+def _propose_move(
+    data: Data, queues: Queues, candidates: Candidates, random: Ints, moves: Neighborhood
+) -> int:
+    """Propose a random move; return the number of queues that it changes."""
+    group = _choose_group(data, queues, random, moves)
+    one, begin = queues.position[group, 0], queues.position[group, 1]
     end = begin + 1
-    if _below(random, 100) < _RUN:
-        end = _run_end(data, queues, one, begin)
-        if end - begin > 1 and _below(random, 2):
-            end = begin + 1 + _below(random, end - begin)
-    two, to = _target(data, queues, random, group)
+    if _random_below(random, 100) < moves.run_percent:
+        end = _run_end(data, queues, one, begin, moves.run_groups_max)
+        if end - begin > 1 and _random_below(random, 2):
+            end = begin + 1 + _random_below(random, end - begin)
+    two, to = _choose_target(data, queues, random, moves, group)
     if two == one:
-        return _shifted(queues, drafts, one, begin, end, to)
-    form, stop = _below(random, 100), to
-    if form < _ENDS:
+        return _propose_relocation(queues, candidates, one, begin, end, to)
+    form, stop = _random_below(random, 100), to
+    if form < moves.ends_percent:
         end, stop = queues.length[one], queues.length[two]
-    elif form < _SWAP and to < queues.length[two]:
-        stop = _run_end(data, queues, two, to) if end - begin > 1 else to + 1
-    return _exchanged(queues, drafts, one, begin, end, two, to, stop)
+    elif form < moves.exchange_percent and to < queues.length[two]:
+        stop = _run_end(data, queues, two, to, moves.run_groups_max) if end - begin > 1 else to + 1
+    return _propose_exchange(queues, candidates, one, begin, end, two, to, stop)
 
 
 @njit(cache=True, nogil=True)
 def anneal(
-    data: Data, queues: Queues, drafts: Drafts, random: Ints, moves: int, hot_s: float, cold_s: float
+    data: Data,
+    queues: Queues,
+    candidates: Candidates,
+    random: Ints,
+    neighborhood: Neighborhood,
+    moves: int,
+    hot_s: float,
+    cold_s: float,
 ) -> float:
-    """Make random moves, accepting a worse one with probability exp(-worse / temperature).
+    """Try random moves; accept a worse solution with probability exp(-worsening / temperature).
 
     Args:
         data: The problem.
-        queues: Improved in place.
-        drafts: Room.
+        queues: Incumbent, changed in place.
+        candidates: Workspace for proposed queues.
         random: State of the random numbers, not 0; (1,).
-        moves: To try; they concern the groups in `data.peers` and what stands in their way.
-        hot_s: Temperature of the first, in seconds of penalty; 0 accepts improvements only.
-        cold_s: Of the last; between them it falls geometrically.
+        neighborhood: Probabilities and sizes of moves.
+        moves: Number of moves; they start from the groups in `data.peers`.
+        hot_s: First temperature, in seconds of penalty; 0 accepts improvements only.
+        cold_s: Last temperature; between them it falls geometrically.
 
     Returns:
         The change of the total cost.
     """
-    data, queues, drafts, random = borrowed((data, queues, drafts, random))
+    data, queues, candidates, random = without_refcounts((data, queues, candidates, random))
     change = 0.0
     temperature = hot_s
-    fall = (cold_s / hot_s) ** (_STEP / max(_STEP, moves)) if hot_s > 0.0 and cold_s > 0.0 else 1.0
+    steps = max(_MOVES_PER_TEMPERATURE, moves)
+    fall = (cold_s / hot_s) ** (_MOVES_PER_TEMPERATURE / steps) if hot_s > 0.0 and cold_s > 0.0 else 1.0
     for move in range(moves):
-        if move % _STEP == _STEP - 1:
+        if move % _MOVES_PER_TEMPERATURE == _MOVES_PER_TEMPERATURE - 1:
             temperature *= fall
-        bar = -temperature * math.log(_unit(random)) if temperature > 0.0 else -1e-9
-        sides = _drafted(data, queues, drafts, random)
+        # Drawing the threshold first is the Metropolis rule, and lets the evaluation stop early.
+        threshold = -temperature * math.log(_random_unit(random)) if temperature > 0.0 else -1e-9
+        sides = _propose_move(data, queues, candidates, random, neighborhood)
         before, cost = 0.0, 0.0
         for side in range(sides):
-            before += queues.state[drafts.span[side, INSTANCE], drafts.span[side, BEGIN], REST]
+            before += queues.state[candidates.span[side, INSTANCE], candidates.span[side, BEGIN], REST]
         for side in range(sides):
-            if data.chained and not in_order(data, queues, drafts, side):
+            if data.has_chains and not chains_hold(data, queues, candidates, side):
                 cost = INFEASIBLE
             else:
-                cost += timed(data, queues, drafts, side, before + bar - cost, True)
+                cost += evaluate(data, queues, candidates, side, before + threshold - cost, True)
             if cost >= INFEASIBLE:
                 break
         if cost >= INFEASIBLE:
             continue
         for side in range(sides):
-            adopt(queues, drafts, side)
+            accept(queues, candidates, side)
         change += cost - before
     return change

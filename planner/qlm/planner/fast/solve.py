@@ -1,326 +1,261 @@
-"""The fast solver: a plan at once, a better one the longer it may search.
+"""The fast solver: simulated annealing over virtual queues, as an anytime method.
 
-Groups without a deadline pay nothing wherever they stand, so they stay out of the search and fill up the
-plan afterwards. The search starts from the best of the present plan with what is new inserted, insertion in
-deadline order, and list scheduling, and ends no worse. It is deterministic for a number of moves.
+Groups without a deadline pay nothing wherever they are placed, so they stay out of the search and fill up
+the plan afterwards. The first solution is the best of the present plan with new groups inserted, cheapest
+insertion in deadline order, and list scheduling; the result is never worse. It is deterministic for a
+number of moves.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
 
 import numpy as np
 
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.arrays import NONE, Bools, ProblemArrays, problem_arrays
 from qlm.planner.fast.construct import append_all, insert_all
-from qlm.planner.fast.data import HASTE, MISS_WEIGHT, REQUESTS, Data, Queues, make_data, only
+from qlm.planner.fast.data import COMPLETION_WEIGHT, MISS_WEIGHT, REQUESTS, Data, Queues, make_data, only
+from qlm.planner.fast.initial import (
+    Workspace,
+    as_lists,
+    copy_queues,
+    insertion_plan,
+    list_scheduling_plan,
+    present_plan,
+    urgency_order,
+)
 from qlm.planner.fast.queues import true_cost
 from qlm.planner.fast.search import anneal
-from qlm.planner.fast.starts import Room, appended, as_lists, copied, inserted, present, urgency_order
+from qlm.planner.fast.settings import DEFAULT_SETTINGS, UNLIMITED, SearchBudget, SearchSettings
 from qlm.planner.problem import Plan, Problem
-
-MOVES_PER_GROUP: Final = 600
-"""Moves of a search from scratch that has no limits, per group."""
-
-MOVES_MIN: Final = 160_000
-"""What small problems get (50 ms)."""
-
-MOVES_MAX: Final = 2_000_000
-"""What large ones get without limits."""
-
-REPLAN_MOVES_PER_GROUP: Final = 40
-"""Moves of a re-plan that has no limits, per group."""
-
-ROUND_MOVES: Final = 10_000
-"""A problem is annealed again and again, with about so many moves, or `MOVES_PER_GROUP`, or ..."""
-
-ROUND_MOVES_PER_PAIR: Final = 3
-"""... so many per pair of groups each: one slow annealing of a large problem is better than several."""
-
-CHUNK_MOVES: Final = 10_000
-"""Moves between two looks at the clock (3 ms)."""
-
-MOVE_S: Final = 0.35e-6
-"""What a move takes, about (AMD EPYC, 1 600 groups on 100 instances)."""
-
-COOLED: Final = 1e-3
-"""Last temperature over the first, which is the mean cost of a group."""
-
-ONE_ROUND_HEAT: Final = 0.7
-"""First temperature over that, if there is time or there are moves for one round only."""
-
-ONE_ROUND_COOLED: Final = 7e-3
-"""Likewise, the last over the first."""
-
-INSERT_WORK_MAX: Final = 6e7
-"""Groups cubed over instances: with more, groups are appended where they end first, not inserted at the best
-of all places, which takes 0.05 s for 1 600 groups on 100 instances and 1 s for 1 000 on one."""
-
-LAZY_PAIRS_MAX: Final = 50_000
-"""With more pairs of a group without a deadline and an instance, such groups go where they end first: to try
-all places would take 0.1 s for 500 groups on 100 instances, for 6 % less haste."""
-
-REHEATED: Final = 0.3
-"""First temperature of every other round over that of the first."""
-
-REPLANNED: Final = 0.01
-"""Likewise of a re-plan: what stands is hardly shaken."""
-
-KEEP_SHARE: Final = 0.01
-"""A change that gains less than this share of the penalty, and of the haste, is not made."""
-
-KEEP_S: Final = 0.01
-"""Likewise: less than so many seconds of penalty per request."""
-
-HASTEN_S: Final = 0.5
-"""Likewise, of haste alone: less than so many seconds of mean completion."""
-
-POLISH_MOVES: Final = 20_000
-"""Moves at the end, when all groups are there, of a plan from scratch: so many, or a 20th of all."""
-
-POLISH_SHARE: Final = 0.6
-"""How much of `FINISH_S` this may take."""
-
-NEW_SHARE_MAX: Final = 0.2
-"""With a larger share of groups that are in no queue yet, the plan is made from scratch."""
-
-FINISH_S: Final = 0.06
-"""Kept of a time limit for what comes after the search, for 1 600 groups on 100 instances; less for fewer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How long to search.
-
-    Attributes:
-        moves: At most; None for as many as suit the size, or as the time allows.
-        time_limit_s: At most, everything included; None for no limit.
-        stopwatch_s: Reads a steady clock; needed for a time limit.
-    """
-
-    moves: int | None = None
-    time_limit_s: float | None = None
-    stopwatch_s: Callable[[], float] | None = None
-
-    def __post_init__(self) -> None:
-        if self.moves is not None and self.moves < 0:
-            raise InvalidValueError("moves", self.moves, "0 or more")
-        if self.time_limit_s is not None and not self.time_limit_s > 0:
-            raise InvalidValueError("time_limit_s", self.time_limit_s, "a positive number")
-        if self.time_limit_s is not None and self.stopwatch_s is None:
-            raise InvalidValueError("stopwatch_s", None, "a clock to keep the time limit by")
-
-
-NO_LIMITS: Final = Effort()
 
 
 def solve_fast(
-    problem: Problem, *, seed: int = 0, effort: Effort = NO_LIMITS, in_order: bool = False
+    problem: Problem,
+    *,
+    seed: int = 0,
+    budget: SearchBudget = UNLIMITED,
+    settings: SearchSettings = DEFAULT_SETTINGS,
+    in_order: bool = False,
 ) -> Plan:
-    """Make a good plan.
+    """Plan by local search.
 
     Args:
-        problem: What waits, and the fleet. If most groups stand in present queues, this is a re-plan: it
-            starts from these, and keeps them unless a change is worth it.
-        seed: Of the search.
-        effort: How long to search.
-        in_order: Groups of one class (model, priority, times per request) are served in the order of their
-            deadlines on each instance, as they are from a queue that is first come, first served: nothing
-            is gained by giving up the oldest.
+        problem: If most groups have a place in present queues, this is a re-plan: it starts from these, and
+            keeps them unless a change is worth it.
+        seed: Seed of the search.
+        budget: Limits of the search.
+        settings: Lengths, temperatures and thresholds of the search.
+        in_order: Serve the groups of one class (model, priority, times per request) in the order of their
+            deadlines on each instance, as a queue that is first come, first served does: giving up the oldest
+            gains nothing.
 
     Returns:
         A plan with its penalty; each placeable group on exactly one queue; priorities respected.
 
     Raises:
-        InvalidValueError: More models than the solver takes, or no room for its queues (`starts.PLACES_MAX`).
+        InvalidValueError: The problem has more models than the solver takes, or its queues need too much
+            memory (`initial.QUEUE_SLOTS_MAX`).
     """
-    solver = _Solver(problem, seed, effort, in_order)
+    solver = _Solver(problem, seed, budget, settings, in_order)
     queues = solver.solve()
-    penalty_s, _haste = true_cost(solver.data, queues)
+    penalty_s, _completion = true_cost(solver.data, queues)
     plan = solver.arrays.plan(as_lists(queues), method="fast")
     return replace(plan, penalty_s=penalty_s)
 
 
-@dataclass(slots=True)
 class _Clock:
-    """How much of the effort is left."""
+    """Time and moves used of a budget."""
 
-    effort: Effort
-    finish_s: float
-    begun_s: float = 0.0
-    moved: int = 0
-
-    def __post_init__(self) -> None:
-        self.begun_s = self.effort.stopwatch_s() if self.effort.stopwatch_s else 0.0
+    def __init__(self, budget: SearchBudget, finish_s: float) -> None:
+        self.budget, self.finish_s = budget, finish_s
+        self.begun_s = budget.stopwatch_s() if budget.stopwatch_s else 0.0
+        self.moved = 0
 
     def left_s(self) -> float:
-        """Seconds left to search."""
-        if self.effort.time_limit_s is None or self.effort.stopwatch_s is None:
+        """Return the seconds left to search."""
+        if self.budget.time_limit_s is None or self.budget.stopwatch_s is None:
             return float("inf")
-        return self.effort.time_limit_s - self.finish_s - (self.effort.stopwatch_s() - self.begun_s)
+        return self.budget.time_limit_s - self.finish_s - (self.budget.stopwatch_s() - self.begun_s)
+
+    def moves(self, usual: int) -> int:
+        """Return the moves left; `usual` if neither moves nor time are limited."""
+        if self.budget.moves is not None:
+            return max(0, self.budget.moves - self.moved)
+        return usual if self.budget.time_limit_s is None else 1 << 60
 
 
 class _Solver:
-    """One problem being solved."""
+    """The search on one problem."""
 
-    def __init__(self, problem: Problem, seed: int, effort: Effort, in_order: bool) -> None:
+    def __init__(
+        self, problem: Problem, seed: int, budget: SearchBudget, settings: SearchSettings, in_order: bool
+    ) -> None:
         pairs = len(problem.groups) * len(problem.instances)
-        self.clock = _Clock(effort, FINISH_S * min(1.0, pairs / 160_000))
-        self.effort = effort
+        self.settings = settings
+        self.clock = _Clock(budget, settings.finish_s * min(1.0, pairs / 160_000))
         self.arrays = problem_arrays(problem)
         self.data = make_data(self.arrays, in_order=in_order)
-        self.room = Room(self.arrays, self.data)
+        self.workspace = Workspace(self.arrays, self.data)
         self.random = np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64) | 1
-        placeable = self.arrays.placeable
-        self.known = placeable & (self.arrays.home != NONE)
-        self.lazy = placeable & _without_penalty(self.arrays)
-        self.groups = placeable
+        self.groups = self.arrays.placeable
+        self.placed = self.groups & (self.arrays.home != NONE)
+        self.penalty_free = self.groups & _penalty_free(self.arrays)
 
     def solve(self) -> Queues:
         """Return the best queues found."""
         count = int(self.groups.sum())
         if not count:
-            return self.room.queues()
-        if self.known.sum() >= (1.0 - NEW_SHARE_MAX) * count:
-            queues = present(self.arrays, self.data, self.room, self.groups)
+            return self.workspace.queues()
+        if self.placed.sum() >= (1.0 - self.settings.new_share_max) * count:
+            queues = present_plan(self.arrays, self.data, self.workspace, self.groups)
             if queues is not None:
-                return self._replanned(queues, count)
-        return self._planned(count)
+                return self._replan(queues, count)
+        return self._plan_from_scratch(count)
 
-    def _replanned(self, queues: Queues, count: int) -> Queues:
-        """Improve what stands; if that shows that it is far from good, or incomplete, plan anew, too."""
-        start, few = copied(queues), REPLAN_MOVES_PER_GROUP * count
-        queues = self._search(self.data, queues, min(few, self._moves(few)), REPLANNED)
-        complete = int(self.known.sum()) == count
-        if complete and not self._worth_it(start, queues):
+    def _replan(self, queues: Queues, count: int) -> Queues:
+        """Improve the present plan; if much can be gained, or groups are new, plan from scratch, too."""
+        start, few = copy_queues(queues), self.settings.replan_moves_per_group * count
+        moves = min(few, self.clock.moves(few))
+        queues = self._search(self.data, queues, moves, self.settings.replan_temperature)
+        complete = int(self.placed.sum()) == count
+        if complete and not self._gains_enough(start, queues):
             return start
-        if self._much_left(count):
-            queues = min((queues, self._planned(count)), key=lambda each: sum(true_cost(self.data, each)))
-        return queues if self._worth_it(start, queues) else start
+        if self._budget_allows_restart(count):
+            restarted = self._plan_from_scratch(count)
+            queues = min((queues, restarted), key=lambda each: sum(true_cost(self.data, each)))
+        return queues if self._gains_enough(start, queues) else start
 
-    def _worth_it(self, now: Queues, then: Queues) -> bool:
-        """Whether other queues gain enough in penalty, or in haste at no more penalty."""
-        requests = float(self.arrays.requests.sum())
-        penalty_s, haste_s = true_cost(self.data, now)
-        new_penalty_s, new_haste_s = true_cost(self.data, then)
-        if penalty_s - new_penalty_s > max(KEEP_SHARE * penalty_s, KEEP_S * requests):
+    def _gains_enough(self, old: Queues, new: Queues) -> bool:
+        """True if new queues gain enough in penalty, or in completion cost at no more penalty."""
+        s, requests = self.settings, float(self.arrays.requests.sum())
+        penalty_s, completion_s = true_cost(self.data, old)
+        new_penalty_s, new_completion_s = true_cost(self.data, new)
+        if penalty_s - new_penalty_s > max(s.keep_share * penalty_s, s.keep_s * requests):
             return True
-        hastened = haste_s - new_haste_s > max(KEEP_SHARE * haste_s, HASTE * HASTEN_S * requests)
-        return hastened and new_penalty_s <= penalty_s
+        least_s = max(s.keep_share * completion_s, COMPLETION_WEIGHT * s.keep_completion_s * requests)
+        return completion_s - new_completion_s > least_s and new_penalty_s <= penalty_s
 
-    def _planned(self, count: int) -> Queues:
-        urgent = self.groups & ~self.lazy
+    def _plan_from_scratch(self, count: int) -> Queues:
+        s, workspace = self.settings, self.workspace
+        urgent = self.groups & ~self.penalty_free
         if not urgent.any():
             urgent = self.groups
         data = only(self.data, urgent)
-        wanted = np.flatnonzero(urgent)
-        makes = (inserted, appended) if self._quick(len(wanted)) else (appended,)
-        starts = [make(self.arrays, data, self.room, wanted) for make in makes]
-        if self.known.any():
-            starts.append(present(self.arrays, data, self.room, urgent))
-        found = [queues for queues in starts if queues is not None]
-        if not found:
-            raise self._full(count)
-        queues = min(found, key=lambda each: sum(true_cost(data, each)))
-        moves = self._moves(min(MOVES_MAX, max(MOVES_MIN, MOVES_PER_GROUP * len(wanted))))
+        queues = self._first_solution(data, urgent, count)
+        wanted = int(urgent.sum())
+        moves = self.clock.moves(min(s.moves_max, max(s.moves_min, s.moves_per_group * wanted)))
         queues = self._search(data, queues, moves, 1.0)
         rest = urgency_order(self.arrays, np.flatnonzero(self.groups & ~urgent))
-        if len(rest) * len(self.data.fleet) <= LAZY_PAIRS_MAX and self._quick(count):
-            placed = insert_all(self.data, queues, self.room.drafts, rest)
+        if len(rest) * len(self.data.fleet) <= s.free_pairs_max and self._inserts_quickly(count):
+            complete = insert_all(self.data, queues, workspace.candidates, rest)
         else:
-            placed = append_all(self.data, queues, self.room.drafts, rest)
-        if not placed:
+            complete = append_all(self.data, queues, workspace.candidates, rest)
+        if not complete:
             raise self._full(count)
-        polish = max(self.clock.moved // 20, min(self.clock.moved // 4, POLISH_MOVES))
-        left_s = self.clock.left_s() + POLISH_SHARE * self.clock.finish_s
+        polish = max(self.clock.moved // 20, min(self.clock.moved // 4, s.polish_moves))
+        left_s = self.clock.left_s() + s.polish_share * self.clock.finish_s
         self._anneal(self.data, queues, polish, left_s, 0.0, 1.0)
         return queues
 
+    def _first_solution(self, data: Data, urgent: Bools, count: int) -> Queues:
+        wanted = np.flatnonzero(urgent)
+        heuristics = [list_scheduling_plan]
+        if self._inserts_quickly(len(wanted)):
+            heuristics.insert(0, insertion_plan)
+        plans = [build(self.arrays, data, self.workspace, wanted) for build in heuristics]
+        if self.placed.any():
+            plans.append(present_plan(self.arrays, data, self.workspace, urgent))
+        complete = [queues for queues in plans if queues is not None]
+        if not complete:
+            raise self._full(count)
+        return min(complete, key=lambda each: sum(true_cost(data, each)))
+
     def _full(self, count: int) -> InvalidValueError:
-        return InvalidValueError("groups", count, f"queues of at most {self.room.capacity} groups")
+        return InvalidValueError("groups", count, f"queues of at most {self.workspace.capacity} groups")
 
-    def _quick(self, count: int) -> bool:
-        """Whether so many groups can be inserted, each at its best place, in a fraction of a second."""
-        return count**3 <= INSERT_WORK_MAX * len(self.data.fleet)
+    def _inserts_quickly(self, count: int) -> bool:
+        """True if cheapest insertion of this many groups takes a fraction of a second."""
+        return count**3 <= self.settings.insertion_work_max * len(self.data.fleet)
 
-    def _much_left(self, count: int) -> bool:
-        """Whether a plan from scratch is within the limits."""
-        wanted = 0.5 * MOVES_PER_GROUP * count
-        if self.effort.moves is not None and self.effort.moves - self.clock.moved < wanted:
+    def _budget_allows_restart(self, count: int) -> bool:
+        """True if moves and time are left for a plan from scratch."""
+        wanted = 0.5 * self.settings.moves_per_group * count
+        budget = self.clock.budget
+        if budget.moves is not None and budget.moves - self.clock.moved < wanted:
             return False
-        return self.clock.left_s() > wanted * MOVE_S
-
-    def _moves(self, usual: int) -> int:
-        if self.effort.moves is not None:
-            return max(0, self.effort.moves - self.clock.moved)
-        return usual if self.effort.time_limit_s is None else 1 << 60
+        return self.clock.left_s() > wanted * self.settings.move_s
 
     def _search(self, data: Data, queues: Queues, moves: int, heat: float) -> Queues:
-        """Anneal round after round; return the best end of a round, or the start."""
-        best, best_cost = copied(queues), sum(true_cost(data, queues))
+        """Anneal round after round; return the best result of a round, or the start."""
+        best, best_cost = copy_queues(queues), sum(true_cost(data, queues))
         mean_s = best_cost / max(1, len(data.peers))
-        rounds = self._rounds(data, queues, moves, heat * mean_s)
+        rounds = self._round_count(data, queues, moves, heat * mean_s)
         for number in range(rounds):
             left_s = self.clock.left_s()
             if left_s <= 0 or moves <= 0:
                 break
-            hot_s, cooled = self._heat(data, heat, mean_s, number, rounds)
-            self._anneal(data, queues, moves // rounds, left_s / (rounds - number), hot_s, cooled)
+            hot_s, ratio = self._temperatures(data, heat, mean_s, number, rounds)
+            self._anneal(data, queues, moves // rounds, left_s / (rounds - number), hot_s, ratio)
             cost = sum(true_cost(data, queues))
             if cost < best_cost:
-                best, best_cost = copied(queues), cost
+                best, best_cost = copy_queues(queues), cost
             elif number % 2:
-                queues = copied(best)
+                queues = copy_queues(best)
         return best
 
-    def _heat(self, data: Data, heat: float, mean_s: float, number: int, rounds: int) -> tuple[float, float]:
-        """First temperature of a round, and the last over it.
-
-        A plan that is nearly without misses has a mean cost far below that of a group that is late on the
-        way to a better one: every fourth round of a plan from scratch is hot enough for that.
-        """
+    def _temperatures(
+        self, data: Data, heat: float, mean_s: float, number: int, rounds: int
+    ) -> tuple[float, float]:
+        """Return the first temperature of a round, in seconds, and the last over it."""
+        s = self.settings
         if heat < 1.0:
-            return heat * mean_s, COOLED
+            return heat * mean_s, s.temperature_ratio
         if rounds == 1:
-            return ONE_ROUND_HEAT * mean_s, ONE_ROUND_COOLED
+            return s.single_round_temperature * mean_s, s.single_round_ratio
         if number % 2:
-            return REHEATED * mean_s, COOLED
+            return s.reheat * mean_s, s.temperature_ratio
+        # In a plan with hardly any miss, the mean cost of a group is far below that of a group that is late
+        # on the way to a better plan. Every fourth round of a plan from scratch is hot enough to pass over
+        # it.
         missed_s = float(data.prices[MISS_WEIGHT] * data.work[0, data.peers, REQUESTS].mean())
-        return (max(mean_s, missed_s) if number % 4 == 0 else mean_s), COOLED
+        return (max(mean_s, missed_s) if number % 4 == 0 else mean_s), s.temperature_ratio
 
-    def _rounds(self, data: Data, queues: Queues, moves: int, hot_s: float) -> int:
-        """Into how many rounds of about the usual size to split the moves, or those that the time allows."""
-        groups = len(data.peers)
-        size = max(ROUND_MOVES, MOVES_PER_GROUP * groups, ROUND_MOVES_PER_PAIR * groups**2)
+    def _round_count(self, data: Data, queues: Queues, moves: int, hot_s: float) -> int:
+        """Split the moves, or those that the time allows, into rounds of about the usual size."""
+        s, groups = self.settings, len(data.peers)
+        size = max(s.round_moves, s.moves_per_group * groups, s.round_moves_per_pair * groups**2)
         left_s = self.clock.left_s()
-        if left_s < float("inf") and moves > CHUNK_MOVES:
-            anneal(data, queues, self.room.drafts, self.random, CHUNK_MOVES, hot_s, hot_s)
+        if left_s < float("inf") and moves > s.chunk_moves:
+            self._make_moves(data, queues, s.chunk_moves, hot_s, hot_s)
             took_s = left_s - self.clock.left_s()
-            moves = min(moves, int(self.clock.left_s() / max(took_s, 1e-6) * CHUNK_MOVES))
+            moves = min(moves, int(self.clock.left_s() / max(took_s, 1e-6) * s.chunk_moves))
         return max(1, round(moves / size))
 
     def _anneal(
-        self, data: Data, queues: Queues, moves: int, whole_s: float, hot_s: float, cooled: float
+        self, data: Data, queues: Queues, moves: int, time_s: float, hot_s: float, ratio: float
     ) -> None:
-        """Make the moves of a round, cooling down in time if its time is over first."""
-        limited = whole_s < float("inf")
-        done, until_s = 0, self.clock.left_s() - whole_s if limited else 0.0
+        """Make the moves of a round, cooling down faster if its time is over first."""
+        limited = time_s < float("inf")
+        done, until_s = 0, self.clock.left_s() - time_s if limited else 0.0
         while done < moves and (left_s := self.clock.left_s() - until_s) > 0:
-            size = min(CHUNK_MOVES, moves - done)
-            part = max(done / moves, 1.0 - left_s / whole_s if limited else 0.0)
+            size = min(self.settings.chunk_moves, moves - done)
+            part = max(done / moves, 1.0 - left_s / time_s if limited else 0.0)
             pace = (done + size) / moves - done / moves
-            from_s, to_s = (hot_s * cooled**share for share in (part, min(1.0, part + pace)))
-            anneal(data, queues, self.room.drafts, self.random, size, from_s, to_s)
+            from_s, to_s = (hot_s * ratio**share for share in (part, min(1.0, part + pace)))
+            self._make_moves(data, queues, size, from_s, to_s)
             done += size
             self.clock.moved += size
 
+    def _make_moves(self, data: Data, queues: Queues, moves: int, hot_s: float, cold_s: float) -> None:
+        neighborhood = self.settings.neighborhood
+        anneal(data, queues, self.workspace.candidates, self.random, neighborhood, moves, hot_s, cold_s)
 
-def _without_penalty(arrays: ProblemArrays) -> Bools:
-    """Groups that cost nothing wherever they stand, and that no group with a deadline must stand behind."""
+
+def _penalty_free(arrays: ProblemArrays) -> Bools:
+    """Select groups that never cost anything and precede no group with a deadline; (G,)."""
     free = np.isinf(arrays.deadline_s)
     if free.all():
         return free
     lowest = arrays.priority[~free].max()
-    lazy: Bools = free & (arrays.priority >= lowest)
-    return lazy
+    selected: Bools = free & (arrays.priority >= lowest)
+    return selected

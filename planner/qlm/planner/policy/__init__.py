@@ -1,1 +1,1 @@
-"""Policy around plans: what is missed and why, what would repair it, and what new work can expect."""
+"""Policies around plans: re-planning, reasons of misses, scale-up, and forecasts for new requests."""

@@ -1,11 +1,10 @@
-"""When to plan, and how hard: the fast solver as a controller uses it, called at every turn.
+"""Re-planning policy: the fast solver as a controller calls it, at every planning turn.
 
-* Nothing new, and it is not time yet: the present plan stands, and costs nothing to make.
-* New groups, or groups whose first request has just come: they are inserted where they cost least; what
-  stands is not touched.
-* Once in a while, or at once when instances come, go or change their model, or when what is expected to be
-  missed has grown: the solver improves the whole plan, and what it changes must be worth the change
-  (`fast.solve`: moves, swaps and evictions are paid for, and small gains are left alone).
+* Without new groups, and before the next improvement: keep the present plan, at no cost. * With new groups:
+insert them where they cost least, and change nothing else. * Periodically, or at once when instances come,
+go or change their model, or when the penalty has grown: improve the
+  whole plan. A change must be worth it (`fast.solve`: moves and swaps have a price, and small gains are
+  ignored).
 """
 
 from dataclasses import dataclass, replace
@@ -13,24 +12,25 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId
-from qlm.planner.fast.solve import Effort, solve_fast
+from qlm.planner.fast.settings import SearchBudget
+from qlm.planner.fast.solve import solve_fast
 from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem
 
 GROWN_SHARE: Final = 0.1
-"""A penalty that has grown by this share since the last improvement calls for the next."""
+"""Growth of the penalty since the last improvement, as a share, that triggers the next one."""
 
 GROWN_S: Final = 0.5
-"""Likewise by so many seconds per waiting request: small penalties double easily."""
+"""Least growth in seconds per waiting request that triggers an improvement: small penalties double easily."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanSettings:
-    """How often and how hard to plan.
+    """Frequency and effort of improvements.
 
     Attributes:
-        every_s: The whole plan is improved this often.
-        urgent_s: Not more often than this, whatever happens.
-        moves_per_group: Of the solver, each time; also what planning is charged for in simulation.
+        every_s: Interval of improvements of the whole plan.
+        urgent_s: Shortest interval of improvements.
+        moves_per_group: Moves of the solver per improvement; simulations charge planning time for them.
     """
 
     every_s: float = 1.0
@@ -45,10 +45,10 @@ class ReplanSettings:
 
 
 class Replanner:
-    """Plans turn by turn, remembering what it planned last.
+    """Stateful planner of a controller.
 
     Attributes:
-        moves: Of the solver in the last turn.
+        moves: Moves of the solver in the last turn.
     """
 
     def __init__(self, settings: ReplanSettings | None = None, *, seed: int = 0) -> None:
@@ -61,39 +61,40 @@ class Replanner:
         self._penalty_s = 0.0
 
     def __call__(self, problem: Problem) -> Plan:
-        """Plan what waits.
-
-        Args:
-            problem: With the clock of its deadlines going on from call to call.
-        """
+        """Plan the waiting groups; `now_s` must not fall from call to call."""
         fleet = frozenset(_identity(instance) for instance in problem.instances)
         since_s = problem.now_s - self._improved_s
         due = since_s >= self._settings.every_s or since_s < 0
         due = due or (fleet != self._fleet and since_s >= self._settings.urgent_s)
         waiting = frozenset(group.id for group in problem.groups)
-        news = waiting - self._planned
+        new_groups = waiting - self._planned
         self.moves = 0
         if due:
-            plan = self._improve(problem, news, fleet)
-        elif news or not _covers(problem):
-            plan = self._insert(problem, news)
+            plan = self._improve(problem, new_groups, fleet)
+        elif new_groups or not _covers(problem):
+            plan = self._insert(problem, new_groups)
             if self._grown(plan, problem) and since_s >= self._settings.urgent_s:
-                plan = self._improve(problem, news, fleet)
+                plan = self._improve(problem, new_groups, fleet)
         else:
             plan = _kept(problem, waiting)
         self._planned = waiting
         return plan
 
-    def _improve(self, problem: Problem, news: frozenset[GroupId], fleet: frozenset[object]) -> Plan:
+    def _improve(self, problem: Problem, new_groups: frozenset[GroupId], fleet: frozenset[object]) -> Plan:
         self.moves = self._settings.moves_per_group * len(problem.groups)
         plan = solve_fast(
-            _without(problem, news), seed=self._seed, effort=Effort(moves=self.moves), in_order=True
+            _without(problem, new_groups),
+            seed=self._seed,
+            budget=SearchBudget(moves=self.moves),
+            in_order=True,
         )
         self._improved_s, self._penalty_s, self._fleet = problem.now_s, plan.penalty_s or 0.0, fleet
         return plan
 
-    def _insert(self, problem: Problem, news: frozenset[GroupId]) -> Plan:
-        return solve_fast(_without(problem, news), seed=self._seed, effort=Effort(moves=0), in_order=True)
+    def _insert(self, problem: Problem, new_groups: frozenset[GroupId]) -> Plan:
+        return solve_fast(
+            _without(problem, new_groups), seed=self._seed, budget=SearchBudget(moves=0), in_order=True
+        )
 
     def _grown(self, plan: Plan, problem: Problem) -> bool:
         requests = sum(group.requests for group in problem.groups)
@@ -102,12 +103,12 @@ class Replanner:
 
 
 def _identity(instance: Instance) -> object:
-    """What an instance is, but for what it does at present."""
+    """Return the part of an instance's state whose change triggers an improvement."""
     return (instance.id, instance.kind, instance.loaded_model)
 
 
 def _covers(problem: Problem) -> bool:
-    """Whether each group stands where it can run, or stands nowhere and can run nowhere."""
+    """Return True if each group is placed where it can run, or can run nowhere."""
     home = {group: instance for instance in problem.instances for group in instance.queue}
     kinds = {instance.kind for instance in problem.instances}
     for group in problem.groups:
@@ -125,7 +126,7 @@ def _runs(problem: Problem, group: PlannedGroup, kind: str) -> bool:
 
 
 def _without(problem: Problem, groups: frozenset[GroupId]) -> Problem:
-    """Take groups out of the present queues: they may go anywhere at no price."""
+    """Remove groups from the present queues, so that they may go anywhere without a price."""
     if not groups:
         return problem
     instances = tuple(

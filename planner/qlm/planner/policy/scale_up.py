@@ -1,10 +1,9 @@
-"""Infeasible demand: the fewest instances whose addition would repair what is missed.
+"""Scale-up: the fewest instances whose addition would repair the misses of a plan.
 
-Some requests miss their deadline whatever is added: they would be late alone on an idle instance, or they
-are late in a plan with `ADDED_MAX` instances more. The rest can be repaired. Of each kind, a count is
-searched in two steps. The relaxation behind the lower bound says from which count on repair is not ruled
-out; then plans of the enlarged fleet show from which count on a plan does repair. What is recommended has
-been shown by a plan.
+Some requests miss their deadline with any fleet: they would be late alone on an idle instance, or they are
+late in a plan with `ADDED_MAX` more instances. The others can be repaired. The count of each kind is found
+in two steps: the relaxation of the lower bound gives a least count, then plans of the enlarged fleet show
+from which count on a plan does repair. So a plan has shown that the recommendation suffices.
 """
 
 import itertools
@@ -17,37 +16,37 @@ from typing import Final
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.planner.arrays import problem_arrays
 from qlm.planner.bound.lower_bound import bound_of
-from qlm.planner.policy.standing import Queue
+from qlm.planner.policy.planned_queue import PlannedQueue
 from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem, ScaleUp
 from qlm.planner.verify.closed_form import group_lateness
-from qlm.planner.verify.placing import Places
+from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
 
 ADDED_MAX: Final = 256
-"""Instances of one kind that are added at most."""
+"""Most instances of one kind that are added."""
 
 PLANS_MAX: Final = 10
-"""Plans that are made per kind at most."""
+"""Most plans that are made per kind."""
 
 REPAIRED_SHARE: Final = 0.01
-"""Demand counts as repaired when at most this share of the requests with a deadline misses it needlessly."""
+"""Largest share of repairable requests with a deadline that may still miss it in a repaired plan."""
 
 PASSES: Final = 5
-"""Turns of each group in the ascent, where the problem is not small."""
+"""Passes of the dual ascent on larger problems."""
 
 Method = Callable[[Problem], Plan]
-"""What plans the enlarged fleet."""
+"""Planning method of the enlarged fleet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """What adding instances of one kind does.
+    """Effect of adding instances of one kind.
 
     Attributes:
-        kind: The kind.
-        unrepairable_requests: What is missed even with `ADDED_MAX` of them.
-        at_least: With fewer added, every plan would miss more than these and `REPAIRED_SHARE`.
-        count: With so many added, a plan was found that does not.
+        unrepairable_requests: Expected misses even with `ADDED_MAX` of them.
+        at_least: Lower bound on the count: with fewer, every plan misses more than these and
+            `REPAIRED_SHARE`.
+        count: Count with which a plan was found that does not.
         late_requests: Expected misses of that plan.
     """
 
@@ -60,14 +59,14 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What would repair the present demand.
+    """Recommended scale-up.
 
     Attributes:
-        late_requests: Expected misses of the present plan; requests that can be placed nowhere are none.
-        unrepairable_requests: What is missed even with `ADDED_MAX` more of each kind.
-        scale_up: The fewest instances found: of one kind if one kind is enough, else of several; empty if
-            nothing can be repaired.
-        repairs: What each kind would do by itself, by name; empty if nothing is to be repaired.
+        late_requests: Expected misses of the present plan, without unplaceable requests.
+        unrepairable_requests: Expected misses even with `ADDED_MAX` more of each kind.
+        scale_up: The fewest instances found: of one kind if that is enough, else of several; empty if nothing
+            can be repaired.
+        repairs: Effect of each kind alone, by name; empty if nothing is to be repaired.
     """
 
     late_requests: float
@@ -77,18 +76,18 @@ class Advice:
 
 
 def advise(problem: Problem, plan: Plan, method: Method) -> Advice:
-    """Search the fewest instances whose addition would repair what a plan misses.
+    """Search for the fewest instances whose addition would repair the misses of a plan.
 
-    An added instance is up and idle, has nothing loaded, and holds in host memory what fits of the models
-    that wait, those with the most requests first. Groups that can be placed nowhere are left out.
+    An added instance is idle and has no model loaded. Its host memory has the models that fit, those with the
+    most waiting requests first. Unplaceable groups are left out.
 
     Args:
-        problem: What waits, and the fleet.
-        plan: A feasible answer to it.
+        problem: The problem.
+        plan: A feasible plan of it.
         method: Plans the enlarged fleets: at most `PLANS_MAX` + 1 times per kind, and as often again if
             several kinds are needed.
     """
-    present = Places.of(problem)
+    present = ProblemIndex.of(problem)
     late = late_requests(problem, plan)
     wanted = replace(problem, groups=tuple(group for group in problem.groups if present.placeable(group)))
     kinds = sorted(kind for kind in problem.kinds if any(present.kind_runs(kind, g) for g in wanted.groups))
@@ -108,13 +107,13 @@ def advise(problem: Problem, plan: Plan, method: Method) -> Advice:
 
 
 def late_requests(problem: Problem, plan: Plan) -> float:
-    """Expected number of placed requests that miss their deadline in a plan."""
-    served = serve(Places.of(problem), plan)
+    """Return the expected number of placed requests that miss their deadline in a plan."""
+    served = serve(ProblemIndex.of(problem), plan)
     return math.fsum(each.late_requests for each in group_lateness(served, problem.now_s))
 
 
 def enlarged(problem: Problem, counts: Mapping[str, int]) -> Problem:
-    """Add so many instances of each kind to the fleet; see `advise`."""
+    """Add instances of each kind to the fleet; see `advise`."""
     taken = {instance.id for instance in problem.instances}
     added = []
     for kind, count in sorted(counts.items()):
@@ -129,52 +128,52 @@ def _free_ids(kind: str, taken: set[InstanceId]) -> Iterator[InstanceId]:
 
 
 def _warm(problem: Problem, kind: str) -> tuple[ModelId, ...]:
-    """Models of the kind that fit into its host memory together, the most wanted first."""
+    """Return the models that fit into the host memory of the kind, those with the most requests first."""
     costs, waiting = problem.kinds[kind], dict.fromkeys(problem.kinds[kind].models, 0)
     for group in problem.groups:
         if group.model in waiting and kind in group.time:
             waiting[group.model] += group.requests
-    room, warm = costs.host_memory_bytes, []
+    free, warm = costs.host_memory_bytes, []
     for model in sorted(waiting, key=lambda m: (-waiting[m], m)):
         weights = costs.models[model].weights_bytes
-        if waiting[model] and weights <= room:
-            room -= weights
+        if waiting[model] and weights <= free:
+            free -= weights
             warm.append(model)
     return tuple(warm)
 
 
 def _alone(problem: Problem, kinds: Sequence[str]) -> float:
-    """Expected misses with each group alone where it would end first, on added instances as well."""
-    places = Places.of(enlarged(problem, dict.fromkeys(kinds, 1)))
-    queues = [Queue(i, problem.kinds[i.kind], ()) for i in places.instances.values()]
-    first = [_first(group, queues, places) for group in problem.groups if group.deadline_s is not None]
+    """Return the expected misses with each group alone where it would end first, added instances included."""
+    index = ProblemIndex.of(enlarged(problem, dict.fromkeys(kinds, 1)))
+    queues = [PlannedQueue(i, problem.kinds[i.kind], ()) for i in index.instances.values()]
+    first = [_first(group, queues, index) for group in problem.groups if group.deadline_s is not None]
     return math.fsum(each.late_requests for each in group_lateness(first, problem.now_s))
 
 
-def _first(group: PlannedGroup, queues: Sequence[Queue], places: Places) -> Served:
-    alone = [queue.alone(group) for queue in queues if places.runs(queue.instance, group)]
+def _first(group: PlannedGroup, queues: Sequence[PlannedQueue], index: ProblemIndex) -> Served:
+    alone = [queue.alone(group) for queue in queues if index.runs(queue.instance, group)]
     return min(alone, key=lambda served: served.completion().mean)
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """What is searched: counts with which a method's plan misses no more than a floor and some slack."""
+    """Search for counts with which a method's plan misses no more than a floor and some slack."""
 
     problem: Problem
     method: Method
     slack: float
 
     def late(self, counts: Mapping[str, int]) -> float:
-        """Misses of the plan of an enlarged fleet."""
+        """Return the misses of the plan of an enlarged fleet."""
         fleet = enlarged(self.problem, counts)
         return late_requests(fleet, self.method(fleet))
 
     def floor(self, kinds: Sequence[str]) -> float:
-        """What is missed however many of the kinds are added."""
+        """Return the misses that no addition of the kinds repairs."""
         return max(_alone(self.problem, kinds), self.late(dict.fromkeys(kinds, ADDED_MAX)))
 
     def repair(self, kind: str) -> Repair:
-        """Search the fewest of one kind that repair what this kind can repair."""
+        """Search for the fewest of one kind that repair what this kind can repair."""
         floor = self.floor([kind])
         at_least = _at_least(self.problem, kind, floor + self.slack)
         tried: dict[int, float] = {}
@@ -190,7 +189,7 @@ class _Search:
         )
 
     def reduced(self, counts: dict[str, int], floor: float) -> dict[str, int]:
-        """Take away what can be spared of the counts that each kind needs for its part."""
+        """Reduce the counts of several kinds, one kind after the other, while the plan still repairs."""
 
         def repairs(kind: str, count: int) -> bool:
             return self.late({**counts, kind: count}) <= floor + self.slack
@@ -205,7 +204,7 @@ class _Search:
 
 
 def _smallest(repairs: Callable[[int], bool], at_least: int) -> int:
-    """Search the smallest count with `PLANS_MAX` calls: double the step, then halve it; else `ADDED_MAX`."""
+    """Search for the smallest count with `PLANS_MAX` calls, by doubling, then bisection; else `ADDED_MAX`."""
     below, count, step = at_least - 1, at_least, 1
     for calls in range(1, PLANS_MAX + 1):
         if count >= ADDED_MAX or repairs(count):
@@ -215,7 +214,7 @@ def _smallest(repairs: Callable[[int], bool], at_least: int) -> int:
 
 
 def _between(repairs: Callable[[int], bool], below: int, count: int, calls: int) -> int:
-    """`below` is too few and `count` enough; look between while there are calls left."""
+    """Bisect between `below`, which is too few, and `count`, which is enough, while calls are left."""
     while count - below > 1 and calls > 0:
         middle = (below + count) // 2
         calls -= 1
@@ -227,7 +226,7 @@ def _between(repairs: Callable[[int], bool], below: int, count: int, calls: int)
 
 
 def _at_least(problem: Problem, kind: str, allowed: float) -> int:
-    """Smallest count with which the relaxation misses no more than is allowed; at most `ADDED_MAX`."""
+    """Return the smallest count for which the relaxation allows no more misses, at most `ADDED_MAX`."""
     below, count = 0, ADDED_MAX
     while count - below > 1:
         middle = (below + count) // 2

@@ -1,1 +1,1 @@
-"""The referee: checks plans and prices them by a path that no planning method shares."""
+"""The referee: checks and prices plans, by code that no planning method shares."""

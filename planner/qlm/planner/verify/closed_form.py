@@ -15,7 +15,7 @@ from qlm.rct_estimator.normal import Normal
 Floats = NDArray[np.float64]
 
 CHUNK_REQUESTS: Final = 500_000
-"""Requests whose terms are computed at once, unless one group has more: about 50 MB."""
+"""Requests computed at once, unless one group has more: about 50 MB."""
 
 SURELY_LATE: Final = 8.3
 """Standard deviations above which 1 - P(X > 0) is below half the spacing of numbers at 1."""
@@ -26,7 +26,7 @@ SURELY_MET: Final = -38.0
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """What is expected of one group's requests, summed.
+    """Expected lateness of one group, summed over its requests.
 
     Attributes:
         late_s: Sum of E[max(0, X)], X = completion - deadline.
@@ -38,19 +38,19 @@ class Lateness:
 
 
 ON_TIME: Final = Lateness(0.0, 0.0)
-"""Of a group without a deadline."""
+"""Lateness of a group without a deadline."""
 
 
 def lateness(mean_s: Floats, var: Floats) -> tuple[Floats, Floats]:
-    """Give E[max(0, X)] and P(X > 0) of normal variables; certain ones where the variance is 0.
+    """Return E[max(0, X)] and P(X > 0) of normal variables; certain ones where the variance is 0.
 
-    Certain ones up to `ON_TIME_S` are on time.
+    A certain lateness up to `ON_TIME_S` counts as on time.
 
     With z = mean/sd: P = erfc(-z/sqrt 2)/2, to some 1e-16 z^2 of its value, and E = mean P + sd phi(z).
 
     Args:
-        mean_s: Completion less deadline, seconds; any shape.
-        var: Of the same shape.
+        mean_s: Mean of completion less deadline, seconds; any shape.
+        var: Variance, of the same shape.
     """
     sd = np.sqrt(var)
     certain = sd == 0
@@ -71,17 +71,12 @@ def lateness(mean_s: Floats, var: Floats) -> tuple[Floats, Floats]:
 
 
 def p_on_time(completion: Normal, deadline_s: float) -> float:
-    """Probability that something is completed by its deadline, by the same rule."""
+    """Return the probability of completion by a deadline, by the same rule."""
     return completion.at_most(deadline_s if completion.var else deadline_s + ON_TIME_S)
 
 
 def group_lateness(served: Sequence[Served], now_s: float) -> list[Lateness]:
-    """Sum the expected lateness of each group's requests r = 1..n, with C_r = start + (r/n) drain + tail.
-
-    Args:
-        served: Groups at their places.
-        now_s: The present on the clock of the deadlines.
-    """
+    """Sum the expected lateness of requests r = 1..n of each group; C_r = start + (r/n) service + tail."""
     result = [ON_TIME] * len(served)
     for chunk in _chunks(served):
         requests = np.array([served[at].group.requests for at in chunk], dtype=np.int64)
@@ -89,8 +84,8 @@ def group_lateness(served: Sequence[Served], now_s: float) -> list[Lateness]:
         first = ends - requests
         share = (np.arange(ends[-1]) - np.repeat(first, requests) + 1) / np.repeat(requests, requests)
         terms = np.array([_terms(served[at], now_s) for at in chunk]).T
-        base_s, drain_s, base_var, drain_var = (np.repeat(row, requests) for row in terms)
-        late_s, late = lateness(base_s + share * drain_s, base_var + share * share * drain_var)
+        base_s, service_s, base_var, service_var = (np.repeat(row, requests) for row in terms)
+        late_s, late = lateness(base_s + share * service_s, base_var + share * share * service_var)
         sums = zip(chunk, np.add.reduceat(late_s, first), np.add.reduceat(late, first), strict=True)
         for at, sum_s, sum_late in sums:
             result[at] = Lateness(float(sum_s), float(sum_late))
@@ -98,15 +93,15 @@ def group_lateness(served: Sequence[Served], now_s: float) -> list[Lateness]:
 
 
 def _terms(served: Served, now_s: float) -> tuple[float, float, float, float]:
-    """Mean and variance of X: what is the same for all requests, and what grows with the share."""
+    """Return mean and variance of X, as a constant part and one that grows with the request's share."""
     assert served.group.deadline_s is not None
     time = served.time
     base = served.start + time.tail
-    return base.mean - (served.group.deadline_s - now_s), time.drain.mean, base.var, time.drain.var
+    return base.mean - (served.group.deadline_s - now_s), time.service.mean, base.var, time.service.var
 
 
 def _chunks(served: Sequence[Served]) -> Iterator[list[int]]:
-    """Take groups with a deadline together until they have `CHUNK_REQUESTS`."""
+    """Batch groups with a deadline up to `CHUNK_REQUESTS` requests."""
     chunk: list[int] = []
     total = 0
     for at, each in enumerate(served):

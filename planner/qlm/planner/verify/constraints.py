@@ -1,4 +1,4 @@
-"""The constraints of a plan, each by its name."""
+"""Checks of the constraints of a plan, by name."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from typing import Final
 
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.problem import Plan, PlannedGroup
-from qlm.planner.verify.placing import Places
+from qlm.planner.verify.problem_index import ProblemIndex
 
 CLAIM_TOLERANCE: Final = 1e-6
-"""Largest error of what a plan claims, as a share of the true value or of 1."""
+"""Largest error of a claimed value, as a share of the true value or of 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A constraint that a plan does not keep.
+    """A violated constraint.
 
     Attributes:
-        constraint: Its name.
-        detail: Where, and what was expected.
+        constraint: Name of the constraint.
+        detail: Place of the violation, and the expected value.
     """
 
     constraint: str
     detail: str
 
 
-def violations(places: Places, plan: Plan) -> list[Violation]:
+def violations(index: ProblemIndex, plan: Plan) -> list[Violation]:
     """Check the queues and the list of unplaceable groups; docs/planner-problem.md lists the constraints."""
-    checks: tuple[Callable[[Places, Plan], Iterator[Violation]], ...] = (
+    checks: tuple[Callable[[ProblemIndex, Plan], Iterator[Violation]], ...] = (
         _known_instances,
         _known_groups,
         _each_group_once,
@@ -36,11 +36,11 @@ def violations(places: Places, plan: Plan) -> list[Violation]:
         _unplaceable,
         _priority_order,
     )
-    return [each for check in checks for each in check(places, plan)]
+    return [each for check in checks for each in check(index, plan)]
 
 
 def claim_violations(plan: Plan, penalty_s: float, attainment: float) -> list[Violation]:
-    """Check what the plan claims of itself against what was computed."""
+    """Check the values that the plan claims against the computed ones."""
     found = []
     if plan.penalty_s is not None and not _close(plan.penalty_s, penalty_s):
         found.append(Violation("claimed_penalty", f"{plan.penalty_s!r} s claimed; expected {penalty_s!r} s"))
@@ -58,15 +58,15 @@ def _close(claimed: float, true: float) -> bool:
     return abs(claimed - true) <= CLAIM_TOLERANCE * max(1.0, abs(true))
 
 
-def _known_instances(places: Places, plan: Plan) -> Iterator[Violation]:
+def _known_instances(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
     for instance in plan.queues:
-        if instance not in places.instances:
+        if instance not in index.instances:
             yield Violation("known_instances", f"there is no instance {instance}")
 
 
-def _known_groups(places: Places, plan: Plan) -> Iterator[Violation]:
+def _known_groups(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
     for where, group in _named(plan):
-        if group not in places.groups:
+        if group not in index.groups:
             yield Violation("known_groups", f"{where} has {group}; there is no such group")
 
 
@@ -78,51 +78,51 @@ def _named(plan: Plan) -> Iterator[tuple[str, GroupId]]:
         yield "the list of unplaceable groups", group
 
 
-def _each_group_once(places: Places, plan: Plan) -> Iterator[Violation]:
-    """Equation 6: each group that can run somewhere has one place."""
+def _each_group_once(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
+    """Check equation 6: each group that can run has one place."""
     at: dict[GroupId, list[InstanceId]] = {}
     for instance, queue in plan.queues.items():
         for placed in queue:
             at.setdefault(placed, []).append(instance)
-    for name, group in places.groups.items():
+    for name, group in index.groups.items():
         spots = at.get(name, [])
         if len(spots) > 1:
             yield Violation("each_group_once", f"{name} is placed {len(spots)} times: {', '.join(spots)}")
-        elif not spots and places.placeable(group):
+        elif not spots and index.placeable(group):
             yield Violation("each_group_once", f"{name} is placed nowhere")
 
 
-def _runs_there(places: Places, plan: Plan) -> Iterator[Violation]:
-    for instance, group in _placed(places, plan):
-        if not places.runs(places.instances[instance], group):
-            kind = places.instances[instance].kind
+def _runs_there(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
+    for instance, group in _placed(index, plan):
+        if not index.runs(index.instances[instance], group):
+            kind = index.instances[instance].kind
             yield Violation("runs_there", f"{group.id} of {group.model} does not run on {instance} ({kind})")
 
 
-def _placed(places: Places, plan: Plan) -> Iterator[tuple[InstanceId, PlannedGroup]]:
+def _placed(index: ProblemIndex, plan: Plan) -> Iterator[tuple[InstanceId, PlannedGroup]]:
     for instance, queue in plan.queues.items():
         for name in queue:
-            if instance in places.instances and name in places.groups:
-                yield instance, places.groups[name]
+            if instance in index.instances and name in index.groups:
+                yield instance, index.groups[name]
 
 
-def _unplaceable(places: Places, plan: Plan) -> Iterator[Violation]:
+def _unplaceable(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
     listed = set(plan.unplaceable)
     if len(listed) < len(plan.unplaceable):
         yield Violation("unplaceable", "a group is listed twice")
-    for name, group in places.groups.items():
-        runs = places.placeable(group)
+    for name, group in index.groups.items():
+        runs = index.placeable(group)
         if runs and name in listed:
             yield Violation("unplaceable", f"{name} is listed, but could be placed")
         elif not runs and name not in listed:
-            why = places.why_unplaceable(group)
+            why = index.why_unplaceable(group)
             yield Violation("unplaceable", f"{name} is not listed, but cannot be placed: {why}")
 
 
-def _priority_order(places: Places, plan: Plan) -> Iterator[Violation]:
-    """Strict priorities (QLM, A.3): nothing stands behind a group of a higher priority number."""
+def _priority_order(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
+    """Check strict priorities (QLM, A.3): no group follows one of a higher priority number."""
     for instance, queue in plan.queues.items():
-        groups = [places.groups[name] for name in queue if name in places.groups]
+        groups = [index.groups[name] for name in queue if name in index.groups]
         for before, after in pairwise(groups):
             if before.priority > after.priority:
                 detail = (

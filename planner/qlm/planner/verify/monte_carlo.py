@@ -1,4 +1,4 @@
-"""What a plan costs, by drawing what happens: a second path to the objective."""
+"""Monte Carlo estimate of a plan's penalty: a second path to the objective."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from qlm.planner.limits import ON_TIME_S, SAMPLED_REQUESTS_MAX, SAMPLES_MAX
 from qlm.planner.plain_reader import count_at_most, number
 from qlm.planner.problem import Objective, Plan, Problem
-from qlm.planner.verify.placing import Places
+from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
 from qlm.rct_estimator.normal import Normal
 
 Floats = NDArray[np.float64]
 
 _BLOCK: Final = 1_000_000
-"""Completion times that are computed at once."""
+"""Completion times computed at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,11 @@ class Estimate:
     """Means over samples, with their standard errors.
 
     Attributes:
-        penalty_s: The objective.
+        penalty_s: Mean penalty.
         penalty_se_s: Its standard error.
         expected_attainment: Share of the requests with a deadline that meet it.
         attainment_se: Its standard error.
-        samples: How many were drawn.
+        samples: Number of samples.
     """
 
     penalty_s: float
@@ -48,31 +48,31 @@ def sample(
     samples: int,
     objective: Objective = "requests",
 ) -> Estimate:
-    """Draw busy times, drains and tails as normal variables, and serve the queues with them.
+    """Draw busy times, service times and tails as normal variables, and serve the queues with them.
 
-    In a sample, a tail that delays the next model is the one that its own group has, and all requests of
-    a group share its drain. Each instance has random numbers of its own, derived in order of their ids.
+    In a sample, all requests of a group share its service time, and its tail also delays the next model. Each
+    instance has random numbers of its own, derived in order of the ids.
 
     Args:
-        problem: What waits, and the fleet.
-        plan: An answer to it; what cannot be served is left out, as by `verify`.
+        problem: The problem.
+        plan: A plan of it; groups that cannot be served are left out, as by `verify`.
         generator: Source of the random numbers.
-        samples: How many to draw; at least 2.
-        objective: How to price it.
+        samples: Number of samples; at least 2.
+        objective: Penalty to compute.
 
     Raises:
-        InvalidValueError: Fewer or more samples than that, or too many for so many requests.
+        InvalidValueError: Too few or too many samples, or too many for the number of requests.
     """
     number("samples", samples, least=2, most=SAMPLES_MAX)
-    places = Places.of(problem)
-    served = serve(places, plan)
+    index = ProblemIndex.of(problem)
+    served = serve(index, plan)
     requests = sum(each.group.requests for each in served)
     count_at_most("samples times requests", samples * requests, SAMPLED_REQUESTS_MAX)
     penalty_s, late = np.zeros(samples), np.zeros(samples)
     for queue in _queues(served):
         random = np.random.default_rng(generator.integers(2**63))
         _add_queue(queue, problem, random, objective, penalty_s, late)
-    moved = sum(places.moved(each.group.id, each.instance.id) for each in served)
+    moved = sum(index.moved(each.group.id, each.instance.id) for each in served)
     penalty_s += problem.move_s * moved
     wanted = sum(group.requests for group in problem.groups if group.deadline_s is not None)
     placed = sum(each.group.requests for each in served if each.group.deadline_s is not None)
@@ -109,7 +109,7 @@ def _add_queue(
     penalty_s: Floats,
     late: Floats,
 ) -> None:
-    """Serve one queue in all samples, and add what it costs and how many requests are late."""
+    """Serve one queue in all samples; add its penalty and its late requests."""
 
     def drawn(normal: Normal) -> Floats:
         return random.normal(normal.mean, math.sqrt(normal.var), len(penalty_s))
@@ -119,30 +119,30 @@ def _add_queue(
     for each in queue:
         if each.swap is not None:
             now = now + tail + each.swap_s
-        drain, tail = drawn(each.time.drain), drawn(each.time.tail)
+        service, tail = drawn(each.time.service), drawn(each.time.tail)
         if each.group.deadline_s is not None:
             over_s = now + tail - (each.group.deadline_s - problem.now_s)
-            late_s, missed = _late(over_s, drain, each.group.requests)
+            late_s, missed = _late(over_s, service, each.group.requests)
             late += missed
             weighed = late_s + problem.miss_weight_s * missed
-            penalty_s += over_s + drain if objective == "paper" else weighed
-        now = now + drain
+            penalty_s += over_s + service if objective == "paper" else weighed
+        now = now + service
 
 
-def _late(over_s: Floats, drain: Floats, requests: int) -> tuple[Floats, Floats]:
+def _late(over_s: Floats, service: Floats, requests: int) -> tuple[Floats, Floats]:
     """Sum lateness and misses over the requests of a group, in each sample.
 
     Args:
         over_s: Start plus tail less deadline; (samples,).
-        drain: (samples,).
-        requests: How many share the drain.
+        service: Service time; (samples,).
+        requests: Number of requests that share it.
     """
     late_s, missed = np.empty_like(over_s), np.empty_like(over_s)
     share = np.arange(1, requests + 1) / requests
     rows = max(1, _BLOCK // requests)
     for at in range(0, len(over_s), rows):
         block = slice(at, at + rows)
-        x = over_s[block, None] + drain[block, None] * share
+        x = over_s[block, None] + service[block, None] * share
         late = x > ON_TIME_S
         missed[block] = np.count_nonzero(late, axis=1)
         late_s[block] = np.where(late, x, 0.0).sum(axis=1)

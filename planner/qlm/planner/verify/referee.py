@@ -1,4 +1,4 @@
-"""Checks a plan and computes what it costs."""
+"""Feasibility and penalty of a plan."""
 
 import math
 from collections.abc import Sequence
@@ -9,30 +9,28 @@ from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.closed_form import Lateness, group_lateness, p_on_time
 from qlm.planner.verify.constraints import Violation, claim_violations, violations
-from qlm.planner.verify.placing import Places
+from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, Swap, serve
 from qlm.rct_estimator.normal import Normal
 
 LITTLE_S: Final = 1.0
-"""Penalty per request with a deadline that gaps are measured against at least, seconds."""
+"""Least reference of a gap: penalty per request with a deadline, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """What is expected of one placed group.
+    """Expected times and penalty of one placed group.
 
     Attributes:
-        group: Its id.
-        instance: Where it is placed.
-        place: From 0.
-        requests: In it.
-        deadline_s: From now; None if it has none.
-        swap: The model change before it, if there is one.
-        swap_s: How long that takes, seconds.
-        moved: It stands in the present queue of another instance.
-        start: When its first request leaves the queue, seconds from now.
-        completion: When its last request is answered, seconds from now.
-        penalty_s: Its part of the objective, without the price of a move.
+        place: Place in the queue, from 0.
+        requests: Number of requests.
+        deadline_s: Deadline from now; None if it has none.
+        swap: Model change before it, if there is one.
+        swap_s: Duration of the swap, seconds.
+        moved: The present queue of another instance has it.
+        start: Time when its first request leaves the queue, seconds from now.
+        completion: Time when its last request is answered, seconds from now.
+        penalty_s: Part of the objective, without the price of a move.
         late_requests: Expected number of requests that miss the deadline.
         p_met: Mean over its requests of the probability to meet the deadline; 1 if it has none.
         p_last_late: Probability that its last request misses it: 1 less the left side of equation 12.
@@ -56,21 +54,21 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a plan does.
+    """Feasibility and expected results of a plan.
 
     Attributes:
-        objective: By which it was priced.
-        violations: Constraints that it does not keep; it is feasible if there are none.
-        penalty_s: The objective, of what can be served.
+        objective: Objective of the penalty.
+        violations: Violated constraints; empty if the plan is feasible.
+        penalty_s: Penalty of the groups that can be served.
         expected_attainment: Share of the requests with a deadline that are expected to meet it; those of
             groups without a place do not. 1 if there is none.
         late_requests: Expected number of placed requests that miss their deadline.
         rows: Placed groups, by instance and place.
         swaps_warm: Model changes from host memory.
         swaps_cold: Model changes from storage.
-        swap_s: What all of them take, seconds.
+        swap_s: Total duration of swaps, seconds.
         moved: Groups placed on another instance than at present.
-        move_s: What that costs, a part of `penalty_s`.
+        move_s: Price of the moves, a part of `penalty_s`.
     """
 
     objective: Objective
@@ -89,22 +87,22 @@ class Report:
 def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -> Report:
     """Check every constraint of a plan, and compute its objective in closed form under the normal model.
 
-    Equal results for equal contents, in whatever order the problem lists its groups and instances.
+    The result does not depend on the order in which the problem lists groups and instances.
 
     Args:
-        problem: What waits, and the fleet.
-        plan: An answer to it; may be wrong in any way.
-        objective: How to price it. The price of moved groups is a part of either.
+        problem: The problem.
+        plan: Any plan; it may violate constraints.
+        objective: Penalty to compute. The price of moved groups is a part of either.
     """
-    places = Places.of(problem)
-    rows = price(places, serve(places, plan), objective)
+    index = ProblemIndex.of(problem)
+    rows = price(index, serve(index, plan), objective)
     moved = tuple(row.group for row in rows if row.moved)
     move_s = problem.move_s * len(moved)
     penalty_s = math.fsum((*(row.penalty_s for row in rows), move_s))
     attainment = _attainment(problem, rows)
     return Report(
         objective=objective,
-        violations=(*violations(places, plan), *claim_violations(plan, penalty_s, attainment)),
+        violations=(*violations(index, plan), *claim_violations(plan, penalty_s, attainment)),
         penalty_s=penalty_s,
         expected_attainment=attainment,
         late_requests=math.fsum(row.late_requests for row in rows),
@@ -118,18 +116,18 @@ def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -
 
 
 def judged(problem: Problem, plan: Plan, *, objective: Objective = "requests") -> Plan:
-    """Fill in what the plan costs and attains; what it claimed of that before is not looked at."""
+    """Fill in penalty and attainment; earlier claims are overwritten."""
     report = verify(problem, plan, objective=objective)
     return replace(plan, penalty_s=report.penalty_s, expected_attainment=report.expected_attainment)
 
 
 def gap(problem: Problem, plan: Plan) -> float | None:
-    """Give the share that a better plan could save at most: (penalty - bound) / max(bound, 1 s per request).
+    """Return the optimality gap: (penalty - bound) / max(bound, 1 s per request with a deadline).
 
-    A second per request with a deadline is little; measured against less, any two good plans are far apart.
+    One second per request is little; relative to less, any two good plans would be far apart.
 
     Returns:
-        None if the plan has no penalty or no bound, or if there is nothing to measure against.
+        None if the plan has no penalty or no bound, or if the reference is 0 and the penalty is not.
     """
     if plan.penalty_s is None or plan.lower_bound_s is None:
         return None
@@ -141,14 +139,14 @@ def gap(problem: Problem, plan: Plan) -> float | None:
     return 0.0 if more_s == 0 else None
 
 
-def price(places: Places, served: Sequence[Served], objective: Objective) -> list[GroupRow]:
-    """Compute what is expected of each group at its place."""
-    late = group_lateness(served, places.problem.now_s)
-    return [_row(places, each, sums, objective) for each, sums in zip(served, late, strict=True)]
+def price(index: ProblemIndex, served: Sequence[Served], objective: Objective) -> list[GroupRow]:
+    """Compute the expected times and penalty of each group at its place."""
+    late = group_lateness(served, index.problem.now_s)
+    return [_row(index, each, sums, objective) for each, sums in zip(served, late, strict=True)]
 
 
-def _row(places: Places, served: Served, sums: Lateness, objective: Objective) -> GroupRow:
-    group, problem = served.group, places.problem
+def _row(index: ProblemIndex, served: Served, sums: Lateness, objective: Objective) -> GroupRow:
+    group, problem = served.group, index.problem
     completion = served.completion()
     deadline_s = None if group.deadline_s is None else group.deadline_s - problem.now_s
     if deadline_s is None:
@@ -165,7 +163,7 @@ def _row(places: Places, served: Served, sums: Lateness, objective: Objective) -
         deadline_s=deadline_s,
         swap=served.swap,
         swap_s=served.swap_s,
-        moved=places.moved(group.id, served.instance.id),
+        moved=index.moved(group.id, served.instance.id),
         start=served.start,
         completion=completion,
         penalty_s=penalty_s,

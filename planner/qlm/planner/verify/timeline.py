@@ -1,4 +1,4 @@
-"""When each group of a queue starts, by the timing of design section 5."""
+"""Start of each group of a queue, by the timing of design section 5."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Literal
 
 from qlm.domain.ids import GroupId
 from qlm.planner.problem import GroupTime, Instance, Kind, Plan, PlannedGroup
-from qlm.planner.verify.placing import Places
+from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.rct_estimator.normal import NOTHING, Normal
 
 Swap = Literal["warm", "cold"]
@@ -17,13 +17,11 @@ class Served:
     """One group at its place.
 
     Attributes:
-        instance: Where it is served.
-        group: The group.
-        place: From 0.
-        swap: The model change before it, if there is one.
+        place: Place in the queue, from 0.
+        swap: Model change before it, if there is one.
         swap_s: Unloading and loading before it, seconds.
-        waits_for_tail: The tail of its predecessor, for which only a model change waits.
-        start: When its first request leaves the queue; seconds from now.
+        waits_for_tail: Tail of its predecessor, for which only a model change waits.
+        start: Time when its first request leaves the queue; seconds from now.
     """
 
     instance: Instance
@@ -36,27 +34,22 @@ class Served:
 
     @property
     def time(self) -> GroupTime:
-        """How long it takes here."""
+        """Times of the group on this instance."""
         return self.group.time[self.instance.kind]
 
     def completion(self, share: float = 1.0) -> Normal:
-        """When the request that has `share` of the group before and with it is answered.
+        """Return the completion of the request at a share of the group (1 for the last request).
 
-        C_r = start + (r/n) drain + tail; the variances add.
+        C_r = start + (r/n) service + tail; the variances add.
         """
-        return self.start + self.time.drain.scaled(share) + self.time.tail
+        return self.start + self.time.service.scaled(share) + self.time.tail
 
 
 def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> Iterator[Served]:
     """Serve groups one after the other on an instance.
 
-    Before a model change the predecessor counts with its tail, and the change with unloading the old model
-    and bringing up the new one: from memory if it was in `warm_models`, loaded at first, or used before.
-
-    Args:
-        kind: The kind of the instance.
-        instance: What is loaded and warm, and until when it is busy.
-        queue: Groups that run there, in order.
+    A model change waits for the tail of the predecessor, unloads the old model and loads the new one: from
+    host memory if it was in `warm_models`, loaded at first, or used before.
     """
     now, tail, loaded = instance.busy, NOTHING, instance.loaded_model
     warm = {*instance.warm_models, loaded}
@@ -83,23 +76,23 @@ def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> I
             start=now,
         )
         time = group.time[instance.kind]
-        now, tail = now + time.drain, time.tail
+        now, tail = now + time.service, time.tail
 
 
-def serve(places: Places, plan: Plan) -> list[Served]:
+def serve(index: ProblemIndex, plan: Plan) -> list[Served]:
     """Serve all queues of a plan, in order of the instances' ids.
 
-    What cannot be served (unknown instances and groups, groups that do not run there or that were served
-    before) is left out; `violations` names it.
+    Unknown instances and groups, groups that do not run there, and repeated groups are left out; `violations`
+    names them.
     """
     served: list[Served] = []
     seen: set[GroupId] = set()
-    for id, instance in places.instances.items():
+    for id, instance in index.instances.items():
         queue = []
         for name in plan.queues.get(id, ()):
-            group = places.groups.get(name)
-            if group is not None and name not in seen and places.runs(instance, group):
+            group = index.groups.get(name)
+            if group is not None and name not in seen and index.runs(instance, group):
                 seen.add(name)
                 queue.append(group)
-        served.extend(timeline(places.problem.kinds[instance.kind], instance, queue))
+        served.extend(timeline(index.problem.kinds[instance.kind], instance, queue))
     return served

@@ -1,1 +1,1 @@
-"""The engine model in real time, behind a server that speaks the API of vLLM."""
+"""Emulated engine: the engine model in real time, behind vLLM's HTTP API."""

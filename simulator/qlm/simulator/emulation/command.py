@@ -1,4 +1,4 @@
-"""Run an emulated engine: a server that speaks vLLM's API and takes the time a real GPU would.
+"""Run an emulated engine: a server with vLLM's API that takes as long as a real GPU.
 
 `python -m qlm.simulator.emulation.command --model llama-3-8b --accelerator A10 --port 8100`
 """
@@ -32,38 +32,39 @@ from qlm.simulator.engine.model import EngineModel
 from qlm.simulator.engine.residency import Residency, ResidentEngine
 
 if TYPE_CHECKING:
-    from qlm.agents.otlp import OtelTracer
+    # The package comes with the extra `tracing`, and is imported only if an endpoint is given.
+    from qlm.agents.shell.otlp import OtelTracer
 
 MEAN_OUTPUT_TOKENS: Final = 200.0
-"""Average answer of an emulated model unless told otherwise; near ShareGPT's mean."""
+"""Default mean answer length of an emulated model; near ShareGPT's mean."""
 
 _BACKLOG: Final = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulateOptions:
-    """How to emulate.
+    """Options of an emulated engine.
 
     Attributes:
-        model: Name of the profile, and the name clients use unless `served_model_name` says another.
-        accelerator: Which of the model's shipped profiles.
-        gpus: Likewise.
-        profile: A profile file instead of a shipped one; `model` then is the name clients use.
-        served_model_name: The name clients use.
-        host: Address to listen on.
-        port: Port to listen on; 0 takes a free one.
+        model: Name of a shipped profile; also the model name for clients, unless `served_model_name` is
+            given.
+        accelerator: Accelerator of the shipped profile.
+        gpus: Number of accelerators of the shipped profile.
+        profile: Profile file instead of a shipped one.
+        served_model_name: Model name for clients.
+        port: 0 for a free one.
         time_scale: Real seconds per emulated second.
-        seqs_max: Requests in the batch at most; None takes the profile's.
-        kv_tokens: Tokens of KV cache; None takes the profile's.
-        context_tokens: Prompt plus output at most; None takes the profile's, or what fits.
-        batched_tokens_max: Tokens per iteration at most.
-        watermark: Share of KV blocks kept free when a request is admitted.
-        host_kv_gib: Host memory for copies of KV blocks, GiB; 0 keeps none.
-        mean_output_tokens: Average length of answers that no limit ends.
-        cold_start: Take the profile's cold start before listening, as a real engine would.
-        page_cache_marker: A file that, while it is there, says that the weights files are in host memory.
-        fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
-        otlp_traces_endpoint: Where the spans of requests go, by OTLP over HTTP; None: nowhere.
+        seqs_max: Most requests in the batch; None for the profile's.
+        kv_tokens: Size of the KV cache; None for the profile's.
+        context_tokens: Most tokens of prompt and output; None for the profile's, or as many as fit.
+        batched_tokens_max: Most tokens per iteration.
+        watermark: Share of KV blocks that an admission leaves free.
+        host_kv_gib: Host memory for copies of KV blocks, GiB; 0 for none.
+        mean_output_tokens: Mean length of answers that no limit ends.
+        cold_start: Wait for the profile's cold start before listening, as a real engine does.
+        page_cache_marker: File whose existence means that the weights files are in host memory.
+        fixed_ms: Fixed latency of each answer, instead of emulating a GPU.
+        otlp_traces_endpoint: OTLP/HTTP endpoint for spans of requests; None for none.
     """
 
     model: str | None = None
@@ -100,7 +101,7 @@ class EmulateOptions:
 
 
 def load_profile(options: EmulateOptions) -> Profile:
-    """Read the profile that the options name.
+    """Load the profile of the options.
 
     Raises:
         InvalidValueError: There is no such profile, or it cannot be used.
@@ -117,7 +118,7 @@ def load_profile(options: EmulateOptions) -> Profile:
 
 
 def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
-    """Build the engine model that the options ask for."""
+    """Build the engine model of the options."""
     capacity = _capacity(options, profile)
     start = hashed_generation(
         block_tokens=capacity.block_tokens,
@@ -137,7 +138,7 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
 
 
 def _capacity(options: EmulateOptions, profile: Profile) -> EngineCapacity:
-    """What requests can use: one block is reserved, as vLLM's null block is."""
+    """Return the limits for requests; one block is reserved, as vLLM's null block."""
     blocks = (options.kv_tokens or profile.kv_tokens) // profile.block_tokens - 1
     fits = max(blocks, 0) * profile.block_tokens
     context_tokens = options.context_tokens or min(profile.context_tokens, fits)
@@ -155,7 +156,7 @@ def _capacity(options: EmulateOptions, profile: Profile) -> EngineCapacity:
 
 
 class _Server(uvicorn.Server):
-    """Ends quietly on SIGTERM and SIGINT, and breaks running streams off before it waits for their end."""
+    """Server that exits cleanly on SIGTERM and SIGINT, and breaks running streams off when it stops."""
 
     def __init__(self, config: uvicorn.Config, emulator: Emulator) -> None:
         super().__init__(config)
@@ -163,7 +164,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on a signal without raising it again afterwards, as the base class does."""
+        """Stop on a signal; unlike the base class, do not raise it again afterwards."""
         loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
         for number in signals:
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -221,7 +222,7 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
 
 def _tracer(endpoint: str) -> "OtelTracer":
     try:
-        from qlm.agents.otlp import otlp_tracer
+        from qlm.agents.shell.otlp import otlp_tracer
     except ImportError as error:
         raise InvalidValueError(
             "otlp-traces-endpoint", endpoint, f"the package {error.name} installed: qlm-serving[tracing]"
@@ -234,7 +235,7 @@ def _is_there(marker: Path | None) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Listen before the server runs, so that a taken port is an error of ours and port 0 gets a number."""
+    """Bind before the server runs, so that a taken port raises our error and port 0 gets its number."""
     try:
         return socket.create_server((host, port), backlog=_BACKLOG, reuse_port=False)
     except OSError as error:
@@ -242,7 +243,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def run_emulated(options: EmulateOptions) -> None:
-    """Serve in this process until SIGTERM or SIGINT, and say on standard output when ready.
+    """Serve in this process until SIGTERM or SIGINT; print a line on standard output when ready.
 
     Raises:
         InvalidValueError: Unusable options, or the port is taken.
@@ -256,62 +257,62 @@ def run_emulated(options: EmulateOptions) -> None:
 
 
 def option_parser() -> argparse.ArgumentParser:
-    """The options of the command line."""
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="qlm emulate", description=__doc__)
-    parser.add_argument("--model", help="model of a shipped profile, and the name clients use")
+    parser.add_argument("--model", help="model of a shipped profile; also the model name for clients")
     parser.add_argument("--accelerator", help="accelerator of the shipped profile (A10, A100)")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators of the shipped profile")
     parser.add_argument("--profile", type=Path, help="profile file instead of a shipped one")
-    parser.add_argument("--served-model-name", help="the name clients use, if not the model's")
+    parser.add_argument("--served-model-name", help="model name for clients, if it differs")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=8100, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--port", type=int, default=8100, help="port to listen on; 0 for a free one")
     parser.add_argument("--time-scale", type=float, default=1.0, help="real seconds per emulated second")
     _add_batch_options(parser)
     parser.add_argument(
         "--mean-output-tokens",
         type=float,
         default=MEAN_OUTPUT_TOKENS,
-        help="average length of answers that no limit ends",
+        help="mean length of answers that no limit ends",
     )
     parser.add_argument(
         "--cold-start",
         action=argparse.BooleanOptionalAction,
         default=False,
-        help="take the time to load weights before listening",
+        help="wait for the time of a cold start before listening",
     )
     parser.add_argument(
         "--page-cache-marker",
         type=Path,
-        help="a file whose presence says that the weights are in host memory",
+        help="file whose existence means that the weights are in host memory",
     )
-    parser.add_argument("--otlp-traces-endpoint", help="where spans go (http://host:4318/v1/traces)")
-    parser.add_argument("--fixed-ms", type=float, help="answer after this time, whatever the load")
+    parser.add_argument("--otlp-traces-endpoint", help="endpoint for spans (http://host:4318/v1/traces)")
+    parser.add_argument("--fixed-ms", type=float, help="fixed latency of each answer, whatever the load")
     return parser
 
 
 def _add_batch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--max-num-seqs", type=int, dest="seqs_max", help="requests in the batch; the profile's if not given"
+        "--max-num-seqs", type=int, dest="seqs_max", help="most requests in the batch; default: the profile's"
     )
     parser.add_argument(
         "--max-num-batched-tokens",
         type=int,
         dest="batched_tokens_max",
         default=BATCHED_TOKENS_MAX,
-        help="tokens per iteration",
+        help="most tokens per iteration",
     )
     parser.add_argument(
         "--max-model-len",
         type=int,
         dest="context_tokens",
-        help="prompt plus output; the profile's, or what fits, if not given",
+        help="most tokens of prompt and output; default: the profile's, or as many as fit",
     )
-    parser.add_argument("--kv-tokens", type=int, help="tokens of KV cache; the profile's if not given")
+    parser.add_argument("--kv-tokens", type=int, help="tokens of KV cache; default: the profile's")
     parser.add_argument(
         "--watermark",
         type=float,
         default=0.0,
-        help="share of KV blocks kept free when a request is admitted, 0 to below 1",
+        help="share of KV blocks that an admission leaves free, 0 to below 1",
     )
     parser.add_argument(
         "--kv-offloading-size", type=float, dest="host_kv_gib", default=0.0, help="GiB of host memory for KV"
@@ -319,12 +320,12 @@ def _add_batch_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_options(arguments: Sequence[str]) -> EmulateOptions:
-    """Read the command line."""
+    """Parse the command line."""
     return EmulateOptions(**vars(option_parser().parse_args(arguments)))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run from a command line; errors are one sentence on standard error."""
+    """Run from a command line; print errors as one sentence on standard error."""
     try:
         run_emulated(parse_options(arguments))
     except QlmError as error:

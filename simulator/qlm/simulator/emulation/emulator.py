@@ -1,4 +1,4 @@
-"""An emulated engine in real time: it lets iterations take as long as they say, and hands out tokens."""
+"""Emulated engine in real time: waits for the duration of each iteration, then delivers its tokens."""
 
 import asyncio
 import contextlib
@@ -13,17 +13,17 @@ from qlm.simulator.engine.residency import ResidentEngine
 
 _NS_PER_S: Final = 1_000_000_000
 _TIMER_NS: Final = 500_000
-"""Half the resolution of the event loop's timers: no use in sleeping for less."""
+"""Shortest sleep: half the resolution of the event loop's timers."""
 _LAG_MAX_NS: Final = 250_000_000
-"""Further behind than this, the emulator gives up catching up, and counts the difference as lag."""
+"""Delay above which the emulator stops catching up, and counts the delay as lag."""
 
 
 class EmulatorClosedError(QlmError):
-    """The emulated engine stopped under a request."""
+    """The emulated engine stopped during a request."""
 
 
 class TokenStream:
-    """What one request receives, in order; read by one task."""
+    """Ordered output of one request, read by one task."""
 
     __slots__ = ("_arrived", "_waiter", "call_id", "external_id")
 
@@ -34,13 +34,13 @@ class TokenStream:
         self._waiter: asyncio.Future[None] | None = None
 
     def put(self, emission: Emission | None) -> None:
-        """Add an emission; None says that the engine has stopped."""
+        """Add an emission; None means that the engine has stopped."""
         self._arrived.append(emission)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def get(self) -> list[Emission]:
-        """Wait for emissions and take all that there are.
+        """Wait for emissions and return all that have arrived.
 
         Raises:
             EmulatorClosedError: The engine has stopped.
@@ -56,10 +56,10 @@ class TokenStream:
 
 
 class Emulator:
-    """Drives an engine model by the clock; `run` must run as long as requests are to be served.
+    """Driver of an engine model in real time; `run` must run while requests are served.
 
-    An iteration starts when the one before it ends by plan, not when the event loop got round to it, so
-    delays of the event loop do not add up.
+    An iteration starts at the planned end of the one before, not when the event loop gets to it. So delays of
+    the event loop do not add up.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Emulator:
         """Wrap an engine.
 
         Args:
-            engine: Says how long iterations take.
-            residency: Says how long sleeping and waking take.
-            time_scale: Real seconds per second of the engine: 1 is real time, 0.1 is ten times faster.
-            clock_ns: A steady clock.
+            engine: Source of tokens and durations of iterations.
+            residency: Source of durations of sleep and wake.
+            time_scale: Real seconds per emulated second; 0.1 is ten times faster than real time.
+            clock_ns: Steady clock.
         """
         self.engine = engine
         self.lag_s = 0.0
@@ -96,7 +96,7 @@ class Emulator:
         return self._residency.sleep_level
 
     def submit(self, external_id: str, make_call: Callable[[str], EngineCall]) -> TokenStream:
-        """Hand a request to the engine; ids given by clients need not be unique, as in vLLM."""
+        """Submit a request; ids of clients need not be unique, as in vLLM."""
         self._calls += 1
         call = make_call(f"{external_id}#{self._calls}")
         self.engine.add(call, self._engine_ns(self._clock_ns()))
@@ -107,13 +107,13 @@ class Emulator:
         return stream
 
     def abort(self, external_ids: Iterable[str]) -> None:
-        """End requests at once, whatever the present iteration was to give them; skips unknown ids."""
+        """Abort requests at once, without the output of the present iteration; skip unknown ids."""
         for external_id in external_ids:
             for stream in tuple(self._by_external_id.get(external_id, ())):
                 self.abort_stream(stream)
 
     def abort_stream(self, stream: TokenStream) -> None:
-        """End one request, if it has not ended."""
+        """Abort one request, unless it has ended."""
         if stream.call_id in self._streams:
             self.engine.abort(stream.call_id)
             self._forget(stream)
@@ -139,9 +139,9 @@ class Emulator:
                 self._deliver(emission)
 
     async def sleep(self, level: int, *, keep: bool) -> None:
-        """Go to sleep as vLLM does: requests are aborted, or kept and recomputed after waking.
+        """Go to sleep; requests are aborted, or with `keep` recomputed after the wake.
 
-        New requests wait until then (measured on vLLM 0.32).
+        New requests wait until the wake (measured on vLLM 0.32).
         """
         async with self._moving:
             if not keep:
@@ -150,10 +150,10 @@ class Emulator:
             await self._pass(self._residency.sleep(level))
 
     async def wake(self, tags: Collection[str] = ()) -> None:
-        """Wake up: from host memory after level 1, from storage after level 2.
+        """Wake: from host memory after level 1, from storage after level 2.
 
         Args:
-            tags: `weights` loads them only, `kv_cache` serves again; none does both, as in vLLM.
+            tags: `weights` only loads the weights, `kv_cache` resumes service; none does both, as in vLLM.
         """
         async with self._moving:
             await self._pass(self._residency.load_weights())
@@ -168,7 +168,7 @@ class Emulator:
             stream.put(None)
 
     def _begin_ns(self, end_ns: int) -> int:
-        """Start where the last iteration ended, unless that is too long ago."""
+        """Return the end of the last iteration, or now if that is too long ago."""
         behind_ns = self._clock_ns() - end_ns
         if behind_ns <= _LAG_MAX_NS:
             return end_ns
@@ -179,12 +179,12 @@ class Emulator:
         return round((real_ns - self._origin_ns) / self._time_scale)
 
     async def _sleep_until(self, end_ns: int) -> None:
-        """Let the event loop work until then; connections are served even if there is no time left."""
+        """Sleep, at least for one turn of the event loop, so that connections are served in any case."""
         left_ns = end_ns - self._clock_ns()
         await asyncio.sleep(left_ns / _NS_PER_S if left_ns > _TIMER_NS else 0)
 
     async def _idle_until(self, end_ns: int) -> int:
-        """Wait until then, or for a request if one comes earlier; return the time."""
+        """Wait until `end_ns` or for an earlier request; return the time."""
         self._work.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0, end_ns - self._clock_ns()) / _NS_PER_S):
@@ -199,7 +199,7 @@ class Emulator:
     def _deliver(self, emission: Emission) -> None:
         stream = self._streams.get(emission.call_id)
         if stream is None:
-            return  # aborted during the iteration: vLLM drops these tokens too
+            return  # aborted during the iteration: vLLM also drops these tokens
         if emission.finish is not None:
             self._forget(stream)
         stream.put(emission)

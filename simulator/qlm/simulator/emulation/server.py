@@ -1,4 +1,4 @@
-"""An HTTP server that speaks vLLM's API in front of an emulated engine."""
+"""HTTP server with vLLM's API for an emulated engine."""
 
 import asyncio
 import time
@@ -26,9 +26,9 @@ from qlm.simulator.emulation.vllm_answers import (
 )
 from qlm.simulator.emulation.vllm_metrics import metrics_text
 from qlm.simulator.emulation.vllm_requests import (
-    Asked,
     Parse,
     VllmApiError,
+    VllmRequest,
     parse_abort,
     parse_body,
     parse_completion,
@@ -42,38 +42,37 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class JsonBytes(Response):
-    """A JSON answer written by orjson."""
+    """JSON response, encoded by orjson."""
 
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Write the content."""
+        """Encode the content."""
         return orjson.dumps(content)
 
 
 class _EventStream(Response):
-    """Tokens as server-sent events while they come; a client that leaves ends its request.
+    """Streams tokens as server-sent events; a disconnect of the client aborts its request."""
 
-    It sends through ASGI directly: the usual streaming response costs a task group per request.
-    """
+    # It sends through ASGI directly: Starlette's streaming response costs a task group per request.
 
     def __init__(
         self,
         emulator: Emulator,
         stream: TokenStream,
-        asked: Asked,
+        wanted: VllmRequest,
         shape: AnswerShape,
         span: EngineSpan | None,
     ) -> None:
         super().__init__()
         self._emulator = emulator
         self._stream = stream
-        self._asked = asked
+        self._asked = wanted
         self._shape = shape
         self._span = span
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        watch = asyncio.ensure_future(_until_gone(receive, self._emulator, self._stream))
+        watch = asyncio.ensure_future(_abort_on_disconnect(receive, self._emulator, self._stream))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _SSE_HEADERS})
             ended = False
@@ -101,15 +100,15 @@ class _EventStream(Response):
 
 
 class EmulatedServer:
-    """The endpoints; `app` is the ASGI application."""
+    """Endpoints of the emulated engine; `app` is the ASGI application."""
 
     def __init__(self, emulator: Emulator, model: str, tracer: Tracer | None = None) -> None:
         """Serve one model.
 
         Args:
-            emulator: The engine; its `run` is the caller's business.
-            model: The name clients use.
-            tracer: Where spans of requests go; None: nowhere.
+            emulator: The engine; the caller runs its `run`.
+            model: Model name for clients.
+            tracer: Records spans of requests; None for none.
         """
         self._emulator = emulator
         self._tracer = tracer
@@ -132,7 +131,7 @@ class EmulatedServer:
             exception_handlers={
                 VllmApiError: _error_response,
                 InvalidValueError: _error_response,
-                ClientDisconnect: _nobody_there,
+                ClientDisconnect: _client_gone,
             },
         )
 
@@ -141,31 +140,31 @@ class EmulatedServer:
             body = parse_body(await request.body(), request.headers.get("content-type", ""))
             context_tokens = self._emulator.engine.capacity.context_tokens
             try:
-                asked = parse(body, request.headers.get("x-request-id"), self._model, context_tokens)
+                wanted = parse(body, request.headers.get("x-request-id"), self._model, context_tokens)
             except VllmApiError as error:
                 if error.late and body.get("stream"):
                     return Response(event(error.body) + DONE, media_type="text/event-stream")
                 raise
-            shape = self._shape(parse, asked)
+            shape = self._shape(parse, wanted)
             span = None
             if self._tracer is not None:
-                span = begin_request(self._tracer, asked, request.headers.get(TRACE_HEADER, ""))
-            stream = self._emulator.submit(asked.external_id, asked.call)
-            if asked.stream:
-                return _EventStream(self._emulator, stream, asked, shape, span)
+                span = begin_request(self._tracer, wanted, request.headers.get(TRACE_HEADER, ""))
+            stream = self._emulator.submit(wanted.external_id, wanted.call)
+            if wanted.stream:
+                return _EventStream(self._emulator, stream, wanted, shape, span)
             return await self._whole(request, stream, shape, span)
 
         return answer
 
-    def _shape(self, parse: Parse, asked: Asked) -> AnswerShape:
+    def _shape(self, parse: Parse, wanted: VllmRequest) -> AnswerShape:
         if parse is parse_generate:
-            return GenerateAnswer(asked=asked, model=self._model)
-        return CompletionAnswer(asked=asked, model=self._model, created_s=int(time.time()))
+            return GenerateAnswer(wanted=wanted, model=self._model)
+        return CompletionAnswer(wanted=wanted, model=self._model, created_s=int(time.time()))
 
     async def _whole(
         self, request: Request, stream: TokenStream, shape: AnswerShape, span: EngineSpan | None
     ) -> Response:
-        watch = asyncio.ensure_future(_until_gone(request.receive, self._emulator, stream))
+        watch = asyncio.ensure_future(_abort_on_disconnect(request.receive, self._emulator, stream))
         try:
             while True:
                 emissions = await stream.get()
@@ -223,7 +222,7 @@ class EmulatedServer:
         return JsonBytes({"status": "awake", "tags": tags or None})
 
     async def _rpc(self, request: Request) -> Response:
-        """Take the one call that waking from level 2 needs; the time it takes is part of waking."""
+        """Accept `reload_weights`, which a wake from level 2 needs; its time is part of the wake."""
         method = parse_body(await request.body(), request.headers.get("content-type", "")).get("method")
         if method != "reload_weights":
             raise VllmApiError(400, f"method must be reload_weights, got {method!r}", param="method")
@@ -233,7 +232,7 @@ class EmulatedServer:
         return JsonBytes({"is_sleeping": self._emulator.sleep_level > 0})
 
 
-async def _until_gone(receive: Receive, emulator: Emulator, stream: TokenStream) -> None:
+async def _abort_on_disconnect(receive: Receive, emulator: Emulator, stream: TokenStream) -> None:
     """Abort the request when its client closes the connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -247,5 +246,5 @@ async def _error_response(request: Request, error: Exception) -> Response:
     return JsonBytes(body, 400)
 
 
-async def _nobody_there(request: Request, error: Exception) -> Response:
+async def _client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)

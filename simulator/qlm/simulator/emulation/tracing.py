@@ -1,4 +1,4 @@
-"""The span `llm_request` of an emulated engine, as vLLM 0.32 makes it for each request."""
+"""Span `llm_request` of an emulated engine, as vLLM 0.32 records it for each request."""
 
 import time
 from typing import Final
@@ -15,14 +15,14 @@ from qlm.domain.ports.tracing import (
     SpanKind,
     Tracer,
 )
-from qlm.simulator.emulation.vllm_requests import Asked
+from qlm.simulator.emulation.vllm_requests import VllmRequest
 from qlm.simulator.engine.model import Emission
 
 SPAN: Final = "llm_request"
 
 
 class EngineSpan:
-    """One request of an engine, from its arrival until nothing more is said to its client."""
+    """Span of one request, from its arrival to the end of its response."""
 
     def __init__(self, span: Span, began_ns: int) -> None:
         """Use `begin_request`."""
@@ -32,13 +32,13 @@ class EngineSpan:
         self._tokens = 0
 
     def emitted(self, emission: Emission) -> None:
-        """Note tokens that were made."""
+        """Count generated tokens."""
         if emission.token_ids and self._first_ns is None:
             self._first_ns = time.time_ns()
         self._tokens += len(emission.token_ids)
 
     def end(self) -> None:
-        """End it."""
+        """End the span."""
         now_ns = time.time_ns()
         self._span.note({COMPLETION_TOKENS: self._tokens, E2E_S: (now_ns - self._began_ns) / 1e9})
         if self._first_ns is not None:
@@ -46,19 +46,19 @@ class EngineSpan:
         self._span.end(now_ns)
 
 
-def begin_request(tracer: Tracer, asked: Asked, traceparent: str) -> EngineSpan:
+def begin_request(tracer: Tracer, wanted: VllmRequest, traceparent: str) -> EngineSpan:
     """Begin the span of a request.
 
     Args:
-        tracer: Where spans go.
-        asked: The request.
-        traceparent: The context that its client sent; empty if none.
+        tracer: Records the span.
+        wanted: The request.
+        traceparent: Trace context of the client; empty if none.
     """
     now_ns = time.time_ns()
     attributes: dict[str, Attribute] = {
-        REQUEST_ID: asked.external_id,
-        REQUEST_MAX_TOKENS: asked.sampling.max_tokens,
-        PROMPT_TOKENS: len(asked.prompt_ids),
+        REQUEST_ID: wanted.external_id,
+        REQUEST_MAX_TOKENS: wanted.sampling.max_tokens,
+        PROMPT_TOKENS: len(wanted.prompt_ids),
     }
     span = tracer.begin(SPAN, kind=SpanKind.SERVER, parent=traceparent, at_ns=now_ns, attributes=attributes)
     return EngineSpan(span, now_ns)

@@ -1,4 +1,4 @@
-"""How vLLM 0.32 writes answers: whole, and as server-sent events. Shapes as measured on a live server."""
+"""Response formats of vLLM 0.32, whole and as server-sent events, as measured on a live server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from qlm.domain.byte_tokens import EOS_ID
-from qlm.simulator.emulation.vllm_requests import Asked
+from qlm.simulator.emulation.vllm_requests import VllmRequest
 from qlm.simulator.engine.generation import ABORT
 from qlm.simulator.engine.model import Emission
 
@@ -21,39 +21,39 @@ ENGINE_DEAD: Final = {
         "code": 500,
     }
 }
-"""What a client is told when the engine dies under its request."""
+"""Response to a client whose engine died during its request."""
 
 
 def event(plain: object) -> bytes:
-    """Write one server-sent event."""
+    """Encode one server-sent event."""
     return b"data: " + orjson.dumps(plain) + b"\n\n"
 
 
 class AnswerShape(Protocol):
-    """How one endpoint writes what one request is given."""
+    """Response format of one endpoint for one request."""
 
     def take(self, emission: Emission) -> None:
         """Add an emission to the answer."""
         ...
 
     def chunk(self, emission: Emission) -> bytes:
-        """Add an emission and write its event; empty if the endpoint says nothing about it."""
+        """Add an emission and encode its event; empty if the endpoint has none for it."""
         ...
 
     def usage_chunk(self) -> bytes:
-        """Write the event with the token counts."""
+        """Encode the event with the token counts."""
         ...
 
     def whole(self, finish: str, stop_reason: int | None, created_s: int) -> dict[str, Any]:
-        """Write the answer in one piece; `finish` is how it ended."""
+        """Build the whole answer."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class _Answer:
-    """What both endpoints count."""
+    """Token ids and counts of an answer, common to both endpoints."""
 
-    asked: Asked
+    wanted: VllmRequest
     model: str
     token_ids: list[int] = field(default_factory=list)
     cached_tokens: int = 0
@@ -64,7 +64,7 @@ class _Answer:
         self.cached_tokens = max(self.cached_tokens, emission.cached_tokens)
 
     def usage(self) -> dict[str, Any]:
-        prompt, completion = len(self.asked.prompt_ids), len(self.token_ids)
+        prompt, completion = len(self.wanted.prompt_ids), len(self.token_ids)
         return {
             "prompt_tokens": prompt,
             "total_tokens": prompt + completion,
@@ -75,14 +75,14 @@ class _Answer:
 
 @dataclass(slots=True, kw_only=True)
 class GenerateAnswer(_Answer):
-    """The shape of /inference/v1/generate: ids in, ids out."""
+    """Response format of /inference/v1/generate: ids in, ids out."""
 
     def chunk(self, emission: Emission) -> bytes:
-        """Write one event per iteration; the end is always told."""
+        """Encode one event per iteration; there is always one with the end."""
         self.take(emission)
         return event(
             {
-                "request_id": self.asked.shown_id,
+                "request_id": self.wanted.public_id,
                 "usage": None,
                 "output_mode": "tokens",
                 "choices": [_choice(emission.token_ids, emission.finish, emission.stop_reason)],
@@ -90,14 +90,14 @@ class GenerateAnswer(_Answer):
         )
 
     def usage_chunk(self) -> bytes:
-        """Write the event with the token counts."""
-        head = {"request_id": self.asked.shown_id, "usage": self.usage()}
+        """Encode the event with the token counts."""
+        head = {"request_id": self.wanted.public_id, "usage": self.usage()}
         return event({**head, "output_mode": "tokens", "choices": []})
 
     def whole(self, finish: str, stop_reason: int | None, created_s: int) -> dict[str, Any]:
-        """Write the answer in one piece."""
+        """Build the whole answer."""
         return {
-            "request_id": self.asked.shown_id,
+            "request_id": self.wanted.public_id,
             "model": self.model,
             "created": created_s,
             "usage": self.usage(),
@@ -110,12 +110,12 @@ class GenerateAnswer(_Answer):
 
 @dataclass(slots=True, kw_only=True)
 class CompletionAnswer(_Answer):
-    """The shape of /v1/completions: text, and ids on request."""
+    """Response format of /v1/completions: text, and ids on request."""
 
     created_s: int
 
     def chunk(self, emission: Emission) -> bytes:
-        """Write one event per iteration; the abort of a request without a token goes untold (measured)."""
+        """Encode one event per iteration; an abort before the first token has none (measured)."""
         first = not self.token_ids
         self.take(emission)
         if emission.finish == ABORT and first:
@@ -124,29 +124,29 @@ class CompletionAnswer(_Answer):
         return event({**self._head(), "choices": [choice]})
 
     def usage_chunk(self) -> bytes:
-        """Write the event with the token counts."""
+        """Encode the event with the token counts."""
         return event({**self._head(), "choices": [], "usage": self.usage()})
 
     def whole(self, finish: str, stop_reason: int | None, created_s: int) -> dict[str, Any]:
-        """Write the answer in one piece."""
+        """Build the whole answer."""
         choice = self._choice(self.token_ids, finish, stop_reason, prompt=True)
         return {**self._head(), "choices": [choice], "usage": self.usage(), "kv_transfer_params": None}
 
     def _head(self) -> dict[str, Any]:
-        name = {"id": self.asked.shown_id, "object": "text_completion"}
+        name = {"id": self.wanted.public_id, "object": "text_completion"}
         return {**name, "created": self.created_s, "model": self.model}
 
     def _choice(
         self, ids: Sequence[int], finish: str | None, stop_reason: int | None, *, prompt: bool
     ) -> dict[str, Any]:
-        shown = self.asked.token_ids
+        shown = self.wanted.token_ids
         return {
             "index": 0,
             "text": bytes(one for one in ids if one != EOS_ID).decode(errors="replace"),
             "logprobs": None,
             "finish_reason": finish,
             "stop_reason": stop_reason,
-            "prompt_token_ids": self.asked.prompt_ids if shown and prompt else None,
+            "prompt_token_ids": self.wanted.prompt_ids if shown and prompt else None,
             "token_ids": ids if shown else None,
         }
 

@@ -1,4 +1,4 @@
-"""The part of vLLM's /metrics that agents read, in Prometheus text format."""
+"""The metrics of vLLM that agents read, in Prometheus text format."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from qlm.simulator.engine.model import EngineModel
 
 
 def metrics_text(engine: EngineModel, model: str, *, sleep_level: int, lag_s: float) -> str:
-    """Write gauges and counters under vLLM's names.
+    """Format gauges and counters under vLLM's names.
 
     Args:
-        engine: What to read.
-        model: Name it is served under.
-        sleep_level: 0 awake, 1 or 2.
-        lag_s: Real seconds by which the emulator has fallen behind its own timing.
+        engine: Engine to read.
+        model: Model name for clients.
+        sleep_level: 0 while awake, else 1 or 2.
+        lag_s: Real seconds by which the emulator has fallen behind.
     """
     label = f'engine="0",model_name="{model}"'
     lines: list[str] = []
@@ -42,7 +42,7 @@ def _samples(engine: EngineModel, lag_s: float) -> Iterator[tuple[str, str, floa
 
 
 def _cache_config(engine: EngineModel) -> str:
-    """Write the cache's size as vLLM does: its reserved null block counts, though no request can use it."""
+    """Format the cache's size as vLLM does: it counts the reserved null block, which no request can use."""
     capacity = engine.capacity
     blocks = capacity.kv_blocks + 1
     tokens = blocks * capacity.block_tokens

@@ -1,6 +1,6 @@
-"""What vLLM 0.32 accepts on its two generation endpoints, as far as the emulator answers it.
+"""Parsers for requests to vLLM 0.32's generation endpoints, as far as the emulator supports them.
 
-Error messages have vLLM's shape, status and type; their wording is our own.
+Errors have vLLM's format, status and type; the wording is our own.
 """
 
 import secrets
@@ -20,12 +20,12 @@ _COMPLETION_TOKENS: Final = 16
 
 
 class VllmApiError(Exception):
-    """An answer that is an error.
+    """Error response.
 
     Attributes:
         status: HTTP status.
         body: vLLM's error object.
-        late: Found by the engine, not by the API server: a stream has begun by then, with status 200.
+        late: Found by the engine, not by the API server: a stream has started by then, with status 200.
     """
 
     def __init__(
@@ -44,20 +44,19 @@ class VllmApiError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A request for tokens, checked.
+class VllmRequest:
+    """Checked request for tokens.
 
     Attributes:
-        shown_id: The id that answers carry.
-        external_id: The id that an abort must name.
-        prompt_ids: The prompt.
-        sampling: Only lengths and stops matter here.
-        stream: Tokens are wanted as they come.
+        public_id: Id in the response.
+        external_id: Id that aborts the request.
+        sampling: Lengths and stops; the rest is ignored.
+        stream: The response is a stream.
         usage: A stream ends with token counts.
-        token_ids: A completion shows ids besides text.
+        token_ids: A completion has ids in addition to text.
     """
 
-    shown_id: str
+    public_id: str
     external_id: str
     prompt_ids: TokenIds
     sampling: Sampling
@@ -66,12 +65,12 @@ class Asked:
     token_ids: bool = True
 
     def call(self, call_id: str) -> EngineCall:
-        """Turn it into what an engine takes."""
+        """Build the engine's call."""
         return EngineCall(call_id=call_id, prompt_ids=self.prompt_ids, sampling=self.sampling)
 
 
 def parse_body(body: bytes, content_type: str) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Parse a JSON object."""
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise VllmApiError(
             400, "Unsupported media type: only application/json is allowed.", type="Bad Request"
@@ -85,18 +84,20 @@ def parse_body(body: bytes, content_type: str) -> dict[str, Any]:
     return plain
 
 
-def parse_generate(body: Mapping[str, Any], header_id: str | None, model: str, context_tokens: int) -> Asked:
-    """Check a body of /inference/v1/generate."""
+def parse_generate(
+    body: Mapping[str, Any], header_id: str | None, model: str, context_tokens: int
+) -> VllmRequest:
+    """Parse a body of /inference/v1/generate."""
     _check_model(body, model)
     params = body.get("sampling_params")
     if not isinstance(params, Mapping):
         raise _invalid("sampling_params", params, "an object")
     prompt_ids = _token_ids("token_ids", body.get("token_ids"))
     room = _room(prompt_ids, context_tokens, late=True)
-    shown_id = f"generate-tokens-{header_id or _request_id(body)}"
-    return Asked(
-        shown_id=shown_id,
-        external_id=shown_id,
+    public_id = f"generate-tokens-{header_id or _request_id(body)}"
+    return VllmRequest(
+        public_id=public_id,
+        external_id=public_id,
         prompt_ids=prompt_ids,
         sampling=_sampling(params, default_tokens=room, room=room),
         stream=bool(body.get("stream")),
@@ -106,8 +107,8 @@ def parse_generate(body: Mapping[str, Any], header_id: str | None, model: str, c
 
 def parse_completion(
     body: Mapping[str, Any], header_id: str | None, model: str, context_tokens: int
-) -> Asked:
-    """Check a body of /v1/completions; a text prompt is its UTF-8 bytes."""
+) -> VllmRequest:
+    """Parse a body of /v1/completions; the tokens of a text prompt are its UTF-8 bytes."""
     _check_model(body, model)
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
@@ -116,12 +117,14 @@ def parse_completion(
     if not prompt_ids:
         raise _invalid("prompt", prompt, "at least one token")
     room = _room(prompt_ids, context_tokens, late=False)
-    if isinstance(asked := body.get("max_tokens"), int) and asked > context_tokens:
-        raise _invalid("max_tokens", asked, f"at most max_model_len={context_tokens}", type="BadRequestError")
-    shown_id = f"cmpl-{header_id or _request_id(body)}"
-    return Asked(
-        shown_id=shown_id,
-        external_id=f"{shown_id}-0",
+    if isinstance(wanted := body.get("max_tokens"), int) and wanted > context_tokens:
+        raise _invalid(
+            "max_tokens", wanted, f"at most max_model_len={context_tokens}", type="BadRequestError"
+        )
+    public_id = f"cmpl-{header_id or _request_id(body)}"
+    return VllmRequest(
+        public_id=public_id,
+        external_id=f"{public_id}-0",
         prompt_ids=prompt_ids,
         sampling=_sampling(body, default_tokens=_COMPLETION_TOKENS, room=room),
         stream=bool(body.get("stream")),
@@ -130,14 +133,14 @@ def parse_completion(
     )
 
 
-Parse = Callable[[Mapping[str, Any], str | None, str, int], Asked]
+Parse = Callable[[Mapping[str, Any], str | None, str, int], VllmRequest]
 """Signature of both parsers: body, X-Request-Id header, served model, context."""
 
 
 def parse_sleep(query: Mapping[str, str]) -> tuple[int, bool]:
-    """Return level and whether running requests are kept.
+    """Return the level, and whether running requests are kept.
 
-    vLLM also knows level 0 and mode `wait`, which the emulator does not have.
+    vLLM's level 0 and mode `wait` are not supported.
     """
     level, mode = query.get("level", "1"), query.get("mode", "abort")
     if level not in ("1", "2"):
@@ -156,13 +159,13 @@ def parse_abort(body: Mapping[str, Any]) -> list[str]:
 
 
 def _check_model(body: Mapping[str, Any], model: str) -> None:
-    if (asked := body.get("model")) not in (None, model):
-        message = f"The model `{asked}` does not exist. Valid aliases: {model}."
+    if (wanted := body.get("model")) not in (None, model):
+        message = f"The model `{wanted}` does not exist. Valid aliases: {model}."
         raise VllmApiError(404, message, type="NotFoundError", param="model")
 
 
 def _request_id(body: Mapping[str, Any]) -> str:
-    """Return the caller's id, which a header overrides (as measured), or a fresh one."""
+    """Return the client's id, or a new one; the caller lets a header override it, as measured on vLLM."""
     given = body.get("request_id")
     return given if isinstance(given, str) and given else secrets.token_hex(8)
 

@@ -1,4 +1,4 @@
-"""Continuous batching with a paged KV cache, as vLLM V1 does it, in simulated time."""
+"""Continuous batching with a paged KV cache, as in vLLM V1, in simulated time."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -19,17 +19,17 @@ from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 
 BATCHED_TOKENS_MAX: Final = 2048
-"""Tokens computed in one iteration at most; default `--max-num-batched-tokens` of vLLM's API server."""
+"""Most tokens computed in one iteration; default `--max-num-batched-tokens` of vLLM's API server."""
 
 
 class BatchingEngine:
-    """The engine of one model on one accelerator.
+    """Engine of one model on one accelerator.
 
-    A driver either calls `step` for one iteration at a time, as `EngineModel` says, or lets runs of
-    iterations pass at once: `plan` one, `commit` as many of its iterations as have passed, deliver what
-    that returns, and `collect` the other tokens when they are wanted. To add or abort a request in the
-    middle of a run, commit the iterations up to there first (`Run.through`), and plan anew; the result is
-    then that of single iterations. A run without iterations only waits, and may be dropped for a new one.
+    A driver has two ways to advance it. `step` computes one iteration, as in `EngineModel`. Or `plan`
+    describes a run of iterations, `commit` lets some of them pass and returns their emissions, and `collect`
+    returns the other tokens when they are needed. To add or abort a request within a run, first commit the
+    iterations up to there (`Run.through`), and plan again; the result equals that of single iterations. A run
+    without iterations only waits, and may be replaced by a new one.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class BatchingEngine:
         """Start empty and awake.
 
         Args:
-            profile: Decides how long iterations take.
-            capacity: Limits; the KV cache must hold a whole context, as vLLM demands.
+            profile: Source of iteration times.
+            capacity: Limits; the KV cache must hold a whole context, as in vLLM.
             start: Makes the tokens of a request.
-            batched_tokens_max: Tokens per iteration at most.
-            watermark: Share of blocks that an admission leaves free for running requests to grow
-                into (vLLM's `--watermark`, 0 by default).
-            host_kv_bytes: Host memory for copies of KV blocks; 0 keeps none.
+            batched_tokens_max: Most tokens per iteration.
+            watermark: Share of blocks that an admission leaves free for growth of running requests (vLLM's
+                `--watermark`, 0 by default).
+            host_kv_bytes: Host memory for copies of KV blocks; 0 for none.
         """
         if capacity.kv_blocks < capacity.blocks(capacity.context_tokens):
             raise InvalidValueError(
@@ -92,7 +92,7 @@ class BatchingEngine:
 
     @property
     def waiting(self) -> int:
-        """Requests not yet in the batch, or preempted, or whose KV is being loaded."""
+        """Requests not in the batch: new, preempted, or with KV in transit from host memory."""
         return len(self._batch.waiting) + len(self._batch.loading)
 
     @property
@@ -101,7 +101,7 @@ class BatchingEngine:
         return self._cache.blocks.used / self._cache.blocks.total
 
     def add(self, call: EngineCall, now_ns: int) -> None:
-        """Take a request at the end of the waiting list.
+        """Append a request to the waiting list.
 
         Raises:
             InvalidValueError: The prompt leaves no room for a token, or the id is taken.
@@ -116,9 +116,12 @@ class BatchingEngine:
         self._batch.waiting.append(sequence)
 
     def abort(self, call_id: str) -> bool:
-        """Forget a request and free its blocks; their content stays findable. False if it is not known.
+        """Remove a request and free its blocks, whose content stays in the prefix cache.
 
-        Tokens that were not collected are lost, as are those of iterations not committed.
+        Tokens not collected, and those of iterations not committed, are lost.
+
+        Returns:
+            Whether the request was known.
         """
         sequence = self._all.pop(call_id, None)
         if sequence is None:
@@ -127,14 +130,14 @@ class BatchingEngine:
         return True
 
     def sleep(self) -> None:
-        """Preempt all, and drop the KV cache with its prefixes and its copies in host memory."""
+        """Preempt all requests; clear the KV cache with its prefixes and its copies in host memory."""
         self._batch.preempt_all()
         self._cache.forget_all()
         self._run = None
         self._asleep = True
 
     def wake(self) -> None:
-        """Serve again."""
+        """Resume service."""
         self._asleep = False
 
     def step(self, now_ns: int) -> StepResult | None:
@@ -142,18 +145,18 @@ class BatchingEngine:
         run = self.plan(now_ns, 1)
         if run is None:
             return None
-        batch = [*self._batch.running, *self._batch.owing]
-        self._batch.owing.clear()
+        batch = [*self._batch.running, *self._batch.unreported]
+        self._batch.unreported.clear()
         self._commit(run.iterations)
         duration_ns = run.end_ns(run.iterations) - now_ns
         return StepResult(duration_ns, self._report(batch), idle=not run.iterations)
 
     def plan(self, now_ns: int, iterations_max: int) -> Run | None:
-        """Schedule, and describe the iterations that follow with the same batch.
+        """Schedule, and describe the following iterations with the same batch.
 
         Args:
-            now_ns: When the first one begins: the end of the last committed one, or later.
-            iterations_max: Iterations at most; 1 or more.
+            now_ns: Start of the first one: the end of the last committed one, or later.
+            iterations_max: Most iterations; 1 or more.
 
         Returns:
             None when asleep or without requests.
@@ -170,34 +173,36 @@ class BatchingEngine:
         return self._run
 
     def commit(self, iterations: int) -> tuple[Emission, ...]:
-        """Let so many iterations of the run last planned have happened.
+        """Let iterations of the last planned run pass.
 
         Returns:
-            For each request that got its first token or ended, all its tokens not yet reported.
+            All unreported tokens of each request that got its first token or ended.
         """
         return self._report(self._commit(iterations))
 
     def collect(self) -> list[Chunk]:
-        """Return the tokens not yet reported of all requests that have not ended."""
-        batch, told = self._batch, []
+        """Return the unreported tokens of all requests that have not ended."""
+        batch, chunks = self._batch, []
         iteration = batch.decodes.iteration
-        for sequence in chain(batch.running, batch.owing):
-            text, reported, end = sequence.text, sequence.reported, sequence.end
-            generated = sequence.generated if end == NOT_DECODING else text.output_tokens - end + iteration
+        for sequence in chain(batch.running, batch.unreported):
+            generation, reported, end = sequence.generation, sequence.reported, sequence.end
+            generated = (
+                sequence.generated if end == NOT_DECODING else generation.output_tokens - end + iteration
+            )
             if generated > reported:
                 sequence.reported = generated
-                # Of a scripted answer, nothing but its end differs, and that is not told of here.
+                # The tokens of a scripted answer are equal but for its end, which is never reported here.
                 token_ids = (
                     (SCRIPTED_ID,) * (generated - reported)
-                    if text.ids is None
-                    else text.token_ids(reported, generated)
+                    if generation.ids is None
+                    else generation.token_ids(reported, generated)
                 )
-                told.append((sequence.call_id, token_ids))
-        batch.owing.clear()
-        return told
+                chunks.append((sequence.call_id, token_ids))
+        batch.unreported.clear()
+        return chunks
 
     def _describe(self, iterations_max: int, now_ns: int) -> Run:
-        """Time the iterations of the batch; if there is none, wait for the first load."""
+        """Return the run of the present batch; without a batch, a wait for the first load."""
         batch, decodes = self._batch, self._batch.decodes.count
         if not batch.running:
             return Run(batch.loading[0].ready_ns << FRACTION_BITS, 0, 0, 0)
@@ -211,7 +216,7 @@ class BatchingEngine:
         return run
 
     def _first_ticks(self) -> int:
-        """Time the next iteration. A sequence that lacks but one token after its first one is a decode."""
+        """Time the next iteration; a sequence with an answer and one missing token is a decode."""
         batch = self._batch
         decodes, context_tokens = batch.decodes.count, batch.decodes.context_tokens
         prefills = prefill_tokens = 0
@@ -227,7 +232,6 @@ class BatchingEngine:
         )
 
     def _commit(self, iterations: int) -> list[Sequence]:
-        """Return the sequences that got their first token or ended, in batch order."""
         run = self._run
         if run is None:
             raise InvalidValueError("iterations", iterations, "a run planned since the last commit or sleep")
@@ -244,17 +248,20 @@ class BatchingEngine:
         return changed
 
     def _report(self, sequences: Iterable[Sequence]) -> tuple[Emission, ...]:
-        """Tell of the tokens of these sequences that have not been told of."""
-        iteration, told = self._batch.decodes.iteration, []
+        iteration, emissions = self._batch.decodes.iteration, []
         for sequence in sequences:
-            text, reported, end = sequence.text, sequence.reported, sequence.end
-            generated = sequence.generated if end == NOT_DECODING else text.output_tokens - end + iteration
+            generation, reported, end = sequence.generation, sequence.reported, sequence.end
+            generated = (
+                sequence.generated if end == NOT_DECODING else generation.output_tokens - end + iteration
+            )
             if generated == reported:
                 continue
             sequence.reported = generated
-            token_ids, cached = text.token_ids(reported, generated), sequence.cached or 0
-            if generated == text.output_tokens:
-                told.append(Emission(sequence.call_id, token_ids, text.finish, text.stop_reason, cached))
+            token_ids, cached = generation.token_ids(reported, generated), sequence.cached or 0
+            if generated == generation.output_tokens:
+                emissions.append(
+                    Emission(sequence.call_id, token_ids, generation.finish, generation.stop_reason, cached)
+                )
             else:
-                told.append(Emission(sequence.call_id, token_ids, None, None, cached))
-        return tuple(told)
+                emissions.append(Emission(sequence.call_id, token_ids, None, None, cached))
+        return tuple(emissions)

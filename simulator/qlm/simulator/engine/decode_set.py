@@ -1,4 +1,4 @@
-"""The decoding part of the batch, advanced by a counter instead of sequence by sequence."""
+"""Decoding sequences of the batch, advanced together by one counter."""
 
 from collections.abc import Collection
 from heapq import heappop, heappush
@@ -9,10 +9,9 @@ from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 class DecodeSet:
     """Sequences that get one token in each iteration.
 
-    With L the length of a whole text and `end` the number of the iteration that gives its last token, it
-    has L - end + i tokens after iteration i, all but the last of them computed. So what a sequence needs
-    at an iteration follows from L and `end` alone: a block is full, and the next one needed, whenever i
-    is `end` + 1 - L modulo the block size.
+    Let L be the length of a generation and `end` the iteration that gives its last token. After iteration i
+    it has L - end + i tokens, all but the last of them computed. So L and `end` determine its needs in each
+    iteration: a block is full, and the next one needed, whenever i = `end` + 1 - L modulo the block size.
     """
 
     __slots__ = ("_block_tokens", "_by_residue", "_ends", "_families", "_tokens", "count", "iteration")
@@ -22,7 +21,7 @@ class DecodeSet:
         self.iteration = 0
         """Number of the last iteration."""
         self.count = 0
-        """Sequences in it."""
+        """Number of sequences."""
         self._block_tokens = block_tokens
         self._tokens = 0
         self._by_residue: list[dict[Sequence, None]] = [{} for _ in range(block_tokens)]
@@ -31,60 +30,60 @@ class DecodeSet:
 
     @property
     def context_tokens(self) -> int:
-        """Length of all texts so far, the tokens of the next iteration not included."""
+        """Total length of all generations, without the tokens of the next iteration."""
         return self._tokens + self.count * self.iteration
 
     def generated(self, sequence: Sequence) -> int:
-        """Length of an answer so far."""
-        return sequence.text.output_tokens - sequence.end + self.iteration
+        """Return the present length of an answer."""
+        return sequence.generation.output_tokens - sequence.end + self.iteration
 
     def computed(self, sequence: Sequence) -> int:
-        """Tokens of a sequence, decoding or not, that are in the KV cache."""
+        """Return the number of a sequence's tokens in the KV cache, decoding or not."""
         if sequence.end == NOT_DECODING:
             return sequence.computed
-        return sequence.text.prompt_tokens + self.generated(sequence) - 1
+        return sequence.generation.prompt_tokens + self.generated(sequence) - 1
 
     def join(self, sequence: Sequence) -> None:
-        """Add a sequence, all tokens of which but the last are computed."""
-        text = sequence.text
-        sequence.end = self.iteration + text.output_tokens - sequence.generated
+        """Add a sequence whose tokens are all computed but the last."""
+        generation = sequence.generation
+        sequence.end = self.iteration + generation.output_tokens - sequence.generated
         self.count += 1
-        self._tokens += text.tokens - sequence.end
-        self._by_residue[(sequence.end + 1 - text.tokens) % self._block_tokens][sequence] = None
+        self._tokens += generation.tokens - sequence.end
+        self._by_residue[(sequence.end + 1 - generation.tokens) % self._block_tokens][sequence] = None
         heappush(self._ends, (sequence.end, sequence.order, sequence))
-        self._families[text.family] = self._families.get(text.family, 0) + 1
+        self._families[generation.family] = self._families.get(generation.family, 0) + 1
 
     def leave(self, sequence: Sequence) -> None:
-        """Remove a sequence and settle how far it has come."""
-        text, end = sequence.text, sequence.end
-        sequence.generated = text.output_tokens - end + self.iteration
-        sequence.computed = text.prompt_tokens + sequence.generated - 1
+        """Remove a sequence and write its progress back to it."""
+        generation, end = sequence.generation, sequence.end
+        sequence.generated = generation.output_tokens - end + self.iteration
+        sequence.computed = generation.prompt_tokens + sequence.generated - 1
         self.count -= 1
-        self._tokens -= text.tokens - end
-        del self._by_residue[(end + 1 - text.tokens) % self._block_tokens][sequence]
+        self._tokens -= generation.tokens - end
+        del self._by_residue[(end + 1 - generation.tokens) % self._block_tokens][sequence]
         sequence.end = NOT_DECODING
-        if self._families[text.family] == 1:
-            del self._families[text.family]
+        if self._families[generation.family] == 1:
+            del self._families[generation.family]
         else:
-            self._families[text.family] -= 1
+            self._families[generation.family] -= 1
 
     def at_boundary(self, iteration: int) -> Collection[Sequence]:
-        """Sequences, in batch order, whose blocks are just full after that iteration."""
+        """Return the sequences, in batch order, whose blocks become full in that iteration."""
         return self._by_residue[iteration % self._block_tokens]
 
     def has_family(self, family: int) -> bool:
-        """Whether a text of this family is being decoded."""
+        """True if a generation of this family is being decoded."""
         return family in self._families
 
     def iterations_to_end(self) -> int:
-        """Iterations until the first sequence ends; there must be one."""
+        """Count the iterations until the first sequence ends; there must be one."""
         ends = self._ends
         while ends[0][2].end != ends[0][0]:
             heappop(ends)
         return ends[0][0] - self.iteration
 
     def iterations_within(self, blocks: int, iterations: int) -> int:
-        """Count the iterations, up to `iterations`, that take at most so many blocks after the first."""
+        """Count the iterations, up to `iterations`, that need at most `blocks` blocks after the first."""
         cycles = blocks // self.count
         left = blocks - cycles * self.count
         done = cycles * self._block_tokens + 1
@@ -96,7 +95,7 @@ class DecodeSet:
         return iterations
 
     def pop_ended(self) -> list[Sequence]:
-        """Remove the sequences that the last iteration ended; in batch order."""
+        """Remove and return the sequences that the last iteration ended, in batch order."""
         ended, ends = [], self._ends
         while ends and ends[0][0] <= self.iteration:
             end, _order, sequence = heappop(ends)

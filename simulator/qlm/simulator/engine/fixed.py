@@ -1,4 +1,4 @@
-"""An engine that takes the same time for every request, whatever else it does: a floor for benchmarks."""
+"""Engine with a fixed latency for every request: the floor for benchmarks."""
 
 from collections import deque
 
@@ -10,15 +10,15 @@ from qlm.simulator.engine.model import Emission, EngineCounters, StepResult
 
 
 class FixedLatencyEngine:
-    """Answers each request whole, a fixed time after it came, without limit; see `EngineModel`."""
+    """Engine that answers each request whole, a fixed time after its arrival, with no batch limit."""
 
     def __init__(self, capacity: EngineCapacity, start: OpenGeneration, *, latency_ns: int) -> None:
         """Start empty.
 
         Args:
-            capacity: What it claims to hold, and its context limit, which it keeps.
+            capacity: Reported limits; only the context limit is enforced.
             start: Makes the tokens of a request.
-            latency_ns: From a request to its answer; positive.
+            latency_ns: Time from a request to its answer; positive.
         """
         if latency_ns <= 0:
             raise InvalidValueError("latency_ns", latency_ns, "a positive number")
@@ -33,21 +33,21 @@ class FixedLatencyEngine:
 
     @property
     def running(self) -> int:
-        """Requests not answered yet."""
+        """Unanswered requests."""
         return len(self._pending) + len(self._in_flight)
 
     @property
     def waiting(self) -> int:
-        """Nothing ever waits."""
+        """0: no request waits."""
         return 0
 
     @property
     def kv_usage(self) -> float:
-        """It keeps no KV cache."""
+        """0: there is no KV cache."""
         return 0.0
 
     def add(self, call: EngineCall, now_ns: int) -> None:
-        """Take a request, to be answered at `now_ns` plus the latency."""
+        """Add a request, to be answered at `now_ns` plus the latency."""
         if not 0 < len(call.prompt_ids) < self.capacity.context_tokens:
             raise InvalidValueError(
                 "prompt", f"{len(call.prompt_ids)} tokens", f"1 to {self.capacity.context_tokens - 1} tokens"
@@ -68,15 +68,15 @@ class FixedLatencyEngine:
         return True
 
     def sleep(self) -> None:
-        """Answer nothing until `wake`."""
+        """Stop to answer."""
         self._asleep = True
 
     def wake(self) -> None:
-        """Answer again, at once what has become due."""
+        """Resume; overdue answers come at once."""
         self._asleep = False
 
     def step(self, now_ns: int) -> StepResult | None:
-        """Wait for the oldest request and answer all that are due then."""
+        """Wait until the oldest request's answer is due, and answer all that are due then."""
         self._known.difference_update(self._in_flight)
         self._in_flight.clear()
         if self._asleep or not self._pending:
@@ -84,12 +84,18 @@ class FixedLatencyEngine:
         end_ns = max(now_ns + 1, self._pending[0][0])
         emissions = []
         while self._pending and self._pending[0][0] <= end_ns:
-            _due_ns, text = self._pending.popleft()
-            self._in_flight[text.call.call_id] = text
-            emissions.append(self._answer(text))
+            _due_ns, generation = self._pending.popleft()
+            self._in_flight[generation.call.call_id] = generation
+            emissions.append(self._answer(generation))
         return StepResult(end_ns - now_ns, tuple(emissions))
 
-    def _answer(self, text: Generation) -> Emission:
-        tokens = text.output_tokens
+    def _answer(self, generation: Generation) -> Emission:
+        tokens = generation.output_tokens
         self.counters.generation_tokens += tokens
-        return Emission(text.call.call_id, text.token_ids(0, tokens), text.finish, text.stop_reason, 0)
+        return Emission(
+            generation.call.call_id,
+            generation.token_ids(0, tokens),
+            generation.finish,
+            generation.stop_reason,
+            0,
+        )

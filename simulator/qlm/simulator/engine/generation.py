@@ -1,4 +1,4 @@
-"""One answer, whose length is known to the simulator from the start, though not to anybody it serves."""
+"""Answers whose length the simulator knows from the start; the parts that it simulates do not."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,26 +16,23 @@ LENGTH: Final = "length"
 ABORT: Final = "abort"
 
 SCRIPTED_ID: Final = 0
-"""Every token of a scripted answer but the EOS that ends it."""
+"""Token id of scripted answers, but for the EOS at their end."""
 PREFIX_TOKENS: Final = 512
-"""Prompt tokens that one id of a shared prefix stands for, as in the traces of Mooncake."""
+"""Prompt tokens per id of a shared prefix, as in the traces of Mooncake."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Generation:
-    """The whole text of one request, prompt and answer.
+    """Text of one request, prompt and answer.
 
     Attributes:
-        call: What was asked.
-        prompt_tokens: Length of the prompt.
         output_tokens: Length of the answer in this call, with the token that ends it; 1 or more.
         finish: `stop` or `length`.
-        tokens: Length of both.
-        digests: For each full KV block of prompt and answer, a number that stands for all ids up to its
-            end: equal for equal ids.
-        family: Texts of different families share no block that is filled while decoding.
-        shared: Texts of different families may share blocks of their prompts.
-        stop_reason: The id that ends the answer, if the caller had named it as one that does.
+        tokens: Length of prompt and answer.
+        digests: Digest of all ids up to the end of each full KV block; equal for equal ids.
+        family: Texts of different families share no block that is filled during decoding.
+        shared: The prompt's blocks may occur in texts of other families.
+        stop_reason: The id that ends the answer, if it is one of the request's stop ids.
         ids: The answer; None if it is scripted.
     """
 
@@ -63,20 +60,20 @@ class Generation:
 
 
 OpenGeneration = Callable[[EngineCall], Generation]
-"""How an engine starts an answer: the one place that reads prompt ids."""
+"""Makes the answer to a request; the only place that reads prompt ids."""
 
 
 @value
 class Script:
-    """What a simulation knows of a text beforehand.
+    """Known length and content of a text.
 
     Attributes:
         output_tokens: Tokens of the answer that remain in this call, with the one that ends it.
-        base: Block i of the text has the digest `base` + i, in whichever call it is computed; so bases of
-            different texts must lie further apart than their blocks. Not negative.
-        finish: How the answer ends there, unless a limit of the request ends it earlier.
+        base: Block i of the text has the digest `base` + i in every call, so bases of different texts must
+            lie further apart than their numbers of blocks. Not negative.
+        finish: End of the answer, unless a limit of the request ends it earlier.
         prefix_ids: For each 512 tokens of the first prompt, an id of these and all tokens before them.
-        prefix_tokens: Tokens that `prefix_ids` stand for; in a resume, too, those of the first prompt.
+        prefix_tokens: Tokens covered by `prefix_ids`; after a resume still those of the first prompt.
     """
 
     output_tokens: int
@@ -98,10 +95,10 @@ class Script:
 def scripted_generation(
     length_of: Callable[[EngineCall], Script], *, block_tokens: int, context_tokens: int
 ) -> OpenGeneration:
-    """Let each answer be as long as a script says, within the limits of its request.
+    """Make answers of scripted lengths, within the limits of their requests.
 
-    The limits are those of sampled answers: the end comes after `min_tokens`, never if EOS is ignored,
-    and `max_tokens` or the context end it as `length`. Only the number of prompt ids matters.
+    The limits are those of sampled answers: an answer ends after `min_tokens`, never if EOS is ignored, and
+    with `length` at `max_tokens` or the end of the context. Of prompt ids, only the number matters.
     """
 
     def start(call: EngineCall) -> Generation:
@@ -125,11 +122,9 @@ def scripted_generation(
 
 
 def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tokens: float) -> OpenGeneration:
-    """Let each token be a hash of all ids before it; see `token_chain`.
-
-    An answer is drawn ahead when it starts: in sum the same work, though at once, and in vain for what
-    an abort cuts off.
-    """
+    """Make answers whose tokens are hashes of all ids before them; see `token_chain`."""
+    # An answer is drawn whole at its start. That is the same work in total, but wasted for tokens that an
+    # abort cuts off.
 
     def start(call: EngineCall) -> Generation:
         *blocks, digest = digests(call.prompt_ids, block_tokens)
@@ -152,19 +147,19 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
 
 
 def _limit(sampling: Sampling, prompt_tokens: int, context_tokens: int) -> int:
-    """Tokens of the answer at most; even a request for none gets one."""
+    """Return the most tokens of the answer; a request for none gets one."""
     return max(1, min(sampling.max_tokens, context_tokens - prompt_tokens))
 
 
 def _forbidden(sampling: Sampling, generated: int) -> tuple[int, ...]:
-    """Tokens that would end an answer are not drawn before `min_tokens`."""
+    """Return the ids that may not be drawn now: those that end an answer, before `min_tokens`."""
     if generated < sampling.min_tokens:
         return (EOS_ID, *sampling.stop_token_ids)
     return (EOS_ID,) if sampling.ignore_eos else ()
 
 
 def _finish(sampling: Sampling, token_id: int, generated: int, limit: int) -> tuple[str, int | None] | None:
-    """Whether this token, the last of so many, ends the answer: how, and by which id of the caller's.
+    """Return finish and stop id if this token, number `generated`, ends the answer; else None.
 
     The token that ends an answer is part of it, as in vLLM.
     """
@@ -177,7 +172,7 @@ def _finish(sampling: Sampling, token_id: int, generated: int, limit: int) -> tu
 
 
 def _scripted_digests(script: Script, blocks: int, block_tokens: int) -> Sequence[int]:
-    """Number the blocks; those of a shared prefix have negative numbers, apart from all bases."""
+    """Return the digests of blocks; those of a shared prefix are negative, apart from all bases."""
     shared = min(blocks, script.prefix_tokens // block_tokens)
     own = range(script.base + shared, script.base + blocks)
     if not shared:

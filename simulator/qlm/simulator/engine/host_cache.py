@@ -1,4 +1,4 @@
-"""The KV blocks that an engine keeps in host memory, and the link over which they come back."""
+"""Cache of KV blocks in host memory, and the link over which they are loaded."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 class HostCache:
-    """Copies of full KV blocks in host memory, as vLLM's native offloading connector keeps them.
+    """Copies of full KV blocks in host memory, as in vLLM's native offloading connector.
 
-    Blocks are written through when they become full; those used longest ago give way. Loads share one
-    direction of the link, one after the other; writing uses the other direction and costs no time.
+    Blocks are written through when they become full; the least recently used are dropped first. Loads share
+    one direction of the link, one after the other. Writes use the other direction and cost no time.
     """
 
     __slots__ = ("_block_bytes", "_bytes_per_s", "_content", "_link_free_ns", "blocks_max")
@@ -20,8 +20,8 @@ class HostCache:
         """Start empty.
 
         Args:
-            host_bytes: Memory for it; less than a block switches it off.
-            block_bytes: Bytes of one KV block.
+            host_bytes: Size of the cache; less than a block switches it off.
+            block_bytes: Size of one KV block.
             bytes_per_s: Bandwidth from host to accelerator.
         """
         self.blocks_max = host_bytes // block_bytes
@@ -31,18 +31,17 @@ class HostCache:
         self._link_free_ns = 0
 
     def __len__(self) -> int:
-        """Blocks in it."""
         return len(self._content)
 
     def cached(self, digests: Sequence[int]) -> int:
-        """Count the leading blocks, named by digest, that are here."""
+        """Count the leading blocks, named by digest, that are in the cache."""
         for count, digest in enumerate(digests):
             if digest not in self._content:
                 return count
         return len(digests)
 
     def store(self, digests: Iterable[int]) -> int:
-        """Note blocks as used, and copy those that are not here; return how many were copied."""
+        """Mark blocks as used, and copy missing ones; return the number of copies."""
         copied = 0
         for digest in digests:
             if digest in self._content:
@@ -55,7 +54,7 @@ class HostCache:
         return copied
 
     def load(self, digests: Sequence[int], now_ns: int) -> int:
-        """Begin to load blocks, all of which must be here; return when they will be there, ns."""
+        """Start to load blocks, all of which must be in the cache; return the end of the load, ns."""
         for digest in digests:
             self._content.move_to_end(digest)
         size = len(digests) * self._block_bytes
@@ -64,6 +63,6 @@ class HostCache:
         return self._link_free_ns
 
     def clear(self) -> None:
-        """Forget all; the link is free, too."""
+        """Clear the cache and the link."""
         self._content.clear()
         self._link_free_ns = 0

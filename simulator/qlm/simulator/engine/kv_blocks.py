@@ -1,22 +1,22 @@
-"""The paged KV cache of an emulated engine: blocks, who references them, and which can be found again."""
+"""Paged KV blocks of an emulated engine: references, free queue and prefix index."""
 
 from collections.abc import Sequence
 
 
 class KvBlocks:
-    """A ledger of KV blocks with prefix caching.
+    """Allocator of KV blocks with prefix caching, as in vLLM V1.
 
-    As in vLLM V1: a block that nobody references keeps its content until it is handed out again, the
-    one freed longest ago first; a full block is found by the digest of all ids up to its end.
+    A block without references keeps its content until it is allocated again; the one freed longest ago goes
+    first. A full block is found by the digest of all ids up to its end.
     """
 
     __slots__ = (
         "_block_of",
         "_digest_of",
+        "_extra_references",
         "_first",
-        "_held",
-        "_more",
         "_queue",
+        "_referenced",
         "_skip",
         "dequeued",
         "enqueued",
@@ -28,30 +28,30 @@ class KvBlocks:
         """Start with `blocks` free blocks without content."""
         self.total = blocks
         self.free = blocks
-        """Blocks that nobody references."""
+        """Blocks without references."""
         self.enqueued = blocks
         """Entries ever put into the queue of free blocks."""
         self.dequeued = 0
         """Entries ever taken out of it."""
         self._queue = list(range(blocks))
         self._first = 0
-        """Where the queue begins; what is before was taken, and is cut off when it is the longer part."""
+        """Start of the queue; the taken entries before it are cut off when they are the longer part."""
         self._skip: dict[int, int] = {}
-        """How many entries of a block in the queue are void since it was taken from its middle."""
-        self._held: set[int] = set()
-        """Referenced blocks that can be found, or may become so."""
-        self._more: dict[int, int] = {}
+        """Number of void entries in the queue by block, which was taken from the middle of the queue."""
+        self._referenced: set[int] = set()
+        """Referenced blocks that can be found, or may become findable."""
+        self._extra_references: dict[int, int] = {}
         """References beyond the first."""
         self._digest_of: dict[int, int] = {}
         self._block_of: dict[int, int] = {}
 
     @property
     def used(self) -> int:
-        """Blocks that somebody references."""
+        """Blocks with references."""
         return self.total - self.free
 
     def cached(self, digests: Sequence[int]) -> int:
-        """Count the leading blocks, named by digest, whose content is still here."""
+        """Count the leading blocks, named by digest, whose content is still cached."""
         known = self._block_of
         for count, digest in enumerate(digests):
             if digest not in known:
@@ -59,25 +59,25 @@ class KvBlocks:
         return len(digests)
 
     def free_cached(self, digests: Sequence[int]) -> int:
-        """Count those of the named blocks that are here and that nobody references."""
-        return sum(self._block_of[digest] not in self._held for digest in digests)
+        """Count the named blocks without references; all of them must be cached."""
+        return sum(self._block_of[digest] not in self._referenced for digest in digests)
 
     def share(self, digests: Sequence[int]) -> list[int]:
-        """Reference cached blocks, all of which must be here."""
+        """Reference cached blocks; all of them must be cached."""
         blocks = [self._block_of[digest] for digest in digests]
         for block in blocks:
-            if block in self._held:
-                self._more[block] = self._more.get(block, 0) + 1
+            if block in self._referenced:
+                self._extra_references[block] = self._extra_references.get(block, 0) + 1
             else:
-                self._held.add(block)
+                self._referenced.add(block)
                 self._skip[block] = self._skip.get(block, 0) + 1
                 self.free -= 1
         return blocks
 
     def take(self, count: int, *, private: bool = False) -> list[int]:
-        """Hand out `count` blocks, forgetting what they held; there must be so many free ones.
+        """Allocate `count` blocks and drop their content; as many must be free.
 
-        Blocks taken as private are released as such, and not sealed before they have been published.
+        Private blocks are released by `release_private`, and are sealed only after `publish`.
         """
         if self._skip:
             blocks = [self._next_free() for _ in range(count)]
@@ -86,25 +86,25 @@ class KvBlocks:
             self._advance(count)
         self.free -= count
         if not private:
-            self._held.update(blocks)
+            self._referenced.update(blocks)
         if self._digest_of:
             self._forget(blocks)
         return blocks
 
-    def publish(self, blocks: Sequence[int], digests: Sequence[int], *, held: bool) -> None:
-        """Let private blocks be found by digest; if `held`, they are referenced, else they are free."""
-        if held:
-            self._held.update(blocks)
+    def publish(self, blocks: Sequence[int], digests: Sequence[int], *, referenced: bool) -> None:
+        """Make private blocks findable by digest; they are either `referenced` or free."""
+        if referenced:
+            self._referenced.update(blocks)
         self.seal_all(blocks[: len(digests)], digests)
 
     def seal(self, block: int, digest: int) -> None:
-        """Note that a referenced block is full, and what it holds. The first of equal blocks is found."""
+        """Index a full, referenced block by its digest; of equal blocks the first is indexed."""
         if digest not in self._block_of and block not in self._digest_of:
             self._block_of[digest] = block
             self._digest_of[block] = digest
 
     def seal_all(self, blocks: Sequence[int], digests: Sequence[int]) -> None:
-        """Seal several blocks, one after the other."""
+        """Index several blocks, one after the other."""
         if self._block_of.keys().isdisjoint(digests) and self._digest_of.keys().isdisjoint(blocks):
             self._block_of.update(zip(digests, blocks, strict=True))
             self._digest_of.update(zip(blocks, digests, strict=True))
@@ -114,9 +114,9 @@ class KvBlocks:
 
     def release(self, blocks: Sequence[int]) -> None:
         """Drop one reference to each; the last blocks of a sequence are reused first."""
-        if self._more:
-            blocks = [block for block in blocks if not self._still_held(block)]
-        self._held.difference_update(blocks)
+        if self._extra_references:
+            blocks = [block for block in blocks if not self._drop_extra_reference(block)]
+        self._referenced.difference_update(blocks)
         self.release_private(blocks)
 
     def release_private(self, blocks: Sequence[int]) -> None:
@@ -126,16 +126,15 @@ class KvBlocks:
         self.free += len(blocks)
 
     def forget_all(self) -> None:
-        """Empty the prefix cache; references stay."""
+        """Clear the prefix index; references stay."""
         self._block_of.clear()
         self._digest_of.clear()
 
     def references(self) -> int:
-        """References in all; equals the lengths of all holders' lists together."""
-        return self.used + sum(self._more.values())
+        """Count all references; equals the total length of the sequences' lists of blocks."""
+        return self.used + sum(self._extra_references.values())
 
     def _advance(self, count: int) -> None:
-        """Leave out the first entries of the queue."""
         self.dequeued += count
         self._first += count
         if 2 * self._first > len(self._queue):
@@ -160,11 +159,11 @@ class KvBlocks:
             if block in digest_of:
                 del block_of[digest_of.pop(block)]
 
-    def _still_held(self, block: int) -> bool:
-        """Drop a reference beyond the first, if there is one."""
-        more = self._more.get(block, 0)
-        if more == 1:
-            del self._more[block]
-        elif more:
-            self._more[block] = more - 1
-        return more > 0
+    def _drop_extra_reference(self, block: int) -> bool:
+        """Drop one reference beyond the first; return whether there was one."""
+        extra = self._extra_references.get(block, 0)
+        if extra == 1:
+            del self._extra_references[block]
+        elif extra:
+            self._extra_references[block] = extra - 1
+        return extra > 0

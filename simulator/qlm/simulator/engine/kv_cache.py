@@ -1,4 +1,4 @@
-"""The KV cache of an engine: blocks on the accelerator, and their copies in host memory."""
+"""KV cache of an engine: blocks on the accelerator, and their copies in host memory."""
 
 from collections.abc import Collection
 
@@ -12,11 +12,11 @@ from qlm.simulator.engine.sequence import Sequence
 
 
 class KvCache:
-    """Gives blocks to sequences and finds what has been computed before.
+    """Allocates blocks to sequences and finds computed prefixes.
 
-    A text that shares no block with others (`Generation.shared`) is private: as long as only one request
-    has it, nobody looks for its blocks, so that they are not indexed one by one. When it comes again, what
-    is left of it is published first. Blocks are found then as if they had been indexed all the time.
+    A text that shares no block with others (see `Generation.shared`) is private as long as only one request
+    has it. No request looks for its blocks, so they are not indexed one by one. When the text comes again,
+    its remaining blocks are published first, and are found as if they had been indexed all the time.
     """
 
     __slots__ = ("_block_tokens", "_capacity", "_counters", "_decodes", "_private", "blocks", "host")
@@ -24,7 +24,6 @@ class KvCache:
     def __init__(
         self, capacity: EngineCapacity, host: HostCache, decodes: DecodeSet, counters: EngineCounters
     ) -> None:
-        """Start empty; counts hits and copies in `counters`."""
         self.blocks = KvBlocks(capacity.kv_blocks)
         self.host = host
         self._capacity = capacity
@@ -34,15 +33,19 @@ class KvCache:
         self._private = PrivateTexts(self.blocks)
 
     def reserve(self, sequence: Sequence, spare_blocks: int, now_ns: int) -> bool:
-        """Take the blocks of the whole text so far, cached ones first; False if they do not fit.
+        """Allocate the blocks of the whole text so far, cached ones first; False if they do not fit.
 
-        At least the last token is computed anew, since only that yields the next one. If host memory
-        holds the blocks that follow the cached ones, their load begins: see `ready_ns`.
+        At least the last token is computed again, since only that yields the next one. Blocks that follow the
+        cached ones and are in host memory start to load: see `ready_ns`.
         """
         tokens, block_tokens, blocks = sequence.tokens, self._block_tokens, self.blocks
-        if not sequence.text.shared and not self.host.blocks_max and self._is_new(sequence.text.family):
+        if (
+            not sequence.generation.shared
+            and not self.host.blocks_max
+            and self._is_new(sequence.generation.family)
+        ):
             return self._reserve_private(sequence, spare_blocks)
-        findable = sequence.text.digests[: (tokens - 1) // block_tokens]
+        findable = sequence.generation.digests[: (tokens - 1) // block_tokens]
         count = blocks.cached(findable)
         found = findable[:count]
         missing = self._capacity.blocks(tokens) - count
@@ -55,7 +58,7 @@ class KvCache:
         return True
 
     def grow(self, sequences: Collection[Sequence]) -> None:
-        """Give each sequence one block more; there must be so many free ones."""
+        """Allocate one block to each sequence; as many must be free."""
         blocks = self.blocks.take(len(sequences), private=True)
         public = []
         for sequence, block in zip(sequences, blocks, strict=True):
@@ -63,10 +66,10 @@ class KvCache:
             if not sequence.private:
                 public.append(block)
         if public:
-            self.blocks.publish(public, (), held=True)
+            self.blocks.publish(public, (), referenced=True)
 
     def fill(self, sequence: Sequence, tokens: int) -> None:
-        """Note that so many further tokens of a sequence are in its blocks."""
+        """Record that further tokens of a sequence are computed."""
         full = sequence.computed // self._block_tokens
         sequence.computed += tokens
         if sequence.private:
@@ -74,20 +77,20 @@ class KvCache:
         now_full = sequence.computed // self._block_tokens
         if now_full == full:
             return
-        digests = sequence.text.digests[full:now_full]
+        digests = sequence.generation.digests[full:now_full]
         self.blocks.seal_all(sequence.blocks[full:now_full], digests)
         if self.host.blocks_max:
             self._counters.offloaded_tokens += self.host.store(digests) * self._block_tokens
 
     def fill_last(self, sequence: Sequence) -> None:
-        """Note that the last block of a decoding sequence that is not private is full."""
-        digest = sequence.text.digests[len(sequence.blocks) - 1]
+        """Record that the last block of a decoding, not private sequence is full."""
+        digest = sequence.generation.digests[len(sequence.blocks) - 1]
         self.blocks.seal(sequence.blocks[-1], digest)
         if self.host.blocks_max:
             self._counters.offloaded_tokens += self.host.store((digest,)) * self._block_tokens
 
     def release(self, sequence: Sequence) -> None:
-        """Give back the blocks of a sequence; their content stays findable."""
+        """Free the blocks of a sequence; their content stays findable."""
         if sequence.private:
             self._private.release(sequence, sequence.computed // self._block_tokens)
             sequence.private = False
@@ -96,13 +99,13 @@ class KvCache:
         sequence.blocks = []
 
     def forget_all(self) -> None:
-        """Empty both caches; references stay."""
+        """Clear both caches; references stay."""
         self.blocks.forget_all()
         self._private.forget_all()
         self.host.clear()
 
     def _is_new(self, family: int) -> bool:
-        """Whether nothing of this text can be found; publishes what can be, if it was private."""
+        """Return whether no block of this text can be found; publishes blocks of a private one."""
         if (holder := self._private.holder(family)) is not None:
             self._private.publish(holder, self._decodes.computed(holder) // self._block_tokens)
         return self._private.is_new(family)
@@ -118,7 +121,7 @@ class KvCache:
         return True
 
     def _count(self, sequence: Sequence) -> None:
-        """Count what a first admission looked for and found."""
+        """Count the prefix lookup of a first admission."""
         if sequence.cached is None:
             tokens = sequence.tokens
             sequence.cached = sequence.computed + sequence.loading
@@ -127,10 +130,10 @@ class KvCache:
             self._counters.prefix_hits += sequence.computed
 
     def _load(self, sequence: Sequence, cached: int, now_ns: int) -> None:
-        """Begin to load what host memory holds beyond the cached blocks."""
+        """Start to load the blocks in host memory that follow the cached ones."""
         if not self.host.blocks_max:
             return
-        findable = sequence.text.digests[cached : (sequence.tokens - 1) // self._block_tokens]
+        findable = sequence.generation.digests[cached : (sequence.tokens - 1) // self._block_tokens]
         if count := self.host.cached(findable):
             sequence.ready_ns = self.host.load(findable[:count], now_ns)
             sequence.loading = count * self._block_tokens

@@ -1,4 +1,4 @@
-"""What an emulated engine is to its driver: requests in, iterations with a duration and tokens out."""
+"""Interface of emulated engines: requests in; iterations with a duration and tokens out."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -8,17 +8,15 @@ from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall
 
 Chunk = tuple[str, TokenIds]
-"""A request's call id, and its new tokens in mid-answer."""
+"""Call id of a request, and new tokens that do not end its answer."""
 
 
 class Emission(NamedTuple):
-    """What one or more iterations give one request.
+    """Output of one or more iterations for one request.
 
     Attributes:
-        call_id: Of the request.
-        token_ids: Its new tokens.
-        finish: `stop` or `length` with the last ones.
-        stop_reason: The stop token id of the caller's that ended it.
+        finish: `stop` or `length` with the last tokens, else None.
+        stop_reason: The request's stop id that ended the answer.
         cached_tokens: Prompt tokens found in the prefix cache.
     """
 
@@ -31,13 +29,13 @@ class Emission(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """One iteration: how long it takes, and what it gives when it is over.
+    """One iteration.
 
     Attributes:
-        duration_ns: Always positive.
-        emissions: In the order of the batch.
-        idle: It computes nothing, but waits for KV blocks from host memory; what is added meanwhile need
-            not wait for its end.
+        duration_ns: Duration; always positive.
+        emissions: Output at its end, in the order of the batch.
+        idle: It only waits for KV blocks from host memory; requests added meanwhile need not wait for its
+            end.
     """
 
     duration_ns: int
@@ -47,14 +45,14 @@ class StepResult:
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Totals since the start, as vLLM counts them.
+    """Counters since the start, as in vLLM.
 
     Attributes:
-        prompt_tokens: Of the requests admitted.
-        generation_tokens: Generated.
-        prefix_queries: Prompt tokens looked for in the prefix cache.
+        prompt_tokens: Prompt tokens of admitted requests.
+        generation_tokens: Generated tokens.
+        prefix_queries: Prompt tokens looked up in the prefix cache.
         prefix_hits: Prompt tokens found there.
-        preemptions: Of running requests, for want of blocks or by sleeping.
+        preemptions: Preemptions of running requests, for lack of blocks or by sleep.
         offloaded_tokens: Tokens whose KV was copied to host memory.
         reloaded_tokens: Tokens whose KV was loaded from there.
     """
@@ -69,17 +67,17 @@ class EngineCounters:
 
 
 class EngineModel(Protocol):
-    """An engine without a clock: its driver says what time it is and when an iteration begins.
+    """Engine without a clock; its driver passes the time and decides when an iteration starts.
 
     A driver calls `step`, lets the duration pass, delivers the emissions, and calls `step` again.
-    What is added or aborted in between takes effect with the next step.
+    Requests added or aborted in between take effect with the next step.
     """
 
     counters: EngineCounters
 
     @property
     def capacity(self) -> EngineCapacity:
-        """What it can hold."""
+        """Limits of the engine."""
         ...
 
     @property
@@ -98,7 +96,7 @@ class EngineModel(Protocol):
         ...
 
     def add(self, call: EngineCall, now_ns: int) -> None:
-        """Take a request.
+        """Add a request.
 
         Raises:
             InvalidValueError: The prompt leaves no room for a token, or the id is taken.
@@ -106,17 +104,17 @@ class EngineModel(Protocol):
         ...
 
     def abort(self, call_id: str) -> bool:
-        """Forget a request; False if it is not known or has ended."""
+        """Remove a request; False if it is unknown or has ended."""
         ...
 
     def step(self, now_ns: int) -> StepResult | None:
-        """Compute one iteration that begins now; None if there is nothing to do."""
+        """Compute one iteration that starts now; None if there is nothing to do."""
         ...
 
     def sleep(self) -> None:
-        """Drop the KV cache, prefixes included; requests wait, to be recomputed after `wake`."""
+        """Clear the KV cache with its prefixes; requests wait and are recomputed after `wake`."""
         ...
 
     def wake(self) -> None:
-        """Undo `sleep`."""
+        """Resume service after `sleep`."""
         ...

@@ -1,4 +1,4 @@
-"""Where the weights of one model's engine process are, and how long it takes to move them."""
+"""Residency of one model's weights, and the time of each move."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -11,25 +11,25 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 class Residency(StrEnum):
-    """What the engine process of a model is doing with the accelerator."""
+    """State of a model's engine process."""
 
     COLD = "cold"
-    """There is no process."""
+    """No process."""
     AWAKE = "awake"
-    """It serves."""
+    """Serving."""
     ASLEEP_WARM = "asleep_warm"
     """Sleep level 1: weights in host memory."""
     ASLEEP_EMPTY = "asleep_empty"
-    """Sleep level 2: weights discarded, to be read from storage again."""
+    """Sleep level 2: weights discarded; to be read from storage again."""
     FAILED = "failed"
     """The process has died."""
 
 
 class ResidentEngine:
-    """The engine process of one model: each move says how long it takes, and is in effect at once.
+    """Engine process of one model. Each move takes effect at once and returns its duration.
 
-    A driver makes a move, lets its time pass, and serves (or uses the freed memory) then. As in vLLM, a
-    sleeping engine may get its weights back first and its KV cache later; it serves with both.
+    A driver makes a move, lets its duration pass, and then serves (or uses the freed memory). As in vLLM, a
+    sleeping engine may load its weights first and get its KV cache later; it serves when it has both.
     """
 
     __slots__ = ("_in_page_cache", "_profile", "_weights_away", "state")
@@ -41,12 +41,12 @@ class ResidentEngine:
         *,
         in_page_cache: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Start in a state.
+        """Set the initial state.
 
         Args:
-            profile: Says how long moves take.
-            state: What it is doing at the beginning.
-            in_page_cache: Whether its weights files are in host memory already, so that a start or a reload
+            profile: Source of durations.
+            state: Initial state.
+            in_page_cache: Returns whether the weights files are in host memory, so that a start or a reload
                 does not wait for storage.
         """
         self._in_page_cache = in_page_cache
@@ -60,19 +60,19 @@ class ResidentEngine:
         return {Residency.ASLEEP_WARM: 1, Residency.ASLEEP_EMPTY: 2}.get(self.state, 0)
 
     def start(self) -> int:
-        """Start the process, to serve; return how long that takes, ns."""
+        """Start the process; return the duration, ns."""
         self._expect(Residency.COLD, Residency.FAILED)
         self.state, self._weights_away = Residency.AWAKE, False
         return _ns(self._profile.swap_cold_s - self._storage_saved_s())
 
     def sleep(self, level: int) -> int:
-        """Free the accelerator, or go from one level to another, which takes no time.
+        """Free the accelerator, or change the sleep level, which takes no time.
 
         Args:
-            level: 1 keeps the weights in host memory, 2 discards them.
+            level: 1 keeps the weights in host memory; 2 discards them.
 
         Returns:
-            How long it takes, ns.
+            The duration, ns.
         """
         if level not in (1, 2):
             raise InvalidValueError("sleep.level", level, "1 or 2")
@@ -84,7 +84,7 @@ class ResidentEngine:
         return _ns(self._profile.unload_s)
 
     def load_weights(self) -> int:
-        """Bring the weights of a sleeping engine back, if they are away; return how long it takes, ns."""
+        """Load the weights of a sleeping engine, unless they are loaded; return the duration, ns."""
         self._expect(Residency.AWAKE, Residency.ASLEEP_WARM, Residency.ASLEEP_EMPTY)
         if not self._weights_away:
             return 0
@@ -95,18 +95,18 @@ class ResidentEngine:
         return _ns(self._profile.swap_reload_s - self._storage_saved_s())
 
     def wake(self) -> int:
-        """Bring the weights back and serve; return how long it takes, ns."""
+        """Load the weights and serve; return the duration, ns."""
         duration_ns = self.load_weights()
         self.state = Residency.AWAKE
         return duration_ns
 
     def fail(self) -> None:
-        """Let the process die."""
+        """Record the death of the process."""
         self._expect(Residency.AWAKE, Residency.ASLEEP_WARM, Residency.ASLEEP_EMPTY)
         self.state, self._weights_away = Residency.FAILED, True
 
     def _storage_saved_s(self) -> float:
-        """What a start or reload takes less if it finds its files in host memory: a reload then is a wake."""
+        """Time saved by a start or reload whose files are in host memory: such a reload is a wake."""
         if not self._in_page_cache():
             return 0.0
         return max(0.0, self._profile.swap_reload_s - self._profile.swap_warm_s)

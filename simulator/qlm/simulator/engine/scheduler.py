@@ -1,13 +1,13 @@
-"""Which requests an engine computes next, as vLLM V1 decides it, and what that does to its KV cache.
+"""Scheduling of requests in an engine, as in vLLM V1, and its effect on the KV cache.
 
-Scheduling follows vLLM 0.32 (`v1/core/sched/scheduler.py`): running requests first, in order of arrival;
-when one finds no free block, the last running request is preempted and recomputed later; waiting requests
-are admitted only in an iteration without preemption, only if the blocks of the whole prompt are free, and
-computed in chunks that fill the iteration's token budget.
+The rules are those of vLLM 0.32 (`v1/core/sched/scheduler.py`). Running requests come first, in order of
+arrival. When one finds no free block, the last running request is preempted and recomputed later. Waiting
+requests are admitted only in an iteration without preemption, and only if the blocks of the whole prompt are
+free. Prompts are computed in chunks that fill the iteration's token budget.
 
-At most one running request has an incomplete prompt, and it is the last: its chunk took what was left of
-the budget, so that nobody was admitted behind it. All others get one token in every iteration, and are
-advanced together by `DecodeSet`.
+At most one running request has an incomplete prompt, and it is the last: its chunk used up the budget, so
+that no request was admitted behind it. All others get one token in every iteration; `DecodeSet` advances them
+together.
 """
 
 from collections import deque
@@ -20,15 +20,15 @@ from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 
 
 class Scheduler:
-    """Requests inside an engine: waiting, on their way from host memory, or in the batch.
+    """Requests of an engine: waiting, in transit from host memory, or in the batch.
 
     Attributes:
         running: The batch, in order.
-        decodes: Those of it that get a token in each iteration.
-        chunks: What the next iteration computes of prompts: sequences with a number of tokens each.
-        loading: Sequences whose KV is being loaded, the next to arrive first.
-        waiting: The others, the next to be admitted first.
-        owing: Preempted sequences with tokens that the driver does not know of.
+        decodes: Sequences of the batch that get a token in each iteration.
+        chunks: Sequences with the number of prompt tokens that the next iteration computes of each.
+        loading: Sequences whose KV is loading, in order of arrival.
+        waiting: The others, in order of admission.
+        unreported: Preempted sequences with unreported tokens.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Scheduler:
 
         Args:
             capacity: Limits.
-            cache: Where blocks come from.
-            decodes: Empty; the cache knows it, too.
-            counters: What to count in.
-            batched_tokens_max: Tokens per iteration at most.
+            cache: Allocates blocks.
+            decodes: Empty set, shared with the cache.
+            counters: Counters to increment.
+            batched_tokens_max: Most tokens per iteration.
             watermark_blocks: Blocks that an admission leaves free, unless nothing runs.
         """
         self.capacity = capacity
@@ -57,7 +57,7 @@ class Scheduler:
         self.chunks: list[tuple[Sequence, int]] = []
         self.loading: deque[Sequence] = deque()
         self.waiting: deque[Sequence] = deque()
-        self.owing: dict[Sequence, None] = {}
+        self.unreported: dict[Sequence, None] = {}
         self._cache = cache
         self._blocks = cache.blocks
         self._counters = counters
@@ -68,7 +68,7 @@ class Scheduler:
         self._grown_at = -1
 
     def remove(self, sequence: Sequence) -> None:
-        """Forget a sequence and free its blocks; their content stays findable."""
+        """Remove a sequence and free its blocks; their content stays findable."""
         if sequence in self.running:
             del self.running[sequence]
             self._leave_batch(sequence)
@@ -76,37 +76,37 @@ class Scheduler:
             self.loading.remove(sequence)
         else:
             self.waiting.remove(sequence)
-        self.owing.pop(sequence, None)
+        self.unreported.pop(sequence, None)
         self._cache.release(sequence)
 
     def preempt_all(self) -> None:
-        """Let all wait again, in order."""
+        """Return all to the waiting list, in order."""
         while self.loading:
             self._put_back(self.loading.pop())
         while self.running:
             self._preempt()
 
     def schedule(self, now_ns: int) -> bool:
-        """Choose the batch of the next iteration and give it blocks.
+        """Choose the batch of the next iteration and allocate its blocks.
 
         Returns:
             Whether sequences were preempted, so that an iteration later others may be admitted.
         """
         preempted = self._grow()
         budget = self._continue_prompts(self._batched_tokens_max - self.decodes.count)
-        # An iteration of which preemption leaves nothing takes no time: the next one begins now.
+        # An iteration without requests after preemption takes no time: the next one starts now.
         if not preempted or not self.running:
             self._admit(budget, now_ns)
         return preempted
 
     def unchanged(self, iterations_max: int) -> int:
-        """Count the iterations, up to `iterations_max`, for which a batch without prompts stays the same.
+        """Count the iterations, up to `iterations_max`, for which a batch without prompts does not change.
 
-        It changes when a sequence ends or finds no free block. A waiting sequence that found too few
-        free blocks finds no more meanwhile, unless one of the batch computes the same text.
+        It changes when a sequence ends or finds no free block. A waiting sequence that found too few free
+        blocks finds no more meanwhile, unless one of the batch computes the same text.
         """
         decodes, free = self.decodes, self._blocks.free
-        if self.waiting and decodes.has_family(self.waiting[0].text.family):
+        if self.waiting and decodes.has_family(self.waiting[0].generation.family):
             return 1
         iterations = min(iterations_max, decodes.iterations_to_end())
         if free >= decodes.count * (iterations // self.capacity.block_tokens + 1):
@@ -114,7 +114,7 @@ class Scheduler:
         return decodes.iterations_within(free, iterations)
 
     def advance(self, iterations: int) -> list[Sequence]:
-        """Let iterations of the batch pass; more than one only if it is `unchanged` for so many.
+        """Let iterations of the batch pass; at most as many as it is `unchanged`.
 
         Returns:
             The sequences that got their first token or ended, in batch order.
@@ -127,7 +127,7 @@ class Scheduler:
         return changed
 
     def _grow(self) -> bool:
-        """Give decoding sequences the blocks of the next iteration; True if some had to be preempted."""
+        """Allocate the decoding sequences' blocks for the next iteration; True if some were preempted."""
         decodes, iteration = self.decodes, self.decodes.iteration
         needing = decodes.at_boundary(iteration)
         if self._grown_at == iteration:
@@ -141,22 +141,22 @@ class Scheduler:
             while not self._blocks.free and sequence.end != NOT_DECODING:
                 self._preempt()
             if sequence.end == NOT_DECODING:
-                break  # preempted itself, and with it all that come after it
+                break  # it was preempted itself, as were all that follow
             self._cache.grow((sequence,))
         return True
 
     def _is_full(self, sequence: Sequence, iteration: int) -> bool:
-        """Whether a decoding sequence has no room for the token after this iteration."""
+        """Return whether a decoding sequence has no slot for the token after this iteration."""
         return len(sequence.blocks) * self.capacity.block_tokens < (
-            sequence.text.tokens - sequence.end + iteration
+            sequence.generation.tokens - sequence.end + iteration
         )
 
     def _preempt(self) -> None:
-        """Put the last running sequence back to the front of the waiting list, to be recomputed."""
+        """Return the last running sequence to the front of the waiting list, to be recomputed."""
         victim, _nothing = self.running.popitem()
         self._leave_batch(victim)
         if victim.generated > victim.reported:
-            self.owing[victim] = None
+            self.unreported[victim] = None
         self._put_back(victim)
         self._counters.preemptions += 1
 
@@ -172,7 +172,7 @@ class Scheduler:
         self.waiting.appendleft(sequence)
 
     def _continue_prompts(self, budget: int) -> int:
-        """Spend the budget on the prompts of running sequences; return what is left."""
+        """Spend the budget on the prompts of running sequences; return the rest."""
         self.chunks = []
         for sequence in self._prefilling:
             if new := min(sequence.missing, budget):
@@ -193,7 +193,7 @@ class Scheduler:
             budget -= new
 
     def _next(self, now_ns: int) -> Sequence | None:
-        """Take the next sequence that can run now: first those whose KV has been loaded."""
+        """Take the next sequence that can run now: first those whose KV has loaded."""
         if self.loading and self.loading[0].ready_ns <= now_ns:
             loaded = self.loading.popleft()
             self._cache.fill(loaded, loaded.loading)
@@ -210,7 +210,7 @@ class Scheduler:
         return None
 
     def _decode(self, iterations: int) -> None:
-        """Advance the decoding sequences: fill blocks, and take new ones while iterations follow."""
+        """Advance the decoding sequences: fill blocks, and allocate new ones while iterations follow."""
         decodes = self.decodes
         last = decodes.iteration + iterations
         for at in range(decodes.iteration + 1, last + 1):
@@ -224,14 +224,14 @@ class Scheduler:
         decodes.iteration = last
 
     def _compute(self, sequence: Sequence, new: int) -> bool:
-        """Compute `new` tokens of a prompt; True if that gives the first token or ends the answer."""
+        """Compute `new` tokens of a prompt; True if that yields the first token or ends the answer."""
         self._cache.fill(sequence, new)
         if sequence.missing:
             return False
         del self._prefilling[sequence]
         sequence.generated += 1
         self._counters.generation_tokens += 1
-        if sequence.generated == sequence.text.output_tokens:
+        if sequence.generated == sequence.generation.output_tokens:
             self._finish(sequence)
             return True
         self.decodes.join(sequence)

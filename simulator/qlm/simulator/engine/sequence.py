@@ -1,4 +1,4 @@
-"""A request inside the engine."""
+"""Request inside an engine."""
 
 from typing import Final
 
@@ -8,32 +8,31 @@ NOT_DECODING: Final = -1
 
 
 class Sequence:
-    """How far a request has come.
+    """Progress of a request.
 
-    While it decodes, `computed` and `generated` stand still, and follow from `end`; see `DecodeSet`.
+    While it decodes, `computed` and `generated` are not updated; they follow from `end` (see `DecodeSet`).
 
     Attributes:
-        text: What it says.
+        generation: Prompt and answer.
         computed: Tokens in the KV cache.
         generated: Length of the answer so far.
-        reported: Tokens of the answer that the driver knows of.
-        cached: Prompt tokens found in a cache when it was first admitted.
-        blocks: Its KV blocks.
-        order: Number of its last admission; the batch is in this order.
-        end: Number of the decode iteration that ends it.
-        private: Nobody looks for its blocks; see `KvCache`.
-        loading: Tokens that are on their way from host memory.
-        ready_ns: When they will have arrived.
-        call_id: Of the request.
+        reported: Tokens of the answer reported to the driver.
+        cached: Prompt tokens found in a cache at its first admission.
+        order: Number of its last admission; the order of the batch.
+        end: Number of the decode iteration that generates its last token, as `DecodeSet` counts them; or
+            NOT_DECODING.
+        private: Its blocks are not indexed; see `KvCache`.
+        loading: Tokens in transit from host memory.
+        ready_ns: Time of their arrival.
     """
 
     __slots__ = (
-        "blocks", "cached", "call_id", "computed", "end", "generated", "loading", "order", "private",
-        "ready_ns", "reported", "text",
+        "blocks", "cached", "call_id", "computed", "end", "generated", "generation", "loading", "order",
+        "private", "ready_ns", "reported",
     )  # fmt: skip
 
-    def __init__(self, text: Generation) -> None:
-        self.text = text
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
         self.computed = 0
         self.generated = 0
         self.reported = 0
@@ -44,19 +43,19 @@ class Sequence:
         self.private = False
         self.loading = 0
         self.ready_ns = 0
-        self.call_id = text.call.call_id
+        self.call_id = generation.call.call_id
 
     @property
     def tokens(self) -> int:
-        """Length of prompt and answer so far."""
-        return self.text.prompt_tokens + self.generated
+        """Present length of prompt and answer."""
+        return self.generation.prompt_tokens + self.generated
 
     @property
     def missing(self) -> int:
         """Tokens to compute before the next one can be generated."""
-        return self.text.prompt_tokens + self.generated - self.computed
+        return self.generation.prompt_tokens + self.generated - self.computed
 
     @property
     def ended(self) -> bool:
-        """Whether it has given its last token and left the batch."""
-        return self.generated == self.text.output_tokens
+        """True if it has its last token and has left the batch."""
+        return self.generated == self.generation.output_tokens

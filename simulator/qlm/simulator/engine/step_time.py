@@ -1,4 +1,4 @@
-"""How long one iteration of continuous batching takes, from a profile, in exact integers."""
+"""Durations of iterations of continuous batching, from a profile, in exact integers."""
 
 from typing import Final
 
@@ -12,18 +12,18 @@ Rounding a coefficient to ticks moves an iteration over a million tokens by less
 
 _TICKS_PER_MS: Final = 1_000_000 << FRACTION_BITS
 _LEAST_TICKS: Final = 1 << FRACTION_BITS
-"""No iteration takes less than a nanosecond, so that each ends later than the one before it."""
+"""Shortest iteration, a nanosecond, so that each ends later than the one before."""
 
 
 class StepTimes:
-    """The times of a profile's iterations.
+    """Durations of a profile's iterations.
 
-    Equations 14 and 15 of SLO-aware annealing, each with the sum over the batch of what it has per
-    request. An iteration that computes prompts and decodes reads the weights once, so the smaller of
-    the two constants counts once only.
+    Equations 14 and 15 of SLO-aware annealing, with sums over the batch for the terms per request. An
+    iteration with prompts and decodes reads the weights once, so the smaller of the two constants counts once
+    only.
 
-    For B requests with C tokens in all, the equations' average length is C/B, so a token costs
-    alpha + gamma/B and the iteration beta B + delta besides. Both are rounded to ticks once for each B.
+    For B requests with C tokens in total, the equations' average length is C/B. So a token costs alpha +
+    gamma/B, and the iteration costs beta B + delta in addition. Both are rounded to ticks once for each B.
     """
 
     __slots__ = ("_decode", "_prefill", "_shared")
@@ -44,13 +44,13 @@ class StepTimes:
         self._shared = round(min(profile.prefill.delta, profile.decode.delta) * _TICKS_PER_MS)
 
     def ticks(self, *, prefills: int, prefill_tokens: int, decodes: int, context_tokens: int) -> int:
-        """Time one iteration.
+        """Return the duration of one iteration.
 
         Args:
             prefills: Requests with prompt tokens in it.
-            prefill_tokens: Prompt tokens computed in it, in all.
-            decodes: Requests that get one token more.
-            context_tokens: Length of their texts, in all.
+            prefill_tokens: Their prompt tokens in it, in total.
+            decodes: Requests that get one more token.
+            context_tokens: Total length of their texts.
 
         Returns:
             Ticks; 0 for an empty iteration.
@@ -63,5 +63,5 @@ class StepTimes:
         return max(_LEAST_TICKS, ticks) if prefills or decodes else 0
 
     def growth_ticks(self, decodes: int) -> int:
-        """Time by which the next iteration of a batch is longer, each text being one token longer."""
+        """Return the growth of the next iteration, in which each text is one token longer."""
         return self._decode[decodes][1] * decodes

@@ -1,7 +1,7 @@
-"""The tokens of an emulated model: each is a hash of all ids before it.
+"""Tokens of an emulated model: each is a hash of all ids before it.
 
-So an answer resumed from the wrong ids, or with one id lost or doubled, is a different answer from there
-on, and a test that compares tokens sees it.
+An answer resumed from wrong ids, or with one id lost or doubled, differs from there on, so that a test which
+compares tokens finds it.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ _PRIME: Final = 0x100000001B3
 _LETTERS: Final = b"eeeeeeeettttttaaaaaooooooiiiiinnnnnsssshhhhrrrrddlllcuummwwffggyppbvk"
 _SPACE: Final = 32
 _WORD_ENDS: Final = 5
-"""One token in so many after a letter is the space that ends the word."""
+"""After a letter, one token in this many is a space."""
 
 
 def fold(digest: int, token_id: int) -> int:
-    """Append one id to a digest of ids: a step of the 64-bit FNV-1a hash, with whole ids for bytes."""
+    """Append one id to a digest: a step of the 64-bit FNV-1a hash, with whole ids in place of bytes."""
     return ((digest ^ (token_id + 1)) * _PRIME) & _MASK
 
 
@@ -29,11 +29,11 @@ class TokenChain:
     __slots__ = ("_after_space", "_eos_below", "digest")
 
     def __init__(self, digest: int, last_id: int, mean_output_tokens: float) -> None:
-        """Continue after the ids that `digest` stands for.
+        """Continue after the ids of a digest.
 
         Args:
-            digest: See `digest_of`.
-            last_id: The last of these ids.
+            digest: See `digests`.
+            last_id: The last of the ids.
             mean_output_tokens: Average length of an answer, EOS included; 1 or more.
         """
         self.digest = digest
@@ -41,7 +41,7 @@ class TokenChain:
         self._eos_below = int((1 << 24) / mean_output_tokens)
 
     def next_id(self, forbidden: Iterable[int] = ()) -> int:
-        """Draw the next token; depends on the ids so far and `forbidden` only."""
+        """Return the next token, which depends only on the ids so far and `forbidden`."""
         bits = _mix(self.digest)
         token_id = (
             EOS_ID
@@ -61,9 +61,9 @@ class TokenChain:
 
 
 def digests(token_ids: Iterable[int], every: int) -> list[int]:
-    """Digest the ids; return the digest after each `every` of them, and last that after all.
+    """Return the digests after each `every` ids, and last the digest of all ids.
 
-    The first ones name the full KV blocks of a prompt: equal digests, equal prefixes.
+    The first ones name the full KV blocks of a prompt: equal digests mean equal prefixes.
     """
     digest = _OFFSET
     marks: list[int] = []
@@ -76,7 +76,7 @@ def digests(token_ids: Iterable[int], every: int) -> list[int]:
 
 
 def _mix(bits: int) -> int:
-    """Spread a digest over all 64 bits (the finalizer of SplitMix64), since FNV's low bits are weak."""
+    """Mix a digest over all 64 bits (the finalizer of SplitMix64), since FNV's low bits are weak."""
     bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
     return bits ^ (bits >> 31)

@@ -1,1 +1,1 @@
-"""How good estimates are: forecasts recorded while a scenario is simulated, against what then happened."""
+"""Accuracy of forecasts: recorded during a simulation, and compared with its outcomes."""

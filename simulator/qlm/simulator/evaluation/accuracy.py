@@ -1,4 +1,4 @@
-"""Forecasts against what happened: errors, how much of the variation they explain, coverage, width."""
+"""Accuracy of forecasts: errors, explained variance, coverage and width of intervals."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,30 +7,30 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from qlm.simulator.cluster.event_queue import EPOCH_NS
 from qlm.simulator.evaluation.forecasts import GroupForecast, Interval, RequestForecast
 from qlm.simulator.report import ANSWERED
 from qlm.simulator.results import NEVER, SimulationResult
-from qlm.simulator.world.timeline import EPOCH_NS
 
 FloatArray = npt.NDArray[np.float64]
 
 TIMES: Final = ("wait", "first_token", "completion")
-"""What is forecast of each request."""
+"""Forecast times of a request."""
 
 CENTRAL: Final = (0.05, 0.95)
-"""The oracle's residuals between these quantiles are as wide as its interval would have to be."""
+"""Quantiles of the oracle's residuals; their distance is the width that its interval needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Forecasts of one time with what happened, seconds; shape (n,) each.
+    """Forecast and actual values of one time, seconds; shape (n,) each.
 
     Attributes:
         predicted: Means.
-        actual: What happened.
+        actual: Outcomes.
         low: Lower ends of the 90 % intervals.
         high: Upper ends.
-        oracle: Forecasts with all lengths known; NaN where there is none.
+        oracle: Forecasts with known lengths; NaN where there is none.
     """
 
     predicted: FloatArray
@@ -45,17 +45,17 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
-    """How good the forecasts of one time are.
+    """Accuracy of the forecasts of one time.
 
     Attributes:
-        count: Pairs.
-        actual_mean_s: Mean of what happened.
+        count: Number of pairs.
+        actual_mean_s: Mean outcome.
         error_mean_s: Mean absolute error.
-        bias_s: Mean of predicted less actual.
-        error_share: Mean absolute error over the mean of what happened.
-        r2: Share of the variance of what happened that the forecasts explain (1 - residual / total).
-        r2_linear: The same after the best straight line: squared correlation.
-        coverage: Share within the 90 % interval.
+        bias_s: Mean of prediction minus outcome.
+        error_share: Mean absolute error divided by the mean outcome.
+        r2: Share of the outcomes' variance that the forecasts explain (1 - residual / total).
+        r2_linear: Squared correlation: `r2` after the best linear map.
+        coverage: Share of outcomes within the 90 % interval.
         width_s: Mean width of that interval.
         oracle_width_s: Width of the central 90 % of the oracle's residuals.
     """
@@ -73,7 +73,7 @@ class Accuracy:
 
 
 def accuracy(pairs: Pairs) -> Accuracy:
-    """Judge forecasts; NaN where too few pairs say nothing."""
+    """Compute the accuracy of forecasts; NaN where there are too few pairs."""
     residual = pairs.predicted - pairs.actual
     known = ~np.isnan(pairs.oracle)
     oracle = (pairs.oracle - pairs.actual)[known]
@@ -96,24 +96,24 @@ def accuracy(pairs: Pairs) -> Accuracy:
 
 
 def request_pairs(result: SimulationResult, forecasts: Iterable[RequestForecast], time: str) -> Pairs:
-    """Pair forecasts of one of `TIMES` with what happened; requests without an answer are left out."""
+    """Pair forecasts of one of `TIMES` with outcomes; requests without an answer are skipped."""
     rows = [
         each
         for each in forecasts
         if result.outcomes.outcome[each.number] in ANSWERED and each.started_ns is not None
     ]
-    said: Sequence[Interval] = [getattr(each, time) for each in rows]
+    intervals: Sequence[Interval] = [getattr(each, time) for each in rows]
     return Pairs(
-        predicted=_array(each.mean for each in said),
-        actual=_array(_happened_s(result, each, time) for each in rows),
-        low=_array(each.low for each in said),
-        high=_array(each.high for each in said),
+        predicted=_array(each.mean for each in intervals),
+        actual=_array(_actual_s(result, each, time) for each in rows),
+        low=_array(each.low for each in intervals),
+        high=_array(each.high for each in intervals),
         oracle=_array(_oracle_s(each, time) for each in rows),
     )
 
 
 def group_pairs(result: SimulationResult, groups: Iterable[GroupForecast]) -> Pairs:
-    """Pair forecasts of groups with what happened; groups that grew or shrank later are left out."""
+    """Pair forecasts of groups with outcomes; groups that grew or shrank later are skipped."""
     ended_ns = result.outcomes.ended_ns
     rows = [
         each
@@ -133,7 +133,7 @@ def group_pairs(result: SimulationResult, groups: Iterable[GroupForecast]) -> Pa
 def by_class(
     result: SimulationResult, forecasts: Mapping[int, RequestForecast], *, queued_only: bool = False
 ) -> dict[str, list[RequestForecast]]:
-    """Sort forecasts by SLO class; those of requests that found a free place may be left out."""
+    """Group forecasts by SLO class; with `queued_only`, without requests that found a free batch slot."""
     classes: dict[str, list[RequestForecast]] = {}
     for number, each in sorted(forecasts.items()):
         if each.oracle.queued or not queued_only:
@@ -142,7 +142,7 @@ def by_class(
     return classes
 
 
-def _happened_s(result: SimulationResult, row: RequestForecast, time: str) -> float:
+def _actual_s(result: SimulationResult, row: RequestForecast, time: str) -> float:
     outcomes = result.outcomes
     if time == "wait":
         at_ns = row.started_ns if row.started_ns is not None else row.at_ns

@@ -1,4 +1,4 @@
-"""Records what the estimator says of each request as it arrives, and of each group as it is formed."""
+"""Recorder of the estimator's forecasts: of requests at arrival, and of groups when formed."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -6,34 +6,34 @@ from typing import Final, TypeGuard
 
 import numpy as np
 
-from qlm.controller.estimating.forecast import Asked, Forecast, forecast
-from qlm.controller.estimating.moment import Moment, moment
-from qlm.controller.estimating.queues import estimates
-from qlm.controller.estimating.state import NOTHING_LEARNED, learned
-from qlm.controller.protocol import Decision
+from qlm.controller.core.decide import Decision
+from qlm.controller.core.estimating.forecast import Forecast, ForecastQuery, forecast
+from qlm.controller.core.estimating.queues import estimates
+from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.plan_change import CreateGroup, PlanChange, ResizeGroup
-from qlm.domain.request import RequestCard
+from qlm.domain.request import RequestMetadata
 from qlm.rct_estimator.completion_time import CompletionTime
+from qlm.simulator.cluster.clients import request_number
 from qlm.simulator.evaluation.oracle import Oracle, OracleForecast
-from qlm.simulator.simulation import Onlooker, World
-from qlm.simulator.world.clients import request_number
+from qlm.simulator.simulation import Simulation, SimulationObserver
+from qlm.store.core.plans import view
 
 INTERVAL: Final = (0.05, 0.95)
-"""Quantiles between which nine of ten are expected."""
+"""Quantiles of the 90 % interval."""
 
 _NO_SERVICE: Final = np.zeros(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A forecast time, seconds from the moment of the forecast.
+    """Forecast of a time, seconds from the forecast.
 
     Attributes:
-        mean: What is expected.
-        low: 5 % are expected earlier.
-        high: 5 % are expected later.
+        low: 5 % quantile.
+        high: 95 % quantile.
     """
 
     mean: float
@@ -42,24 +42,24 @@ class Interval:
 
     @classmethod
     def of(cls, time: CompletionTime) -> "Interval":
-        """Read it off a distribution; no time is negative."""
+        """Build from a distribution; no time is negative."""
         low, high = (max(0.0, time.quantile(share)) for share in INTERVAL)
         return cls(max(0.0, time.normal.mean), low, high)
 
 
 @dataclass(slots=True, kw_only=True)
 class RequestForecast:
-    """What was said of one request when it arrived, and what happened.
+    """Forecast of one request at its arrival, and its start.
 
     Attributes:
-        number: Its row in the workload.
-        at_ns: When it was said.
-        wait: Until it has a place in a batch.
-        first_token: Until its first token.
-        completion: Until its end.
-        oracle: What somebody who knows all lengths so far would have said.
+        number: Row in the workload.
+        at_ns: Time of the forecast.
+        wait: Time until it has a batch slot.
+        first_token: Time until its first token.
+        completion: Time until its end.
+        oracle: Forecast with known output lengths.
         met: Probability that it meets its objective.
-        started_ns: When it was first submitted to an engine.
+        started_ns: Time of its first submission to an engine.
     """
 
     number: int
@@ -74,13 +74,13 @@ class RequestForecast:
 
 @dataclass(slots=True, kw_only=True)
 class GroupForecast:
-    """What was said of one group when it was formed or sealed, and who was in it.
+    """Forecast of one group when it was formed or sealed.
 
     Attributes:
-        at_ns: When it was said.
-        count: Requests in it then.
-        completion: Until all of them have ended.
-        members: Rows of the requests that were pulled for it.
+        at_ns: Time of the forecast.
+        count: Number of requests at that time.
+        completion: Time until all of them have ended.
+        members: Rows of the requests pulled for it.
     """
 
     at_ns: int
@@ -90,20 +90,20 @@ class GroupForecast:
 
 
 def _is_new_or_whole(change: PlanChange) -> TypeGuard[CreateGroup | ResizeGroup]:
-    """Whether a group begins, or will not grow any more."""
+    """Return whether a group is new, or will not grow any more."""
     return isinstance(change, CreateGroup) or (isinstance(change, ResizeGroup) and change.sealed)
 
 
-class ForecastRecorder(Onlooker):
-    """Forecasts every `every`-th request and each new group.
+class ForecastRecorder(SimulationObserver):
+    """Observer that forecasts every `every`-th request and each new group.
 
     Args:
-        every: 1 for all; None for as many as `about` says.
-        about: Number of requests to be forecast then.
+        every: 1 for all; None to choose it from `about`.
+        about: Approximate number of requests to forecast.
 
     Attributes:
-        requests: By row.
-        groups: By id.
+        requests: Forecasts by row.
+        groups: Forecasts by group id.
     """
 
     def __init__(self, every: int | None = 1, *, about: int = 4000) -> None:
@@ -115,24 +115,28 @@ class ForecastRecorder(Onlooker):
         self._waiting: defaultdict[RequestClass, dict[int, None]] = defaultdict(dict)
         self._members: defaultdict[GroupId, list[int]] = defaultdict(list)
 
-    def begin(self, world: World) -> None:
-        """Get ready."""
-        self._world = world
-        self._every = self._given_every or max(1, len(world.workload) // self._about)
-        self._oracle = Oracle(world)
+    def on_start(self, simulation: Simulation) -> None:
+        """Prepare for the workload."""
+        self._simulation = simulation
+        self._every = self._given_every or max(1, len(simulation.workload) // self._about)
+        self._oracle = Oracle(simulation)
 
-    def arriving(self, number: int, card: RequestCard) -> None:
-        """Forecast it as it would be told to its client."""
+    def on_published(self, number: int, metadata: RequestMetadata) -> None:
+        """Forecast the request as for its client."""
         if number % self._every == 0:
-            now = self._moment()
-            asked = Asked(cls=card.cls, prompt_tokens=card.prompt_tokens, max_tokens=card.sampling.max_tokens)
-            told = forecast(now, asked)
-            if told is not None:
-                self._note(number, card.cls, now, told)
-        self._waiting[card.cls][number] = None
+            now = self._snapshot()
+            request = ForecastQuery(
+                cls=metadata.cls,
+                prompt_tokens=metadata.prompt_tokens,
+                max_tokens=metadata.sampling.max_tokens,
+            )
+            estimate = forecast(now, request)
+            if estimate is not None:
+                self._note(number, metadata.cls, now, estimate)
+        self._waiting[metadata.cls][number] = None
 
-    def leased(self, id: RequestId, group: GroupId | None) -> None:
-        """Note who is in which group."""
+    def on_leased(self, id: RequestId, group: GroupId | None) -> None:
+        """Keep the group that each request was pulled for."""
         number = request_number(id)
         for waiting in self._waiting.values():
             if waiting.pop(number, 0) is None:
@@ -140,23 +144,23 @@ class ForecastRecorder(Onlooker):
         if group is not None:
             self._members[group].append(number)
 
-    def submitted(self, id: RequestId, instance: int) -> None:
-        """Note when its wait was over."""
+    def on_submitted(self, id: RequestId, instance: int) -> None:
+        """Record the end of the request's wait."""
         row = self.requests.get(request_number(id))
         if row is not None and row.started_ns is None:
-            row.started_ns = self._world.parts.timeline.now_ns
+            row.started_ns = self._simulation.services.event_queue.now_ns
 
-    def decided(self, decision: Decision) -> None:
-        """Take what the controller has learned; forecast groups when they are new, and again once sealed."""
+    def on_decided(self, decision: Decision) -> None:
+        """Take the controller's estimator state; forecast groups when they are new, and again when sealed."""
         self._estimator = decision.estimator
         new = [change.id for change in decision.changes if _is_new_or_whole(change)]
         if not new:
             return
-        now = self._moment()
+        now = self._snapshot()
         all_groups = {group.id: group for group, _ in now.groups}
-        said = estimates(now)
+        group_estimates = estimates(now)
         for id in new:
-            estimate = said.of(id)
+            estimate = group_estimates.of(id)
             if estimate is not None:
                 mean, half = estimate.completion.mean, 1.645 * estimate.completion.var**0.5
                 self.groups[id] = GroupForecast(
@@ -166,20 +170,20 @@ class ForecastRecorder(Onlooker):
                     members=self._members[id],
                 )
 
-    def _moment(self) -> Moment:
-        """Look at the cluster as the controller does."""
-        now_ns, fleet = self._world.parts.timeline.now_ns, self._world.scenario.fleet
-        view = self._world.parts.store.view(now_ns)
-        self._estimator = learned(self._estimator, view, now_ns=now_ns, fleet=fleet)
-        return moment(view, now_ns=now_ns, fleet=fleet, state=self._estimator)
+    def _snapshot(self) -> Snapshot:
+        """Return a snapshot of the cluster, as the controller sees it."""
+        now_ns, fleet = self._simulation.services.event_queue.now_ns, self._simulation.scenario.fleet
+        seen = view(self._simulation.services.state, now_ns)
+        self._estimator = learn(self._estimator, seen, now_ns=now_ns, fleet=fleet)
+        return take_snapshot(seen, now_ns=now_ns, fleet=fleet, state=self._estimator)
 
-    def _note(self, number: int, cls: RequestClass, now: Moment, told: Forecast) -> None:
+    def _note(self, number: int, cls: RequestClass, now: Snapshot, estimate: Forecast) -> None:
         self.requests[number] = RequestForecast(
             number=number,
             at_ns=now.now_ns,
-            wait=Interval.of(CompletionTime(told.wait, _NO_SERVICE)),
-            first_token=Interval.of(told.first_token),
-            completion=Interval.of(told.completion),
-            oracle=self._oracle.forecast(number, cls, now, told, self._waiting),
-            met=told.met,
+            wait=Interval.of(CompletionTime(estimate.wait, _NO_SERVICE)),
+            first_token=Interval.of(estimate.first_token),
+            completion=Interval.of(estimate.completion),
+            oracle=self._oracle.forecast(number, cls, now, estimate, self._waiting),
+            met=estimate.met,
         )

@@ -1,4 +1,4 @@
-"""What somebody who knows every length beforehand would forecast: how much doubt nobody could avoid."""
+"""Oracle forecasts with known output lengths: the irreducible part of the forecast error."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from typing import Final
 
-from qlm.controller.estimating.forecast import Forecast
-from qlm.controller.estimating.moment import Moment
+from qlm.controller.core.estimating.forecast import Forecast
+from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
-from qlm.simulator.simulation import World
-from qlm.simulator.world.clients import request_number
+from qlm.simulator.cluster.clients import request_number
+from qlm.simulator.simulation import Simulation
 
 Waiting = Mapping[RequestClass, Mapping[int, None]]
 """Rows of the waiting requests of each class, in the order of their arrival."""
@@ -19,12 +19,12 @@ Waiting = Mapping[RequestClass, Mapping[int, None]]
 
 @dataclass(frozen=True, slots=True)
 class OracleForecast:
-    """Seconds from the moment of the forecast; NaN where the oracle cannot tell.
+    """Forecast of one request, seconds; NaN where the oracle has none.
 
     Attributes:
-        queued: Whether all places are taken or spoken for, so that it has to wait for an end.
-        wait_s: Until it has a place.
-        completion_s: Until its end.
+        queued: All batch slots are used or will be used by requests before it.
+        wait_s: Time until it has a batch slot.
+        completion_s: Time until its end.
     """
 
     queued: bool
@@ -32,59 +32,58 @@ class OracleForecast:
     completion_s: float
 
 
-UNTOLD: Final = OracleForecast(queued=False, wait_s=math.nan, completion_s=math.nan)
-"""There is nothing to go by."""
+NO_FORECAST: Final = OracleForecast(queued=False, wait_s=math.nan, completion_s=math.nan)
+"""Result for a request whose instance or class is not known well enough."""
 
 
 class Oracle:
-    """Serves what runs and waits before a request on paper, with the lengths as they will be.
+    """Simulates a batch that serves the running and waiting requests before a request, with known lengths.
 
-    The pace is that of the estimator's steady state: only lengths are known beforehand. What may yet
-    arrive or be re-ordered is not, and model swaps are not looked into.
+    Its speed is that of the estimator's steady state. Later arrivals, reordering and model swaps are ignored.
     """
 
-    def __init__(self, world: World) -> None:
-        work = world.workload
-        self._world = world
+    def __init__(self, simulation: Simulation) -> None:
+        work = simulation.workload
+        self._simulation = simulation
         self._tokens = [min(*pair) for pair in zip(work.output_tokens, work.max_tokens, strict=True)]
-        self._number = {each.id: number for number, each in enumerate(world.fleet.instances)}
+        self._number = {each.id: number for number, each in enumerate(simulation.fleet.instances)}
 
     def forecast(
-        self, number: int, cls: RequestClass, now: Moment, told: Forecast, waiting: Waiting
+        self, number: int, cls: RequestClass, now: Snapshot, estimate: Forecast, waiting: Waiting
     ) -> OracleForecast:
         """Forecast one request that arrives now.
 
         Args:
-            number: Its row in the workload.
-            cls: Its class.
-            now: The cluster as the estimator sees it.
-            told: What the estimator says: the instance is taken from it.
-            waiting: Who waits.
+            number: Row in the workload.
+            cls: Class of the request.
+            now: Snapshot of the cluster.
+            estimate: The estimator's forecast, which names the instance.
+            waiting: Waiting requests by class.
         """
-        instance = now.instances[told.instance]
+        instance = now.instances[estimate.instance]
         entry = now.state.times.entries.get((cls, instance.status.accelerator))
-        ahead = self._ahead(cls, now, told.instance, waiting)
-        if entry is None or ahead is None or instance.loaded != cls.model:
-            return UNTOLD
+        predecessors = self._predecessors(cls, now, estimate.instance, waiting)
+        if entry is None or predecessors is None or instance.loaded != cls.model:
+            return NO_FORECAST
         state = entry.on_kind.state.corrected(instance.correction)
         places = max(1, round(state.batch))
-        running = self._left(told.instance)
-        iterations = _start(running, (self._tokens[each] for each in ahead), places)
-        wait_s = max(iterations * state.iteration_s, len(ahead) * state.prompt_s)
+        running = self._remaining_tokens(estimate.instance)
+        iterations = _start(running, (self._tokens[each] for each in predecessors), places)
+        wait_s = max(iterations * state.iteration_s, len(predecessors) * state.prompt_s)
         own_s = state.prefill_s + (self._tokens[number] - 1) * state.iteration_s
-        queued = len(running) + len(ahead) >= places
+        queued = len(running) + len(predecessors) >= places
         return OracleForecast(queued=queued, wait_s=wait_s, completion_s=wait_s + own_s)
 
-    def _left(self, instance: InstanceId) -> list[int]:
-        """Tokens left of what an agent holds, running or about to."""
-        agent = self._world.fleet.agent(self._number[instance])
-        held = agent.held.values() if agent else ()
-        return [max(1, self._tokens[request_number(h.request.id)] - len(h.output)) for h in held]
+    def _remaining_tokens(self, instance: InstanceId) -> list[int]:
+        """Return the remaining tokens of an agent's requests."""
+        agent = self._simulation.fleet.agent(self._number[instance])
+        tracked = agent.state.requests.all.values() if agent else ()
+        return [max(1, self._tokens[request_number(each.request.id)] - len(each.output)) for each in tracked]
 
-    def _ahead(
-        self, cls: RequestClass, now: Moment, instance: InstanceId, waiting: Waiting
+    def _predecessors(
+        self, cls: RequestClass, now: Snapshot, instance: InstanceId, waiting: Waiting
     ) -> list[int] | None:
-        """Rows of the waiting requests that its instance serves before it; None if a swap comes between."""
+        """Return the rows of waiting requests that the instance serves first; None if a swap is needed."""
         queue = list(now.instances[instance].queue)
         own = [at for at, group in enumerate(queue) if group.cls == cls]
         before = queue[: own[-1] + 1] if own else queue
@@ -102,11 +101,11 @@ class Oracle:
         return rows + list(waiting.get(cls, ()))[covered.get(cls, 0) :]
 
 
-def _start(running: list[int], ahead: Iterable[int], places: int) -> int:
-    """When the next request after all of `ahead` gets a place, in iterations."""
+def _start(running: list[int], predecessors: Iterable[int], places: int) -> int:
+    """Return the iteration in which a request after all `predecessors` gets a batch slot."""
     busy = sorted(running)[:places] + [0] * max(0, places - len(running))
     late = sorted(running)[places:]
     heapify(busy)
-    for tokens in (*late, *ahead):
+    for tokens in (*late, *predecessors):
         heapreplace(busy, busy[0] + tokens)
     return busy[0]

@@ -1,4 +1,4 @@
-"""Generators of arrival times. `load` multiplies every rate; each draws from the generator it is given."""
+"""Generators of arrival times; `load` multiplies every rate."""
 
 import math
 from dataclasses import dataclass
@@ -13,37 +13,35 @@ from qlm.simulator.scenario import IntArray
 FloatArray = npt.NDArray[np.float64]
 
 REQUESTS_MAX: Final = 9_999_999
-"""Requests of a workload at most, over all its streams: their ids have seven digits."""
+"""Most requests of a workload, over all its streams: their ids have seven digits."""
 
 ARRIVAL_MAX_S: Final = 315_360_000.0
 """Latest arrival, ten years after the start."""
 
 _RATE_MIN_RPS: Final = 1e-300
-"""Lower rates count as this one, whose inverse is still finite; nothing of it comes in time anyway."""
+"""Lowest rate, whose inverse is still finite; no request of such a rate arrives in time anyway."""
 
 
 class Arrivals(Protocol):
-    """A way in which requests come."""
+    """Arrival process."""
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
-        """Draw the times of arrival in seconds, never falling, shape (requests,).
+        """Draw arrival times in seconds, never decreasing, shape (requests,).
 
-        They may be later than ARRIVAL_MAX_S, even infinite; `nanoseconds` refuses those.
+        They may be later than ARRIVAL_MAX_S, or infinite; `nanoseconds` refuses those.
 
         Raises:
-            InvalidValueError: They are more than REQUESTS_MAX.
+            InvalidValueError: There are more than REQUESTS_MAX.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
-    """How long a generator goes on: for so many requests, or for so long; exactly one is given.
+class ArrivalSpan:
+    """Length of an arrival process: a number of requests or a duration, exactly one of them.
 
     Attributes:
-        requests: Number of requests.
-        duration_s: Seconds; requests of this time only.
-        start_s: Seconds before it begins.
+        start_s: Time of its start.
     """
 
     requests: int | None = None
@@ -53,36 +51,36 @@ class Extent:
     def __post_init__(self) -> None:
         if (self.requests is None) == (self.duration_s is None):
             shown = f"requests {self.requests} and duration_s {self.duration_s}"
-            raise InvalidValueError("extent", shown, "exactly one of requests and duration_s")
+            raise InvalidValueError("span", shown, "exactly one of requests and duration_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poisson:
-    """Independent arrivals at a constant rate, requests per second."""
+    """Poisson arrivals at a constant rate, requests per second."""
 
     rate_rps: float
-    extent: Extent
+    span: ArrivalSpan
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
-        """Draw the times of arrival."""
-        return self.extent.start_s + _poisson(rng, _rate(self.rate_rps, load), self.extent)
+        """Draw arrival times."""
+        return self.span.start_s + _poisson(rng, _rate(self.rate_rps, load), self.span)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gamma:
-    """Gaps from a gamma distribution; a coefficient of variation `cv` above 1 is burstier than Poisson."""
+    """Arrivals with gamma-distributed gaps; `cv`, their coefficient of variation, is 1 for Poisson."""
 
     rate_rps: float
     cv: float
-    extent: Extent
+    span: ArrivalSpan
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
-        """Draw the times of arrival; the first comes after one gap."""
+        """Draw arrival times; the first comes after one gap."""
         rate, variance = _rate(self.rate_rps, load), self.cv**2
-        if self.extent.requests is not None:
-            gaps = rng.gamma(1 / variance, variance / rate, _checked(self.extent.requests))
-            return np.asarray(self.extent.start_s + np.cumsum(gaps))
-        duration_s = self.extent.duration_s or 0.0
+        if self.span.requests is not None:
+            gaps = rng.gamma(1 / variance, variance / rate, _checked(self.span.requests))
+            return np.asarray(self.span.start_s + np.cumsum(gaps))
+        duration_s = self.span.duration_s or 0.0
         expected = duration_s * rate
         size = _checked(expected + 4 * self.cv * math.sqrt(expected) + 16)
         parts, end_s = [], 0.0
@@ -90,14 +88,14 @@ class Gamma:
             parts.append(end_s + np.cumsum(rng.gamma(1 / variance, variance / rate, size)))
             end_s = float(parts[-1][-1])
         times = np.concatenate(parts)
-        return np.asarray(self.extent.start_s + times[times < duration_s])
+        return np.asarray(self.span.start_s + times[times < duration_s])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bursts:
-    """All at once: `count` requests at `start_s`, and again every `every_s` seconds, `bursts` times.
+    """Bursts of `count` requests, from `start_s` on every `every_s` seconds, `bursts` times.
 
-    Load brings the bursts closer together; it does not change a single one.
+    Load shortens the time between bursts; it does not change their size.
     """
 
     count: int
@@ -106,33 +104,33 @@ class Bursts:
     start_s: float = 0.0
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
-        """Return the times of arrival; nothing is drawn."""
+        """Return arrival times; nothing is drawn."""
         _checked(self.count * self.bursts)
         return np.repeat(self.start_s + np.arange(self.bursts) * (self.every_s / load), self.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnOff:
-    """Poisson arrivals at `rate_rps` for `on_s` seconds, nothing for `off_s`, and so on."""
+    """Poisson arrivals at `rate_rps` for `on_s` seconds, then none for `off_s` seconds, repeatedly."""
 
     rate_rps: float
     on_s: float
     off_s: float
-    extent: Extent
+    span: ArrivalSpan
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
-        """Draw the times of arrival: on a clock that stands still while nothing comes."""
-        extent, period_s = self.extent, self.on_s + self.off_s
-        if extent.duration_s is not None:
-            whole, rest_s = divmod(extent.duration_s, period_s)
-            extent = Extent(duration_s=whole * self.on_s + min(rest_s, self.on_s))
-        on_clock_s = _poisson(rng, _rate(self.rate_rps, load), extent)
-        return self.extent.start_s + on_clock_s + np.floor(on_clock_s / self.on_s) * self.off_s
+        """Draw arrival times on a clock that stops during the pauses."""
+        span, period_s = self.span, self.on_s + self.off_s
+        if span.duration_s is not None:
+            whole, rest_s = divmod(span.duration_s, period_s)
+            span = ArrivalSpan(duration_s=whole * self.on_s + min(rest_s, self.on_s))
+        on_clock_s = _poisson(rng, _rate(self.rate_rps, load), span)
+        return self.span.start_s + on_clock_s + np.floor(on_clock_s / self.on_s) * self.off_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ramp:
-    """Poisson arrivals whose rate goes linearly from `from_rps` to `to_rps` in `duration_s` seconds."""
+    """Poisson arrivals whose rate changes linearly from `from_rps` to `to_rps` in `duration_s` seconds."""
 
     from_rps: float
     to_rps: float
@@ -140,17 +138,17 @@ class Ramp:
     start_s: float = 0.0
 
     def times_s(self, rng: np.random.Generator, load: float) -> FloatArray:
-        """Draw the times of arrival: even on the scale of expected requests, then turned into time."""
+        """Draw arrivals uniformly on the scale of expected requests, then map them to times."""
         low, high = self.from_rps * load, self.to_rps * load
         expected = (low + high) / 2 * self.duration_s
         passed = np.sort(rng.random(rng.poisson(_checked(expected) and expected))) * expected
         root = np.sqrt(low**2 + 2 * (high - low) / self.duration_s * passed)
-        # The other form of the root of a quadratic equation: exact for equal rates, too.
+        # This form of the root of the quadratic equation is exact for equal rates, too.
         return np.asarray(self.start_s + 2 * passed / np.maximum(low + root, 1e-300))
 
 
 def nanoseconds(times_s: FloatArray) -> IntArray:
-    """Round times in seconds, which never fall, to nanoseconds, shape (requests,).
+    """Round never decreasing times in seconds to nanoseconds, shape (requests,).
 
     Raises:
         InvalidValueError: One is later than ARRIVAL_MAX_S, or no number.
@@ -163,10 +161,10 @@ def nanoseconds(times_s: FloatArray) -> IntArray:
 
 
 def check_requests(field: str, requests: float) -> None:
-    """Refuse more requests than a workload can have.
+    """Raise an error if a workload has too many requests.
 
     Raises:
-        InvalidValueError: They are too many; names the field.
+        InvalidValueError: There are more than REQUESTS_MAX; names the field.
     """
     if requests > REQUESTS_MAX:
         raise InvalidValueError(field, f"{requests:.0f} requests", f"at most {REQUESTS_MAX} in all")
@@ -176,10 +174,10 @@ def _rate(rate_rps: float, load: float) -> float:
     return max(rate_rps * load, _RATE_MIN_RPS)
 
 
-def _poisson(rng: np.random.Generator, rate_rps: float, extent: Extent) -> FloatArray:
-    if extent.requests is not None:
-        return np.cumsum(rng.exponential(1 / rate_rps, _checked(extent.requests)))
-    duration_s = extent.duration_s or 0.0
+def _poisson(rng: np.random.Generator, rate_rps: float, span: ArrivalSpan) -> FloatArray:
+    if span.requests is not None:
+        return np.cumsum(rng.exponential(1 / rate_rps, _checked(span.requests)))
+    duration_s = span.duration_s or 0.0
     _checked(rate_rps * duration_s)
     return np.sort(rng.random(rng.poisson(rate_rps * duration_s))) * duration_s
 

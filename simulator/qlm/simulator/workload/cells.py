@@ -1,4 +1,4 @@
-"""Cells of a table turned into numbers, a column at a time; the first bad one is named."""
+"""Conversion of table columns to numbers; errors name the first bad cell."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,10 +10,10 @@ from qlm.domain.errors import QlmError
 from qlm.simulator.scenario import IntArray
 
 LENGTH_TOKENS_MAX: Final = 100_000_000
-"""Longest prompt or answer that is believed."""
+"""Longest accepted prompt or answer."""
 
 TIME_MAX_S: Final = 4_000_000_000.0
-"""Latest arrival that is believed, about 126 years; its nanoseconds still fit 64 bits."""
+"""Latest accepted arrival, about 126 years; its nanoseconds fit 64 bits."""
 
 _WHOLE: Final = re.compile(r"\s*[0-9]{1,18}(\.0*)?\s*")
 _TIMESTAMP: Final = re.compile(
@@ -28,11 +28,11 @@ TIMESTAMP_EXPECTED: Final = "a time such as 2023-11-16 18:15:46.6805900 or 2024-
 
 
 class BadCellError(QlmError):
-    """A cell cannot be used.
+    """Invalid cell.
 
     Attributes:
-        index: Its place in the column, from 0.
-        expected: What would have been accepted.
+        index: Index in the column, from 0.
+        expected: Description of valid cells.
     """
 
     def __init__(self, index: int, expected: str) -> None:
@@ -42,7 +42,7 @@ class BadCellError(QlmError):
 
 
 def whole_numbers(cells: Sequence[str]) -> IntArray:
-    """Read token counts, 0 included; `12.0` is 12.
+    """Parse token counts, 0 included; `12.0` is 12.
 
     Raises:
         BadCellError: A cell is negative, fractional, no number, or too large.
@@ -58,7 +58,7 @@ def whole_numbers(cells: Sequence[str]) -> IntArray:
 
 
 def seconds(cells: Sequence[str]) -> IntArray:
-    """Read times in seconds as nanoseconds.
+    """Parse times in seconds as nanoseconds.
 
     Raises:
         BadCellError: A cell is negative, not finite, no number, or too late.
@@ -68,20 +68,20 @@ def seconds(cells: Sequence[str]) -> IntArray:
 
 
 def scaled_times(values: np.ndarray, ns_per_unit: float, expected: str) -> IntArray:
-    """Turn times in a unit into nanoseconds.
+    """Convert times in a unit to nanoseconds.
 
     Raises:
         BadCellError: A time is negative, not finite, or too late.
     """
     _first_true(~((values >= 0) & (values * (ns_per_unit / 1e9) <= TIME_MAX_S)), expected)
     whole = np.floor(values)
-    # Whole units and the rest apart: a double has no room for nanoseconds of a late time.
+    # Whole units and fractions separately: a double has too few digits for the nanoseconds of a late time.
     rest = np.rint((values - whole) * ns_per_unit).astype(np.int64)
     return np.asarray(whole.astype(np.int64) * round(ns_per_unit) + rest, dtype=np.int64)
 
 
 def timestamps(cells: Sequence[str]) -> IntArray:
-    """Read points in time as nanoseconds since 1970; without an offset they are taken as UTC.
+    """Parse dates with times as nanoseconds since 1970; UTC unless they have an offset.
 
     Raises:
         BadCellError: A cell is no date with a time of day.

@@ -1,4 +1,4 @@
-"""Comma-separated files read strictly and quickly, some columns of them, with the line of each row."""
+"""Strict, fast reader of columns of comma-separated files, with the line of each row."""
 
 import csv
 import itertools
@@ -20,23 +20,23 @@ _COMPRESSED: Final = {
     b"BZh": "bzip2",
     b"PK\x03\x04": "zip",
 }
-"""How files of compressed data begin, and what wrote them."""
+"""First bytes of compressed files, with the program that writes them."""
 
 _CHUNK_ROWS: Final = 1000
-"""Rows held as text at a time: few enough for the processor's cache (1000 are twice as fast as 100 000)."""
+"""Rows kept as text at a time; few, for the processor's cache (1000 are twice as fast as 100 000)."""
 
 Convert = Callable[[Sequence[str]], Any]
-"""Turns the cells of a column into an array, or into a list of text."""
+"""Converts the cells of a column to an array or a list of text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column to be read.
+    """Column to read.
 
     Attributes:
-        name: In the header.
-        convert: Reads its cells.
-        required: Whether a file without it is refused; one that is not may be missing.
+        name: Name in the header.
+        convert: Converts its cells.
+        required: A file without it is refused.
     """
 
     name: str
@@ -46,19 +46,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns that were found, by name, and the line of each row in the file, from 1."""
+    """Columns of a file by name, and the line of each row, from 1."""
 
     path: Path
     lines: IntArray
     columns: dict[str, Any]
 
     def refuse(self, row: int, column: str, value: object, expected: str) -> InvalidValueError:
-        """Say what is wrong with a value of a row."""
+        """Build the error for a value of a row."""
         return InvalidValueError(f"{self.path}:{self.lines[row]}: {column}", value, expected)
 
 
 def read_table(path: Path, wanted: Sequence[Column]) -> Table:
-    """Read columns of a file whose first line is a header.
+    """Read columns of a file with a header line.
 
     Raises:
         InvalidValueError: The file cannot be read, or its header or a cell is not as expected; names
@@ -94,7 +94,7 @@ def _refuse_compressed(path: Path) -> None:
 
 
 def not_utf8(path: Path) -> InvalidValueError:
-    """Say which line of a file is no UTF-8 text."""
+    """Build the error that names the first line of a file which is not UTF-8."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -106,7 +106,7 @@ def not_utf8(path: Path) -> InvalidValueError:
 
 
 def text(cells: Sequence[str]) -> list[str]:
-    """Read text as it is.
+    """Return text cells unchanged.
 
     Raises:
         BadCellError: A cell is empty.
@@ -146,11 +146,13 @@ def _found(path: Path, header: list[str], wanted: Sequence[Column]) -> list[tupl
     missing = [column.name for column in wanted if column.required and column.name not in header]
     if missing:
         raise InvalidValueError(
-            f"{path}:1: header", ",".join(header), f"the columns {', '.join(missing)}, too"
+            f"{path}:1: header", ",".join(header), f"also the columns {', '.join(missing)}"
         )
     for column in wanted:
         if header.count(column.name) > 1:
-            raise InvalidValueError(f"{path}:1: header", ",".join(header), f"{column.name} once")
+            raise InvalidValueError(
+                f"{path}:1: header", ",".join(header), f"the column {column.name} exactly once"
+            )
     return [(column, header.index(column.name)) for column in wanted if column.name in header]
 
 

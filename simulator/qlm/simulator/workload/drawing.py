@@ -1,4 +1,4 @@
-"""Requests drawn from a stream: arrivals and lengths first, then the rules, one after the other."""
+"""Drawing of a stream's requests: arrivals and lengths first, then the rules in turn."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,13 +28,13 @@ class Drawn:
     """Requests of a stream as columns, shape (requests,) each; see `Workload`.
 
     Attributes:
-        arrival_ns: From the start of the simulation; never falls.
+        arrival_ns: Nanoseconds from the start of the simulation; never decreases.
         requests: Models, tenants and prompts.
         slo_class: Index in `Scenario.slo_classes`.
         output_tokens: Lengths of answers.
-        max_tokens: What clients allow.
+        max_tokens: Limits of the clients.
         prefixes: Block ids of prompts; empty if there are none.
-        counts: What became of the stream.
+        counts: Counts of cut and skipped requests.
     """
 
     arrival_ns: IntArray
@@ -50,13 +50,13 @@ def draw(stream: Stream, seeds: Seeds, load: float, context_tokens: IntArray) ->
     """Draw the requests of a stream.
 
     Args:
-        stream: What to draw; `check_stream` has found nothing wrong with it.
-        seeds: Random numbers; each decision has a purpose of its own.
-        load: By what all rates are multiplied; the times of traces are divided by it.
-        context_tokens: Of each model, shape (models,).
+        stream: Stream, valid by `maker.check_stream`.
+        seeds: Random generators; each decision has its own.
+        load: Factor on all rates; times of traces are divided by it.
+        context_tokens: Context of each model, shape (models,).
 
     Raises:
-        InvalidValueError: Its requests are too many, or come too late.
+        InvalidValueError: There are too many requests, or they arrive too late.
     """
     drawn = _rows(stream, seeds, load)
     models = _models(stream, drawn)
@@ -95,7 +95,7 @@ def _requests(stream: Stream, rows: Trace, models: IntArray, fitted: Fitted) -> 
 
 
 def _rows(stream: Stream, seeds: Seeds, load: float) -> Trace:
-    """Write down arrivals, lengths and names as a trace of their own."""
+    """Combine arrivals, lengths and names to one trace."""
     times, lengths = stream.arrivals, stream.lengths
     if isinstance(times, TraceTimes):
         base = times.trace
@@ -113,7 +113,7 @@ def _rows(stream: Stream, seeds: Seeds, load: float) -> Trace:
 
 
 def _generated(arrivals: Arrivals, rng: np.random.Generator, load: float) -> IntArray:
-    # Times beyond all measure are refused by name below; warnings about them would only come on top.
+    # Infinite times are refused below with a proper error; numpy's warnings would only add to it.
     with np.errstate(over="ignore", invalid="ignore"):
         return nanoseconds(arrivals.times_s(rng, load))
 
@@ -122,7 +122,7 @@ def _scaled(trace: Trace, factor: float) -> IntArray:
     assert trace.arrival_ns is not None
     with np.errstate(over="ignore", invalid="ignore"):
         times_ns = np.asarray(trace.arrival_ns * factor, dtype=np.float64)
-        # Checked in seconds, yet rounded from nanoseconds: times that are not scaled stay as they are.
+        # Checked in seconds but rounded from nanoseconds, so that unscaled times do not change.
         nanoseconds(times_ns / 1e9)
     return np.asarray(np.rint(times_ns), dtype=np.int64)
 
@@ -150,7 +150,7 @@ def _merged(base: Trace | None, arrival_ns: IntArray, lengths: Trace) -> Trace:
 
 
 def _models(stream: Stream, rows: Trace) -> IntArray:
-    """Return the model index of each row, -1 for those to be left out."""
+    """Return the model index of each row, -1 for those to skip."""
     if isinstance(stream.model, int):
         return np.full(len(rows), stream.model, dtype=np.int64)
     assert rows.model is not None

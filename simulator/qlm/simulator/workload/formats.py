@@ -1,4 +1,4 @@
-"""Readers of the comma-separated traces: Azure, BurstGPT, plain lengths, and any other by its columns."""
+"""Readers of comma-separated traces: Azure, BurstGPT, plain lengths, and others by column names."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -13,11 +13,11 @@ from qlm.simulator.workload.csv_table import Column, Table, read_table, text
 from qlm.simulator.workload.trace import Labels, Trace
 
 Start = Callable[[int], int]
-"""Gives the start of a trace by its first arrival, nanoseconds."""
+"""Computes the start of a trace from its first arrival, nanoseconds."""
 
 
 class ZeroOutput(StrEnum):
-    """What becomes of rows for which nothing was generated; published traces hold failed requests."""
+    """Treatment of rows without output tokens; published traces contain failed requests."""
 
     DROP = "drop"
     REFUSE = "refuse"
@@ -31,7 +31,7 @@ CSV_COLUMNS: Final[Mapping[str, str]] = {
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
 }
-"""Meaning of a column, and its usual name in the header."""
+"""Default header name by meaning of a column."""
 
 
 def read_azure(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
@@ -46,7 +46,7 @@ def read_azure(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
 
 
 def read_burstgpt(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
-    """Read a BurstGPT trace; other columns (Total tokens, Log Type, Session ID, ...) do not matter.
+    """Read a BurstGPT trace; other columns (Total tokens, Log Type, Session ID, ...) are ignored.
 
     Source: github.com/HPMLL/BurstGPT. Timestamp is in seconds since the first midnight of the
     collection; failed requests have 0 response tokens.
@@ -73,16 +73,16 @@ def read_lengths(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace
 def read_csv(
     path: Path, columns: Mapping[str, str] | None = None, zero_output: ZeroOutput = ZeroOutput.DROP
 ) -> Trace:
-    """Read a table whose columns are named by the caller, such as one sampled from ServeGen.
+    """Read a table with given column names, such as one sampled from ServeGen.
 
-    It starts at the full second in which its first row arrives: times may count from anywhere, such as
-    from 1970, while those that count from the start stay as they are.
+    The trace starts at the full second of its first row. So times may count from any origin, such as 1970,
+    and those that count from the start do not change.
 
     Args:
         path: The file.
-        columns: Header name of each meaning of CSV_COLUMNS that has another one than there; those named
-            must exist. Else model, tenant, class and times may be missing.
-        zero_output: What becomes of rows for which nothing was generated.
+        columns: Header names that differ from CSV_COLUMNS, by meaning. These columns must exist; otherwise
+            model, tenant, class and times are optional.
+        zero_output: Treatment of rows without output tokens.
     """
     given = dict(columns or {})
     by_meaning = {**CSV_COLUMNS, **given}
@@ -129,10 +129,10 @@ def _trace(
 
 
 def check_rising(table: Table, column: str, arrival_ns: IntArray) -> None:
-    """Refuse times that fall.
+    """Raise an error if times decrease.
 
     Raises:
-        InvalidValueError: Names the first line that is earlier than the one before it.
+        InvalidValueError: A line is earlier than the one before; names the first.
     """
     falls = np.diff(arrival_ns) < 0
     if falls.any():
@@ -143,11 +143,10 @@ def check_rising(table: Table, column: str, arrival_ns: IntArray) -> None:
 
 
 def kept_rows(table: Table, prompt: str, output: str, zero_output: ZeroOutput) -> IntArray:
-    """Return the rows in which something was generated.
+    """Return the rows with output tokens.
 
     Raises:
-        InvalidValueError: A prompt of such a row is empty, an output is and that is refused, or no row
-            is left.
+        InvalidValueError: Such a row has an empty prompt, a row without output is refused, or no row is left.
     """
     outputs, prompts = table.columns[output], table.columns[prompt]
     empty = outputs == 0

@@ -1,4 +1,4 @@
-"""Distributions of prompt and answer lengths, in whole tokens."""
+"""Distributions of prompt and answer lengths, in tokens."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from qlm.simulator.scenario import IntArray
 
 
 class Lengths(Protocol):
-    """A distribution of lengths."""
+    """Distribution of lengths."""
 
     def tokens(self, rng: np.random.Generator, count: int) -> IntArray:
         """Draw lengths of 1 or more tokens, shape (count,)."""
@@ -20,7 +20,7 @@ class Lengths(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always the same."""
+    """Constant length."""
 
     value: int
 
@@ -31,7 +31,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uniform:
-    """Each from `low` to `high`, both included, as likely as any other."""
+    """Uniform distribution from `low` to `high`, both included."""
 
     low: int
     high: int
@@ -47,13 +47,13 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogNormal:
-    """Logarithms are normal with standard deviation `sigma`.
+    """Lognormal distribution, rounded and cut.
 
     Attributes:
-        median: Median length.
+        median: Median before cutting.
         sigma: Standard deviation of the natural logarithm.
-        low: Shorter ones are raised to it.
-        high: Longer ones are cut to it; the median is that before cutting.
+        low: Least length; shorter ones are raised to it.
+        high: Greatest length; longer ones are cut to it.
     """
 
     median: float
@@ -67,7 +67,7 @@ class LogNormal:
 
     @classmethod
     def of_mean(cls, mean: float, sigma: float, low: int, high: int) -> "LogNormal":
-        """Make the one with a mean, before cutting."""
+        """Build from the mean before cutting."""
         return cls(median=mean * math.exp(-(sigma**2) / 2), sigma=sigma, low=low, high=high)
 
     def tokens(self, rng: np.random.Generator, count: int) -> IntArray:

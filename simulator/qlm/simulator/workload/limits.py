@@ -1,4 +1,4 @@
-"""Limits of a request: what fits the context of its model, and the answer length its client allows."""
+"""Limits of requests: the context of the model, and the answer length that the client allows."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,24 +10,24 @@ from qlm.simulator.scenario import IntArray
 
 
 class OverContext(StrEnum):
-    """What becomes of a request whose prompt and answer exceed the context of its model."""
+    """Treatment of a request whose prompt and answer exceed the context of its model."""
 
     CUT = "cut"
-    """The prompt makes room for the answer down to half the context, then the answer is cut."""
+    """The prompt is cut first, down to half the context, then the answer."""
     DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitted:
-    """Lengths that fit.
+    """Lengths after the limits.
 
     Attributes:
-        kept: Rows that are left, shape (rows,).
-        prompt_tokens: Of those.
-        output_tokens: Of those.
-        prompts_cut: How many prompts are shorter than they were.
-        outputs_cut: Likewise answers.
-        dropped: How many requests were left out.
+        kept: Remaining rows, shape (rows,).
+        prompt_tokens: Prompt lengths of these rows.
+        output_tokens: Answer lengths of these rows.
+        prompts_cut: Number of shortened prompts.
+        outputs_cut: Number of shortened answers.
+        dropped: Number of dropped requests.
     """
 
     kept: IntArray
@@ -40,12 +40,12 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthLimits:
-    """The limits of a stream.
+    """Limits of a stream.
 
     Attributes:
         prompt_tokens_max: Longer prompts are cut to it; None for no limit.
-        output_tokens_max: Longer answers likewise.
-        over_context: What becomes of requests that exceed the context of their model.
+        output_tokens_max: Longer answers are cut to it; None for no limit.
+        over_context: Treatment of requests that exceed the context of their model.
     """
 
     prompt_tokens_max: int | None = None
@@ -53,12 +53,12 @@ class LengthLimits:
     over_context: OverContext = OverContext.CUT
 
     def fit(self, prompt: IntArray, output: IntArray, context: IntArray) -> Fitted:
-        """Cut or drop what is too long.
+        """Cut or drop requests that are too long.
 
         Args:
-            prompt: Lengths of prompts, shape (requests,).
-            output: Lengths of answers, likewise.
-            context: Of each request's model, 2 or more, likewise.
+            prompt: Prompt lengths, shape (requests,).
+            output: Answer lengths, shape (requests,).
+            context: Context of each request's model, 2 or more, shape (requests,).
         """
         sent = _at_most(prompt, self.prompt_tokens_max)
         answered = _at_most(output, self.output_tokens_max)
@@ -79,21 +79,16 @@ class LengthLimits:
 
 
 class MaxTokens(Protocol):
-    """The rule for the answer length that a client allows."""
+    """Rule for the client's limit on the answer length."""
 
     def tokens(self, model: IntArray, output: IntArray) -> IntArray:
-        """Return the limit of each request, 1 or more; the context may lower it.
-
-        Args:
-            model: Model of each request, shape (requests,).
-            output: Lengths of answers, likewise.
-        """
+        """Return the limit of each request, 1 or more; all arrays have shape (requests,)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Just the length of the answer: the client knows it."""
+    """Exactly the length of the answer, as if the client knew it."""
 
     def tokens(self, model: IntArray, output: IntArray) -> IntArray:
         """Return the limit of each request."""
@@ -102,7 +97,7 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The same for all; longer answers are cut off by it."""
+    """Equal limit for all; it cuts longer answers."""
 
     limit: int
 
@@ -113,7 +108,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class AtLeastOutput:
-    """The same for all whose answer is no longer, else the length of the answer: nothing is cut off."""
+    """Equal limit for all, raised to the length of longer answers, so that none is cut."""
 
     limit: int
 
@@ -124,7 +119,7 @@ class AtLeastOutput:
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """A quantile of the stream's answer lengths for the same model; longer answers are cut off by it."""
+    """Quantile of the stream's answer lengths for the same model; it cuts longer answers."""
 
     quantile: float
 

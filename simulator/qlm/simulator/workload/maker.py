@@ -1,6 +1,7 @@
-"""Several streams as one workload."""
+"""Workload of several streams."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -9,19 +10,19 @@ from qlm.simulator.scenario import IntArray, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.workload.arrivals import check_requests
 from qlm.simulator.workload.drawing import Drawn, draw
-from qlm.simulator.workload.stream import Stream, StreamCounts
-from qlm.simulator.workload.stream_checks import check_stream
-from qlm.simulator.workload.trace import ranks
+from qlm.simulator.workload.slo_rules import ByColumn
+from qlm.simulator.workload.stream import Stream, StreamCounts, TraceLengths, TraceTimes
+from qlm.simulator.workload.trace import Labels, Trace, ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadMaker:
-    """Draws the requests of a seed; what `Scenario.make_workload` calls.
+    """Draws the requests of a seed; used as `Scenario.make_workload`.
 
     Attributes:
-        streams: What comes; their names differ.
-        context_tokens: Of each model, in the order of the scenario.
-        load: By what all rates are multiplied.
+        streams: Streams with different names.
+        context_tokens: Context of each model, in the order of the scenario.
+        load: Factor on all rates.
     """
 
     streams: tuple[Stream, ...]
@@ -40,10 +41,11 @@ class WorkloadMaker:
         return self.draw(seeds)[0]
 
     def draw(self, seeds: Seeds) -> tuple[Workload, tuple[StreamCounts, ...]]:
-        """Draw the requests of a seed, and count what was cut and left out, per stream.
+        """Draw the requests of a seed; also return the counts of cut and skipped requests by stream.
 
         Raises:
-            InvalidValueError: They are too many, or come too late; names the stream (`workload.NAME`).
+            InvalidValueError: There are too many, or they arrive too late; names the stream
+                (`workload.NAME`).
         """
         context = np.array(self.context_tokens, dtype=np.int64)
         drawn: list[Drawn] = []
@@ -74,7 +76,7 @@ def _merged(drawn: list[Drawn]) -> Workload:
     if any(each.prefixes for each in drawn):
         for each in drawn:
             prefixes.extend(each.prefixes or [()] * len(each.arrival_ns))
-    # Equal times in the order of their content, so that no order of streams or rows shows.
+    # Equal times are ordered by content, so that the order of streams and rows has no effect.
     keys = [ranks(prefixes)] if prefixes else []
     order = np.lexsort([*keys, max_tokens, output, prompt, slo_class, tenant, model, arrival_ns])
     return Workload(
@@ -98,3 +100,45 @@ def _codes(drawn: Drawn, tenants: tuple[str, ...]) -> IntArray:
 
 def _joined(parts: list[IntArray]) -> IntArray:
     return np.concatenate(parts)
+
+
+def check_stream(stream: Stream) -> None:
+    """Check that the traces of a stream have what its rules need.
+
+    Raises:
+        InvalidValueError: Times, model names or class names are missing, or a name is not in the rules; names
+            stream, key and file.
+    """
+    key = f"workload.{stream.name}"
+    if isinstance(stream.arrivals, TraceTimes) and stream.arrivals.trace.arrival_ns is None:
+        shown = f"{stream.arrivals.trace.path} without times"
+        raise InvalidValueError(f"{key}.arrivals.trace", shown, "a trace with times")
+    if not isinstance(stream.model, int):
+        names = _needed(f"{key}.models", stream, "model", "model: one for all requests")
+        for name in names.present():
+            if name not in stream.model:
+                raise InvalidValueError(
+                    f"{key}.models", sorted(stream.model), f"also {name!r} of the trace (or null)"
+                )
+    if isinstance(stream.slo, ByColumn):
+        names = _needed(f"{key}.slo.by_column", stream, "slo_class", "a csv trace with such a column")
+        for name in names.present():
+            if name not in stream.slo.class_of:
+                expected = f"also {name!r} of the trace"
+                raise InvalidValueError(f"{key}.slo.by_column", sorted(stream.slo.class_of), expected)
+
+
+def _needed(key: str, stream: Stream, column: Literal["model", "slo_class"], expected: str) -> Labels:
+    traces: list[Trace] = []
+    if isinstance(stream.arrivals, TraceTimes):
+        traces.append(stream.arrivals.trace)
+    if isinstance(stream.lengths, TraceLengths):
+        traces.append(stream.lengths.trace)
+    for trace in traces:
+        labels: Labels | None = getattr(trace, column)
+        if labels is not None:
+            return labels
+    if not traces:
+        raise InvalidValueError(key, f"by the column {column}, but no trace is configured", expected)
+    files = " and ".join(sorted({str(trace.path) for trace in traces}))
+    raise InvalidValueError(key, f"by the column {column}, which is not in {files}", expected)

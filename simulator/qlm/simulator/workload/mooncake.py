@@ -1,4 +1,4 @@
-"""Reader of the Mooncake traces: JSON lines with shared prompt blocks."""
+"""Reader of Mooncake traces: JSON lines with shared prompt blocks."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +21,9 @@ _TIME_EXPECTED: Final = f"a number of milliseconds from 0 to {1000 * TIME_MAX_S:
 def read_mooncake(path: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
     """Read a Mooncake trace.
 
-    Source: github.com/kvcache-ai/Mooncake, FAST25-release/traces. Each line has a timestamp in
-    milliseconds, lengths in tokens, and `hash_ids`: one id per 512 tokens of the prompt, the last block
-    perhaps not full, equal ids for equal content.
+    Source: github.com/kvcache-ai/Mooncake, FAST25-release/traces. Each line has a timestamp in milliseconds,
+    lengths in tokens, and `hash_ids`: one id per block of 512 prompt tokens, the last of which may be
+    partial. Equal ids mean equal content.
 
     Raises:
         InvalidValueError: A line is not such an object; names file, line and key.
@@ -70,7 +70,7 @@ def _row(where: str, line: str) -> dict[str, Any]:
         raise InvalidValueError(where, row, "a JSON object")
     for key in _KEYS:
         if key not in row:
-            raise InvalidValueError(where, sorted(row), f"the key {key}, too")
+            raise InvalidValueError(where, sorted(row), f"also the key {key}")
     time = row["timestamp"]
     if type(time) not in (int, float) or not 0 <= time <= 1000 * TIME_MAX_S:
         raise InvalidValueError(f"{where}: timestamp", time, _TIME_EXPECTED)

@@ -1,4 +1,4 @@
-"""One entry to all trace formats."""
+"""Reader of all trace formats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from qlm.simulator.workload.trace import Trace
 
 
 class TraceFormat(StrEnum):
-    """Formats in which traces are published."""
+    """Formats of published traces."""
 
     AZURE = "azure"
     BURSTGPT = "burstgpt"
@@ -25,16 +25,14 @@ class TraceFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSource:
-    """Where a trace is, and how to read it.
+    """Location and format of a trace.
 
     Attributes:
-        path: The file.
-        format: Its format.
-        columns: For csv, names of columns that differ from the usual ones (`formats.CSV_COLUMNS`).
-        zero_output: What becomes of rows for which nothing was generated.
+        columns: For csv, column names that differ from `formats.CSV_COLUMNS`.
+        zero_output: Treatment of rows without output tokens.
         tokenizer: For sharegpt, the tokenizer.json that counts tokens.
-        from_s: Start of the part that is used, seconds of the trace.
-        duration_s: Its length; None for all that is left.
+        from_s: Start of the used part, seconds of the trace.
+        duration_s: Length of the used part; None for the rest.
     """
 
     path: Path
@@ -47,10 +45,10 @@ class TraceSource:
 
 
 def read_trace(source: TraceSource) -> Trace:
-    """Read a trace, or the part of it that is used.
+    """Read the used part of a trace.
 
     Raises:
-        InvalidValueError: The file is not as its format says; names file, line and column.
+        InvalidValueError: The file does not have its format; names file, line and column.
     """
     trace = _read(source)
     if source.from_s == 0 and source.duration_s is None:

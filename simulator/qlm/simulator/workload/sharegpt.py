@@ -1,4 +1,4 @@
-"""Reader of the ShareGPT conversations: text, whose tokens are counted with a named tokenizer."""
+"""Reader of ShareGPT conversations: text whose tokens are counted by a given tokenizer."""
 
 import importlib
 from pathlib import Path
@@ -13,23 +13,23 @@ from qlm.simulator.workload.formats import ZeroOutput
 from qlm.simulator.workload.trace import Trace
 
 _BATCH: Final = 4096
-"""Texts that are tokenized at a time."""
+"""Texts tokenized at a time."""
 
 
 def read_sharegpt(path: Path, tokenizer: Path, zero_output: ZeroOutput = ZeroOutput.DROP) -> Trace:
     """Read ShareGPT_V3_unfiltered_cleaned_split.json: the first two turns of each conversation.
 
-    A JSON list of objects with `conversations`, a list of turns with `from` and `value`; the first turn
-    is the prompt and the second the answer, as in vLLM's serving benchmark. Conversations with fewer
-    turns are left out; so are those with an empty prompt, which no server takes.
+    The file is a JSON list of objects with `conversations`, a list of turns with `from` and `value`. The
+    first turn is the prompt and the second the answer, as in vLLM's serving benchmark. Conversations with
+    fewer turns or an empty prompt, which no server accepts, are skipped.
 
     Args:
         path: The file.
-        tokenizer: A tokenizer.json that counts the tokens.
-        zero_output: What becomes of conversations whose answer is empty.
+        tokenizer: A tokenizer.json.
+        zero_output: Treatment of conversations with an empty answer.
 
     Raises:
-        InvalidValueError: A file cannot be read or is not as said; names file and conversation.
+        InvalidValueError: A file cannot be read or has another format; names file and conversation.
     """
     pairs = [pair for pair in _pairs(path) if pair[0]]
     if not pairs:
@@ -78,11 +78,11 @@ def _pair(where: str, entry: Any) -> tuple[str, str] | None:
 
 
 class _Counter:
-    """Counts tokens with a tokenizer.json."""
+    """Counter of tokens by a tokenizer.json."""
 
     def __init__(self, file: Path) -> None:
         try:
-            # Part of another installation extra, and slow to load: only those who read text need it.
+            # Part of another installation extra and slow to load: only this reader needs it.
             library = importlib.import_module("tokenizers")
         except ImportError:
             expected = "the package tokenizers to count tokens with it"

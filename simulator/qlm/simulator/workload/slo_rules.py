@@ -1,4 +1,4 @@
-"""Rules that give each request of a stream its SLO class; a class is an index."""
+"""Rules that assign SLO classes, as indices, to the requests of a stream."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,13 +17,12 @@ Shares = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Requests:
-    """What a rule may look at, shape (requests,) each.
+    """Inputs of the rules, shape (requests,) each.
 
     Attributes:
         model: Index in `Scenario.models`.
-        tenant: Names of tenants.
-        prompt_tokens: Lengths of prompts, as they are sent.
-        slo_class: What the trace itself says, if it has such a column.
+        prompt_tokens: Prompt lengths after limits.
+        slo_class: The trace's own classes, if it has such a column.
     """
 
     model: IntArray
@@ -33,7 +32,7 @@ class Requests:
 
 
 class SloRule(Protocol):
-    """Gives requests their classes."""
+    """Rule that assigns classes to requests."""
 
     def classes(self, requests: Requests, rng: np.random.Generator) -> IntArray:
         """Return the class of each request."""
@@ -42,7 +41,7 @@ class SloRule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """One class for all."""
+    """Same class for all requests."""
 
     slo_class: int
 
@@ -53,7 +52,7 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class ByShares:
-    """Drawn for each request."""
+    """Class drawn for each request."""
 
     shares: Shares
 
@@ -64,10 +63,10 @@ class ByShares:
 
 @dataclass(frozen=True, slots=True)
 class ByModel:
-    """Drawn for each request with the shares of its model.
+    """Class drawn for each request by the shares of its model.
 
     Attributes:
-        shares: By model index.
+        shares: Shares by model index.
     """
 
     shares: Mapping[int, Shares]
@@ -84,7 +83,7 @@ class ByModel:
 
 @dataclass(frozen=True, slots=True)
 class ByTenant:
-    """All requests of a tenant have one class, which a hash of its name picks; no seed changes it."""
+    """Class by tenant: chosen by a hash of its name, independent of the seed."""
 
     shares: Shares
 
@@ -96,10 +95,10 @@ class ByTenant:
 
 @dataclass(frozen=True, slots=True)
 class ByPrompt:
-    """By length of the prompt.
+    """Class by prompt length.
 
     Attributes:
-        steps: Pairs of longest prompt and class, lengths rising.
+        steps: Pairs of longest prompt and class, in increasing order.
         above: Class of longer prompts.
     """
 
@@ -115,7 +114,7 @@ class ByPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:
-    """As a column of the trace says.
+    """Class by a column of the trace.
 
     Attributes:
         class_of: Class by value of the column.
@@ -132,7 +131,7 @@ class ByColumn:
 
 
 def check_shares(field: str, shares: Mapping[str, float]) -> None:
-    """Refuse shares that are no partition.
+    """Raise an error unless shares are a partition.
 
     Raises:
         InvalidValueError: One is negative, or their sum is not 1.

@@ -1,4 +1,4 @@
-"""A stream of requests: arrivals, lengths, and the rules that make requests of them."""
+"""Streams of requests: arrivals, lengths, and rules for the other properties."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from qlm.simulator.workload.trace import Trace
 
 
 class Order(StrEnum):
-    """Which rows of a trace give the lengths."""
+    """Order in which rows of a trace give lengths."""
 
     FILE = "file"
-    """One after the other, from the beginning again after the last."""
+    """File order; after the last row again from the first."""
     RESAMPLE = "resample"
-    """Drawn by the seed, with replacement."""
+    """Random rows, with replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceTimes:
-    """Requests come when they come in a trace; its times are multiplied by `time_scale`."""
+    """Arrival times of a trace, multiplied by `time_scale`."""
 
     trace: Trace
     time_scale: float = 1.0
@@ -30,7 +30,7 @@ class TraceTimes:
 
 @dataclass(frozen=True, slots=True)
 class TraceLengths:
-    """Lengths of a trace; with its own times and in its order, each row keeps its lengths."""
+    """Lengths of a trace; with the trace's own times in file order, each row keeps its lengths."""
 
     trace: Trace
     order: Order = Order.FILE
@@ -38,7 +38,7 @@ class TraceLengths:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLengths:
-    """Lengths of prompts and answers, drawn independently."""
+    """Independently drawn lengths of prompts and answers."""
 
     prompt: Lengths
     output: Lengths
@@ -46,20 +46,19 @@ class DrawnLengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """One source of requests.
+    """Source of requests.
 
-    Names of models, tenants and classes come from the trace of the arrivals if it has them, else from
-    that of the lengths.
+    Names of models, tenants and classes come from the trace of arrivals if it has them, else from that of
+    lengths.
 
     Attributes:
-        name: Names its random numbers; streams of one workload differ in it.
-        arrivals: When requests come.
-        lengths: How long prompts and answers are.
-        model: Index of the model of all requests, or by model name of the trace; None leaves those out.
-        tenant: Tenant of all requests; None takes those of the trace, or `default`.
-        slo: The rule for classes.
-        max_tokens: The rule for the client's limit.
-        limits: What is cut.
+        name: Unique name in the workload; also names its random generators.
+        model: Index of the model of all requests, or indices by model name of the trace; None skips those
+            rows.
+        tenant: Tenant of all requests; None for those of the trace, or `default`.
+        slo: Rule for classes.
+        max_tokens: Rule for the client's limit.
+        limits: Limits on lengths.
     """
 
     name: str
@@ -74,16 +73,16 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCounts:
-    """What became of a stream.
+    """Counts of a stream.
 
     Attributes:
-        name: Of the stream.
-        requests: That were made.
-        zero_output_dropped: Rows its traces lost because nothing was generated.
-        left_out: Rows whose model was to be left out.
+        name: Name of the stream.
+        requests: Requests in the workload.
+        zero_output_dropped: Dropped rows of its traces without output tokens.
+        left_out: Rows skipped because of their model.
         prompts_cut: Prompts cut to the stream's limit or the context.
-        outputs_cut: Answers likewise.
-        over_context_dropped: Requests left out because they exceed the context.
+        outputs_cut: Answers cut to the stream's limit or the context.
+        over_context_dropped: Requests dropped because they exceed the context.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A trace, whatever its format: lengths, and if it has them arrivals, models, tenants, classes, prefixes."""
+"""Traces of any format: lengths and, if present, arrivals, models, tenants, classes and prefixes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +13,11 @@ from qlm.simulator.scenario import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labels:
-    """A name per row.
+    """Names of rows, numbered.
 
     Attributes:
         codes: Index into `names`, shape (rows,).
-        names: The names that occur, sorted.
+        names: Distinct names, sorted.
     """
 
     codes: IntArray
@@ -31,30 +31,29 @@ class Labels:
         return cls(np.fromiter((code[each] for each in texts), np.int64, len(texts)), names)
 
     def at(self, rows: npt.NDArray[np.int64]) -> "Labels":
-        """Take some rows, in that order."""
+        """Select rows, in the given order."""
         return Labels(self.codes[rows], self.names)
 
     def present(self) -> list[str]:
-        """List the names that rows have."""
+        """List the names that occur in rows."""
         return [self.names[code] for code in np.unique(self.codes).tolist()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trace:
-    """Rows of a trace in order of arrival; equal times in the order of their content.
+    """Rows of a trace in order of arrival, and of content for equal times.
 
-    So the order in which a file lists rows of one time changes nothing.
+    So the order of such rows in a file has no effect.
 
     Attributes:
-        path: The file.
         prompt_tokens: 1 or more, shape (rows,).
         output_tokens: 1 or more, shape (rows,).
-        arrival_ns: From the start of the trace, never falling; None if the format has no times.
-        model: Model names of the trace, if it has some.
-        tenant: Tenant names, likewise.
-        slo_class: Names of classes, likewise.
-        prefixes: Per row the ids of the prompt's blocks, likewise.
-        zero_output_dropped: Rows left out because nothing was generated.
+        arrival_ns: Nanoseconds from the start of the trace, never decreasing; None without times.
+        model: Model names; None without them.
+        tenant: Tenant names; None without them.
+        slo_class: Class names; None without them.
+        prefixes: Ids of the prompt's blocks by row; empty without them.
+        zero_output_dropped: Dropped rows without output tokens.
     """
 
     path: Path
@@ -71,7 +70,7 @@ class Trace:
         return len(self.prompt_tokens)
 
     def at(self, rows: npt.NDArray[np.int64]) -> "Trace":
-        """Take some rows, in that order."""
+        """Select rows, in the given order."""
         return replace(
             self,
             prompt_tokens=self.prompt_tokens[rows],
@@ -84,7 +83,7 @@ class Trace:
         )
 
     def canonical(self) -> "Trace":
-        """Put rows of equal time into the order of their content; without times the order is content."""
+        """Order rows of equal time by content; without times, the file order counts."""
         if self.arrival_ns is None:
             return self
         keys = [ranks(self.prefixes)] if self.prefixes else []
@@ -93,10 +92,10 @@ class Trace:
         return self.at(np.lexsort([*keys, self.arrival_ns]))
 
     def window(self, from_s: float, duration_s: float | None) -> "Trace":
-        """Take the rows that arrive from `from_s` on, for `duration_s`; times then start at `from_s`.
+        """Select the rows that arrive within `duration_s` from `from_s` on; times then count from `from_s`.
 
         Raises:
-            InvalidValueError: There are none, or the trace has no times.
+            InvalidValueError: There is no such row, or the trace has no times.
         """
         if self.arrival_ns is None:
             raise InvalidValueError(str(self.path), "a trace without times", "one with times to cut a window")
@@ -115,6 +114,6 @@ class Trace:
 
 
 def ranks(prefixes: Sequence[tuple[int, ...]]) -> IntArray:
-    """Number prefixes in their order, equal ones alike, shape (prefixes,)."""
+    """Return the rank of each prefix in sorted order, shape (prefixes,); equal ones have equal ranks."""
     rank = {prefix: index for index, prefix in enumerate(sorted(set(prefixes)))}
     return np.fromiter((rank[prefix] for prefix in prefixes), np.int64, len(prefixes))

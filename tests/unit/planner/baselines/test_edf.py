@@ -19,11 +19,11 @@ SMALL = Kind(host_memory_bytes=0, models={A: COST})
 
 
 def group(
-    name: str, model: ModelId, deadline_s: float | None, drain_s: float = 1.0, priority: int = 0
+    name: str, model: ModelId, deadline_s: float | None, service_s: float = 1.0, priority: int = 0
 ) -> PlannedGroup:
     times = {
-        "fast": GroupTime(drain=Normal(drain_s), tail=Normal(0.5)),
-        "small": GroupTime(drain=Normal(2 * drain_s), tail=Normal(1.0)),
+        "fast": GroupTime(service=Normal(service_s), tail=Normal(0.5)),
+        "small": GroupTime(service=Normal(2 * service_s), tail=Normal(1.0)),
     }
     return PlannedGroup(
         id=GroupId(name), model=model, requests=4, deadline_s=deadline_s, priority=priority, time=times
@@ -80,7 +80,7 @@ def test_a_group_passes_no_more_than_the_limit(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_urgent_group_of_another_model_is_not_delayed_for_togetherness() -> None:
-    groups = (group("a1", A, 100.0), group("b1", B, 44.0), group("a2", A, 300.0, drain_s=60.0))
+    groups = (group("a1", A, 100.0), group("b1", B, 44.0), group("a2", A, 300.0, service_s=60.0))
     assert order(problem(*groups)).index("b1") < order(problem(*groups)).index("a2")
 
 
@@ -97,7 +97,7 @@ def test_a_model_that_runs_nowhere_is_said_to_be_unplaceable() -> None:
 
 
 def test_a_group_moves_only_for_a_gain_larger_than_its_price() -> None:
-    crowd = group("crowd", A, 1.0, drain_s=3.0)
+    crowd = group("crowd", A, 1.0, service_s=3.0)
     settled = group("settled", A, 2.0)
     stay = problem(crowd, settled, fast=2, queue=("crowd", "settled"), move_s=10.0)
     go = problem(crowd, settled, fast=2, queue=("crowd", "settled"), move_s=1.0)

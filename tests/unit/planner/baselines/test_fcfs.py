@@ -5,7 +5,7 @@ from dataclasses import replace
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.fcfs import plan_fcfs
-from qlm.planner.baselines.lane import Lane, Moment
+from qlm.planner.baselines.schedule import Schedule, ScheduleState
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 
@@ -14,7 +14,7 @@ COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=40.0, unload_s=1.
 
 
 def problem(*groups: tuple[str, ModelId, float], instances: int = 1) -> Problem:
-    time = {"k": GroupTime(drain=Normal(10.0), tail=Normal(1.0))}
+    time = {"k": GroupTime(service=Normal(10.0), tail=Normal(1.0))}
     return Problem(
         now_s=0.0,
         move_s=0.0,
@@ -43,12 +43,12 @@ def test_the_next_group_goes_where_it_ends_first() -> None:
 
 def test_what_a_lane_chooses_by_is_what_happens_then() -> None:
     mixed = problem(("z", A, -30.0), ("b", B, -20.0), ("a", A, -10.0))
-    lane = Lane(mixed.instances[0], mixed.kinds["k"], Moment(3.0, 0.5, A, frozenset({A})))
+    schedule = Schedule(mixed.instances[0], mixed.kinds["k"], ScheduleState(3.0, 0.5, A, frozenset({A})))
     begins_s = {"z": 3.0, "b": 3.0 + 10.0 + 1.0 + 1.0 + 40.0, "a": 65.0 + 1.0 + 1.0 + 2.0}
     for place, group in enumerate(mixed.groups):
-        assert lane.ready_s(group.model, lane.last) == begins_s[group.id]
-        lane.insert(place, group)
-        assert lane.last.end_s == begins_s[group.id] + 10.0 + 1.0
+        assert schedule.ready_s(group.model, schedule.last) == begins_s[group.id]
+        schedule.insert(place, group)
+        assert schedule.last.end_s == begins_s[group.id] + 10.0 + 1.0
 
 
 def test_priorities_count_for_nothing() -> None:

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.baselines.earliest_start import EarliestStarts
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.fcfs import plan_fcfs
-from qlm.planner.baselines.lane import lanes_of
-from qlm.planner.baselines.openings import Openings
+from qlm.planner.baselines.schedule import empty_schedules
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 from support.planning import problems
@@ -32,7 +32,7 @@ class _Lane:
                 loaded = group.model
                 warm.add(loaded)
             time = group.time[self.instance.kind]
-            clock_s, tail_s = clock_s + time.drain.mean, time.tail.mean
+            clock_s, tail_s = clock_s + time.service.mean, time.tail.mean
             ends_s.append(clock_s + tail_s)
         return ends_s
 
@@ -58,12 +58,12 @@ class _Lane:
 
 def plainly(problem: Problem, *, edf: bool) -> dict[InstanceId, tuple[GroupId, ...]]:
     """Ask every instance for every group."""
-    lanes = [_Lane(i, problem) for i in sorted(problem.instances, key=lambda i: i.id)]
-    home = {group: lane.instance.id for lane in lanes for group in lane.instance.queue}
+    schedules = [_Lane(i, problem) for i in sorted(problem.instances, key=lambda i: i.id)]
+    home = {group: schedule.instance.id for schedule in schedules for group in schedule.instance.queue}
 
-    def end_s(lane: _Lane, group: PlannedGroup) -> float:
-        away = home.get(group.id, lane.instance.id) != lane.instance.id
-        return lane.ends_s([*lane.groups, group])[-1] + (problem.move_s if away else 0.0)
+    def end_s(schedule: _Lane, group: PlannedGroup) -> float:
+        away = home.get(group.id, schedule.instance.id) != schedule.instance.id
+        return schedule.ends_s([*schedule.groups, group])[-1] + (problem.move_s if away else 0.0)
 
     def turn(group: PlannedGroup) -> tuple[int, float, str]:
         deadline_s = float("inf") if group.deadline_s is None else group.deadline_s
@@ -71,14 +71,15 @@ def plainly(problem: Problem, *, edf: bool) -> dict[InstanceId, tuple[GroupId, .
 
     for group in sorted(problem.groups, key=turn):
         able = [
-            lane
-            for lane in lanes
-            if lane.instance.kind in group.time and group.model in problem.kinds[lane.instance.kind].models
+            schedule
+            for schedule in schedules
+            if schedule.instance.kind in group.time
+            and group.model in problem.kinds[schedule.instance.kind].models
         ]
         if able:
-            lane = min(able, key=lambda lane: end_s(lane, group))
-            lane.groups = lane.beside(group) if edf else [*lane.groups, group]
-    return {lane.instance.id: tuple(group.id for group in lane.groups) for lane in lanes}
+            schedule = min(able, key=lambda schedule: end_s(schedule, group))
+            schedule.groups = schedule.beside(group) if edf else [*schedule.groups, group]
+    return {schedule.instance.id: tuple(group.id for group in schedule.groups) for schedule in schedules}
 
 
 @settings(max_examples=150)
@@ -105,9 +106,9 @@ def test_beginnings_that_round_to_the_same_end_count_as_equal() -> None:
                 model=M,
                 requests=1,
                 deadline_s=None,
-                time={"k": GroupTime(drain=Normal(1e6), tail=Normal(0.0))},
+                time={"k": GroupTime(service=Normal(1e6), tail=Normal(0.0))},
             ),
         ),
     )
-    assert Openings(lanes_of(problem), [M]).first(problem.groups[0]) == 1
+    assert EarliestStarts(empty_schedules(problem), [M]).first(problem.groups[0]) == 1
     assert plan_fcfs(problem).queues == plainly(problem, edf=False)

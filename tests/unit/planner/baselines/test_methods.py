@@ -1,4 +1,4 @@
-"""What each baseline does, on cases small enough to follow, and what all of them keep to."""
+"""Each baseline on small cases, and the properties of all of them."""
 
 import random
 from dataclasses import replace
@@ -43,12 +43,12 @@ def group(
     model: ModelId,
     deadline_s: float | None = None,
     *,
-    drain_s: float = 8.0,
+    service_s: float = 8.0,
     requests: int = 4,
     priority: int = 0,
     kinds: str = "kl",
 ) -> PlannedGroup:
-    time = GroupTime(drain=Normal(drain_s), tail=Normal(1.0))
+    time = GroupTime(service=Normal(service_s), tail=Normal(1.0))
     return PlannedGroup(
         id=GroupId(name),
         model=model,
@@ -101,15 +101,15 @@ def test_what_runs_nowhere_is_said_to_be_unplaceable(name: str) -> None:
 
 
 def test_sjf_takes_first_what_takes_least_per_request() -> None:
-    long = group("long", A, 1.0, drain_s=8.0, requests=1)
-    many = group("many", B, 2.0, drain_s=20.0, requests=10)
-    short = group("short", A, 3.0, drain_s=1.0, requests=1)
+    long = group("long", A, 1.0, service_s=8.0, requests=1)
+    many = group("many", B, 2.0, service_s=20.0, requests=10)
+    short = group("short", A, 3.0, service_s=1.0, requests=1)
     assert queues(plan_sjf, problem(long, many, short)) == ["short many long"]
 
 
 def test_sjf_counts_the_best_kind_of_the_fleet_only() -> None:
     slow, quick = Normal(9.0), Normal(1.0)
-    times = {"k": GroupTime(drain=slow, tail=slow), "l": GroupTime(drain=quick, tail=quick)}
+    times = {"k": GroupTime(service=slow, tail=slow), "l": GroupTime(service=quick, tail=quick)}
     elsewhere = replace(group("elsewhere", A), requests=1, time=times)
     assert queues(plan_sjf, problem(elsewhere, group("here", A, requests=1))) == ["here elsewhere"]
 

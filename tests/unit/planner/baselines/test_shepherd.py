@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines import shepherd
 from qlm.planner.baselines.edf import plan_edf
-from qlm.planner.baselines.lane import lanes_of
+from qlm.planner.baselines.schedule import empty_schedules
 from qlm.planner.baselines.shepherd import WINDOW_GROUPS_MAX, plan_shepherd
 from qlm.planner.baselines.shepherd_ilp import serve_most
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
@@ -22,7 +22,7 @@ A, B, C = map(ModelId, "abc")
 
 
 def ends_s(problem: Problem, instance: Instance, queue: Sequence[PlannedGroup]) -> list[float]:
-    """When each of the fixed batches ends."""
+    """Return the end of each fixed batch."""
     models = problem.kinds[instance.kind].models
     clock_s, loaded, ends = instance.busy.mean, instance.loaded_model, list[float]()
     warm = {*instance.warm_models, loaded}
@@ -35,7 +35,7 @@ def ends_s(problem: Problem, instance: Instance, queue: Sequence[PlannedGroup]) 
             loaded = group.model
             warm.add(loaded)
         time = group.time[instance.kind]
-        clock_s += time.drain.mean + time.tail.mean
+        clock_s += time.service.mean + time.tail.mean
         ends.append(clock_s)
     return ends
 
@@ -85,7 +85,7 @@ def drawn(rng: random.Random, groups: int, instances: int) -> Problem:
         return ModelCost(weights_bytes=1, swap_warm_s=warm_s, swap_cold_s=cold_s, unload_s=unload_s)
 
     def time() -> GroupTime:
-        return GroupTime(drain=Normal(rng.randint(1, 6)), tail=Normal(rng.randint(0, 2)))
+        return GroupTime(service=Normal(rng.randint(1, 6)), tail=Normal(rng.randint(0, 2)))
 
     return Problem(
         now_s=100.0,
@@ -141,13 +141,13 @@ def test_an_unload_counts_only_where_another_model_follows() -> None:
                 model=model,
                 requests=1,
                 deadline_s=10.0,
-                time={"k": GroupTime(drain=Normal(8.0), tail=Normal(2.0))},
+                time={"k": GroupTime(service=Normal(8.0), tail=Normal(2.0))},
             )
             for name, model in (("x", A), ("y", B))
         ),
     )
-    lanes = lanes_of(problem)
-    solved = serve_most(problem.groups, lanes, now_s=0.0, nodes_max=100, time_limit_s=None)
+    schedules = empty_schedules(problem)
+    solved = serve_most(problem.groups, schedules, now_s=0.0, nodes_max=100, time_limit_s=None)
     assert solved is not None and sum(map(len, solved)) == 1
 
 

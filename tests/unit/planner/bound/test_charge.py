@@ -11,7 +11,7 @@ from qlm.planner.bound.isotonic import never_rising
 
 def charges(
     requests: int,
-    drain_s: float,
+    service_s: float,
     tail_s: float,
     low_sd: float,
     slope: float,
@@ -22,7 +22,7 @@ def charges(
     return Charges(
         runs=one.astype(np.bool_),
         first_s=0 * one,
-        drain_s=drain_s * one,
+        service_s=service_s * one,
         tail_s=tail_s * one,
         low_sd=low_sd * one,
         own_var=own_var * one,
@@ -30,8 +30,8 @@ def charges(
         busy_s=np.zeros(1),
         busy_var=np.zeros(1),
         total_var=np.array([1e12]),
-        ahead_s=np.array([[0.0, np.inf]]),
-        ahead_slope=np.array([[slope, np.inf]]),
+        prior_s=np.array([[0.0, np.inf]]),
+        prior_slope=np.array([[slope, np.inf]]),
         model=np.zeros(1, dtype=np.int64),
         requests=np.array([float(requests)]),
         deadline_s=np.array([deadline_s]),
@@ -51,7 +51,7 @@ def request_penalty_s(x: float, var: float) -> float:
 @settings(max_examples=150, deadline=None)
 @given(
     requests=st.integers(1, 30),
-    drain_s=st.floats(0.0, 50.0),
+    service_s=st.floats(0.0, 50.0),
     tail_s=st.floats(0.0, 10.0),
     tail_var=st.sampled_from([0.0, 0.3, 9.0]),
     drain_cv=st.floats(0.0, 1.0),
@@ -63,7 +63,7 @@ def request_penalty_s(x: float, var: float) -> float:
 )
 def test_no_start_in_the_interval_costs_less(
     requests: int,
-    drain_s: float,
+    service_s: float,
     tail_s: float,
     tail_var: float,
     drain_cv: float,
@@ -73,14 +73,14 @@ def test_no_start_in_the_interval_costs_less(
     later_s: float,
     spread: float,
 ) -> None:
-    drain_var = (drain_cv * drain_s) ** 2
-    low_sd = math.sqrt(tail_var + drain_var / requests**2)
-    c = charges(requests, drain_s, tail_s, low_sd, slope, drain_var + tail_var, deadline_s)
+    service_var = (drain_cv * service_s) ** 2
+    low_sd = math.sqrt(tail_var + service_var / requests**2)
+    c = charges(requests, service_s, tail_s, low_sd, slope, service_var + tail_var, deadline_s)
     actual_s = start_s + later_s
     start_var = spread * slope * actual_s
     penalty_s = sum(
         request_penalty_s(
-            actual_s + u * drain_s + tail_s - deadline_s, start_var + u * u * drain_var + tail_var
+            actual_s + u * service_s + tail_s - deadline_s, start_var + u * u * service_var + tail_var
         )
         for u in (r / requests for r in range(1, requests + 1))
     )

@@ -13,8 +13,8 @@ from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.arrays import problem_arrays
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.random_placement import plan_random
-from qlm.planner.bound.ascended import ascended_value
-from qlm.planner.bound.columns import optimal_value
+from qlm.planner.bound.columns import column_generation_bound
+from qlm.planner.bound.dual_ascent import ascent_bound
 from qlm.planner.bound.lower_bound import EXACT_PAIRS_MAX, INSTANCE_PAIRS_MAX, bound_of, lower_bound
 from qlm.planner.bound.relaxation import Weights, relaxation
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
@@ -41,11 +41,11 @@ def queue_penalty_s(problem: Problem, instance: Instance, queue: Sequence[Planne
         if group.deadline_s is not None:
             for r in range(1, group.requests + 1):
                 u = r / group.requests
-                x = mean + u * time.drain.mean + time.tail.mean - (group.deadline_s - problem.now_s)
-                penalty_s += request_penalty_s(x, var + u * u * time.drain.var + time.tail.var, problem)
+                x = mean + u * time.service.mean + time.tail.mean - (group.deadline_s - problem.now_s)
+                penalty_s += request_penalty_s(x, var + u * u * time.service.var + time.tail.var, problem)
         if any(group.id in other.queue for other in problem.instances) and group.id not in instance.queue:
             penalty_s += problem.move_s
-        mean, var, tail = mean + time.drain.mean, var + time.drain.var, time.tail
+        mean, var, tail = mean + time.service.mean, var + time.service.var, time.tail
     return penalty_s
 
 
@@ -94,14 +94,14 @@ def queued(problem: Problem, rng: np.random.Generator) -> Problem:
 
 
 def odd(problem: Problem, rng: np.random.Generator) -> Problem:
-    """Let drains, tails or variances vanish or grow, and deadlines be past or on the second."""
-    drain, tail = float(rng.choice([0.0, 1.0])), float(rng.choice([0.0, 1.0, 5.0]))
+    """Let service times, tails or variances vanish or grow, and deadlines be past or on the second."""
+    service, tail = float(rng.choice([0.0, 1.0])), float(rng.choice([0.0, 1.0, 5.0]))
     var, to_deadline = float(rng.choice([0.0, 0.01, 30.0])), float(rng.uniform(-2.0, 1.0))
     groups = []
     for group in problem.groups:
         time = {
             kind: GroupTime(
-                drain=Normal(t.drain.mean * drain, t.drain.var * var),
+                service=Normal(t.service.mean * service, t.service.var * var),
                 tail=Normal(t.tail.mean * tail, t.tail.var * var),
             )
             for kind, t in group.time.items()
@@ -134,8 +134,8 @@ def test_never_exceeds_the_best_of_all_plans_and_comes_close_under_overload() ->
         arrays, weights = problem_arrays(problem), Weights(miss_s=problem.miss_weight_s)
         by_kind, finer = (relaxation(arrays, weights, lanes=lanes) for lanes in ("kind", "instance"))
         if len(by_kind.groups):
-            bounds.append(by_kind.moves_s + ascended_value(by_kind, 6))
-            bounds.append(finer.moves_s + ascended_value(by_kind, 6, finer=finer))
+            bounds.append(by_kind.moves_s + ascent_bound(by_kind, 6))
+            bounds.append(finer.moves_s + ascent_bound(by_kind, 6, finer=finer))
         assert max(bounds) <= optimum_s * (1 + 1e-9) + 1e-9, f"problem {at}"
         if at % 6 == 3:
             bound_s, best_s = bound_s + bounds[0], best_s + optimum_s
@@ -209,13 +209,13 @@ def one_kind(groups: Sequence[PlannedGroup], *instances: Instance, move_s: float
     return Problem(now_s=50.0, kinds=kinds, instances=instances, groups=tuple(groups), move_s=move_s)
 
 
-def group(id: str, deadline_s: float | None, *, drain_s: float = 1.0, requests: int = 1) -> PlannedGroup:
+def group(id: str, deadline_s: float | None, *, service_s: float = 1.0, requests: int = 1) -> PlannedGroup:
     return PlannedGroup(
         id=GroupId(id),
         model=ModelId("m"),
         requests=requests,
         deadline_s=None if deadline_s is None else 50.0 + deadline_s,
-        time={"a": GroupTime(drain=Normal(drain_s), tail=Normal(2.0))},
+        time={"a": GroupTime(service=Normal(service_s), tail=Normal(2.0))},
     )
 
 
@@ -229,12 +229,12 @@ def instance(id: str, loaded: str | None = "m", *queue: str, kind: str = "a") ->
 
 
 def test_one_request_alone_is_charged_in_full() -> None:
-    problem = one_kind([group("g", 2.0, drain_s=10.0)], instance("i"))
+    problem = one_kind([group("g", 2.0, service_s=10.0)], instance("i"))
     assert lower_bound(problem) == pytest.approx(10.0 + 600.0, rel=1e-6)
 
 
 def test_the_least_swap_is_charged() -> None:
-    problem = one_kind([group("g", 2.0, drain_s=10.0)], instance("i", "n"), instance("j", None))
+    problem = one_kind([group("g", 2.0, service_s=10.0)], instance("i", "n"), instance("j", None))
     assert lower_bound(problem) == pytest.approx(10.0 + 40.0 + 600.0, rel=1e-6)
 
 
@@ -262,7 +262,7 @@ def test_groups_that_run_nowhere_cost_nothing() -> None:
 
 def test_moves_that_no_plan_avoids_are_charged() -> None:
     stuck = instance("b", None, "g", "h", kind="b")
-    problem = one_kind([group("g", None), group("h", 2.0, drain_s=10.0)], instance("i"), stuck, move_s=7.0)
+    problem = one_kind([group("g", None), group("h", 2.0, service_s=10.0)], instance("i"), stuck, move_s=7.0)
     assert lower_bound(problem) == pytest.approx(7.0 + 7.0 + 610.0, rel=1e-6)
 
 
@@ -282,10 +282,10 @@ def test_the_ways_to_bound_agree_about() -> None:
     assert EXACT_PAIRS_MAX < pairs(problem) <= INSTANCE_PAIRS_MAX
     arrays, weights = problem_arrays(problem), Weights(miss_s=problem.miss_weight_s)
     by_kind, finer = relaxation(arrays, weights, lanes="kind"), relaxation(arrays, weights, lanes="instance")
-    optimum_s = optimal_value(finer)
-    assert 0.9 * optimum_s < ascended_value(by_kind, 10, finer=finer) < 1.02 * optimum_s
+    optimum_s = column_generation_bound(finer)
+    assert 0.9 * optimum_s < ascent_bound(by_kind, 10, finer=finer) < 1.02 * optimum_s
     # Instances of a kind taken together are a weaker relaxation, however good the prices are.
-    assert 0.7 * optimum_s < ascended_value(by_kind, 10) < 1.02 * optimum_s
+    assert 0.7 * optimum_s < ascent_bound(by_kind, 10) < 1.02 * optimum_s
 
 
 def test_more_turns_help_and_none_is_valid() -> None:

@@ -10,9 +10,9 @@ from qlm.planner.exact.lanes import Lanes, problem_lanes
 from qlm.planner.exact.least import least_costs
 from qlm.planner.exact.master import master_model
 from qlm.planner.exact.patterns import all_patterns, label_lanes
-from qlm.planner.exact.position.build import position_model
 from qlm.planner.exact.scenarios import draw_scenarios
 from support.exact_planning import Shape, random_problem
+from support.position_form.build import position_model
 
 pytestmark = pytest.mark.timeout(400)  # the first call compiles
 

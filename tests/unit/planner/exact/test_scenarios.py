@@ -22,7 +22,7 @@ COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=10.0, unload_s=1.
 
 
 def group(name: str, model: ModelId, deadline_s: float | None, var: float = 0.0) -> PlannedGroup:
-    time = GroupTime(drain=Normal(10.0, var), tail=Normal(3.0, var))
+    time = GroupTime(service=Normal(10.0, var), tail=Normal(3.0, var))
     return PlannedGroup(id=GroupId(name), model=model, requests=2, deadline_s=deadline_s, time={"gpu": time})
 
 
@@ -65,12 +65,12 @@ def test_a_completion_at_its_deadline_is_met_whatever_the_order_of_sums() -> Non
 def test_draws_have_mean_0_and_variance_1_and_depend_on_the_seed_alone() -> None:
     p = problem(group("a", A, 115.0, var=4.0), group("b", B, 139.0, var=4.0))
     drawn = draw_scenarios(p, scenarios=20, seed=3)
-    for draws in (drawn.busy, *drawn.drain.values(), *drawn.tail.values()):
+    for draws in (drawn.busy, *drawn.service.values(), *drawn.tail.values()):
         assert draws.mean() == pytest.approx(0.0, abs=1e-12)
         assert draws.var() == pytest.approx(1.0)
     again = draw_scenarios(replace(p, groups=p.groups[::-1]), scenarios=20, seed=3)
     other = draw_scenarios(p, scenarios=20, seed=4)
-    assert all(np.array_equal(drawn.drain[g.id], again.drain[g.id]) for g in p.groups)
+    assert all(np.array_equal(drawn.service[g.id], again.service[g.id]) for g in p.groups)
     assert not np.array_equal(drawn.busy, other.busy)
 
 

@@ -11,9 +11,10 @@ from benchmarks.planner_problems import changed, live, medium
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
-from qlm.planner.fast import starts
+from qlm.planner.fast import initial
 from qlm.planner.fast.data import FAST_MODELS_MAX
-from qlm.planner.fast.solve import Effort, solve_fast
+from qlm.planner.fast.settings import SearchBudget, SearchSettings
+from qlm.planner.fast.solve import solve_fast
 from qlm.planner.problem import (
     GroupTime,
     Instance,
@@ -27,13 +28,13 @@ from qlm.planner.verify.referee import verify
 from qlm.rct_estimator.normal import Normal
 from support.planning import problems, shuffled
 
-FEW = Effort(moves=2000)
+FEW = SearchBudget(moves=2000)
 
 
 @settings(max_examples=60)
 @given(problem=problems(), seed=st.integers(0, 2**63 - 1))
 def test_a_plan_holds_and_costs_what_it_says(problem: Problem, seed: int) -> None:
-    plan = solve_fast(problem, seed=seed, effort=FEW)
+    plan = solve_fast(problem, seed=seed, budget=FEW)
     report = verify(problem, plan)
     assert not report.violations
     assert report.penalty_s == pytest.approx(plan.penalty_s, rel=1e-6, abs=1e-3)
@@ -43,7 +44,7 @@ def test_a_plan_holds_and_costs_what_it_says(problem: Problem, seed: int) -> Non
 @given(problem=problems(), shuffle_seed=st.integers(0, 99))
 def test_the_order_of_the_input_does_not_matter(problem: Problem, shuffle_seed: int) -> None:
     other = shuffled(problem, random.Random(shuffle_seed))
-    assert solve_fast(other, effort=FEW) == solve_fast(problem, effort=FEW)
+    assert solve_fast(other, budget=FEW) == solve_fast(problem, budget=FEW)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -67,7 +68,7 @@ def test_a_replan_takes_in_what_is_new_and_moves_little() -> None:
     plan = solve_fast(problem)
     later = changed(problem, plan, seed=1, share=0.02)
     before = {group: each.id for each in later.instances for group in each.queue}
-    replanned = solve_fast(later, effort=Effort(moves=5000))
+    replanned = solve_fast(later, budget=SearchBudget(moves=5000))
     report = verify(later, replanned)
     assert not report.violations
     at = {group: instance for instance, queue in replanned.queues.items() for group in queue}
@@ -77,15 +78,15 @@ def test_a_replan_takes_in_what_is_new_and_moves_little() -> None:
 
 def test_more_moves_do_not_make_it_worse() -> None:
     problem = live(5, groups=160, instances=10)
-    costs = [solve_fast(problem, effort=Effort(moves=moves)).penalty_s or 0.0 for moves in (0, 300_000)]
+    costs = [solve_fast(problem, budget=SearchBudget(moves=moves)).penalty_s or 0.0 for moves in (0, 300_000)]
     assert costs[1] < 0.95 * costs[0]
 
 
 def test_a_time_limit_ends_the_search() -> None:
     ticks = iter(range(10_000))
-    effort = Effort(time_limit_s=50.0, stopwatch_s=lambda: float(next(ticks)))
+    budget = SearchBudget(time_limit_s=50.0, stopwatch_s=lambda: float(next(ticks)))
     problem = live(5, groups=160, instances=10)
-    assert not verify(problem, solve_fast(problem, effort=effort)).violations
+    assert not verify(problem, solve_fast(problem, budget=budget)).violations
     assert next(ticks) < 200, "looked at the clock until time was up, not longer"
 
 
@@ -98,14 +99,14 @@ def test_a_time_limit_is_used_up_though_moves_become_quicker() -> None:
         return min(looks, 8) + 0.1 * max(0, looks - 8)
 
     problem = live(5, groups=160, instances=10)
-    solve_fast(problem, effort=Effort(time_limit_s=40.0, stopwatch_s=stopwatch_s))
+    solve_fast(problem, budget=SearchBudget(time_limit_s=40.0, stopwatch_s=stopwatch_s))
     assert 38.0 < stopwatch_s() < 43.0
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_in_order_the_oldest_of_a_class_goes_first(seed: int) -> None:
     problem = live(seed, groups=80, instances=4)
-    plan = solve_fast(problem, effort=Effort(moves=20_000), in_order=True)
+    plan = solve_fast(problem, budget=SearchBudget(moves=20_000), in_order=True)
     groups = {group.id: group for group in problem.groups}
     for queue in plan.queues.values():
         last: dict[object, float] = {}
@@ -113,7 +114,7 @@ def test_in_order_the_oldest_of_a_class_goes_first(seed: int) -> None:
             if group.deadline_s is None:
                 continue
             times = next(iter(group.time.values()))
-            cls = (group.model, round(times.drain.mean / group.requests, 6), round(times.tail.mean, 6))
+            cls = (group.model, round(times.service.mean / group.requests, 6), round(times.tail.mean, 6))
             assert last.get(cls, float("-inf")) <= group.deadline_s
             last[cls] = group.deadline_s
 
@@ -122,7 +123,7 @@ def test_only_models_that_wait_or_are_loaded_count() -> None:
     names = [ModelId(f"m{i:03d}") for i in range(FAST_MODELS_MAX + 7)]
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=2.0)
     kinds = {"k": Kind(host_memory_bytes=0, models=dict.fromkeys(names, cost))}
-    time = {"k": GroupTime(drain=Normal(2.0), tail=Normal(1.0))}
+    time = {"k": GroupTime(service=Normal(2.0), tail=Normal(1.0))}
 
     def problem(models: int) -> Problem:
         groups = tuple(
@@ -133,18 +134,18 @@ def test_only_models_that_wait_or_are_loaded_count() -> None:
         return Problem(now_s=0.0, kinds=kinds, instances=(loaded,), groups=groups)
 
     few = problem(3)
-    assert not verify(few, solve_fast(few, effort=FEW)).violations
+    assert not verify(few, solve_fast(few, budget=FEW)).violations
     with pytest.raises(InvalidValueError, match="models"):
         solve_fast(problem(FAST_MODELS_MAX + 1))
 
 
 def test_limits_are_checked() -> None:
     with pytest.raises(InvalidValueError, match="moves"):
-        Effort(moves=-1)
+        SearchBudget(moves=-1)
     with pytest.raises(InvalidValueError, match="time_limit_s"):
-        Effort(time_limit_s=0.0, stopwatch_s=lambda: 0.0)
+        SearchBudget(time_limit_s=0.0, stopwatch_s=lambda: 0.0)
     with pytest.raises(InvalidValueError, match="stopwatch_s"):
-        Effort(time_limit_s=1.0)
+        SearchBudget(time_limit_s=1.0)
 
 
 def _queued(problem: Problem, plan: Plan) -> Problem:
@@ -156,14 +157,14 @@ def _queued(problem: Problem, plan: Plan) -> Problem:
 
 
 def test_models_that_share_one_instance_of_many_all_find_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starts, "PLACES_MAX", 40)
+    monkeypatch.setattr(initial, "QUEUE_SLOTS_MAX", 40)
     names = [ModelId(f"m{i}") for i in range(20)]
     cost = ModelCost(weights_bytes=1, swap_warm_s=0.0, swap_cold_s=0.0)
     kinds = {
         "able": Kind(host_memory_bytes=0, models=dict.fromkeys(names, cost)),
         "other": Kind(host_memory_bytes=0, models={}),
     }
-    time = {"able": GroupTime(drain=Normal(1.0), tail=Normal(0.0))}
+    time = {"able": GroupTime(service=Normal(1.0), tail=Normal(0.0))}
     groups = tuple(
         PlannedGroup(
             id=GroupId(f"g{i}"), model=names[i % 20], requests=1, deadline_s=5.0 if i % 2 else None, time=time
@@ -172,13 +173,13 @@ def test_models_that_share_one_instance_of_many_all_find_room(monkeypatch: pytes
     )
     fleet = tuple(Instance(id=InstanceId(f"i{i:02d}"), kind="able" if i == 0 else "other") for i in range(20))
     problem = Problem(now_s=0.0, kinds=kinds, instances=fleet, groups=groups)
-    assert not verify(problem, solve_fast(problem, effort=FEW)).violations
+    assert not verify(problem, solve_fast(problem, budget=FEW)).violations
 
 
 def test_a_present_queue_out_of_order_still_takes_what_is_new() -> None:
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
     kinds = {"k": Kind(host_memory_bytes=0, models={ModelId("m"): cost})}
-    time = {"k": GroupTime(drain=Normal(2.0), tail=Normal(1.0))}
+    time = {"k": GroupTime(service=Normal(2.0), tail=Normal(1.0))}
     groups = tuple(
         PlannedGroup(id=GroupId(name), model=ModelId("m"), requests=2, deadline_s=due_s, time=time)
         for name, due_s in (("a", 10.0), ("b", 20.0), ("c", 30.0), ("d", 40.0), ("new", 25.0), ("e", 50.0))
@@ -186,5 +187,17 @@ def test_a_present_queue_out_of_order_still_takes_what_is_new() -> None:
     queue = tuple(GroupId(name) for name in ("c", "b", "a", "d", "e"))
     instance = Instance(id=InstanceId("i"), kind="k", loaded_model=ModelId("m"), queue=queue)
     problem = Problem(now_s=0.0, kinds=kinds, instances=(instance,), groups=groups)
-    plan = solve_fast(problem, effort=Effort(moves=0), in_order=True)
+    plan = solve_fast(problem, budget=SearchBudget(moves=0), in_order=True)
     assert plan.queues[InstanceId("i")] == ("a", "b", "new", "c", "d", "e")
+
+
+def test_settings_decide_what_change_is_worth_making() -> None:
+    problem = medium(3, 60)
+    plan = plan_edf(problem)
+    queued = replace(
+        problem, instances=tuple(replace(each, queue=plan.queues[each.id]) for each in problem.instances)
+    )
+    assert solve_fast(queued).queues != plan.queues
+    assert (
+        solve_fast(queued, settings=SearchSettings(keep_s=1e9, keep_completion_s=1e9)).queues == plan.queues
+    )

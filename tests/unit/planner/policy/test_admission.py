@@ -11,7 +11,7 @@ from qlm.planner.verify.referee import verify
 from qlm.rct_estimator.normal import Normal
 
 COST = ModelCost(weights_bytes=1, swap_warm_s=5.0, swap_cold_s=50.0, unload_s=1.0)
-TIME = {"a": GroupTime(drain=Normal(0.5, 0.25), tail=Normal(2.0, 1.0))}
+TIME = {"a": GroupTime(service=Normal(0.5, 0.25), tail=Normal(2.0, 1.0))}
 
 
 def group(id: str, deadline_s: float | None, *, model: str = "m", priority: int = 0) -> PlannedGroup:
@@ -21,7 +21,7 @@ def group(id: str, deadline_s: float | None, *, model: str = "m", priority: int 
         requests=10,
         deadline_s=None if deadline_s is None else 100.0 + deadline_s,
         priority=priority,
-        time={"a": GroupTime(drain=Normal(10.0, 4.0), tail=Normal(3.0, 2.0))},
+        time={"a": GroupTime(service=Normal(10.0, 4.0), tail=Normal(3.0, 2.0))},
     )
 
 

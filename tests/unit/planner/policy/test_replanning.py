@@ -1,4 +1,4 @@
-"""When the controller's planner plans, and when it leaves things alone."""
+"""The controller's re-planning policy."""
 
 from dataclasses import replace
 

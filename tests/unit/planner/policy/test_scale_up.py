@@ -23,13 +23,13 @@ def cost(weights_bytes: int = 1) -> ModelCost:
     return ModelCost(weights_bytes=weights_bytes, swap_warm_s=5.0, swap_cold_s=50.0)
 
 
-def group(id: str, deadline_s: float | None, *, model: str = "m", **drain_s: float) -> PlannedGroup:
+def group(id: str, deadline_s: float | None, *, model: str = "m", **service_s: float) -> PlannedGroup:
     return PlannedGroup(
         id=GroupId(id),
         model=ModelId(model),
         requests=10,
         deadline_s=deadline_s,
-        time={kind: GroupTime(drain=Normal(s), tail=Normal(1.0)) for kind, s in drain_s.items()},
+        time={kind: GroupTime(service=Normal(s), tail=Normal(1.0)) for kind, s in service_s.items()},
     )
 
 

@@ -53,7 +53,7 @@ def test_nothing_says_nothing() -> None:
 def test_forecasts_of_a_simulation_come_near_the_truth() -> None:
     """Two instances, after a hundred answers to learn from; the exact figures are a benchmark's."""
     recorder = ForecastRecorder()
-    result = run(scenario(workload(400, rate_rps=25.0, classes=1)), policy="fcfs", onlooker=recorder)
+    result = run(scenario(workload(400, rate_rps=25.0, classes=1)), policy="fcfs", observer=recorder)
     assert len(recorder.requests) == 400
     later = {number: each for number, each in recorder.requests.items() if number >= 100}
     (name, forecasts), *others = by_class(result, later).items()
@@ -71,10 +71,10 @@ def test_forecasts_of_a_simulation_come_near_the_truth() -> None:
     assert {each.number for each in forecasts} == set(range(100, 400))
 
 
-def test_queued_requests_are_told_from_those_that_found_a_place() -> None:
+def test_queued_requests_are_distinguished_from_those_that_found_a_slot() -> None:
     recorder = ForecastRecorder()
     result = run(
-        scenario(workload(500, rate_rps=400.0, classes=1), instances=1), policy="fcfs", onlooker=recorder
+        scenario(workload(500, rate_rps=400.0, classes=1), instances=1), policy="fcfs", observer=recorder
     )
     all_of = by_class(result, recorder.requests)["chat"]
     queued = by_class(result, recorder.requests, queued_only=True)["chat"]
@@ -89,7 +89,7 @@ def test_requests_that_were_dropped_are_not_taken_for_answers() -> None:
     dropping = SloClass(name="hurry", slo=DeadlineSlo(deadline_ms=3000), on_miss=OnMiss.DROP)
     recorder = ForecastRecorder()
     subject = scenario(workload(200, rate_rps=60.0, classes=1), instances=1)
-    result = run(replace(subject, slo_classes=(dropping,)), onlooker=recorder)
+    result = run(replace(subject, slo_classes=(dropping,)), observer=recorder)
     answered = sum(outcome in ("stop", "length") for outcome in result.outcomes.outcome)
     assert 0 < answered < 200
     for time in TIMES:

@@ -1,4 +1,4 @@
-"""Arrivals and lengths: rising times, the rate and the spread that were asked for."""
+"""Arrivals and lengths: rising times, the rate and the spread that were wanted for."""
 
 import math
 
@@ -12,8 +12,8 @@ from qlm.simulator.workload.arrivals import (
     ARRIVAL_MAX_S,
     REQUESTS_MAX,
     Arrivals,
+    ArrivalSpan,
     Bursts,
-    Extent,
     Gamma,
     OnOff,
     Poisson,
@@ -29,17 +29,17 @@ DURATIONS = st.floats(0.5, 50)
 
 @st.composite
 def generators(draw: st.DrawFn) -> Arrivals:
-    extent = draw(
+    span = draw(
         st.one_of(
-            st.builds(Extent, requests=COUNTS, start_s=st.floats(0, 100)),
-            st.builds(Extent, duration_s=DURATIONS, start_s=st.floats(0, 100)),
+            st.builds(ArrivalSpan, requests=COUNTS, start_s=st.floats(0, 100)),
+            st.builds(ArrivalSpan, duration_s=DURATIONS, start_s=st.floats(0, 100)),
         )
     )
     rate = draw(RATES)
     made: list[Arrivals] = [
-        Poisson(rate_rps=rate, extent=extent),
-        Gamma(rate_rps=rate, cv=draw(st.floats(0.05, 10)), extent=extent),
-        OnOff(rate_rps=rate, on_s=draw(DURATIONS), off_s=draw(DURATIONS), extent=extent),
+        Poisson(rate_rps=rate, span=span),
+        Gamma(rate_rps=rate, cv=draw(st.floats(0.05, 10)), span=span),
+        OnOff(rate_rps=rate, on_s=draw(DURATIONS), off_s=draw(DURATIONS), span=span),
         Ramp(from_rps=rate, to_rps=draw(st.floats(0, 100)), duration_s=draw(DURATIONS)),
         Ramp(from_rps=0, to_rps=rate, duration_s=draw(DURATIONS)),
         Bursts(count=draw(COUNTS), every_s=draw(st.floats(0, 10)), bursts=draw(st.integers(1, 5))),
@@ -64,10 +64,10 @@ def test_equal_seeds_give_equal_times(arrivals: Arrivals, seed: int) -> None:
 @pytest.mark.parametrize("load", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("cv", [None, 0.3, 1.0, 4.0])
 def test_rate_and_spread_of_gaps_are_as_asked(cv: float | None, load: float) -> None:
-    extent = Extent(requests=100_000)
+    span = ArrivalSpan(requests=100_000)
     rng = np.random.default_rng(7)
-    poisson = Poisson(rate_rps=5, extent=extent)
-    arrivals = poisson if cv is None else Gamma(rate_rps=5, cv=cv, extent=extent)
+    poisson = Poisson(rate_rps=5, span=span)
+    arrivals = poisson if cv is None else Gamma(rate_rps=5, cv=cv, span=span)
     gaps = np.diff(arrivals.times_s(rng, load))
     assert 1 / gaps.mean() == pytest.approx(5 * load, rel=0.05)
     assert gaps.std() / gaps.mean() == pytest.approx(cv or 1.0, rel=0.05)
@@ -76,11 +76,11 @@ def test_rate_and_spread_of_gaps_are_as_asked(cv: float | None, load: float) -> 
 @pytest.mark.parametrize(
     "arrivals",
     [
-        Poisson(rate_rps=50, extent=Extent(duration_s=400, start_s=10)),
-        Gamma(rate_rps=50, cv=2, extent=Extent(duration_s=400, start_s=10)),
+        Poisson(rate_rps=50, span=ArrivalSpan(duration_s=400, start_s=10)),
+        Gamma(rate_rps=50, cv=2, span=ArrivalSpan(duration_s=400, start_s=10)),
         Ramp(from_rps=0, to_rps=100, duration_s=400, start_s=10),
         Ramp(from_rps=80, to_rps=20, duration_s=400, start_s=10),
-        OnOff(rate_rps=100, on_s=20, off_s=20, extent=Extent(duration_s=400, start_s=10)),
+        OnOff(rate_rps=100, on_s=20, off_s=20, span=ArrivalSpan(duration_s=400, start_s=10)),
     ],
 )
 def test_a_duration_bounds_times_and_gives_the_mean_number(arrivals: Arrivals) -> None:
@@ -102,7 +102,7 @@ def test_a_ramp_comes_at_the_rate_of_the_moment() -> None:
 
 
 def test_nothing_comes_while_it_is_off() -> None:
-    on_off = OnOff(rate_rps=100, on_s=2, off_s=3, extent=Extent(requests=5000, start_s=1))
+    on_off = OnOff(rate_rps=100, on_s=2, off_s=3, span=ArrivalSpan(requests=5000, start_s=1))
     phases = (on_off.times_s(np.random.default_rng(6), 1.0) - 1) % 5
     assert phases.max() <= 2 + 1e-6
 
@@ -117,8 +117,8 @@ def test_bursts_come_at_once_and_closer_under_load() -> None:
 @pytest.mark.parametrize(
     "arrivals",
     [
-        Poisson(rate_rps=1e6, extent=Extent(duration_s=1e6)),
-        Gamma(rate_rps=1e6, cv=1, extent=Extent(duration_s=1e6)),
+        Poisson(rate_rps=1e6, span=ArrivalSpan(duration_s=1e6)),
+        Gamma(rate_rps=1e6, cv=1, span=ArrivalSpan(duration_s=1e6)),
         Ramp(from_rps=1e6, to_rps=1e6, duration_s=1e6),
         Bursts(count=REQUESTS_MAX, bursts=2),
     ],
@@ -138,7 +138,7 @@ def test_times_beyond_ten_years_are_refused(late_s: float) -> None:
 @pytest.mark.parametrize("given", [{}, {"requests": 1, "duration_s": 1.0}])
 def test_an_extent_is_a_number_or_a_time(given: dict[str, float]) -> None:
     with pytest.raises(InvalidValueError, match="exactly one of requests and duration_s"):
-        Extent(**given)  # type: ignore[arg-type]
+        ArrivalSpan(**given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

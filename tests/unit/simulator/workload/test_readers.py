@@ -223,7 +223,7 @@ def test_a_bad_tokenizer_is_named(tmp_path: Path) -> None:
     [
         ("azure", "", "trace is 'empty'; expected a header and rows"),
         ("azure", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "header without rows"),
-        ("azure", "TIMESTAMP,ContextTokens\n", r"trace:1: header is .*the columns GeneratedTokens, too"),
+        ("azure", "TIMESTAMP,ContextTokens\n", r"trace:1: header is .*also the columns GeneratedTokens"),
         ("azure", AZURE.replace("18:15:50", "25:15:50"), r"trace:3: TIMESTAMP is '2023-11-16 25:15"),
         ("azure", AZURE.replace("2023-11-16 18:15:50", "yesterday"), r"trace:3: TIMESTAMP is 'yesterday"),
         (
@@ -244,18 +244,26 @@ def test_a_bad_tokenizer_is_named(tmp_path: Path) -> None:
         ("azure", AZURE.replace("396", "\x00"), r"trace:3"),
         ("azure", AZURE.encode().replace(b"396", b"\xff6"), r"trace:3 is b'\\xff6.*expected UTF-8 text"),
         ("lengths", "num_prefill_tokens,num_decode_tokens\n3,0\n", "at least one row"),
-        ("lengths", "num_prefill_tokens,num_decode_tokens,num_decode_tokens\n", "num_decode_tokens once"),
+        (
+            "lengths",
+            "num_prefill_tokens,num_decode_tokens,num_decode_tokens\n",
+            "num_decode_tokens exactly once",
+        ),
         ("burstgpt", BURSTGPT.replace("\n45,", "\ninf,"), r"trace:3: Timestamp is 'inf'; expected a number"),
         ("burstgpt", BURSTGPT.replace("\n45,", "\nnan,"), r"trace:3: Timestamp is 'nan'"),
         ("burstgpt", BURSTGPT.replace("\n45,", "\n-1,"), r"trace:3: Timestamp is '-1'"),
         ("burstgpt", BURSTGPT.replace("\n45,", "\n1e12,"), r"trace:3: Timestamp is '1e12'"),
         ("burstgpt", BURSTGPT.replace("GPT-4", ""), r"trace:3: Model is ''; expected some text"),
         ("csv", SERVEGEN.replace("0.4103", "soon"), r"trace:3: arrival_s is 'soon'"),
-        ("csv", SERVEGEN.replace("input_tokens", "tokens"), r"trace:1: header is .*input_tokens, too"),
+        (
+            "csv",
+            SERVEGEN.replace("input_tokens", "tokens"),
+            r"trace:1: header is .*also the columns input_tokens",
+        ),
         ("mooncake", "", "trace is 'empty'"),
         ("mooncake", MOONCAKE[:-20], r"trace:2 is .*expected one whole JSON object"),
         ("mooncake", "[1]\n", r"trace:1 is \[1\]; expected a JSON object"),
-        ("mooncake", MOONCAKE.replace("timestamp", "time"), r"trace:1 is .*the key timestamp, too"),
+        ("mooncake", MOONCAKE.replace("timestamp", "time"), r"trace:1 is .*also the key timestamp"),
         (
             "mooncake",
             MOONCAKE.replace("3000", '"3"'),

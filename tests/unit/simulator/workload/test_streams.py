@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from qlm.domain.errors import InvalidValueError
 from qlm.simulator.scenario import Workload
 from qlm.simulator.seeds import Seeds
-from qlm.simulator.workload.arrivals import Bursts, Extent, Gamma, OnOff, Poisson, Ramp
+from qlm.simulator.workload.arrivals import ArrivalSpan, Bursts, Gamma, OnOff, Poisson, Ramp
 from qlm.simulator.workload.formats import read_csv
 from qlm.simulator.workload.lengths import Constant, LogNormal
 from qlm.simulator.workload.limits import AtLeastOutput, Exact, Fixed, LengthLimits, OverContext, Quantile
@@ -31,7 +31,7 @@ OUTPUTS = LogNormal(median=100, sigma=1, high=1000)
 
 GENERATED = Stream(
     name="generated",
-    arrivals=Poisson(rate_rps=10, extent=Extent(requests=2000)),
+    arrivals=Poisson(rate_rps=10, span=ArrivalSpan(requests=2000)),
     lengths=DrawnLengths(
         LogNormal(median=200, sigma=1, high=2000), LogNormal(median=100, sigma=1, high=1000)
     ),
@@ -217,7 +217,7 @@ def test_a_column_can_name_the_class() -> None:
     [
         (
             {"model": {"small": 0}},
-            r"workload\.replayed\.models is \['small'\]; expected 'large'",
+            r"workload\.replayed\.models is \['small'\]; expected also 'large'",
         ),
         (
             {"slo": ByColumn({"a": 0})},
@@ -232,7 +232,7 @@ def test_names_without_a_meaning_are_refused(changes: Mapping[str, Any], message
 
 def test_values_of_a_class_column_must_be_listed() -> None:
     stream = replayed(trace_of(ROWS, ["a", "b", "a"]), slo=ByColumn({"a": 0}))
-    with pytest.raises(InvalidValueError, match=r"slo\.by_column is \['a'\]; expected 'b' of the trace"):
+    with pytest.raises(InvalidValueError, match=r"slo\.by_column is \['a'\]; expected also 'b' of the trace"):
         make(stream)
 
 
@@ -253,11 +253,11 @@ REPLAYED_LATE = TraceTimes(trace_of(ROWS), time_scale=1e9)
 @pytest.mark.parametrize(
     ("arrivals", "load"),
     [
-        (Poisson(rate_rps=1e-300, extent=Extent(requests=2)), 1.0),
-        (Poisson(rate_rps=1.0, extent=Extent(requests=2)), 1e-300),
-        (Poisson(rate_rps=1e-300, extent=Extent(requests=2)), 1e-300),
-        (Gamma(rate_rps=1e-300, cv=100, extent=Extent(requests=200)), 1e-300),
-        (OnOff(rate_rps=1.0, on_s=1e-9, off_s=3e7, extent=Extent(requests=200)), 1.0),
+        (Poisson(rate_rps=1e-300, span=ArrivalSpan(requests=2)), 1.0),
+        (Poisson(rate_rps=1.0, span=ArrivalSpan(requests=2)), 1e-300),
+        (Poisson(rate_rps=1e-300, span=ArrivalSpan(requests=2)), 1e-300),
+        (Gamma(rate_rps=1e-300, cv=100, span=ArrivalSpan(requests=200)), 1e-300),
+        (OnOff(rate_rps=1.0, on_s=1e-9, off_s=3e7, span=ArrivalSpan(requests=200)), 1.0),
         (Bursts(count=1, bursts=3, every_s=1.0), 5e-324),
         (REPLAYED_LATE, 1.0),
         (replace(REPLAYED_LATE, time_scale=1.0), 5e-324),
@@ -273,9 +273,9 @@ def test_a_stream_whose_requests_come_too_late_is_named(arrivals: Any, load: flo
 @pytest.mark.parametrize(
     "arrivals",
     [
-        Gamma(rate_rps=1e-300, cv=1, extent=Extent(duration_s=10)),
+        Gamma(rate_rps=1e-300, cv=1, span=ArrivalSpan(duration_s=10)),
         Ramp(from_rps=1e-300, to_rps=0, duration_s=10),
-        OnOff(rate_rps=1e-300, on_s=1e-9, off_s=3e7, extent=Extent(duration_s=3e7)),
+        OnOff(rate_rps=1e-300, on_s=1e-9, off_s=3e7, span=ArrivalSpan(duration_s=3e7)),
     ],
 )
 def test_a_rate_of_almost_nothing_gives_nothing(arrivals: Any) -> None:
@@ -283,7 +283,7 @@ def test_a_rate_of_almost_nothing_gives_nothing(arrivals: Any) -> None:
 
 
 def test_a_stream_with_too_many_requests_is_named() -> None:
-    endless = replace(GENERATED, arrivals=Poisson(rate_rps=1e6, extent=Extent(duration_s=3e7)))
+    endless = replace(GENERATED, arrivals=Poisson(rate_rps=1e6, span=ArrivalSpan(duration_s=3e7)))
     with pytest.raises(
         InvalidValueError, match=r"^workload\.generated\.arrivals is '30000000000000 requests'"
     ):

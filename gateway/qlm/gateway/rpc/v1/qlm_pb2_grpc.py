@@ -72,21 +72,21 @@ class QlmServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Resume(self, request, context):
-        """Goes on with the stream of a request, on any gateway, from the offset that the client has.
+        """Resumes the stream of a request, on any gateway, from the client's offset.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Get(self, request, context):
-        """Tells how a request stands, with its answer once there is one.
+        """Returns the state of a request, with its answer once there is one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Cancel(self, request, context):
-        """Ends a request; one that runs ends when its engine has let go.
+        """Cancels a request; a running one ends once its engine has aborted it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

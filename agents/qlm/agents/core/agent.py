@@ -1,0 +1,236 @@
+"""The agent of one LLM serving instance, as a sans-I/O state machine: events in, actions out.
+
+It turns the order of the virtual queue into LLM serving operations and keeps every promise about leases, the
+output log and acknowledgements. It has no clock, thread or connection: asyncio, Ray and the simulator feed it
+events and carry out its actions (`agents.shell.runner`).
+
+`state` holds what it knows, `lifecycle` the phases of a request, `scheduling` what runs next, `leases` and
+`output_log` the exchange with broker and store. This module dispatches events to them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, assert_never
+
+from qlm.agents.core import leases, lifecycle, output_log
+from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.core.events import (
+    Appended,
+    Decisive,
+    EngineChanged,
+    EngineProbed,
+    Event,
+    GenerationEnded,
+    LeaseAnswered,
+    Progress,
+    Pulled,
+    QueueRead,
+    Tick,
+    WeightsPrefetched,
+)
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.scheduling.prefetch import prefetch
+from qlm.agents.core.scheduling.scheduler import serve
+from qlm.agents.core.state import AgentSettings, AgentState
+from qlm.domain.actions import Action, Drained
+from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
+from qlm.domain.ids import ModelId
+from qlm.domain.lease import Holder
+from qlm.domain.notices import CancelAsked, DrainAsked
+from qlm.domain.operations import SwapTier
+
+NO_COSTS: Final = OperationCosts()
+
+
+class Agent:
+    """One agent. Call `receive` with each event and carry out the returned actions, in order.
+
+    Only `receive` and `receive_all` change `state`; others may read it. The cost of an event hardly depends
+    on the number of requests.
+    """
+
+    def __init__(
+        self,
+        holder: Holder,
+        accelerator: str,
+        models: Sequence[ModelId],
+        settings: AgentSettings,
+        costs: OperationCosts = NO_COSTS,
+    ) -> None:
+        self.state: Final = AgentState(holder, accelerator, models, settings, costs)
+        self._first_tokens: list[TrackedRequest] = []
+
+    def receive(self, event: Event, now_ns: int) -> list[Action]:
+        """Process one event, at `now_ns` since the epoch, and return what to do, in order."""
+        return self.receive_all((event,), now_ns)
+
+    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        """Process simultaneous events in order, and decide once for all of them."""
+        actions: list[Action] = []
+        decisive = False
+        for event in events:
+            if isinstance(event, Progress):
+                self._progress(event)
+            else:
+                actions += self._handle(event, now_ns)
+                decisive = True
+        state = self.state
+        requests, stats, times = state.requests, state.stats, state.lease_times
+        if self._first_tokens:
+            self._note_first_tokens(now_ns)
+        if decisive:
+            # Tokens alone never free a slot; without a decision a token costs little.
+            actions += serve(state, now_ns)
+            if state.prefetch.stale:
+                actions += prefetch(state, now_ns)
+            stats.operations.seen(now_ns)
+        actions += output_log.flush(state, now_ns)
+        if requests.to_restore:
+            actions += leases.restorations(requests, times, state.alarm, now_ns)
+        if now_ns >= times.renew_after_ns:
+            actions += leases.renewals(requests, times, state.settings.delivery_renewal_s, now_ns)
+        stats.work.observe(requests.kv.in_batch, now_ns)
+        if state.draining and not requests.all and not state.queue.pulling and not state.drained:
+            state.drained = True
+            actions.append(Drained())
+        actions += state.alarm.actions()
+        return actions
+
+    def status(self) -> InstanceStatus:
+        """Return the status for the heartbeat of the instance, as of the last event."""
+        state = self.state
+        engines, requests = state.engines, state.requests
+        return InstanceStatus(
+            holder=state.holder,
+            accelerator=state.accelerator,
+            models=engines.models,
+            active_model=engines.active,
+            engines=tuple(engines.states.items()),
+            capacity=engines.capacity,
+            running=requests.kv.in_batch,
+            parked=requests.ready,
+            staged=requests.ready_work(),
+            answers=requests.open_answers(),
+            kv_used_tokens=requests.kv.tokens,
+            work=ServedWork() if engines.active is None else state.stats.work.work(),
+            operations=state.stats.operations.stats(),
+            draining=state.draining,
+            error="; ".join(f"{model}: {why}" for model, why in sorted(engines.errors.items())),
+        )
+
+    def _handle(self, event: Decisive, now_ns: int) -> list[Action]:  # noqa: C901 - one flat table of events
+        state = self.state
+        match event:
+            case QueueRead(queue=queue):
+                # The store counts a message as pulled only once its lease is granted.
+                leasing = state.requests.leasing.values()
+                state.queue.read(queue, (tracked.claim.group for tracked in leasing))
+                state.prefetch.changed()
+                return []
+            case Pulled():
+                return leases.pulled(state, event, now_ns)
+            case LeaseAnswered():
+                return leases.lease_answered(state, event, now_ns)
+            case GenerationEnded():
+                self._generation_ended(event, now_ns)
+                return []
+            case Appended():
+                return output_log.appended(state, event, now_ns)
+            case EngineChanged():
+                return self._engine_changed(event, now_ns)
+            case WeightsPrefetched():
+                self._weights_prefetched(event, now_ns)
+                return []
+            case EngineProbed(healthy=healthy):
+                state.engines.probed(healthy=healthy, next_after_ns=now_ns + state.settings.retry_ns)
+                return []
+            case CancelAsked(id=id, outcome=outcome):
+                return lifecycle.cancel(state.requests, id, outcome, "asked to end", now_ns)
+            case DrainAsked():
+                state.draining = True
+                return lifecycle.return_all(state.requests, "draining", now_ns)
+            case Tick():
+                state.alarm.clear()
+                return []
+            case _:
+                assert_never(event)
+
+    def _progress(self, event: Progress) -> None:
+        # The most frequent event: the loop itself does what most chunks need.
+        requests = self.state.requests
+        calls, kv, output_log = requests.calls, requests.kv, requests.output
+        block_tokens = kv.block_tokens
+        came = blocks = 0
+        for call_id, token_ids in event.chunks:
+            tracked = calls.get(call_id)
+            if tracked is None:
+                continue
+            output = tracked.output
+            if len(output) == tracked.sent:
+                output_log.grown(tracked)
+            if len(output) == tracked.resumed_at:
+                self._first_tokens.append(tracked)
+            output += token_ids
+            tokens = len(token_ids)
+            came += tokens
+            spare_tokens = tracked.spare_tokens - tokens
+            if spare_tokens < 0:
+                taken = -(spare_tokens // block_tokens)
+                spare_tokens += taken * block_tokens
+                tracked.blocks += taken
+                blocks += taken
+            tracked.spare_tokens = spare_tokens
+        kv.tokens += came
+        kv.blocks += blocks
+        self.state.stats.work.output_tokens += came
+
+    def _note_first_tokens(self, now_ns: int) -> None:
+        stats = self.state.stats
+        for tracked in self._first_tokens:
+            if tracked.resumed_at:
+                stats.operations.resumed(tracked, now_ns)
+            elif tracked.request.answered_by_first_token:
+                stats.lead_times.seen(tracked, now_ns)
+        self._first_tokens.clear()
+
+    def _generation_ended(self, event: GenerationEnded, now_ns: int) -> None:
+        state, stats = self.state, self.state.stats
+        tracked = state.requests.calls.pop(event.call_id, None)
+        if tracked is None:
+            return
+        stats.work.stopped(tracked)
+        if event.finish in ("stop", "length"):
+            elapsed_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
+            stats.pace = stats.pace.seen(tokens=len(tracked.output), elapsed_s=elapsed_s)
+            stats.work.completed(tracked)
+            stats.concurrency.ended(tracked)
+            stats.operations.ended += 1
+            if not tracked.request.answered_by_first_token:
+                stats.lead_times.seen(tracked, now_ns)
+        elif event.finish == "lost":
+            state.engines.suspect = state.engines.active is not None
+        lifecycle.generation_ended(state.requests, tracked, event)
+
+    def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
+        state, engines, model = self.state, self.state.engines, event.model
+        awake = event.state is EngineState.AWAKE
+        if engines.changed(model, event.state):
+            tier = event.tier or SwapTier.COLD if awake else None
+            state.stats.operations.swapped(tier, now_ns)
+        state.queue.changed()
+        state.prefetch.changed(memory=True)
+        if awake:
+            engines.woke(model, event.capacity)
+            if event.capacity is not None:
+                state.requests.resize(event.capacity)
+            state.stats.engine_woke(now_ns)
+        if event.state is not EngineState.FAILED:
+            return []
+        engines.failed(model, event.error, now_ns)
+        return lifecycle.engine_failed(state.requests, model, event.error)
+
+    def _weights_prefetched(self, event: WeightsPrefetched, now_ns: int) -> None:
+        state = self.state
+        state.prefetch.reported(event.models)
+        if event.requested is not None:
+            state.prefetch.finished(event.requested, refused=event.refused)
+            state.stats.operations.prefetch_ended(now_ns, refused=event.refused)

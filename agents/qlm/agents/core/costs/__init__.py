@@ -1,0 +1,1 @@
+"""What serving operations cost, and the host memory they share."""

@@ -1,0 +1,33 @@
+"""Costs of serving operations on one instance, for the decisions of its agent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from qlm.agents.core.costs.host_memory import ASLEEP_IN, SwapCost
+from qlm.agents.core.costs.kv_offload import KvSwapCost
+from qlm.domain.fleet import EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCosts:
+    """Costs by model. Without them an agent does without the operations that depend on them.
+
+    Attributes:
+        swap: Of model swaps.
+        kv: Of restoring the KV cache of preempted requests.
+        host_memory_bytes: Memory for sleeping models and prefetched weights.
+    """
+
+    swap: Mapping[ModelId, SwapCost] = field(default_factory=dict)
+    kv: Mapping[ModelId, KvSwapCost] = field(default_factory=dict)
+    host_memory_bytes: int = 0
+
+    def swap_ns(self, engines: Mapping[ModelId, EngineState]) -> dict[ModelId, int]:
+        """Return nanoseconds until each model that is not awake would serve."""
+        return {
+            model: round(1e9 * self.swap[model].takes_s(ASLEEP_IN.get(state, SwapTier.COLD)))
+            for model, state in engines.items()
+            if model in self.swap and state is not EngineState.AWAKE
+        }

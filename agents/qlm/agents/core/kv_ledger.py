@@ -1,0 +1,116 @@
+"""The KV ledger: KV-cache usage of the agent's requests in the engine, exact from their progress."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from qlm.agents.core.request import TrackedRequest
+from qlm.domain.fleet import EngineCapacity
+
+GROWTH_BLOCKS: Final = 1
+"""Blocks kept free per running request, so that decoding does not force the engine to preempt at once."""
+
+WATERMARK: Final = 0.01
+"""Share of blocks kept free before admitting a request, as vLLM's own watermark; dimensionless."""
+
+SLOTS_PER_OVERCOMMIT: Final = 32
+"""One best-effort request may be queued in the engine per this many batch slots, so that a freed slot is
+refilled within the same step."""
+
+
+class KvLedger:
+    """Sums over the generating requests, updated as they start, grow and end, so that reading costs nothing.
+
+    Tokens are the most frequent events: `Agent` counts them here, and in the request's `blocks` and
+    `spare_tokens`, without a call.
+
+    Attributes:
+        running: Requests in the engine, in its batch or queued for it.
+        tokens: Prompt plus output tokens of them all.
+        blocks: KV blocks of them all, without reserves.
+        block_tokens: Tokens in a block.
+        seqs_max: Batch slots.
+        best_effort_limit: Concurrency limit for best-effort requests (`scheduling.concurrency_limit`).
+        overcommits: Best-effort requests may be submitted beyond the batch slots (`scheduling.scheduler`).
+    """
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.tokens = 0
+        self.blocks = 0
+        self.block_tokens = 1
+        self.seqs_max = self.best_effort_limit = 0
+        self.overcommits = False
+        self._blocks_max = 0
+        self._usable_blocks = 0
+
+    def resize(self, capacity: EngineCapacity, generating: Iterable[TrackedRequest]) -> None:
+        """Take the capacity of another engine and recount its requests."""
+        self.block_tokens = capacity.block_tokens
+        self.seqs_max = self.best_effort_limit = capacity.seqs_max
+        self._blocks_max = capacity.kv_blocks
+        self._usable_blocks = int(capacity.kv_blocks * (1 - WATERMARK))
+        self.running = self.tokens = self.blocks = 0
+        for tracked in generating:
+            self.add(tracked)
+
+    def add(self, tracked: TrackedRequest) -> None:
+        """Count a request that starts to generate."""
+        tokens = tracked.tokens
+        tracked.blocks = self.blocks_of(tokens)
+        tracked.spare_tokens = tracked.blocks * self.block_tokens - tokens
+        self.running += 1
+        self.tokens += tokens
+        self.blocks += tracked.blocks
+
+    def remove(self, tracked: TrackedRequest) -> None:
+        """Stop counting a request."""
+        self.running -= 1
+        self.tokens -= tracked.tokens
+        self.blocks -= tracked.blocks
+        tracked.blocks = 0
+
+    def blocks_of(self, tokens: int) -> int:
+        """Return the KV blocks that `tokens` tokens of one request take."""
+        return -(-tokens // self.block_tokens)
+
+    @property
+    def in_batch(self) -> int:
+        """Requests in the batch, at most its slots."""
+        return min(self.running, self.seqs_max)
+
+    @property
+    def overcommitted(self) -> int:
+        """Requests in the engine beyond its batch slots."""
+        return max(0, self.running - self.seqs_max)
+
+    def limit(self, *, best_effort: bool) -> int:
+        """Return the concurrency limit for best-effort or SLO-bound requests."""
+        if not best_effort:
+            return self.seqs_max
+        if not self.overcommits or self.best_effort_limit < self.seqs_max:
+            return self.best_effort_limit
+        return self.seqs_max + self.seqs_max // SLOTS_PER_OVERCOMMIT
+
+    def free_slots(self, *, best_effort: bool) -> int:
+        """Return how many more such requests the engine takes; 0 when no KV block is left for growth."""
+        running, limit = self.running, self.limit(best_effort=best_effort)
+        if self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
+            return 0
+        return limit - running if limit > running else 0
+
+    @property
+    def free_blocks(self) -> int:
+        """KV blocks left after watermark and growth reserve; never negative."""
+        return max(0, self._usable_blocks - self.blocks - GROWTH_BLOCKS * self.running)
+
+    def ever_fits(self, tokens: int) -> bool:
+        """Return True if the whole cache can hold a request of `tokens` tokens."""
+        return self.blocks_of(tokens) <= self._blocks_max
+
+    def fits(self, tokens: int, *, best_effort: bool) -> bool:
+        """Return True if a request of `tokens` tokens so far can start now."""
+        if not self.running:
+            # A request that runs alone may use the reserves.
+            return self.ever_fits(tokens)
+        below_limit = self.running < self.limit(best_effort=best_effort)
+        return below_limit and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks

@@ -1,0 +1,274 @@
+"""The head of the virtual queue: the first group with something to pull, found again only after changes."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from qlm.domain.group import Group
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.urgency import service_order
+from qlm.domain.virtual_queue import VirtualQueue
+
+_NEVER_NS: Final = 1 << 63
+
+FIRST_PAUSE_NS: Final = 50_000_000
+"""Back-off after the first short pull of a group; doubled by each further one."""
+
+PAUSE_MAX_NS: Final = 2_000_000_000
+"""Longest back-off."""
+
+WAIT_SHARE: Final = 0.5
+"""A group is deferred in favour of the awake model until this share of its target is left."""
+
+SWAPS_THERE_AND_BACK: Final = 2
+"""Model swaps until an instance is back at its present model. The controller plans with the same number."""
+
+SWAP_SAFETY: Final = 1.25
+"""Safety factor: start a swap this multiple of its duration before the deadline."""
+
+STARVING_NS: Final = 120_000_000_000
+"""Longest deferral of a group with a deadline that no swap can meet."""
+
+
+class SloStart(NamedTuple):
+    """The last start of an SLO-bound request."""
+
+    at_ns: int
+    priority: int
+    model: ModelId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapHysteresis:
+    """Defers groups of other models soon after SLO-bound work for the awake one.
+
+    More SLO-bound work for the awake model would wait for two swaps. So a deferral may last as long as those:
+    by the ski-rental rule it never costs more than twice what knowing the arrivals would.
+
+    Attributes:
+        model: The awake model.
+        priority: Groups of a higher priority (a lower number) are not deferred.
+        since_ns: Last start of SLO-bound work.
+        idle_ns: Shortest deferral after that.
+        swap_ns: Duration of the swap to each model; a deferral lasts at least `SWAPS_THERE_AND_BACK` of them.
+    """
+
+    model: ModelId
+    priority: int
+    since_ns: int
+    idle_ns: int
+    swap_ns: Mapping[ModelId, int] = field(default_factory=dict)
+
+    def until_ns(self, group: Group, now_ns: int) -> int:
+        """Return the end of the deferral of a group; in the past if it is not deferred.
+
+        The deferral ends early enough for a swap that still meets the deadline. Work without a deadline
+        gains nothing from an early end.
+        """
+        if group.cls.model == self.model or group.cls.priority < self.priority:
+            return 0
+        swap_ns = self.swap_ns.get(group.cls.model, 0)
+        free_ns = self.since_ns + max(self.idle_ns, SWAPS_THERE_AND_BACK * swap_ns)
+        if group.cls.due_ms is None or group.head_arrival_ns is None:
+            return free_ns
+        deadline_ns = group.hopeful_deadline_ns(now_ns + swap_ns)
+        if deadline_ns is None:
+            return min(free_ns, group.head_arrival_ns + STARVING_NS)
+        lead_ns = round(max(WAIT_SHARE * group.cls.due_ms * 1e6, SWAP_SAFETY * swap_ns))
+        return min(free_ns, deadline_ns - lead_ns)
+
+
+class PullBackoff:
+    """Back-off for class queues that returned fewer messages than requested."""
+
+    def __init__(self) -> None:
+        self._pause_ns: dict[GroupId, int] = {}
+        self._until_ns: dict[GroupId, int] = {}
+
+    def came_short(self, group: GroupId, now_ns: int) -> None:
+        """Back off from a group, twice as long as the last time."""
+        pause_ns = min(2 * self._pause_ns.get(group, FIRST_PAUSE_NS // 2), PAUSE_MAX_NS)
+        self._pause_ns[group] = pause_ns
+        self._until_ns[group] = now_ns + pause_ns
+
+    def reset(self, group: GroupId) -> None:
+        """Make the next back-off short again."""
+        self._pause_ns.pop(group, None)
+
+    def put_off(self, group: GroupId, until_ns: int) -> None:
+        """Back off from a group until a given time."""
+        self._until_ns[group] = until_ns
+
+    def until_ns(self, group: GroupId) -> int:
+        """Return the end of the back-off from a group; 0 without one."""
+        return self._until_ns.get(group, 0)
+
+    def keep(self, groups: Iterable[Group]) -> None:
+        """Forget all other groups."""
+        if not self._until_ns:
+            return
+        kept = {group.id for group in groups}
+        for known in (self._pause_ns, self._until_ns):
+            for group in known.keys() - kept:
+                del known[group]
+
+
+class QueueHead:
+    """The virtual queue of an instance, and what was pulled from it since it was read.
+
+    Args:
+        instance: The instance.
+        models: The models it may serve.
+        failed_until_ns: Models whose engine failed, with the end of their pause; a live view.
+
+    Attributes:
+        pulling: Messages requested from the broker and not yet received.
+        deferred: A group was deferred since it needs another model.
+        last_slo_start: The last start of an SLO-bound request.
+    """
+
+    def __init__(
+        self, instance: InstanceId, models: Collection[ModelId], failed_until_ns: Mapping[ModelId, int]
+    ) -> None:
+        self.pulling = 0
+        self.deferred = False
+        self.last_slo_start: SloStart | None = None
+        self._failed_until_ns = failed_until_ns
+        self._models = frozenset(models)
+        self._queue = VirtualQueue(instance=instance)
+        self._taken: dict[GroupId, int] = {}
+        self._backoff = PullBackoff()
+        self._spent = 0
+        self._head: Group | None = None
+        self._urgency = (0, 0.0, 0)
+        self._valid_until_ns = 0
+        self._committed: GroupId | None = None
+        self._hysteresis: SwapHysteresis | None = None
+        self._first_since: tuple[GroupId, int] | None = None
+
+    def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
+        """Take a new reading. The groups of messages still being leased may include them in their counts."""
+        self._queue = queue
+        self._taken = {}
+        for group in leasing:
+            if group:
+                self._taken[group] = self._taken.get(group, 0) + 1
+        self._backoff.keep(queue.groups)
+        self._spent = 0
+        self.changed()
+
+    def pulled(self, group: GroupId, *, limit: int, came: int, now_ns: int) -> None:
+        """Count the messages of a pull that requested `limit`."""
+        self.pulling -= limit
+        if came:
+            self._first_since = None
+            self._backoff.reset(group)
+        if came < limit:
+            self._backoff.came_short(group, now_ns)
+        self._taken[group] = self._taken.get(group, 0) + came
+        self.changed()
+
+    def give_back(self, group: GroupId | None) -> None:
+        """Take back the count of a message that was no work: its group still has all it had."""
+        if group is not None and self._taken.get(group, 0):
+            self._taken[group] -= 1
+            self._spent = 0
+            self.changed()
+
+    def put_off(self, group: GroupId | None, until_ns: int) -> None:
+        """Leave a group alone until a given time."""
+        if group is not None:
+            self._backoff.put_off(group, until_ns)
+        self.changed()
+
+    def commit(self, group: GroupId) -> None:
+        """Keep a group as head until it has nothing to pull, or `release`: requests were preempted for it.
+
+        A plan made meanwhile may put the preempted ones first again, as their model is still the awake one.
+        Following it would preempt them over and over.
+        """
+        self._committed = group
+        self.changed()
+
+    def release(self) -> None:
+        """Follow the order of the virtual queue again."""
+        self._committed = self._first_since = None
+        self.changed()
+
+    def defer_by(self, hysteresis: SwapHysteresis | None) -> None:
+        """Set the hysteresis against model swaps; None for none."""
+        if hysteresis != self._hysteresis:
+            self._hysteresis = hysteresis
+            self.changed()
+
+    def first_since_ns(self, head: Group, now_ns: int) -> int:
+        """Return the time since which a group of another model has been the head."""
+        if self._first_since is None or self._first_since[0] != head.id:
+            self._first_since = (head.id, now_ns)
+        return self._first_since[1]
+
+    def changed(self) -> None:
+        """Find the head again at the next call of `group`."""
+        self._valid_until_ns = 0
+
+    def group(self, now_ns: int) -> Group | None:
+        """Return the first group that has something to pull."""
+        if now_ns >= self._valid_until_ns:
+            self._find(now_ns)
+        return self._head
+
+    def models(self) -> list[ModelId]:
+        """Return the models of the groups that have something to pull, in queue order, each once."""
+        groups = self._queue.groups[self._spent :]
+        return list(dict.fromkeys(group.cls.model for group in groups if self._possible(group)))
+
+    def left(self, group: Group) -> int:
+        """Return the number of requests that a group still has, as far as known here."""
+        return group.remaining - self._taken.get(group.id, 0)
+
+    @property
+    def until_ns(self) -> int | None:
+        """Time at which a group before the head becomes eligible; None if there is none."""
+        return None if self._valid_until_ns == _NEVER_NS else self._valid_until_ns
+
+    @property
+    def urgency(self) -> tuple[int, float, int]:
+        """Urgency of the group last returned."""
+        return self._urgency
+
+    def _find(self, now_ns: int) -> None:
+        groups = self._queue.groups
+        while self._spent < len(groups) and not self._possible(groups[self._spent]):
+            self._spent += 1
+        self._head, self._valid_until_ns, self.deferred = None, _NEVER_NS, False
+        for group in self._in_order():
+            if not self._possible(group):
+                continue
+            if self._hysteresis is not None:
+                deferred_until_ns = self._hysteresis.until_ns(group, now_ns)
+                if deferred_until_ns > now_ns:
+                    self.deferred = True
+                    self._valid_until_ns = min(self._valid_until_ns, deferred_until_ns)
+                    continue
+            free_ns = max(self._backoff.until_ns(group.id), self._failed_until_ns.get(group.cls.model, 0))
+            if free_ns <= now_ns:
+                self._head = group
+                self._urgency = service_order(
+                    group.cls.priority, group.deadline_ns, group.head_arrival_ns or 0
+                )
+                return
+            self._valid_until_ns = min(self._valid_until_ns, free_ns)
+
+    def _in_order(self) -> Sequence[Group]:
+        """Return the groups with something to pull, the committed one first."""
+        groups = self._queue.groups[self._spent :]
+        if self._committed is None:
+            return groups
+        first = [group for group in groups if group.id == self._committed and self._possible(group)]
+        if not first:
+            self._committed = None
+        return (*first, *groups)
+
+    def _possible(self, group: Group) -> bool:
+        left = group.count - group.pulled - self._taken.get(group.id, 0)
+        return left > 0 and group.cls.model in self._models

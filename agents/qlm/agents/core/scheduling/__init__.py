@@ -1,0 +1,1 @@
+"""What an agent runs next: pulls, preemption, demotion, model swaps, prefetch."""

@@ -1,0 +1,40 @@
+"""Demotion: requests that can no longer meet their deadline yield to those that can.
+
+A class is served first come, first served. Once it is behind, its next request has waited too long already,
+and so has each one after it: under overload the class would miss every objective at full throughput. Requests
+that would be late if they started now therefore move to a class of their own (`RequestClass.late`), which
+plans serve when nothing else would be late for it.
+"""
+
+from qlm.agents.core.queue_head import QueueHead
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.request_table import RequestTable
+from qlm.agents.core.stats.pace import LeadTimes
+from qlm.domain.group import Group
+
+
+def too_late(tracked: TrackedRequest, lead_times: LeadTimes, now_ns: int) -> bool:
+    """Return True if a READY request would miss its deadline if it started now."""
+    deadline_ns, cls = tracked.request.deadline_ns, tracked.request.cls
+    if deadline_ns is None or cls.late or tracked.answered:
+        return False
+    # A request that has started is demoted only after its deadline: less of its work remains.
+    lead_ns = 0 if tracked.output else lead_times.lead_ns(cls)
+    return now_ns + lead_ns > deadline_ns
+
+
+def others_wait(requests: RequestTable, queue: QueueHead, now_ns: int) -> bool:
+    """Return True if a request other than one READY one waits to be served here."""
+    return len(requests.leasing) > 0 or requests.ready > 1 or queue.group(now_ns) is not None
+
+
+def needs_demotion_scan(
+    head: Group, requests: RequestTable, queue: QueueHead, lead_times: LeadTimes, now_ns: int
+) -> bool:
+    """Return True if messages must be pulled beyond batch capacity, to demote those that are too late.
+
+    Running requests are not preempted for a group whose first request is late, so a slot might never free.
+    """
+    if head.deadline_ns is None or requests.new or queue.pulling:
+        return False
+    return now_ns + lead_times.lead_ns(head.cls) > head.deadline_ns

@@ -1,0 +1,83 @@
+"""Model swaps, driven by the order of the virtual queue."""
+
+from qlm.agents.core.lifecycle import Cause, advance, return_all
+from qlm.agents.core.queue_head import SwapHysteresis
+from qlm.agents.core.scheduling.preemption import cannot_wait, victims_of_swap, watch_head
+from qlm.agents.core.state import AgentState
+from qlm.domain.actions import Action, SwapModel
+from qlm.domain.group import Group
+from qlm.domain.ids import ModelId
+
+
+def start_engine(state: AgentState, head: Group | None, now_ns: int) -> list[Action]:
+    """Without an awake engine, start the one that the virtual queue needs, else the first model."""
+    engines = state.engines
+    if head is not None:
+        return _swap(state, head.cls.model, head, now_ns)
+    retry_ns = min((at_ns for at_ns in engines.failed_until_ns.values() if at_ns > now_ns), default=None)
+    if retry_ns is None:
+        return _swap(state, engines.models[0], None, now_ns)
+    state.alarm.want(retry_ns)
+    return []
+
+
+def defer_other_models(state: AgentState, now_ns: int) -> None:
+    """Update the hysteresis against swaps soon after SLO-bound work."""
+    queue, model, last = state.queue, state.engines.active, state.queue.last_slo_start
+    idle_s = state.settings.swap_idle_s
+    if model is None or last is None or last.model != model or not idle_s:
+        queue.defer_by(None)
+        return
+    hysteresis = SwapHysteresis(
+        model=model,
+        priority=last.priority,
+        since_ns=last.at_ns,
+        idle_ns=round(idle_s * 1e9),
+        swap_ns=state.engines.swap_ns,
+    )
+    queue.defer_by(hysteresis)
+    queue.group(now_ns)
+    if queue.deferred and queue.until_ns is not None:
+        state.alarm.want(max(queue.until_ns, now_ns + 1))
+
+
+def toward_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:
+    """Let running requests finish, or preempt them if the head cannot wait; then swap."""
+    requests, model = state.requests, head.cls.model
+    due_ns = state.queue.first_since_ns(head, now_ns) + round(state.settings.swap_after_s * 1e9)
+    if now_ns < due_ns:
+        state.alarm.want(due_ns)
+        return []
+    if requests.kv.running:
+        return _preempt_for_swap(state, head, now_ns)
+    busy = state.queue.pulling or len(requests.all) > requests.ready
+    actions = return_all(requests, f"swapping to {model}", now_ns)
+    return actions if busy or requests.all else [*actions, *_swap(state, model, head, now_ns)]
+
+
+def _preempt_for_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:
+    requests, queue = state.requests, state.queue
+    watch_head(state, now_ns)
+    # Deferrable work preempts nothing, or groups that are all late would take turns forever.
+    deadline_ns = head.hopeful_deadline_ns(now_ns)
+    if not requests.running or deadline_ns is None or not state.settings.preempts:
+        return []
+    if not cannot_wait(state, deadline_ns, now_ns):
+        return []
+    actions: list[Action] = []
+    for victim in victims_of_swap(requests.running.values(), head=queue.urgency, now_ns=now_ns):
+        state.stats.operations.preempted_for_swap(victim.request.model)
+        why = f"evicted: {head.id} needs {head.cls.model}"
+        actions += advance(requests, victim, Cause.EVICTED, now_ns, why=why)
+    if actions:
+        queue.commit(head.id)
+    return actions
+
+
+def _swap(state: AgentState, model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
+    active = state.engines.active
+    state.stats.operations.swap_began(active, model, head.cls.queue if head else "", now_ns)
+    later = tuple(each for each in state.queue.models() if each not in (model, active))
+    state.queue.release()
+    state.engines.begin_swap(model)
+    return [SwapModel(model=model, later=later)]

@@ -1,0 +1,178 @@
+"""Decides what the agent runs next: pulls, starts and preemptions, in the order of its virtual queue.
+
+`serve` runs after every event except tokens. So no rule here scans all requests, unless some of them are to
+be preempted or returned.
+"""
+
+from typing import Final
+
+from qlm.agents.core.costs.kv_offload import kept_in_host
+from qlm.agents.core.lifecycle import Cause, advance, expire, repeat_aborts
+from qlm.agents.core.queue_head import SloStart
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
+from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait, too_late
+from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
+from qlm.agents.core.scheduling.preemption import preempt, preempt_for
+from qlm.agents.core.state import AgentState
+from qlm.domain.actions import Action, ProbeEngine, Pull, ReportResumed, Submit
+from qlm.domain.group import Group
+from qlm.domain.ids import ModelId
+
+OVERCOMMIT_AFTER_NS: Final = 4_000_000_000
+"""Best-effort work is queued in the engine only this long after the last start of SLO-bound work, which would
+wait behind it, or have to preempt it, too."""
+
+
+def serve(state: AgentState, now_ns: int) -> list[Action]:
+    """Decide what to pull, start, preempt or swap now."""
+    requests, engines = state.requests, state.engines
+    actions = _due(state, now_ns)
+    if engines.swapping_to is not None:
+        return actions
+    if engines.suspect:
+        return actions + _probe(state, now_ns)
+    for tracked in requests.ready_except(engines.active):
+        # Another instance may have the model of this request awake.
+        actions += advance(requests, tracked, Cause.RETURNED, why="its model is not awake here")
+    if state.draining:
+        return actions
+    defer_other_models(state, now_ns)
+    head = state.queue.group(now_ns)
+    if engines.active is None:
+        return actions + start_engine(state, head, now_ns)
+    actions += _limit_concurrency(state, now_ns)
+    requests.kv.overcommits = _may_overcommit(state, engines.active, now_ns)
+    if head is None or head.cls.model == engines.active:
+        return actions + _fill(state, engines.active, head, now_ns)
+    if state.queue.pulling or requests.new:
+        # Pulled while the awake model was first in the queue, so it is served first.
+        return actions + _fill(state, engines.active, None, now_ns)
+    return actions + toward_swap(state, head, now_ns)
+
+
+def _due(state: AgentState, now_ns: int) -> list[Action]:
+    actions: list[Action] = []
+    if state.requests.drop_times.pending:
+        actions += expire(state.requests, state.alarm, now_ns)
+    if state.requests.abort_checks.pending:
+        actions += repeat_aborts(state.requests, now_ns)
+    return actions
+
+
+def _probe(state: AgentState, now_ns: int) -> list[Action]:
+    """Probe the health of a suspect engine, one probe at a time and with pauses."""
+    engines = state.engines
+    if engines.probe_after_ns is None:
+        return []
+    if now_ns < engines.probe_after_ns:
+        state.alarm.want(engines.probe_after_ns)
+        return []
+    engines.probe_after_ns = None
+    return [ProbeEngine()]
+
+
+def _limit_concurrency(state: AgentState, now_ns: int) -> list[Action]:
+    if not state.settings.limits_concurrency or state.engines.capacity is None:
+        return []
+    stats, actions = state.stats, list[Action]()
+    for tracked in requests_over_limit(stats.concurrency, state.requests, stats.work, state.alarm, now_ns):
+        actions += preempt(state, tracked, "for the pace of others", now_ns)
+    return actions
+
+
+def _may_overcommit(state: AgentState, model: ModelId, now_ns: int) -> bool:
+    ready, last = state.requests.ready_for(model), state.queue.last_slo_start
+    if len(ready) > ready.new:
+        return False  # Preempted requests wait for a slot; nothing may be queued in front of them.
+    return last is None or now_ns - last.at_ns >= OVERCOMMIT_AFTER_NS
+
+
+def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
+    """Start READY requests and pull from the head group into free slots; else consider preemption."""
+    requests = state.requests
+    actions: list[Action] = []
+    ready = requests.ready_for(model)
+    while ready:
+        tracked = ready.first()
+        if _must_demote(state, tracked, now_ns):
+            why = "it cannot be in time any more, others can"
+            actions += advance(requests, tracked, Cause.DEMOTED, why=why)
+            continue
+        preempted = tracked.generation.preempted
+        if _goes_first(state, head, tracked) or (preempted and not _slot_left(state, tracked)):
+            break
+        if not requests.kv.ever_fits(tracked.tokens):
+            actions += _too_large(state, tracked)
+        elif requests.kv.fits(tracked.tokens, best_effort=tracked.best_effort):
+            actions += _start(state, tracked, now_ns)
+        else:
+            deadline_ns = tracked.request.deadline_ns
+            return actions + preempt_for(state, tracked.urgency, deadline_ns, 1, now_ns)
+    return actions if head is None else actions + _pull(state, head, now_ns)
+
+
+def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> bool:
+    if not state.settings.demotes or not too_late(tracked, state.stats.lead_times, now_ns):
+        return False
+    return others_wait(state.requests, state.queue, now_ns)
+
+
+def _goes_first(state: AgentState, head: Group | None, tracked: TrackedRequest) -> bool:
+    """Return True if the head precedes a READY request. Within a class the first pulled goes first."""
+    if head is None or head.cls == tracked.request.cls:
+        return False
+    return state.queue.urgency[:2] < tracked.urgency[:2]
+
+
+def _slot_left(state: AgentState, tracked: TrackedRequest) -> bool:
+    """Return True if a slot is left beside those that pulled messages will take."""
+    kv = state.requests.kv
+    limit = kv.best_effort_limit if tracked.best_effort else kv.seqs_max
+    return kv.running + len(state.requests.leasing) + state.queue.pulling < limit
+
+
+def _too_large(state: AgentState, tracked: TrackedRequest) -> list[Action]:
+    assert state.engines.capacity is not None
+    kv_tokens = state.engines.capacity.kv_tokens
+    why = f"it needs a KV cache of {tracked.tokens} tokens; this engine has {kv_tokens}"
+    return advance(state.requests, tracked, Cause.TOO_LARGE, why=why)
+
+
+def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Action]:
+    requests, work, generation = state.requests, state.stats.work, tracked.generation
+    resumed, actions = generation.preempted, list[Action]()
+    generation.swapped_in = resumed and kept_in_host(state.costs.kv, work, tracked)
+    advance(requests, tracked, Cause.STARTED)
+    call = tracked.next_call()
+    requests.calls[call.call_id] = tracked
+    generation.started_ns, tracked.resumed_at = now_ns, len(tracked.output)
+    requests.running_index.started(tracked)
+    if not tracked.best_effort:
+        request = tracked.request
+        state.queue.last_slo_start = SloStart(now_ns, request.cls.priority, request.model)
+    work.started(tracked, len(call.prompt_ids))
+    if resumed and tracked.claim.epoch is not None:
+        actions.append(ReportResumed(id=tracked.id, epoch=tracked.claim.epoch))
+    actions.append(Submit(id=tracked.id, call=call))
+    return actions
+
+
+def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
+    requests, queue, settings = state.requests, state.queue, state.settings
+    leasing, pulling = len(requests.leasing), queue.pulling
+    slots = requests.kv.free_slots(best_effort=head.cls.due_ms is None)
+    if slots:
+        slots -= leasing + pulling
+    if slots <= 0 and (leasing or pulling):
+        return []
+    wanted = queue.left(head) - pulling
+    scan = settings.demotes and needs_demotion_scan(head, requests, queue, state.stats.lead_times, now_ns)
+    limit = min(settings.pull_max if scan else slots, wanted, settings.pull_max)
+    if limit > 0:
+        queue.pulling += limit
+        state.stats.operations.pull_began(head, now_ns)
+        return [Pull(group=head.id, cls=head.cls, limit=limit)]
+    if slots > 0 or leasing or pulling:
+        return []
+    return preempt_for(state, queue.urgency, head.deadline_ns, max(1, wanted), now_ns)

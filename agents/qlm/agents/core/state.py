@@ -1,0 +1,247 @@
+"""State of the agent. Its parts keep their own invariants; decisions are made by the rules that take them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.agents.core.costs.host_memory import ASLEEP_IN, HostMemoryUse, SwapCost
+from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.core.queue_head import QueueHead
+from qlm.agents.core.request_table import RequestTable
+from qlm.agents.core.stats.concurrency import ConcurrencyLimit
+from qlm.agents.core.stats.operation_stats import OperationRecorder
+from qlm.agents.core.stats.pace import LeadTimes, Pace
+from qlm.agents.core.stats.work_meter import WorkMeter
+from qlm.agents.core.timers import Alarm
+from qlm.domain.fleet import EngineCapacity, EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.lease import Holder
+
+FAILED_PAUSE_NS: Final = 5_000_000_000
+"""Shortest time until a failed engine is started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """Settings of an agent; those with a configuration key are set in `cli.runtime.wiring`.
+
+    Attributes:
+        append_interval_s: Shortest time between two writes to the output log.
+        delivery_renewal_s: Age at which the delivery of a message is renewed; under half the broker's
+            acknowledgement timeout (30 minutes by default).
+        pull_max: Most requests of one pull.
+        swap_after_s: Time for which a group of another model must have been first before the model is
+            swapped. It is longer than a re-plan, so that a new plan can still keep the present model.
+        swap_idle_s: Shortest time since the last start of SLO-bound work before the model is swapped for
+            deferrable work; two swaps if those take longer (`queue_head.SwapHysteresis`). 0 for no wait.
+        retry_s: Pause before the store is tried again.
+        preempts: Preempt running requests for more urgent ones.
+        demotes: Demote requests that would miss their deadline, in favour of others (`scheduling.demotion`).
+        limits_concurrency: Limit best-effort concurrency by the pace that others need (`concurrency_limit`).
+        prefetches: Prefetch weights of models later in the virtual queue (`scheduling.prefetch`).
+    """
+
+    append_interval_s: float = 0.02
+    delivery_renewal_s: float = 600.0
+    pull_max: int = 16
+    swap_after_s: float = 0.1
+    swap_idle_s: float = 4.0
+    retry_s: float = 0.2
+    preempts: bool = True
+    demotes: bool = True
+    limits_concurrency: bool = False
+    prefetches: bool = True
+
+    @property
+    def retry_ns(self) -> int:
+        """`retry_s` in nanoseconds."""
+        return round(self.retry_s * 1e9)
+
+
+class Engines:
+    """The engines of the instance, one per model, at most one awake.
+
+    Attributes:
+        models: The models the instance may serve.
+        states: State of each engine.
+        active: The model of the awake engine.
+        capacity: Of the awake engine.
+        swapping_to: The model of the swap in progress.
+        errors: Last error of each failed engine.
+        failed_until_ns: End of the pause after each failure.
+        swap_ns: Duration of a swap to each model that is not awake.
+        suspect: The awake engine broke off a generation and was not found healthy since.
+        probe_after_ns: Earliest time of the next health probe; None while one is in progress.
+    """
+
+    def __init__(self, models: Sequence[ModelId], costs: OperationCosts) -> None:
+        self.models: Final = tuple(models)
+        self.states: dict[ModelId, EngineState] = dict.fromkeys(self.models, EngineState.COLD)
+        self.active: ModelId | None = None
+        self.capacity: EngineCapacity | None = None
+        self.swapping_to: ModelId | None = None
+        self.errors: dict[ModelId, str] = {}
+        self.failed_until_ns: Final[dict[ModelId, int]] = {}
+        self._costs = costs
+        self.swap_ns: Mapping[ModelId, int] = costs.swap_ns(self.states)
+        self.suspect = False
+        self.probe_after_ns: int | None = 0
+
+    def begin_swap(self, model: ModelId) -> None:
+        """Note the start of a swap; no engine is awake until it ends."""
+        self.swapping_to = model
+        self.active = self.capacity = None
+        self.states[model] = EngineState.STARTING
+
+    def changed(self, model: ModelId, state: EngineState) -> bool:
+        """Note a new state of an engine; True if that ends the swap in progress."""
+        self.states[model] = state
+        self.swap_ns = self._costs.swap_ns(self.states)
+        if state is not EngineState.AWAKE and model == self.active:
+            self.active, self.capacity = None, None
+            self.suspect = False
+        swapped = model == self.swapping_to and state in (EngineState.AWAKE, EngineState.FAILED)
+        if swapped:
+            self.swapping_to = None
+        return swapped
+
+    def woke(self, model: ModelId, capacity: EngineCapacity | None) -> None:
+        """Make an engine the awake one."""
+        self.active, self.capacity = model, capacity
+        self.suspect = False
+        self.errors.pop(model, None)
+        self.failed_until_ns.pop(model, None)
+
+    def failed(self, model: ModelId, error: str, now_ns: int) -> None:
+        """Keep the first line of the error, and pause before the next start."""
+        self.errors[model] = error.partition("\n")[0]
+        self.failed_until_ns[model] = now_ns + FAILED_PAUSE_NS
+
+    def probed(self, *, healthy: bool, next_after_ns: int) -> None:
+        """Note the answer of a health probe."""
+        self.suspect = self.suspect and not healthy
+        self.probe_after_ns = next_after_ns
+
+    def host_memory(self, prefetched: Sequence[ModelId], costs: Mapping[ModelId, SwapCost]) -> HostMemoryUse:
+        """Return the use of host memory by sleeping engines and prefetched weights, where sizes are known."""
+        tiers = ((model, ASLEEP_IN.get(state)) for model, state in self.states.items() if model in costs)
+        return HostMemoryUse(
+            asleep={model: tier for model, tier in tiers if tier is not None},
+            prefetched=tuple(model for model in prefetched if model in costs),
+        )
+
+
+class PrefetchState:
+    """Weights files in host memory for models not awake.
+
+    Attributes:
+        models: Models whose files are in host memory, oldest first.
+        in_progress: The model whose files are being loaded or dropped.
+        stale: Something has changed since the last decision.
+    """
+
+    def __init__(self) -> None:
+        self.models: tuple[ModelId, ...] = ()
+        self.in_progress: ModelId | None = None
+        self.stale = False
+        self._refused: set[ModelId] = set()
+
+    def reported(self, models: tuple[ModelId, ...]) -> None:
+        """Note which files are in host memory."""
+        self.models = models
+
+    def finished(self, model: ModelId, *, refused: bool) -> None:
+        """Note the end of a load or drop; a refused model is not tried again until memory has changed."""
+        if refused:
+            self._refused.add(model)
+        self.in_progress = None
+        self.stale = True
+
+    def changed(self, *, memory: bool = False) -> None:
+        """Decide again. If host memory changed, refused models may fit now."""
+        self.stale = True
+        if memory:
+            self._refused.clear()
+
+    def worth_trying(self, model: ModelId) -> bool:
+        """Return True unless the files of a model are in host memory or were refused."""
+        return model not in self.models and model not in self._refused
+
+
+class LeaseTimes:
+    """Earliest times of the next lease operations.
+
+    Attributes:
+        restore_after_ns: Next attempt to register requests that the store has lost.
+        renew_after_ns: Next check for deliveries to renew.
+    """
+
+    def __init__(self) -> None:
+        self.restore_after_ns = 0
+        self.renew_after_ns = 0
+
+
+class AgentStats:
+    """Measurements of one agent.
+
+    Attributes:
+        work: Work of the awake engine since it woke.
+        operations: Counts and durations of serving operations.
+        pace: Recent speed of the engine.
+        lead_times: Time from start to what the objective is about, by class.
+        concurrency: The adaptive concurrency limit.
+    """
+
+    def __init__(self) -> None:
+        self.work = WorkMeter()
+        self.operations: Final = OperationRecorder()
+        self.pace = Pace()
+        self.lead_times: Final = LeadTimes()
+        self.concurrency: Final = ConcurrencyLimit()
+
+    def engine_woke(self, now_ns: int) -> None:
+        """Start the measurements of another engine."""
+        self.work = WorkMeter(now_ns)
+        self.concurrency.reset(now_ns)
+
+
+class AgentState:
+    """All state of one agent.
+
+    Attributes:
+        holder: The agent as a lease holder.
+        accelerator: Kind of accelerator of its instance.
+        settings: Operator settings.
+        costs: Costs of serving operations.
+        requests: Requests pulled and not yet returned or acknowledged.
+        queue: The virtual queue.
+        engines: Engines of the instance.
+        prefetch: Weights files in host memory.
+        lease_times: Times of lease operations.
+        stats: Measurements.
+        alarm: The next Tick.
+        draining: The agent takes no more work.
+        drained: It has reported that all of its work is gone.
+    """
+
+    def __init__(
+        self,
+        holder: Holder,
+        accelerator: str,
+        models: Sequence[ModelId],
+        settings: AgentSettings,
+        costs: OperationCosts,
+    ) -> None:
+        self.holder: Final = holder
+        self.accelerator: Final = accelerator
+        self.settings: Final = settings
+        self.costs: Final = costs
+        self.requests: Final = RequestTable()
+        self.engines: Final = Engines(models, costs)
+        self.queue: Final = QueueHead(holder.instance, self.engines.models, self.engines.failed_until_ns)
+        self.prefetch: Final = PrefetchState()
+        self.lease_times: Final = LeaseTimes()
+        self.stats: Final = AgentStats()
+        self.alarm: Final = Alarm()
+        self.draining = False
+        self.drained = False

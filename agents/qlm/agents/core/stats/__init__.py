@@ -1,0 +1,1 @@
+"""Counters of served work and of serving operations."""

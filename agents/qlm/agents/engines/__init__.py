@@ -1,0 +1,1 @@
+"""Engines of an instance: vLLM processes, attached servers, weights files in the page cache."""

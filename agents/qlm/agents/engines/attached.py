@@ -1,0 +1,72 @@
+"""External engine: attached by its address, supervised by its health endpoint."""
+
+import asyncio
+import logging
+from typing import Final
+
+from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.ports.engine import Engine
+
+log = logging.getLogger("qlm.agents")
+
+PROBE_S: Final = 1.0
+PROBES_MISSED_MAX: Final = 4
+"""Consecutive failed health probes after which an engine counts as failed."""
+
+
+class AttachedEngine:
+    """ManagedEngine for a running vLLM-compatible server, which this agent neither starts nor stops."""
+
+    def __init__(self, engine: Engine, url: str, *, ready_timeout_s: float) -> None:
+        self._engine = engine
+        self._url = url
+        self._ready_timeout_s = ready_timeout_s
+
+    @property
+    def engine(self) -> Engine:
+        """The client of the server."""
+        return self._engine
+
+    async def start(self) -> None:
+        """Wait until the server answers its health probe."""
+        log.info("waiting for the engine at %s", self._url)
+        try:
+            async with asyncio.timeout(self._ready_timeout_s):
+                await self._healthy()
+        except TimeoutError as error:
+            raise EngineUnavailableError(
+                f"{self._url} did not answer its health probe within {self._ready_timeout_s:g} s"
+            ) from error
+
+    async def _healthy(self) -> None:
+        while True:
+            if await self._engine.healthy():
+                return
+            await asyncio.sleep(PROBE_S / 2)
+
+    async def stop(self) -> None:
+        """Do nothing: the server belongs to its operator."""
+
+    async def close(self) -> None:
+        """Close the connections to the server."""
+        await self._engine.close()
+
+    async def prefetch(self) -> bool:
+        """Return False: the weights files are on the server's machine."""
+        return False
+
+    async def drop_prefetched(self) -> None:
+        """Do nothing: `prefetch` reads nothing."""
+
+    async def wait_failed(self) -> str:
+        """Wait until several consecutive health probes have failed."""
+        await wait_unhealthy(self._engine)
+        return f"{self._url} failed {PROBES_MISSED_MAX} health probes in a row"
+
+
+async def wait_unhealthy(engine: Engine) -> None:
+    """Wait until `PROBES_MISSED_MAX` consecutive health probes have failed."""
+    missed = 0
+    while missed < PROBES_MISSED_MAX:
+        await asyncio.sleep(PROBE_S)
+        missed = 0 if await engine.healthy() else missed + 1

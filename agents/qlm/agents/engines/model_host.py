@@ -1,0 +1,253 @@
+"""Engines of one instance: at most one awake, the others asleep in host memory or stopped.
+
+A model swap puts the awake engine to sleep, then wakes the other (warm, or reloading its weights) or starts
+it (cold). Engines start one at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+from qlm.agents.core.costs.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
+from qlm.agents.core.events import EngineChanged, WeightsPrefetched
+from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.fleet import EngineState
+from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
+from qlm.domain.ports.engine import Engine
+
+log = logging.getLogger("qlm.agents")
+
+ENGINE_ERRORS: Final = (EngineUnavailableError, EngineRefusedError)
+
+
+class EngineHost(Protocol):
+    """Port of the agent runner to the engines of its instance."""
+
+    def engine(self) -> Engine | None:
+        """Return the client of the awake engine, if any."""
+        ...
+
+    async def swap(self, model: ModelId, later: Sequence[ModelId] = ()) -> EngineChanged:
+        """Make a model's engine the awake one.
+
+        Args:
+            model: The model to serve.
+            later: Models that are served after it, in order, as far as known.
+
+        Returns:
+            AWAKE with the engine's capacity, or FAILED with the reason.
+        """
+        ...
+
+    async def prefetch(self, model: ModelId) -> WeightsPrefetched:
+        """Read a model's weights files into host memory before its turn, if they fit."""
+        ...
+
+    async def drop_prefetched(self, model: ModelId) -> WeightsPrefetched:
+        """Release prefetched weights files."""
+        ...
+
+    def subscribe(self, on_change: Callable[[EngineChanged | WeightsPrefetched], None]) -> None:
+        """Report every change that is not the result of a call to `on_change`."""
+        ...
+
+    async def close(self) -> None:
+        """Stop all engines."""
+        ...
+
+
+class ManagedEngine(Protocol):
+    """One engine of one model: a supervised process, or an external server."""
+
+    @property
+    def engine(self) -> Engine:
+        """The client of the engine."""
+        ...
+
+    async def start(self) -> None:
+        """Start the engine and wait until it serves.
+
+        Raises:
+            EngineUnavailableError: It did not start; the message says why.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Stop the engine until the next start."""
+        ...
+
+    async def close(self) -> None:
+        """Stop the engine for good and release its resources; an external server keeps running."""
+        ...
+
+    async def wait_failed(self) -> str:
+        """Wait until the engine fails by itself; return the reason."""
+        ...
+
+    async def prefetch(self) -> bool:
+        """Read its weights files into host memory before its next start or reload; False if it has none."""
+        ...
+
+    async def drop_prefetched(self) -> None:
+        """Release what `prefetch` has read."""
+        ...
+
+
+class ModelHost:
+    """EngineHost over one managed engine per model.
+
+    Args:
+        engines: One per model that the instance may serve.
+        costs: Host memory that each sleeping model takes, and time that it saves.
+        host_memory_bytes: Memory for sleeping models and prefetched weights files.
+        tiers: Allowed sleep tiers.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[ModelId, ManagedEngine],
+        *,
+        costs: Mapping[ModelId, SwapCost],
+        host_memory_bytes: int,
+        tiers: Collection[SwapTier] = ALL_TIERS,
+    ) -> None:
+        self._engines = engines
+        self._memory = HostMemory(costs, host_memory_bytes, tiers)
+        self._on_change: Callable[[EngineChanged | WeightsPrefetched], None] = lambda _: None
+        self._states = dict.fromkeys(engines, EngineState.COLD)
+        self._awake: ModelId | None = None
+        self._failure_watches: dict[ModelId, asyncio.Task[None]] = {}
+        self._swapping = asyncio.Lock()
+
+    def subscribe(self, on_change: Callable[[EngineChanged | WeightsPrefetched], None]) -> None:
+        """Report every change that is not the result of a call to `on_change`."""
+        self._on_change = on_change
+
+    def engine(self) -> Engine | None:
+        """Return the client of the awake engine, if any."""
+        return None if self._awake is None else self._engines[self._awake].engine
+
+    async def swap(self, model: ModelId, later: Sequence[ModelId] = ()) -> EngineChanged:
+        """Put the awake engine to sleep, and wake or start that of `model`."""
+        async with self._swapping:
+            try:
+                if self._awake is not None and self._awake != model:
+                    await self._put_to_sleep(self._awake, (model, *later))
+                tier = await self._bring_up(model)
+                capacity = await self._engines[model].engine.capacity()
+            except ENGINE_ERRORS as error:
+                await self._stop(model)
+                self._states[model] = EngineState.FAILED
+                return EngineChanged(model=model, state=EngineState.FAILED, error=str(error))
+            self._awake = model
+            return EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity, tier=tier)
+
+    async def prefetch(self, model: ModelId) -> WeightsPrefetched:
+        """Read a model's weights files into host memory before its turn, if they fit."""
+        # Only the files: a second engine cannot start while the weights and KV cache of the awake one fill
+        # the accelerator. Reading the files is the part of a start that needs host memory only.
+        if self._awake == model or not self._memory.can_prefetch(model):
+            return self._prefetched(model, refused=True)
+        self._memory.fetched(model)
+        complete = await self._engines[model].prefetch()
+        if complete and model in self._memory.prefetched:
+            return self._prefetched(model)
+        await self._drop(model)
+        return self._prefetched(model, refused=True)
+
+    async def drop_prefetched(self, model: ModelId) -> WeightsPrefetched:
+        """Release prefetched weights files."""
+        await self._drop(model)
+        return self._prefetched(model)
+
+    async def close(self) -> None:
+        """Stop all engines."""
+        async with self._swapping:
+            for watch in self._failure_watches.values():
+                watch.cancel()
+            self._failure_watches.clear()
+            self._awake = None
+            for engine in self._engines.values():
+                await engine.close()
+
+    async def _bring_up(self, model: ModelId) -> SwapTier:
+        """Wake or start an engine; return the tier from which it came."""
+        if self._states[model] is EngineState.AWAKE:
+            return SwapTier.WARM
+        tier = self._memory.tier(model)
+        if tier is not SwapTier.COLD:
+            try:
+                await self._engines[model].engine.wake()
+            except ENGINE_ERRORS as error:
+                # A failed wake leaves the engine half mapped: only a new process can serve.
+                log.warning("%s did not wake (%s): restarting it", model, error)
+                await self._stop(model)
+                tier = SwapTier.COLD
+        if tier is SwapTier.COLD:
+            self._states[model] = EngineState.STARTING
+            await self._engines[model].start()
+            watch = asyncio.get_running_loop().create_task(self._watch_failure(model))
+            self._failure_watches[model] = watch
+        self._memory.gone(model)
+        self._states[model] = EngineState.AWAKE
+        if model in self._memory.prefetched:
+            await self._drop(model)
+            self._on_change(self._prefetched())
+        return tier
+
+    async def _put_to_sleep(self, model: ModelId, later: Sequence[ModelId]) -> None:
+        """Put a model to sleep in the tier that `host_memory` plans, after evicting what the plan names."""
+        self._awake = None
+        plan = self._memory.plan_sleep(model, later)
+        # Record it before it is done: a concurrent prefetch must not take the memory.
+        self._memory.slept(model, plan.tier)
+        for other in plan.drop:
+            await self._drop(other)
+        if plan.drop:
+            self._on_change(self._prefetched())
+        for other in plan.stop:
+            await self._stop(other)
+        tier = plan.tier
+        if tier is not SwapTier.COLD:
+            try:
+                await self._engines[model].engine.sleep(level=1 if tier is SwapTier.WARM else 2)
+            except ENGINE_ERRORS as error:
+                log.warning("%s did not go to sleep (%s): stopping it", model, error)
+                tier = SwapTier.COLD
+        if tier is SwapTier.COLD:
+            await self._stop(model)
+            return
+        self._states[model] = ASLEEP_AS[tier]
+        self._on_change(EngineChanged(model=model, state=ASLEEP_AS[tier]))
+
+    async def _drop(self, model: ModelId) -> None:
+        self._memory.dropped(model)
+        await self._engines[model].drop_prefetched()
+
+    def _prefetched(self, requested: ModelId | None = None, *, refused: bool = False) -> WeightsPrefetched:
+        return WeightsPrefetched(models=tuple(self._memory.prefetched), requested=requested, refused=refused)
+
+    async def _stop(self, model: ModelId) -> None:
+        if self._awake == model:
+            self._awake = None
+        watch = self._failure_watches.pop(model, None)
+        if watch is not None:
+            watch.cancel()
+        await self._engines[model].stop()
+        self._memory.gone(model)
+        self._states[model] = EngineState.COLD
+        self._on_change(EngineChanged(model=model, state=EngineState.COLD))
+
+    async def _watch_failure(self, model: ModelId) -> None:
+        reason = await self._engines[model].wait_failed()
+        if self._awake == model:
+            # Before the lock is taken: no generation may start on it meanwhile.
+            self._awake = None
+        async with self._swapping:
+            del self._failure_watches[model]
+            await self._engines[model].stop()
+            self._memory.gone(model)
+            self._states[model] = EngineState.FAILED
+        self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=reason))

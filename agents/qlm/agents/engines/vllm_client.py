@@ -1,0 +1,266 @@
+"""The `Engine` port over vLLM's HTTP API (0.32, `--enable-scale-out`).
+
+Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
+
+* An abort must name the id `generate-tokens-<request_id>`. An `X-Request-Id` header would override
+  `request_id`. Ids need not be unique; unknown ids are ignored.
+* `token_ids` includes the token that ends an answer, EOS or one of `stop_token_ids`; `finish_reason` is then
+  `stop`. Below `min_tokens` no such token is sampled, not even the caller's. With `ignore_eos`, EOS is an
+  ordinary token.
+* `max_tokens` beyond the context is reduced to fit, and the answer ends with `length`. A prompt that fills
+  the whole context is a 400.
+* The API server's checks of a streaming request fail with an HTTP status. The engine's own checks (prompt too
+  long, ids outside the vocabulary) fail after the status 200, in an event `{"error": {"code": 400, ...}}`.
+* Cached prompt tokens are reported only in the usage event at the end of a stream, only if requested by
+  `stream_options.include_usage`, and only if the server runs with `--enable-prompt-tokens-details`.
+* Requests to a sleeping engine wait until it wakes. Going to sleep (mode `abort`) ends running requests with
+  `abort`.
+* `kv_cache_size_tokens` includes one block that vLLM reserves for itself.
+"""
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from qlm.agents.engines.vllm_stream import EngineStream
+from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.tracing import TRACE_HEADER
+from qlm.domain.sampling import Sampling
+
+_ABORT_PREFIX: Final = "generate-tokens-"
+_HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
+_STALE_RETRIES_MAX: Final = 2
+_KEEPALIVE_S: Final = 4.0
+"""Lifetime of an idle connection: less than the 5 s of vLLM (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
+_NETWORK_ERRORS: Final = (aiohttp.ClientError, TimeoutError, OSError)
+_DEFAULTS: Final = Sampling(max_tokens=1)
+_OPTIONAL: Final = (
+    "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "frequency_penalty",
+    "presence_penalty", "repetition_penalty", "ignore_eos", "stop_token_ids",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Flag of one HTTP request: it went over a connection that had served another request before."""
+
+    reused: bool = False
+
+
+class VllmEngine:
+    """Client of one `vllm serve`, or of any server with the same API.
+
+    Create it inside the event loop that will use it.
+
+    Args:
+        base_url: Such as `http://127.0.0.1:8100`.
+        model: The name under which the engine serves.
+        seqs_max: Its `--max-num-seqs`, which its API does not report.
+        answer_timeout_s: Limit for connecting, and for each call except generate, sleep and wake.
+        sleep_timeout_s: Limit for sleep and wake.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        seqs_max: int,
+        api_key: str | None = None,
+        answer_timeout_s: float = 10.0,
+        sleep_timeout_s: float = 300.0,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._model = model
+        self._seqs_max = seqs_max
+        self._sleep_level = 0
+        self._answer_timeout = aiohttp.ClientTimeout(total=answer_timeout_s)
+        self._sleep_timeout = aiohttp.ClientTimeout(total=sleep_timeout_s)
+        headers = {"Content-Type": "application/json"}
+        if api_key is not None:
+            headers["Authorization"] = f"Bearer {api_key}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=answer_timeout_s),
+            trace_configs=[_reuse_tracing()],
+        )
+
+    async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
+        """Generate tokens; closing the iterator closes the connection, which aborts the request."""
+        headers = {TRACE_HEADER: call.traceparent} if call.traceparent else None
+        response = await self._start(orjson.dumps(self._body(call)), headers)
+        stream = EngineStream()
+        try:
+            async for data in response.content.iter_any():
+                if (chunk := stream.feed(data)) is not None:
+                    yield chunk
+        except _NETWORK_ERRORS as error:
+            if stream.finish is None and not stream.done:
+                raise EngineUnavailableError(f"the engine's stream broke: {error!r}") from error
+        finally:
+            response.close()
+        if (last := stream.last()) is not None:
+            yield last
+
+    async def abort(self, call_ids: Sequence[str]) -> None:
+        """Request the abort of generations; each is over only when its own stream ends."""
+        ids = [_ABORT_PREFIX + call_id for call_id in call_ids]
+        await self._ask("POST", "/inference/v1/abort_requests", {"request_ids": ids})
+
+    async def capacity(self) -> EngineCapacity:
+        """Read the limits, without the KV block that vLLM reserves for itself."""
+        metrics = await self._ask("GET", "/metrics")
+        labels = dict(re.findall(rb'(\w+)="([^"]*)"', _find(rb"^vllm:cache_config_info\{(.*)\}", metrics)))
+        models = orjson.loads(await self._ask("GET", "/v1/models"))["data"]
+        context_tokens = {model["id"]: model["max_model_len"] for model in models}
+        try:
+            block_tokens = int(labels[b"block_size"])
+            tokens = labels[b"kv_cache_size_tokens"]
+            kv_tokens = int(labels[b"num_gpu_blocks"]) * block_tokens if tokens == b"None" else int(tokens)
+            return EngineCapacity(
+                kv_tokens=kv_tokens - block_tokens,
+                block_tokens=block_tokens,
+                seqs_max=self._seqs_max,
+                context_tokens=int(context_tokens[self._model]),
+            )
+        except (LookupError, ValueError) as error:
+            raise EngineUnavailableError(f"cannot read the engine's capacity: {error!r}") from error
+
+    async def load(self) -> EngineLoad:
+        """Read the gauges; they may be stale just after an abort."""
+        metrics = await self._ask("GET", "/metrics")
+        return EngineLoad(
+            running=int(_gauge(b"num_requests_running", metrics)),
+            waiting=int(_gauge(b"num_requests_waiting", metrics)),
+            kv_usage=_gauge(b"kv_cache_usage_perc", metrics),
+            preemptions=int(_gauge(b"num_preemptions_total", metrics)),
+        )
+
+    async def healthy(self) -> bool:
+        """Return True if the server answers and its EngineCore is alive."""
+        try:
+            await self._ask("GET", "/health", limit=_HEALTH_TIMEOUT)
+        except (EngineUnavailableError, EngineRefusedError):
+            return False
+        return True
+
+    async def sleep(self, level: int = 1) -> None:
+        """Free the accelerator; running requests are aborted."""
+        await self._ask("POST", f"/sleep?level={level}&mode=abort", limit=self._sleep_timeout)
+        self._sleep_level = level
+
+    async def wake(self) -> None:
+        """Undo `sleep`; after level 2, read the weights from storage again."""
+        limit = self._sleep_timeout
+        if self._sleep_level == 2:
+            await self._ask("POST", "/wake_up?tags=weights", limit=limit)
+            await self._ask("POST", "/collective_rpc", {"method": "reload_weights"}, limit=limit)
+            await self._ask("POST", "/wake_up?tags=kv_cache", limit=limit)
+        else:
+            await self._ask("POST", "/wake_up", limit=limit)
+        self._sleep_level = 0
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+    def _body(self, call: EngineCall) -> dict[str, Any]:
+        return {
+            "model": self._model,
+            "request_id": call.call_id,
+            "token_ids": call.prompt_ids,
+            "sampling_params": _sampling_params(call.sampling),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+    async def _start(self, body: bytes, headers: Mapping[str, str] | None) -> aiohttp.ClientResponse:
+        """Send the request and check the status; the caller closes the response."""
+        url = f"{self._base_url}/inference/v1/generate"
+        for retries_left in reversed(range(_STALE_RETRIES_MAX + 1)):
+            attempt = _Attempt()
+            try:
+                response = await self._session.post(
+                    url, data=body, headers=headers, trace_request_ctx=attempt
+                )
+            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+                # The engine had closed the kept-alive connection: it has not seen this request, which is
+                # sent again under the same id.
+                if attempt.reused and retries_left:
+                    continue
+                raise EngineUnavailableError(f"cannot reach the engine at {url}: {error!r}") from error
+            except _NETWORK_ERRORS as error:
+                raise EngineUnavailableError(f"cannot reach the engine at {url}: {error!r}") from error
+            if response.status == 200:
+                return response
+            await _raise_for(response)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _ask(
+        self, method: str, path: str, body: object = None, *, limit: aiohttp.ClientTimeout | None = None
+    ) -> bytes:
+        """Make a short call; return the body of its response with status 200."""
+        data = None if body is None else orjson.dumps(body)
+        try:
+            async with self._session.request(
+                method, self._base_url + path, data=data, timeout=limit or self._answer_timeout
+            ) as response:
+                if response.status != 200:
+                    await _raise_for(response)
+                return await response.read()
+        except _NETWORK_ERRORS as error:
+            raise EngineUnavailableError(f"{method} {self._base_url}{path} failed: {error!r}") from error
+
+
+def _sampling_params(sampling: Sampling) -> dict[str, Any]:
+    # Only values that differ from vLLM's defaults. QLM detokenizes in its gateways.
+    params: dict[str, Any] = {"max_tokens": sampling.max_tokens, "detokenize": False}
+    for name in _OPTIONAL:
+        if (value := getattr(sampling, name)) != getattr(_DEFAULTS, name):
+            params[name] = value
+    if sampling.logit_bias:
+        params["logit_bias"] = {str(token_id): bias for token_id, bias in sampling.logit_bias}
+    return params
+
+
+async def _raise_for(response: aiohttp.ClientResponse) -> None:
+    """Raise the error for a status other than 200."""
+    try:
+        text = (await response.read()).decode(errors="replace")
+    except _NETWORK_ERRORS as error:
+        text = repr(error)
+    finally:
+        response.close()
+    message = f"the engine answered {response.status}: {text[:500]}"
+    raise EngineRefusedError(message) if 400 <= response.status < 500 else EngineUnavailableError(message)
+
+
+def _gauge(name: bytes, metrics: bytes) -> float:
+    return float(_find(rb"^vllm:" + name + rb"\{[^}]*\} (\S+)$", metrics))
+
+
+def _find(pattern: bytes, metrics: bytes) -> bytes:
+    found = re.search(pattern, metrics, re.MULTILINE)
+    if found is None:
+        raise EngineUnavailableError(f"the engine's metrics lack {pattern.decode()}")
+    return found.group(1)
+
+
+def _reuse_tracing() -> aiohttp.TraceConfig:
+    tracing = aiohttp.TraceConfig()
+
+    async def mark_reused(
+        _session: aiohttp.ClientSession, context: Any, _params: aiohttp.TraceConnectionReuseconnParams
+    ) -> None:
+        if isinstance(context.trace_request_ctx, _Attempt):
+            context.trace_request_ctx.reused = True
+
+    tracing.on_connection_reuseconn.append(mark_reused)
+    return tracing

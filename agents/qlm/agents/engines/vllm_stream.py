@@ -1,0 +1,99 @@
+"""Parser for the token stream of vLLM's /inference/v1/generate."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.ports.engine import EngineChunk
+
+_EVENT_END: Final = b"\n\n"
+_DATA: Final = b"data:"
+_DONE: Final = b"[DONE]"
+_FINISHES: Final = frozenset({"stop", "length", "abort"})
+
+
+@dataclass(slots=True)
+class EngineStream:
+    """Incremental parser from the bytes of one stream to chunks; does no I/O.
+
+    All tokens of one read become one chunk. The last chunk is buffered until the stream itself ends, because
+    the token counts follow it; in practice both come in the same read.
+
+    Attributes:
+        done: The final `[DONE]` has been read.
+        finish: The finish reason of the answer, once known.
+        cached_tokens: Prompt tokens found in the prefix cache, if the engine reports them.
+    """
+
+    done: bool = False
+    finish: str | None = None
+    cached_tokens: int | None = None
+    _rest: bytes = b""
+    _token_ids: list[int] = field(default_factory=list)
+
+    def feed(self, data: bytes) -> EngineChunk | None:
+        """Parse the bytes of one read; return their tokens, unless there are none or they may be the last.
+
+        Raises:
+            EngineUnavailableError: The engine reports an internal error, or the data cannot be parsed.
+            EngineRefusedError: The engine reports an error of the request.
+        """
+        for payload in self._payloads(data):
+            if payload == _DONE:
+                self.done = True
+            else:
+                self._parse(payload)
+        if not self._token_ids or self.done or self.finish is not None:
+            return None
+        chunk = EngineChunk(token_ids=tuple(self._token_ids))
+        self._token_ids.clear()
+        return chunk
+
+    def last(self) -> EngineChunk | None:
+        """Return the buffered last chunk once the connection has closed, or None.
+
+        Raises:
+            EngineUnavailableError: The stream ended early.
+        """
+        if self.finish is None and not self.done:
+            raise EngineUnavailableError("the engine's stream broke off before its end")
+        if self.finish is None and not self._token_ids:
+            return None
+        return EngineChunk(
+            token_ids=tuple(self._token_ids), finish=self.finish, cached_tokens=self.cached_tokens
+        )
+
+    def _payloads(self, data: bytes) -> Iterator[bytes]:
+        *events, self._rest = (self._rest + data).split(_EVENT_END)
+        for event in events:
+            if event.startswith(_DATA):
+                yield event[len(_DATA) :].strip()
+
+    def _parse(self, payload: bytes) -> None:
+        try:
+            event: dict[str, Any] = orjson.loads(payload)
+            if (error := event.get("error")) is not None:
+                raise _error(error)
+            for choice in event["choices"]:
+                self._token_ids += choice["token_ids"]
+                if (finish := choice["finish_reason"]) is not None:
+                    if finish not in _FINISHES:
+                        raise EngineUnavailableError(f"the engine ended the answer with {finish!r}")
+                    self.finish = finish
+            if (usage := event.get("usage")) is not None:
+                details = usage.get("prompt_tokens_details") or {}
+                self.cached_tokens = details.get("cached_tokens")
+        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+            raise EngineUnavailableError(f"the engine sent {payload[:200]!r}: {error!r}") from error
+
+
+def _error(error: object) -> EngineRefusedError | EngineUnavailableError:
+    # An event with a 4xx code is a fault of the request, which the engine may detect only after its 200.
+    plain = error if isinstance(error, dict) else {"message": error}
+    message = f"the engine reports: {plain.get('message')}"
+    code = plain.get("code")
+    refused = isinstance(code, int) and 400 <= code < 500
+    return EngineRefusedError(f"{message} ({code})") if refused else EngineUnavailableError(message)

@@ -1,0 +1,1 @@
+"""Runs an agent on an event loop: carries out its actions, reports metrics and spans."""

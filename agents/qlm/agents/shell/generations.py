@@ -1,0 +1,105 @@
+"""Generations in progress on the awake engine: one task each, whose tokens and end become events."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from qlm.agents.core.events import Event, GenerationEnded, Progress
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.engines.model_host import EngineHost
+from qlm.agents.shell.tracing import GenerationSpan, begin_generation
+from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.ids import InstanceId
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.ports.tracing import Tracer
+
+log = logging.getLogger("qlm.agents")
+
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+OnSubmitted = Callable[[TrackedRequest, InstanceId, int], None]
+"""Receives a request whose generation starts, its instance, and the time in ns."""
+
+
+class Generations:
+    """Runs generations for one agent.
+
+    Args:
+        post: Receives tokens and ends as events.
+        spawn: Starts a task that ends with the agent.
+
+    Attributes:
+        closing: The agent is ending: generations cancelled from now on post no event.
+    """
+
+    def __init__(
+        self,
+        instance: InstanceId,
+        host: EngineHost,
+        clock: Clock,
+        post: Callable[[Event], None],
+        spawn: Spawn,
+        on_submitted: OnSubmitted | None,
+        tracer: Tracer | None,
+    ) -> None:
+        self.closing = False
+        self._instance = instance
+        self._host = host
+        self._clock = clock
+        self._post = post
+        self._spawn = spawn
+        self._on_submitted = on_submitted
+        self._tracer = tracer
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, call: EngineCall, tracked: TrackedRequest | None) -> None:
+        """Start a generation; `tracked` is None if its request has left the agent since the submission."""
+        span = None
+        if tracked is not None and self._on_submitted is not None:
+            self._on_submitted(tracked, self._instance, self._clock.now_ns())
+        if tracked is not None and self._tracer is not None:
+            span = begin_generation(self._tracer, tracked, call, self._instance, self._clock.now_ns())
+            call = span.call
+        self._tasks[call.call_id] = self._spawn(self._run(call, span))
+
+    async def abort(self, call_ids: tuple[str, ...]) -> None:
+        """Abort on the engine; if it cannot be reached, cancel the local streams instead."""
+        engine = self._host.engine()
+        if engine is not None:
+            try:
+                await engine.abort(call_ids)
+            except (EngineUnavailableError, EngineRefusedError) as error:
+                log.warning("%s: abort failed: %s", self._instance, error)
+            else:
+                return
+        for call_id in call_ids:
+            if (generation := self._tasks.get(call_id)) is not None:
+                generation.cancel()
+
+    async def _run(self, call: EngineCall, span: GenerationSpan | None) -> None:
+        finish, detail = "abort", ""
+        try:
+            engine = self._host.engine()
+            if engine is None:
+                raise EngineUnavailableError("no engine is awake")
+            async for chunk in engine.generate(call):
+                if chunk.token_ids:
+                    if span is not None:
+                        span.generated(len(chunk.token_ids), self._clock.now_ns())
+                    self._post(Progress(chunks=((call.call_id, chunk.token_ids),)))
+                finish = chunk.finish or finish
+        except EngineRefusedError as error:
+            finish, detail = "refused", str(error)
+        except EngineUnavailableError as error:
+            finish, detail = "lost", str(error)
+        except asyncio.CancelledError:
+            if self.closing:
+                raise
+            # Cancelled by `abort`: closing the connection aborts the generation on the engine.
+        finally:
+            self._tasks.pop(call.call_id, None)
+            if span is not None:
+                span.end(finish, detail, self._clock.now_ns())
+        self._post(GenerationEnded(call_id=call.call_id, finish=finish, detail=detail))

@@ -1,0 +1,307 @@
+"""Asyncio shell of an agent: carries out its actions, and returns their results to it as events.
+
+Each action runs as a task. Side effects, whose order matters, go through one worker (`side_effects`).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.events import (
+    Appended,
+    EngineChanged,
+    EngineProbed,
+    Event,
+    LeaseAnswered,
+    Pulled,
+    QueueRead,
+    Tick,
+    WeightsPrefetched,
+)
+from qlm.agents.core.side_effects import SideEffect
+from qlm.agents.engines.model_host import EngineHost
+from qlm.agents.shell.generations import Generations, OnSubmitted
+from qlm.agents.shell.side_effects import RETRY_S, SideEffects
+from qlm.broker import codec
+from qlm.broker.topology import hold_queue
+from qlm.domain.actions import (
+    Abort,
+    AcquireLease,
+    Action,
+    Append,
+    DeadLetter,
+    Drained,
+    PrefetchModel,
+    ProbeEngine,
+    Pull,
+    PulledMessage,
+    ReleasePrefetch,
+    RestoreRequest,
+    SetTimer,
+    Submit,
+    SwapModel,
+)
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    StoreUnavailableError,
+    UndecodableDataError,
+)
+from qlm.domain.fleet import EngineState
+from qlm.domain.ids import GroupId, RequestId
+from qlm.domain.lease_answer import LeaseAnswer
+from qlm.domain.notices import DrainAsked, QueueChanged
+from qlm.domain.output import AppendResult
+from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import AgentStore
+from qlm.domain.ports.tracing import Tracer
+
+log = logging.getLogger("qlm.agents")
+
+POLL_S: Final = 0.5
+"""Interval of polls of virtual queue and hold queue: the longest delay after a lost notification."""
+
+HOLD_PULL_MAX: Final = 64
+"""Messages per poll from the hold queue."""
+
+HEARTBEAT_S: Final = 1.0
+HEARTBEAT_TTL_S: Final = 3.5
+"""Validity of a heartbeat: then the instance counts as dead, and its requests go to others."""
+
+
+class AgentRunner:
+    """Runs one agent on an asyncio loop, until cancelled or drained.
+
+    Args:
+        on_submitted: Receives each request when its generation starts.
+        tracer: Records the spans of generations; None for no tracing.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        broker: Broker,
+        store: AgentStore,
+        host: EngineHost,
+        clock: Clock,
+        on_submitted: OnSubmitted | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._agent = agent
+        self._broker = broker
+        self._store = store
+        self._host = host
+        self._clock = clock
+        self._instance = agent.state.holder.instance
+        self._hold_queue = hold_queue(self._instance)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._generations = Generations(
+            self._instance, host, clock, self.post, self._spawn, on_submitted, tracer
+        )
+        self._side_effects = SideEffects(self._instance, broker, store, clock)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ns = 0
+        self._finished = asyncio.Event()
+
+    async def run(self, grace_s: float = 0.0) -> None:
+        """Serve until drained; when cancelled, drain first, for `grace_s` seconds at most."""
+        self._host.subscribe(self._engine_changed)
+        await self._send_heartbeat()
+        for background in (self._subscribe, self._poll, self._send_heartbeats, self._side_effects.run):
+            self._spawn(background())
+        self.post(Tick())
+        try:
+            await self._finished.wait()
+        except asyncio.CancelledError:
+            await self._drain(grace_s)
+            raise
+        finally:
+            await self.close()
+
+    async def _drain(self, limit_s: float) -> None:
+        self._start_draining()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._finished.wait()
+
+    async def close(self) -> None:
+        """Stop at once; the broker returns unacknowledged messages when its connection closes."""
+        self._generations.closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._store.leave(self._agent.state.holder)
+        except StoreUnavailableError as error:
+            log.warning("%s: could not deregister: %s", self._instance, error)
+
+    def post(self, event: Event) -> None:
+        """Pass an event to the agent, and start its actions."""
+        for action in self._agent.receive(event, self._clock.now_ns()):
+            self._start(action)
+
+    def _start(self, action: Action) -> None:
+        match action:
+            case SetTimer(at_ns=at_ns):
+                self._set_timer(at_ns)
+            case Drained():
+                self._spawn(self._finish())
+            case Submit(id=id, call=call):
+                self._generations.start(call, self._agent.state.requests.all.get(id))
+            case _ if isinstance(action, SideEffect):
+                self._side_effects.put(action)
+            case _:
+                self._spawn(self._execute(action))
+
+    async def _finish(self) -> None:
+        await self._side_effects.finished()
+        self._finished.set()
+
+    async def _execute(self, action: Action) -> None:
+        match action:
+            case Pull():
+                await self._pull(action)
+            case AcquireLease(metadata=metadata, group=group):
+                await self._lease(metadata.id, self._store.lease(metadata, self._agent.state.holder, group))
+            case RestoreRequest(metadata=metadata, output=output):
+                await self._lease(
+                    metadata.id, self._store.reregister(metadata, self._agent.state.holder, output)
+                )
+            case Abort(call_ids=call_ids):
+                await self._generations.abort(call_ids)
+            case Append():
+                await self._append(action)
+            case ProbeEngine():
+                engine = self._host.engine()
+                self.post(EngineProbed(healthy=engine is not None and await engine.healthy()))
+            case SwapModel(model=model, later=later):
+                self._engine_changed(await self._host.swap(model, later))
+            case PrefetchModel(model=model):
+                self.post(await self._host.prefetch(model))
+            case ReleasePrefetch(model=model):
+                self.post(await self._host.drop_prefetched(model))
+            case _:
+                raise AssertionError(f"unknown action {action!r}")
+
+    async def _pull(self, action: Pull) -> None:
+        try:
+            deliveries: Sequence[Delivery] = await self._broker.get(action.cls.queue, action.limit)
+        except BrokerUnavailableError as error:
+            log.warning("%s: pull failed: %s", self._instance, error)
+            deliveries = ()
+        self._received(action.group, action.limit, deliveries)
+
+    def _received(self, group: GroupId | None, limit: int, deliveries: Sequence[Delivery]) -> None:
+        if group is None and not deliveries:
+            return
+        messages = []
+        for delivery in deliveries:
+            try:
+                messages.append(PulledMessage(delivery=delivery, request=codec.decode_request(delivery.body)))
+            except UndecodableDataError as error:
+                self._side_effects.put(DeadLetter(delivery=delivery, reason=str(error)))
+        self.post(Pulled(group=group, limit=limit, messages=tuple(messages)))
+
+    async def _lease(self, id: RequestId, call: Coroutine[Any, Any, LeaseAnswer]) -> None:
+        answer: LeaseAnswer | None
+        try:
+            answer = await call
+        except StoreUnavailableError as error:
+            log.warning("%s: no lease for %s: %s", self._instance, id, error, extra={"request_id": id})
+            answer = None
+        self.post(LeaseAnswered(id=id, answer=answer))
+
+    async def _append(self, action: Append) -> None:
+        try:
+            results: tuple[AppendResult, ...] | None = tuple(await self._store.append(action.entries))
+        except StoreUnavailableError as error:
+            log.warning("%s: output log not written: %s", self._instance, error)
+            results = None
+        self.post(Appended(entries=action.entries, results=results))
+
+    # background
+
+    async def _subscribe(self) -> None:
+        while True:
+            try:
+                async for notice in self._store.notices(self._instance):
+                    if isinstance(notice, QueueChanged):
+                        await self._read_queue()
+                    elif isinstance(notice, DrainAsked):
+                        self._start_draining()
+                    else:
+                        self.post(notice)
+            except StoreUnavailableError as error:
+                log.warning("%s: no notifications: %s", self._instance, error)
+                await asyncio.sleep(RETRY_S)
+
+    def _start_draining(self) -> None:
+        self.post(DrainAsked())
+        self._spawn(self._send_heartbeat())  # so that the controller plans nothing more for this instance
+
+    async def _read_queue(self) -> None:
+        self.post(QueueRead(queue=await self._store.virtual_queue(self._instance)))
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                await self._read_queue()
+                messages = await self._broker.get(self._hold_queue, HOLD_PULL_MAX)
+                self._received(None, 0, messages)
+            except (StoreUnavailableError, BrokerUnavailableError) as error:
+                log.warning("%s: poll failed: %s", self._instance, error)
+            self.post(Tick())
+            await asyncio.sleep(POLL_S)
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            await self._send_heartbeat()
+
+    def _engine_changed(self, event: EngineChanged | WeightsPrefetched) -> None:
+        if isinstance(event, WeightsPrefetched):
+            self.post(event)
+            return
+        if event.state is EngineState.FAILED:
+            log.warning("%s: engine of %s failed: %s", self._instance, event.model, event.error)
+        self.post(event)
+        self._spawn(self._send_heartbeat())  # at once: plans depend on it
+
+    async def _send_heartbeat(self) -> None:
+        try:
+            await self._store.heartbeat(self._agent.status(), HEARTBEAT_TTL_S)
+        except StoreUnavailableError as error:
+            log.warning("%s: heartbeat failed: %s", self._instance, error)
+
+    def _set_timer(self, at_ns: int) -> None:
+        now_ns = self._clock.now_ns()
+        if self._timer is not None:
+            if now_ns < self._timer_at_ns <= at_ns:
+                return
+            self._timer.cancel()
+        self._timer_at_ns = at_ns
+        delay_s = max(0.0, (at_ns - now_ns) / 1e9)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.post(Tick())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            # A defect: stop, rather than serve on in an unknown state.
+            log.error("%s: agent failed", self._instance, exc_info=task.exception())
+            self._finished.set()

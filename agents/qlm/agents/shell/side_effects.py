@@ -1,0 +1,96 @@
+"""Side effects of an agent, executed one after the other: acks, returns, moves, and reports to the store."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Final
+
+from qlm.agents.core.side_effects import Services, SideEffect, calls
+from qlm.broker import codec
+from qlm.broker.topology import DEAD
+from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
+from qlm.domain.ids import InstanceId, QueueName
+from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import AgentStore
+from qlm.domain.request import Request
+
+log = logging.getLogger("qlm.agents")
+
+RETRY_S: Final = 0.5
+"""Pause before an operation is retried while the store or the broker is unavailable."""
+
+
+class SideEffects:
+    """Queue of side effects with one worker, which keeps their order; `run` works until cancelled.
+
+    An effect is retried until it succeeds. One whose delivery is lost is dropped: the broker delivers the
+    message again, and its lease says what to do with it.
+    """
+
+    def __init__(self, instance: InstanceId, broker: Broker, store: AgentStore, clock: Clock) -> None:
+        self._instance = instance
+        self._broker = broker
+        self._clock = clock
+        self._effects: asyncio.Queue[SideEffect] = asyncio.Queue()
+        self._published = False
+        self._services: Services[Awaitable[object]] = Services(
+            park=store.park,
+            resume=store.resume,
+            release=store.release,
+            demote=store.demote,
+            ack=broker.ack,
+            requeue=broker.requeue,
+            move=lambda delivery, queue: self._move(delivery, queue, delivery.body),
+            publish=self._publish_request,
+            dead_letter=self._dead_letter,
+        )
+
+    def put(self, effect: SideEffect) -> None:
+        """Execute an effect after all earlier ones."""
+        self._effects.put_nowait(effect)
+
+    async def run(self) -> None:
+        """Execute effects as they come, in order."""
+        while True:
+            effect, self._published = await self._effects.get(), False
+            while True:
+                if await self._executed(effect):
+                    break
+                await asyncio.sleep(RETRY_S)
+            self._effects.task_done()
+
+    async def finished(self) -> None:
+        """Wait until all effects put so far are executed."""
+        await self._effects.join()
+
+    async def _executed(self, effect: SideEffect) -> bool:
+        """Execute one effect; False if it must be retried."""
+        try:
+            for call in calls(effect, self._instance, self._services):
+                await call
+        except DeliveryLostError:
+            log.debug("%s: delivery lost on %s", self._instance, type(effect).__name__)
+        except (BrokerUnavailableError, StoreUnavailableError) as error:
+            log.warning("%s: %s waits: %s", self._instance, type(effect).__name__, error)
+            return False
+        return True
+
+    async def _move(self, delivery: Delivery, queue: QueueName, body: bytes) -> None:
+        await self._publish(queue, body)
+        await self._broker.ack(delivery)
+
+    async def _dead_letter(self, delivery: Delivery, reason: str) -> None:
+        letter = codec.DeadLetter(
+            reason=reason, queue=delivery.queue, at_ns=self._clock.now_ns(), body=delivery.body
+        )
+        await self._move(delivery, DEAD, codec.encode_dead_letter(letter))
+
+    async def _publish_request(self, request: Request) -> None:
+        await self._publish(request.cls.queue, codec.encode_request(request))
+
+    async def _publish(self, queue: QueueName, body: bytes) -> None:
+        # An effect publishes one message at most; a retry must not publish it again.
+        if not self._published:
+            await self._broker.publish(queue, body)
+            self._published = True

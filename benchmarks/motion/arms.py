@@ -1,0 +1,100 @@
+"""Simulate a scenario under one arm and print one JSON line.
+
+`python -m benchmarks.motion.arms SCENARIO ARM LOAD SEED`. An arm is a policy of `qlm simulate`. With `+rules`
+behind its name, its agents also demote late requests and hold back swaps for deferrable work, as under `qlm`.
+Scenarios with traces need `QLM_TRACES`.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from qlm.cli.scenario.workload import draw_scenario
+from qlm.simulator.policies import POLICIES, Policy
+from qlm.simulator.report import summary
+from qlm.simulator.results import SimulationResult
+from qlm.simulator.simulation import simulate
+
+RULES: Final = "+rules"
+ARMS: Final = (*POLICIES, *(name + RULES for name in POLICIES if name != "qlm"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one simulation and print its figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.motion.arms", description=__doc__)
+    parser.add_argument(
+        "scenario", type=Path, help="scenario file, such as benchmarks/motion/scenarios/het.yaml"
+    )
+    parser.add_argument("arm", choices=ARMS, metavar="ARM", help=f"one of {', '.join(ARMS)}")
+    parser.add_argument("load", type=float, help="factor on all arrival rates")
+    parser.add_argument("seed", type=int, help="seed of all randomness")
+    options = parser.parse_args(arguments)
+    began_s = time.perf_counter()
+    figures = run(options.scenario, options.arm, options.load, options.seed)
+    print(json.dumps(figures | {"wall_s": round(time.perf_counter() - began_s, 1)}))
+    return 0
+
+
+def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
+    """Simulate a scenario; return its arguments, attainment, rates and counts."""
+    drawn = draw_scenario(scenario, seed, load=load)
+    result = simulate(drawn.scenario, arm_policy(arm), seed, stopwatch_s=time.perf_counter)
+    total = summary(result, drawn.streams)
+    return {
+        "scenario": scenario.stem,
+        "arm": arm,
+        "load": load,
+        "seed": seed,
+        "attainment": round(total["attainment"], 4),
+        "by_class": {name: round(share, 3) for name, share in total["attainment_by_class"].items()},
+        **_while_requests_arrive(result),
+        "throughput_rps": round(total["throughput_rps"], 2),
+        "by_instance": _requests_by_instance(result),
+        "completion_p99_s": {
+            name: round(latency["completion_p99_s"] or 0)
+            for name, latency in total["latency_by_class"].items()
+        },
+        "swaps": total["swaps"],
+        "swap_s": round(total["swap_seconds"]),
+        "evictions": total["evictions"],
+        "moves": total["moves"],
+    }
+
+
+def arm_policy(arm: str) -> Policy:
+    """Return the policy of an arm."""
+    policy = POLICIES[arm.removesuffix(RULES)]
+    if not arm.endswith(RULES):
+        return policy
+    ours = POLICIES["qlm"]
+    return replace(policy, demotes=ours.demotes, swap_idle_s=ours.swap_idle_s)
+
+
+def _while_requests_arrive(result: SimulationResult) -> dict[str, float]:
+    """Return rates up to the last arrival, after which the queues only empty; none if all arrive at once."""
+    last_ns = int(result.workload.arrival_ns[-1])
+    if not last_ns:
+        return {}
+    span_s = last_ns / 1e9
+    ended_ns = result.outcomes.ended_ns
+    ended = (ended_ns >= 0) & (ended_ns <= last_ns)
+    return {
+        "offered_per_s": round(len(result.workload) / span_s, 2),
+        "answered_per_s": round(int(ended.sum()) / span_s, 2),
+        "tokens_per_s": round(int(result.outcomes.tokens[ended].sum()) / span_s),
+    }
+
+
+def _requests_by_instance(result: SimulationResult) -> dict[str, int]:
+    names = [*result.instances, "none"]  # index -1: no engine ever had the request
+    return dict(sorted(Counter(names[index] for index in result.outcomes.instance.tolist()).items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

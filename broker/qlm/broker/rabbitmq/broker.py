@@ -1,0 +1,187 @@
+"""Production broker: RabbitMQ through pika, in its own thread."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import pika
+
+from qlm.broker.rabbitmq.bridge import Bridge
+from qlm.broker.rabbitmq.connection import LinkBrokenError
+from qlm.broker.rabbitmq.getter import Getter
+from qlm.broker.rabbitmq.link import Backoff, Link
+from qlm.broker.rabbitmq.publisher import Publisher
+from qlm.broker.threads import share_interpreter
+from qlm.broker.topology import QueueKind
+from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
+from qlm.domain.ids import QueueName
+from qlm.domain.ports.broker import Broker, Delivery
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RabbitSettings:
+    """Connection settings of RabbitMQ.
+
+    Attributes:
+        url: `amqp://user:password@host:port/vhost`, or amqps.
+        kind: Declaration of queues.
+        connect_timeout_s: Time limit of one attempt to connect.
+        confirm_timeout_s: Time limit of a publish, and of the wait of any call for a lost connection.
+        heartbeat_s: Interval of heartbeats; either side closes the connection after twice this silence.
+        get_channels: Maximum number of concurrent gets.
+        backoff: Pauses between attempts to reconnect.
+    """
+
+    url: str = field(repr=False)
+    kind: QueueKind = field(default_factory=QueueKind)
+    connect_timeout_s: float = 5.0
+    confirm_timeout_s: float = 10.0
+    heartbeat_s: int = 15
+    get_channels: int = 4
+    backoff: Backoff = field(default_factory=Backoff)
+
+    def parameters(self) -> pika.connection.Parameters:
+        """Return the parameters of pika.
+
+        Raises:
+            InvalidValueError: The URL cannot be read.
+        """
+        expected = "amqp://user:password@host:port/vhost"
+        try:
+            parts = urlsplit(self.url)
+            parameters = pika.URLParameters(self.url)
+        except (ValueError, TypeError, IndexError) as error:
+            raise InvalidValueError("broker", "(not shown)", expected) from error
+        if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
+            raise InvalidValueError("broker", f"{parts.scheme}://{parts.hostname or ''}", expected)
+        parameters.heartbeat = self.heartbeat_s
+        parameters.connection_attempts = 1
+        parameters.socket_timeout = self.connect_timeout_s
+        parameters.stack_timeout = self.connect_timeout_s
+        parameters.blocked_connection_timeout = None
+        return parameters
+
+
+class RabbitBroker(Broker):
+    """Broker client of RabbitMQ, for the event loop that connected it.
+
+    It has two connections: when RabbitMQ is low on memory or disk, it stops reading from a connection that
+    publishes, but gets and acknowledgements, which relieve it, must continue.
+    """
+
+    def __init__(self, bridge: Bridge, publisher: Publisher, getter: Getter, links: Sequence[Link]) -> None:
+        """Use `RabbitBroker.connect` instead."""
+        self._bridge = bridge
+        self._publisher = publisher
+        self._getter = getter
+        self._links = links
+
+    @classmethod
+    async def connect(cls, settings: RabbitSettings, rng: random.Random) -> "RabbitBroker":
+        """Connect to RabbitMQ; later it reconnects by itself.
+
+        Also lowers the interpreter's switch interval (`threads.share_interpreter`).
+
+        Args:
+            rng: Source of randomness for pauses between attempts; for this client only.
+
+        Raises:
+            BrokerUnavailableError: RabbitMQ does not answer there, or rejects the connection.
+            InvalidValueError: The URL cannot be read.
+        """
+        parameters = settings.parameters()
+        share_interpreter()
+        bridge = Bridge("qlm-rabbitmq")
+        try:
+            return await bridge.call(partial(cls._start, bridge, settings, parameters, rng))
+        except LinkBrokenError as error:
+            await bridge.close()
+            where = f"{parameters.host}:{parameters.port}"
+            raise BrokerUnavailableError(f"no RabbitMQ could be reached at {where}: {error}") from error
+        except BaseException:
+            await bridge.close()
+            raise
+
+    @classmethod
+    async def _start(
+        cls,
+        bridge: Bridge,
+        settings: RabbitSettings,
+        parameters: pika.connection.Parameters,
+        rng: random.Random,
+    ) -> "RabbitBroker":
+        timeout_s = settings.confirm_timeout_s
+        publishing = Link(parameters, settings.backoff, rng)
+        getting = Link(parameters, settings.backoff, rng)
+        publisher = Publisher(settings.kind, timeout_s)
+        getter = Getter(getting, settings.kind, channels=settings.get_channels, timeout_s=timeout_s, rng=rng)
+        await publishing.start(publisher)
+        try:
+            await getting.start(getter)
+        except LinkBrokenError:
+            await publishing.close()
+            raise
+        return cls(bridge, publisher, getter, (getting, publishing))
+
+    async def publish(self, queue: QueueName, body: bytes) -> None:
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settled(error: BrokerUnavailableError | None) -> None:
+            self._bridge.here(partial(_settle, stored, error))
+
+        self._bridge.there(partial(self._publisher.put, queue, body, settled))
+        await stored
+
+    async def get(self, queue: QueueName, limit: int = 1) -> Sequence[Delivery]:
+        return await self._bridge.call(
+            partial(self._getter.get, queue, limit), undo=self._getter.return_unclaimed
+        )
+
+    async def peek(self, queue: QueueName, look: Callable[[bytes], R], limit: int) -> Sequence[R]:
+        # Messages are taken and returned, which marks them redelivered; if the process dies, that returns
+        # them. A quorum queue with a delivery limit counts each look as a return.
+        return await self._bridge.call(partial(self._getter.peek, queue, look, limit))
+
+    async def pick(
+        self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, *, looks_max: int
+    ) -> Sequence[Delivery]:
+        work = partial(self._getter.pick, queue, wanted, limit, looks_max)
+        return await self._bridge.call(work, undo=self._getter.return_unclaimed)
+
+    async def ack(self, delivery: Delivery) -> None:
+        # Sent, but not confirmed: a crash may bring the message back.
+        await self._bridge.call(partial(self._getter.ack, delivery))
+
+    async def requeue(self, delivery: Delivery) -> None:
+        await self._bridge.call(partial(self._getter.requeue, delivery))
+
+    async def depth(self, queue: QueueName) -> int:
+        return await self._bridge.call(partial(self._getter.depth, queue))
+
+    async def queues(self) -> Sequence[QueueName]:
+        return await self._bridge.call(self._getter.names)
+
+    async def close(self) -> None:
+        if self._bridge.is_open:
+            await self._bridge.call(self._shut)
+            await self._bridge.close()
+
+    async def _shut(self) -> None:
+        self._publisher.close()
+        for link in self._links:
+            await link.close()
+
+
+def _settle(stored: asyncio.Future[None], error: BrokerUnavailableError | None) -> None:
+    if stored.done():
+        return
+    if error is None:
+        stored.set_result(None)
+    else:
+        stored.set_exception(error)

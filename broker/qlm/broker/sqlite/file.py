@@ -1,0 +1,189 @@
+"""SQLite file of the embedded broker and journal: one process, one writer, group commit."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from qlm.broker.sqlite.lock import ProcessLock
+from qlm.broker.sqlite.writer import Apply, SqliteWriter, Write
+from qlm.broker.threads import Batcher, share_interpreter
+from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
+
+SCHEMA_VERSION: Final = 1
+"""Version of the tables, stored in `PRAGMA user_version`; a file of another version is rejected."""
+
+_SCHEMA: Final = """
+BEGIN;
+CREATE TABLE queue (name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+CREATE TABLE message (id INTEGER PRIMARY KEY, queue TEXT NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE TABLE returned (message INTEGER PRIMARY KEY) STRICT;
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value BLOB NOT NULL) STRICT;
+CREATE TABLE fact (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+PRAGMA user_version = 1;
+COMMIT;
+"""
+
+_BUSY_TIMEOUT_S: Final = 5.0
+_WAL_BYTES_KEPT: Final = 64 * 2**20
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class SqliteFile:
+    """Open file, for the event loop that opened it.
+
+    Readers have their own connection and thread, so a read never waits for a sync.
+    """
+
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
+        """Use `SqliteFile.open` instead: this blocks on the disk."""
+        self.path = path.resolve()
+        self._lock = ProcessLock(self.path)
+        try:
+            self._writing = _connect(self.path)
+            self._reading = _connect(self.path)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._loop = loop
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="qlm-sqlite-reader")
+        self._writer = SqliteWriter(self.path, self._writing, loop)
+        self._batcher: Batcher[Write] = Batcher(loop, self._writer.put)
+        self._open = True
+
+    @classmethod
+    async def open(cls, path: Path) -> "SqliteFile":
+        """Open a file, created if missing, and lock it against other processes.
+
+        Also lowers the interpreter's switch interval (`threads.share_interpreter`).
+
+        Raises:
+            BrokerUnavailableError: Another process uses the file, or it cannot be opened.
+            UndecodableDataError: The file is not a queue file of this schema version.
+        """
+        share_interpreter()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, cls, path, loop)
+
+    async def write(
+        self,
+        apply: Apply[T],
+        operation: T,
+        *,
+        durable: bool = False,
+        committed: Callable[[], None] | None = None,
+    ) -> None:
+        """Write one operation and wait until it is committed.
+
+        Args:
+            apply: Writes operations of this kind.
+            operation: The operation.
+            durable: Wait until it survives a power failure.
+            committed: Called in the loop after the commit, in the order of commits, even if the caller was
+                cancelled.
+
+        Raises:
+            BrokerUnavailableError: Nothing was written: the file is closed, or the disk is full or broken.
+        """
+        self.check_open()
+        done: asyncio.Future[None] = self._loop.create_future()
+        settled = partial(self._settle, done, committed)
+        self._batcher.put(Write(apply, operation, durable, settled))
+        await done
+
+    def submit(self, apply: Apply[T], operation: T) -> None:
+        """Queue an operation to be written after all earlier ones, without a result.
+
+        Raises:
+            BrokerUnavailableError: The file is closed.
+        """
+        self.check_open()
+        self._batcher.put(Write(apply, operation))
+
+    async def read(self, query: Callable[[sqlite3.Connection], R]) -> R:
+        """Run a query on the committed data, in the reader's thread.
+
+        Raises:
+            BrokerUnavailableError: The file is closed or cannot be read.
+        """
+        self.check_open()
+        try:
+            return await self._loop.run_in_executor(self._reader, query, self._reading)
+        except sqlite3.Error as error:
+            raise BrokerUnavailableError(f"cannot read the queue file {self.path}: {error}") from error
+
+    def read_now(self, query: Callable[[sqlite3.Connection], R]) -> R:
+        """Run a query on the committed data, blocking; for use before work starts."""
+        self.check_open()
+        return self._reader.submit(query, self._reading).result()
+
+    async def close(self) -> None:
+        """Write all submitted operations, close, and release the lock. Later calls do nothing."""
+        if not self._open:
+            return
+        self._batcher.flush()
+        self._open = False
+        await self._loop.run_in_executor(None, self._shut)
+
+    def check_open(self) -> None:
+        """Reject use of a closed file.
+
+        Raises:
+            BrokerUnavailableError: The file is closed.
+        """
+        if not self._open:
+            raise BrokerUnavailableError(f"the queue file {self.path} is closed")
+
+    def _settle(
+        self, done: asyncio.Future[None], committed: Callable[[], None] | None, error: Exception | None
+    ) -> None:
+        if error is None and committed is not None:
+            committed()
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(BrokerUnavailableError(f"not stored in the queue file {self.path}: {error}"))
+
+    def _shut(self) -> None:
+        self._writer.stop()
+        self._reader.shutdown()
+        self._reading.close()
+        self._writing.close()
+        self._lock.release()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(
+            path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+    except sqlite3.Error as error:
+        raise BrokerUnavailableError(f"cannot open the queue file {path}: {error}") from error
+    try:
+        _prepare(connection)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise UndecodableDataError(f"{path} cannot be read as a queue file: {error}") from error
+    except UndecodableDataError as error:
+        connection.close()
+        raise UndecodableDataError(f"{path} {error}") from error
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == SCHEMA_VERSION:
+        return
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if version or tables:
+        raise UndecodableDataError(f"has schema version {version}; expected {SCHEMA_VERSION}")
+    connection.executescript(_SCHEMA)

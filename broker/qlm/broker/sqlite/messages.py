@@ -1,0 +1,102 @@
+"""SQL statements on the messages of the file."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from qlm.broker.sqlite.rows import insert_rows, json_array
+from qlm.domain.ids import QueueName
+
+R = TypeVar("R")
+
+Facts = tuple[tuple[str, int], ...]
+"""Names and values of facts about the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Message to store; ids grow in the order of publishing."""
+
+    id: int
+    queue: QueueName
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Content of the file when it is opened.
+
+    Attributes:
+        messages: Id and queue of every message, oldest first.
+        queues: Names of all queues ever published to.
+        returned: Ids of messages that were handed out and returned.
+        redelivered_below: Messages with smaller ids may have been handed out before an unclean end.
+        clean: True if the file was closed after all messages handed out were returned.
+    """
+
+    messages: Sequence[tuple[int, QueueName]]
+    queues: Sequence[QueueName]
+    returned: frozenset[int]
+    redelivered_below: int
+    clean: bool
+
+
+def find(connection: sqlite3.Connection) -> Found:
+    """Read all but the bodies."""
+    facts = dict(connection.execute("SELECT name, value FROM fact").fetchall())
+    return Found(
+        messages=connection.execute("SELECT id, queue FROM message ORDER BY id").fetchall(),
+        queues=[QueueName(name) for (name,) in connection.execute("SELECT name FROM queue ORDER BY name")],
+        returned=frozenset(id for (id,) in connection.execute("SELECT message FROM returned")),
+        redelivered_below=facts.get("redelivered_below", 0),
+        clean=bool(facts.get("clean", 1)),
+    )
+
+
+def read_bodies(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, bytes]:
+    """Read the bodies of these messages."""
+    rows = connection.execute(
+        "SELECT id, body FROM message WHERE id IN (SELECT value FROM json_each(?))", (json_array(ids),)
+    )
+    return dict(rows.fetchall())
+
+
+def look_at_bodies(
+    connection: sqlite3.Connection, ids: Sequence[int], look: Callable[[bytes], R]
+) -> list[tuple[int, R]]:
+    """Return the result of `look` for each of these messages that exists; reads one body at a time."""
+    results = []
+    for id in ids:
+        row = connection.execute("SELECT body FROM message WHERE id = ?", (id,)).fetchone()
+        if row is not None:
+            results.append((id, look(row[0])))
+    return results
+
+
+def insert_messages(connection: sqlite3.Connection, messages: Sequence[Message]) -> None:
+    """Store messages."""
+    rows = [(message.id, message.queue, message.body) for message in messages]
+    insert_rows(connection, "message (id, queue, body)", rows)
+
+
+def insert_queues(connection: sqlite3.Connection, names: Sequence[QueueName]) -> None:
+    """Store the names of queues."""
+    connection.execute("INSERT OR IGNORE INTO queue SELECT value FROM json_each(?)", (json_array(names),))
+
+
+def delete_messages(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Delete messages permanently."""
+    connection.execute("DELETE FROM message WHERE id IN (SELECT value FROM json_each(?))", (json_array(ids),))
+
+
+def mark_returned(connection: sqlite3.Connection, ids: Sequence[int]) -> None:
+    """Mark messages as handed out before."""
+    connection.execute("INSERT OR IGNORE INTO returned SELECT value FROM json_each(?)", (json_array(ids),))
+
+
+def set_facts(connection: sqlite3.Connection, facts: Sequence[Facts]) -> None:
+    """Set `clean` and `redelivered_below`; drops marks of messages that are gone."""
+    for some in facts:
+        connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", some)
+    connection.execute("DELETE FROM returned WHERE message NOT IN (SELECT id FROM message)")

@@ -1,0 +1,129 @@
+"""Commands that change a running QLM: cancel, drain, and `requests retry` for dead letters."""
+
+from collections import Counter
+from typing import Any, Final
+
+import click
+
+from qlm.cli.commands.options import print_json, talks_to_gateway
+from qlm.cli.inspect.admin_client import AdminClient, AdminError, segment
+from qlm.domain.errors import InvalidValueError
+
+_DEAD: Final = "/admin/v1/dead"
+
+
+@click.command("cancel")
+@talks_to_gateway
+@click.argument("request_id")
+def cancel_command(client: AdminClient, as_json: bool, request_id: str) -> None:
+    """Cancel a request: at once if it waits, else when its engine has released it."""
+    if not request_id:
+        raise InvalidValueError("REQUEST_ID", request_id, "the id of a request, as `qlm requests` lists them")
+    data = client.delete(f"/v1/requests/{segment(request_id)}")
+    if as_json:
+        print_json(data)
+    elif data["outcome"] is not None:
+        click.echo(f"{request_id} has ended: {data['outcome']}")
+    else:
+        click.echo(f"{request_id} is being cancelled on {data['instance']}")
+
+
+@click.command("drain")
+@talks_to_gateway
+@click.argument("instance")
+def drain_command(client: AdminClient, as_json: bool, instance: str) -> None:
+    """Return the work of an instance to the queue and shut its agent down."""
+    if not instance:
+        raise InvalidValueError("INSTANCE", instance, "the id of an instance, as `qlm instances` lists them")
+    data = client.post(f"/admin/v1/instances/{segment(instance)}/drain")
+    if as_json:
+        print_json(data)
+    else:
+        click.echo(f"{instance} is draining: `qlm instances` no longer lists it when it is done")
+
+
+@click.command("retry")
+@talks_to_gateway
+@click.argument("id", required=False)
+@click.option("--all", "every", is_flag=True, help="All dead letters; unreadable ones stay.")
+@click.option(
+    "--dead-at", "position", type=click.IntRange(1), help="The letter in this line of `qlm requests --dead`."
+)
+@click.option("--drop", is_flag=True, help="Delete for good instead of requeueing.")
+@click.option("--yes", is_flag=True, help="Do not ask before deleting.")
+def retry_command(
+    client: AdminClient,
+    as_json: bool,
+    id: str | None,
+    every: bool,
+    position: int | None,
+    drop: bool,
+    yes: bool,
+) -> None:
+    """Put a dead letter back into its class queue. ID is the letter's id, or that of its request.
+
+    If the request has ended meanwhile, or is running, the letter is only removed.
+    """
+    if (bool(id), every, position is not None).count(True) != 1:
+        raise click.UsageError("expected one of ID, --all and --dead-at N")
+    if every:
+        _settle_all(client, drop, yes, as_json)
+        return
+    one = id or _letter_id_at(client, position or 1)
+    if drop:
+        _confirm(f"Delete dead letter {one} for good?", yes)
+    path = f"{_DEAD}/{segment(one)}"
+    data = client.delete(path) if drop else client.post(f"{path}/retry")
+    if as_json:
+        print_json(data)
+    else:
+        for each in data["settled"]:
+            click.echo(_settled_line(each))
+
+
+def _settle_all(client: AdminClient, drop: bool, yes: bool, as_json: bool) -> None:
+    total = client.get(_DEAD, limit=1)["total"]
+    if drop and total:
+        _confirm(f"Delete all {total} dead letters for good?", yes)
+    done: Counter[str] = Counter()
+    left = total
+    # Stop after as many as there were: a requeued message may become a dead letter again at once.
+    while done.total() < total:
+        some = client.delete(_DEAD) if drop else client.post(f"{_DEAD}/retry")
+        left = some.pop("left")
+        if not sum(some.values()):
+            break
+        done.update(some)
+    if as_json:
+        print_json({what: done[what] for what in ("queued", "removed", "deleted")} | {"left": left})
+        return
+    counts = [f"{done[what]} {word}" for what, word in _RESULT_WORDS.items() if done[what]]
+    click.echo(f"{', '.join(counts) or 'nothing to do'}; {left} left")
+    if left and not drop:
+        click.echo("the rest cannot be read; `qlm requests --dead` shows why, and --drop deletes it")
+
+
+_RESULT_WORDS = {"queued": "put back", "removed": "removed (running or ended)", "deleted": "deleted"}
+
+
+def _letter_id_at(client: AdminClient, position: int) -> str:
+    data = client.get(_DEAD, limit=position)
+    if position > len(data["letters"]):
+        raise AdminError(
+            f"--dead-at is {position}; expected a line of `qlm requests --dead`, 1 to {data['total']}"
+        )
+    return str(data["letters"][position - 1]["id"])
+
+
+def _settled_line(each: dict[str, Any]) -> str:
+    what = {
+        "queued": f"request {each['request']} waits again",
+        "removed": "removed",
+        "deleted": "deleted",
+    }[each["result"]]
+    return f"{each['id']}: {what}" + (f" ({each['why']})" if each["why"] else "")
+
+
+def _confirm(question: str, yes: bool) -> None:
+    if not yes:
+        click.confirm(question, abort=True, err=True)

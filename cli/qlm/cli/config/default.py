@@ -1,0 +1,45 @@
+"""Built-in configurations: emulated models on unequal accelerators, or one real vLLM."""
+
+from pathlib import Path
+from typing import Any
+
+from qlm.cli.config.settings import Config, parse_config
+
+_EMULATED: dict[str, Any] = {
+    "models": [
+        {"id": "mistral-7b", "context_tokens": 8192},
+        {"id": "llama-3-8b", "context_tokens": 8192},
+        {"id": "vicuna-13b", "context_tokens": 4096},
+    ],
+    "instances": [
+        {"id": "a10-0", "accelerator": "A10", "models": ["mistral-7b", "llama-3-8b"]},
+        {"id": "a100-0", "accelerator": "A100", "models": ["llama-3-8b", "mistral-7b", "vicuna-13b"]},
+        {"id": "a100-1", "accelerator": "A100", "models": ["vicuna-13b", "llama-3-8b", "mistral-7b"]},
+    ],
+}
+
+
+def emulated_config(overrides: dict[str, Any]) -> Config:
+    """Configure three models on three emulated accelerators."""
+    return parse_config(_EMULATED | overrides, "the built-in configuration")
+
+
+def vllm_config(
+    model: Path, python: Path, *, cpu: bool, pythonpath: Path | None, overrides: dict[str, Any]
+) -> Config:
+    """Configure one real vLLM that serves the model in a directory."""
+    name = model.name
+    vllm: dict[str, Any] = {"python": str(python), "cpu": cpu}
+    if pythonpath is not None:
+        vllm["pythonpath"] = str(pythonpath)
+    if cpu:
+        # Small, for machines with 4 GiB; float32 makes resumed answers identical token by token.
+        vllm |= {"dtype": "float32", "block_tokens": 32, "kv_cache_bytes": 256 * 1024**2, "seqs_max": 8}
+    raw = {
+        "models": [
+            {"id": name, "engine": "vllm", "path": str(model), "context_tokens": 2048 if cpu else 8192}
+        ],
+        "instances": [{"id": "vllm-0", "accelerator": "CPU" if cpu else "GPU", "models": [name]}],
+        "vllm": vllm,
+    }
+    return parse_config(raw | overrides, "the built-in vLLM configuration")

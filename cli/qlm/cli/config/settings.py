@@ -1,0 +1,305 @@
+"""Configuration of QLM: one YAML file for all parts, validated as a whole before anything starts."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from qlm.cli.config.addresses import addresses, check_address, with_origin
+from qlm.cli.config.errors import ConfigError, explain
+from qlm.cli.config.grpc import GrpcConfig
+from qlm.cli.config.observability import MonitorConfig, TracingConfig
+from qlm.cli.config.ray import RayConfig
+from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.slo import SloConfig
+from qlm.cli.config.yaml import read_mapping
+from qlm.domain.shown import shown, without_password, without_passwords
+from qlm.gateway.core.limits import LimitsConfig
+
+Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+EnvironmentValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+ModelName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[\x21-\x7e]+$")]
+
+INSTANCES_MAX: Final = 1000
+MODELS_MAX: Final = 1000
+
+
+class HttpConfig(ConfigSection):
+    """Address of the gateway's HTTP listener.
+
+    Attributes:
+        host: Address to listen on; `0.0.0.0` for all of the machine's.
+        port: Port of the OpenAI API, `/admin` and `/metrics`.
+    """
+
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8000, ge=1, le=65535, strict=True)
+
+
+class StopConfig(ConfigSection):
+    """Shutdown after SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Attributes:
+        notice_s: Time in which a gateway still serves, with 503 at /readyz, so that load balancers notice.
+        grace_s: Time after that for open answers, and for requests that only their agent can finish.
+    """
+
+    notice_s: float = Field(0.0, ge=0, le=3600)
+    grace_s: float = Field(20.0, ge=0, le=86_400)
+
+
+class VllmConfig(ConfigSection):
+    """Start of `vllm serve` for a model.
+
+    Attributes:
+        python: Interpreter of the environment that has vLLM.
+        dtype: `--dtype`.
+        block_tokens: `--block-size`.
+        kv_cache_bytes: `--kv-cache-memory-bytes`, on each accelerator of an engine; fixed so that several
+            engines fit one accelerator.
+        seqs_max: `--max-num-seqs`.
+        extra_args: Further arguments, as they are.
+        pythonpath: Folder prepended to its Python path, for a sitecustomize of its own.
+        cpu: Set the environment that the CPU build needs.
+        ready_timeout_s: Longest start, seconds.
+    """
+
+    python: Path = Path("python3")
+    dtype: str = "auto"
+    block_tokens: int = Field(16, ge=1)
+    kv_cache_bytes: int | None = Field(None, ge=1)
+    seqs_max: int = Field(64, ge=1)
+    extra_args: tuple[str, ...] = ()
+    pythonpath: Path | None = None
+    cpu: bool = False
+    ready_timeout_s: float = Field(600.0, gt=0, le=86_400)
+
+
+class EmulateConfig(ConfigSection):
+    """Behaviour of emulated engines.
+
+    Attributes:
+        time_scale: Real seconds per emulated second.
+        mean_output_tokens: Mean length of answers that end by themselves.
+        cold_start: Emulate the time to load weights when an engine starts.
+        fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
+    """
+
+    time_scale: float = Field(1.0, gt=0, le=1000)
+    mean_output_tokens: int = Field(200, ge=1)
+    cold_start: bool = False
+    fixed_ms: float | None = Field(None, gt=0, le=3_600_000)
+
+
+class ModelConfig(ConfigSection):
+    """A served model.
+
+    Attributes:
+        id: Its name for clients, as in `GET /v1/models`.
+        engine: `emulated` or `vllm`; instances with a `url` are attached to instead.
+        path: Directory with weights and tokenizer; needed by `vllm`.
+        kv_swap: Storage of KV blocks in host memory: `auto` where loading is faster than recomputing, or
+            `never`.
+        profile: Name of the model in the profiles; without it, the id.
+        context_tokens: Largest number of prompt plus output tokens.
+    """
+
+    id: ModelName
+    engine: Literal["emulated", "vllm"] = "emulated"
+    path: Path | None = None
+    profile: str | None = None
+    context_tokens: int = Field(8192, ge=2, le=100_000_000)
+    kv_swap: Literal["auto", "never"] = "auto"
+
+    @model_validator(mode="after")
+    def _path_for_vllm(self) -> Self:
+        if self.engine == "vllm" and self.path is None:
+            raise ValueError(
+                "has no path; expected the folder with its weights and tokenizer, since its engine is vllm"
+            )
+        return self
+
+
+class InstanceConfig(ConfigSection):
+    """LLM serving instance: one accelerator (or several used as one) and the models it may serve.
+
+    Attributes:
+        id: Its name.
+        accelerator: Kind of accelerator, as in the profiles.
+        gpus: Accelerators that its engines span (tensor parallelism).
+        models: Ids of models; the first is brought up at the start.
+        url: Base address of a running vLLM-compatible engine to attach to; then exactly one model.
+        host_memory_gib: Host memory for sleeping models, and for prefetched weights files.
+        host_kv_gib: Host memory of each of its engines for KV blocks of preempted requests; 0 for none.
+        swap_tiers: Tiers in which models may sleep; without any, a model swap ends the old model's engine.
+        environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
+        seqs_max: Largest batch; without it, the profile's, or `vllm.seqs_max`.
+        kv_cache_bytes: KV cache of its vLLM engines, instead of `vllm.kv_cache_bytes`.
+    """
+
+    id: Name
+    accelerator: Annotated[str, Field(min_length=1, max_length=40)]
+    gpus: int = Field(1, ge=1, le=64)
+    models: tuple[str, ...] = Field(min_length=1)
+    url: str | None = None
+    host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
+    host_kv_gib: float = Field(0.0, ge=0, le=1_000_000)
+    swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
+    environment: Mapping[EnvironmentName, EnvironmentValue] = {}
+    seqs_max: int | None = Field(None, ge=1, le=100_000)
+    kv_cache_bytes: int | None = Field(None, ge=1)
+
+    @property
+    def kind(self) -> str:
+        """Name of its kind in plans; instances of several accelerators are a separate kind."""
+        return self.accelerator if self.gpus == 1 else f"{self.accelerator}x{self.gpus}"
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        _once("models", list(self.models))
+        _once("swap_tiers", list(self.swap_tiers))
+        if self.url is not None:
+            check_address("url", self.url, ("http", "https"))
+            if len(self.models) != 1:
+                raise ValueError(f"has a url and the models {list(self.models)}; expected exactly one model")
+        return self
+
+
+class OperationsConfig(ConfigSection):
+    """LLM serving operations in use, beside request pulling and model swaps.
+
+    Attributes:
+        evict: Preempt running requests for more urgent ones; their KV cache is swapped to host memory or
+            recomputed.
+        demote: Demote requests that can no longer meet their objective behind those that can.
+        limit_batch: Hold back batch work while running requests need a faster pace.
+        warm_ahead: Prefetch weights files of models later in a virtual queue into host memory.
+        balance: Spread the waiting requests of a class over instances.
+    """
+
+    evict: bool = True
+    demote: bool = True
+    limit_batch: bool = False
+    warm_ahead: bool = True
+    balance: bool = True
+
+
+class Config(ConfigSection):
+    """The whole configuration.
+
+    Attributes:
+        http: HTTP listener of the gateway.
+        grpc: gRPC listener of the gateway.
+        stop: Shutdown of a process.
+        data_dir: Folder of the embedded queue, logs and process records.
+        broker: `sqlite` (in data_dir) or an `amqp://` address.
+        store: `embedded` (with the sqlite broker) or a `redis://` address.
+        store_prefix: Prefix of all keys and channels in Redis.
+        broker_ack_timeout_s: RabbitMQ's `consumer_timeout`, seconds. Agents renew each delivery after a third
+            of it, so that a request may run for longer.
+        planner: Planner of the controller: `qlm`, the plan generator, or `edf`, earliest deadline first.
+        default_slo: Objective of requests that name none.
+        interactive_slo: Objective of `service_tier: priority`.
+        models: Served models.
+        instances: LLM serving instances.
+        vllm: Start of vLLM.
+        emulate: Behaviour of emulated engines.
+        ray: Ray cluster of the agents under `--runtime ray`.
+        operations: LLM serving operations in use.
+        limits: Limits, defaults and timeouts of the gateway.
+        profiles: Directories with further profile files.
+        monitor: Address of metrics and health in processes without a gateway.
+        tracing: Export of spans.
+    """
+
+    http: HttpConfig = HttpConfig()
+    grpc: GrpcConfig = GrpcConfig()
+    stop: StopConfig = StopConfig()
+    data_dir: Path = Path("qlm-data")
+    broker: str = "sqlite"
+    store: str = "embedded"
+    store_prefix: str = "qlm:"
+    broker_ack_timeout_s: float = Field(1800.0, ge=1, le=31_536_000)
+    planner: Literal["qlm", "edf"] = "qlm"
+    default_slo: SloConfig = SloConfig(deadline_ms=60_000)
+    interactive_slo: SloConfig = SloConfig(ttft_ms=1000, tpot_ms=100)
+    models: tuple[ModelConfig, ...] = Field(min_length=1, max_length=MODELS_MAX)
+    instances: tuple[InstanceConfig, ...] = Field(min_length=1, max_length=INSTANCES_MAX)
+    vllm: VllmConfig = VllmConfig()
+    emulate: EmulateConfig = EmulateConfig()
+    ray: RayConfig = RayConfig()
+    operations: OperationsConfig = OperationsConfig()
+    limits: LimitsConfig = LimitsConfig()
+    profiles: tuple[Path, ...] = ()
+    monitor: MonitorConfig = MonitorConfig()
+    tracing: TracingConfig = TracingConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        known = [model.id for model in self.models]
+        _once("models", known)
+        _once("instances", [instance.id for instance in self.instances])
+        for instance in self.instances:
+            for model in instance.models:
+                if model not in known:
+                    raise ValueError(
+                        f"has the model {model!r} in instance {instance.id}; expected one of {known}"
+                    )
+        embedded = self.broker == "sqlite", self.store == "embedded"
+        if any(embedded) != all(embedded):
+            raise ValueError(
+                f"has the broker {without_password(self.broker)!r} "
+                f"and the store {without_password(self.store)!r}; "
+                "expected sqlite with embedded, or an amqp:// with a redis:// address"
+            )
+        if not embedded[0]:
+            check_address("broker", self.broker, ("amqp", "amqps"))
+            check_address("store", self.store, ("redis", "rediss", "unix"))
+        return self
+
+    @property
+    def embedded(self) -> bool:
+        """True if queue and state live in this process."""
+        return self.broker == "sqlite"
+
+
+def load_config(
+    path: Path, overrides: Mapping[str, Any], environment: Mapping[str, str] = os.environ
+) -> Config:
+    """Read a configuration file.
+
+    Args:
+        path: The file.
+        overrides: Settings of the command line; they replace or extend sections of the file.
+        environment: Replaces addresses in the file, but not those of the command line.
+
+    Raises:
+        ConfigError: With file, key, value and expectation.
+    """
+    merged = read_mapping(path, "models and instances")
+    given = {key: address for key, address in addresses(environment).items() if key not in overrides}
+    merged.update(given)
+    for key, value in overrides.items():
+        inner = merged.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            merged[key] = {**inner, **value}
+        else:
+            merged[key] = value
+    return parse_config(merged, with_origin(str(path), given))
+
+
+def parse_config(raw: Mapping[str, Any], where: str) -> Config:
+    """Validate configuration data; `where` names its origin in errors."""
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(f"{where}: {without_passwords(explain(error))}") from error
+
+
+def _once(what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"has {shown(name)} twice in {what}; expected each once")

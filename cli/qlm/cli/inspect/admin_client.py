@@ -1,0 +1,78 @@
+"""Client of the gateway's /admin/v1 and /v1/requests."""
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Final
+
+from qlm.domain.errors import QlmError
+from qlm.domain.shown import shown, without_password
+
+TIMEOUT_S: Final = 10.0
+
+
+class AdminError(QlmError):
+    """The gateway cannot be reached, or refused; `code` is its error code, if it gave one."""
+
+    def __init__(self, message: str, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def segment(id: str) -> str:
+    """Quote an id as one segment of a path."""
+    return urllib.parse.quote(id, safe="")
+
+
+class AdminClient:
+    """Blocking HTTP client of one gateway."""
+
+    def __init__(self, base_url: str) -> None:
+        self._base_url = base_url.rstrip("/")
+        try:
+            parts = urllib.parse.urlsplit(self._base_url)
+            valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            valid = valid and parts.username is None
+        except ValueError:
+            valid = False
+        if not valid:
+            raise AdminError(
+                f"--url is {shown(without_password(base_url))}; "
+                "expected an address such as http://127.0.0.1:8000, without user and password"
+            )
+
+    def get(self, path: str, **query: Any) -> Any:
+        """GET a path with query parameters; those that are None are left out."""
+        given = {key: value for key, value in query.items() if value is not None}
+        return self._call("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path)
+
+    def post(self, path: str) -> Any:
+        """POST to a path."""
+        return self._call("POST", path)
+
+    def delete(self, path: str) -> Any:
+        """DELETE a path."""
+        return self._call("DELETE", path)
+
+    def _call(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(f"{self._base_url}{path}", method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise _refusal(error) from error
+        except (OSError, json.JSONDecodeError) as error:
+            reason = getattr(error, "reason", error)
+            raise AdminError(
+                f"no QLM gateway answers at {self._base_url} ({reason}); "
+                "start one with `qlm serve`, or give --url"
+            ) from error
+
+
+def _refusal(error: urllib.error.HTTPError) -> AdminError:
+    try:
+        body = json.load(error)["error"]
+        return AdminError(str(body["message"]), body["code"])
+    except (ValueError, KeyError, TypeError):
+        return AdminError(f"the gateway answered {error.code} {error.reason}")

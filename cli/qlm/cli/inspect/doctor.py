@@ -1,0 +1,90 @@
+"""Checks of `qlm doctor`: disk, gateway, controller, instances, unserved models, dead letters."""
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from qlm.cli.inspect.admin_client import AdminClient, AdminError
+from qlm.cli.inspect.render import ago
+
+DISK_FREE_MIN_BYTES: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check; `remedy` is what to do if it is not `ok`."""
+
+    check: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def examine(client: AdminClient) -> list[Finding]:
+    """Run all checks; without a gateway only those that need none."""
+    findings = [_disk()]
+    try:
+        ready = client.get("/readyz")
+        findings.append(Finding("gateway", True, f"ready ({', '.join(sorted(ready))})"))
+    except AdminError as error:
+        findings.append(Finding("gateway", False, str(error), "start it, or look at its log"))
+        return findings
+    findings.append(_controller(client.get("/admin/v1/controller")["leader"]))
+    instances = client.get("/admin/v1/instances")["instances"]
+    findings.append(_instances(instances))
+    findings += [_instance(each) for each in instances if each["error"]]
+    findings += _waiting(client.get("/admin/v1/queues")["classes"], instances)
+    findings += _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
+    return findings
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(Path.cwd()).free
+    ok = free >= DISK_FREE_MIN_BYTES
+    remedy = "" if ok else "free some space: the embedded queue refuses requests when the disk is full"
+    return Finding("disk", ok, f"{free / 1e9:.0f} GB free in {Path.cwd()}", remedy)
+
+
+def _controller(leader: dict[str, Any] | None) -> Finding:
+    if leader is None:
+        remedy = "start `qlm controller`, or look at its log; one that died is replaced within seconds"
+        return Finding("controller", False, "no leader: no plans are made", remedy)
+    return Finding("controller", True, f"{leader['id']} leads, it took over {ago(leader['since_s'])}")
+
+
+def _instances(instances: list[dict[str, Any]]) -> Finding:
+    awake = [each["id"] for each in instances if each["active_model"]]
+    ok = bool(awake) and len(awake) == len(instances)
+    remedy = "" if ok else "wait for engines that are starting; else see the log of the agent"
+    return Finding("instances", ok, f"{len(instances)} live, {len(awake)} with a model awake", remedy)
+
+
+def _instance(each: dict[str, Any]) -> Finding:
+    return Finding(f"instance {each['id']}", False, each["error"], "see the log of its engine")
+
+
+def _waiting(classes: list[dict[str, Any]], instances: list[dict[str, Any]]) -> list[Finding]:
+    """Find models that have waiting requests and no live instance."""
+    served = {model for each in instances for model in each["models"]}
+    unserved: Counter[str] = Counter()
+    for each in classes:
+        if each["queued"] and each["model"] not in served:
+            unserved[each["model"]] += each["queued"]
+    return [
+        Finding(
+            f"model {model}",
+            False,
+            f"{queued} requests wait, no live instance serves it",
+            "start one that does",
+        )
+        for model, queued in unserved.items()
+    ]
+
+
+def _dead_letters(total: int) -> list[Finding]:
+    if not total:
+        return []
+    remedy = "`qlm requests --dead` shows why; `qlm requests retry` requeues them"
+    return [Finding("dead letters", False, f"{total} messages could not be decoded", remedy)]

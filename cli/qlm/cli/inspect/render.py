@@ -1,0 +1,230 @@
+"""Tables of cluster state for a terminal."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from rich import box
+from rich.console import JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Build a table; a column whose title ends in `>` is aligned to the right."""
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        justify: JustifyMethod = "right" if column.endswith(">") else "left"
+        long = column in ("why", "note", "engines") or " " in column
+        made.add_column(column.rstrip(">"), justify=justify, overflow="fold", no_wrap=not long)
+    for row in rows:
+        # As text, not markup: names come from clients.
+        made.add_row(*(Text("-" if value is None else str(value)) for value in row))
+    return made
+
+
+def ago(at_s: float | None) -> str | None:
+    """Format a point in time relative to now: `3.2s ago`, `in 12s`."""
+    if at_s is None:
+        return None
+    away_s = at_s - time.time()
+    return f"in {span(away_s)}" if away_s >= 0 else f"{span(-away_s)} ago"
+
+
+def span(seconds: float) -> str:
+    """Format a duration with one fitting unit."""
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return (
+                f"{seconds / divisor:.1f}{unit}"
+                if seconds / divisor < 10
+                else f"{seconds / divisor:.0f}{unit}"
+            )
+    return f"{seconds / 86_400:.0f}d"
+
+
+def queues(data: dict[str, Any]) -> list[Table]:
+    """Lay out class queues and virtual queues."""
+    classes = table(
+        "class queues",
+        ("model", "objective", "priority>", "waiting>", "groups>", "oldest", "prompt>", "output>", "done>"),
+        (
+            (
+                each["model"],
+                _objective(each),
+                each["priority"],
+                each["queued"],
+                each["groups"],
+                ago(each["ungrouped_arrival_s"]),
+                _tokens(each["mean_prompt_tokens"]),
+                _tokens(each["mean_output_tokens"]),
+                each["finished"],
+            )
+            for each in data["classes"]
+        ),
+    )
+    virtual = table(
+        "virtual queues",
+        ("instance", "next groups: waiting requests, deadline"),
+        ((each["instance"], _groups(each["groups"])) for each in data["virtual_queues"]),
+    )
+    return [classes, virtual]
+
+
+def _objective(each: dict[str, Any]) -> str:
+    return f"{each['slo_class']} (late)" if each["late"] else each["slo_class"]
+
+
+def groups(data: dict[str, Any]) -> Table:
+    """Lay out request groups."""
+    return table(
+        "request groups",
+        ("group", "model", "objective", "waiting>", "pulled>", "sealed", "deadline", "on"),
+        (
+            (
+                each["id"],
+                each["model"],
+                _objective(each),
+                each["remaining"],
+                each["pulled"],
+                "yes" if each["sealed"] else "no",
+                ago(each["deadline_s"]),
+                ", ".join(each["instances"]) or None,
+            )
+            for each in data["groups"]
+        ),
+    )
+
+
+def instances(data: dict[str, Any]) -> Table:
+    """Lay out live instances, and those that Ray has not placed yet."""
+    live = (
+        (
+            each["id"],
+            each["accelerator"],
+            each["active_model"],
+            each["running"],
+            each["parked"],
+            f"{each['kv_used_tokens']}/{(each['capacity'] or {}).get('kv_tokens', '-')}",
+            ", ".join(f"{model} {state}" for model, state in each["engines"].items()),
+            "draining" if each["draining"] else each["error"] or None,
+        )
+        for each in data["instances"]
+    )
+    unplaced = (
+        (each["id"], *(None,) * 6, f"{each['state']}: {each['why']}") for each in data.get("unplaced", ())
+    )
+    columns = ("instance", "accelerator", "serving", "running>", "parked>", "KV tokens>", "engines", "note")
+    return table("instances", columns, chain(live, unplaced))
+
+
+def operations(data: dict[str, Any]) -> Iterator[Table]:
+    """Lay out the operations of live instances, and the time that model swaps cost each class."""
+    rows = [(each["id"], each["operations"]) for each in data["instances"]]
+    yield table(
+        "operations",
+        ("instance", "model", "operation", "count>", "seconds>", "mean ms>"),
+        (
+            (
+                id,
+                one["model"],
+                one["operation"],
+                one["count"],
+                f"{one['seconds']:.2f}",
+                f"{one['seconds'] / one['count'] * 1000:.1f}",
+            )
+            for id, stats in rows
+            for one in stats["counts"]
+        ),
+    )
+    yield table(
+        "model swaps",
+        ("instance", "swaps>", "per minute>", "per 1000 requests>", "thrashed>", "lost to class", "seconds>"),
+        (
+            (
+                id,
+                stats["model_swaps"],
+                _ratio(stats["model_swaps"] * 60, stats["observed_s"]),
+                _ratio(stats["model_swaps"] * 1000, stats["ended"]),
+                stats["swaps_thrashed"],
+                charge["class"] or "(none waited)",
+                f"{charge['seconds']:.2f}",
+            )
+            for id, stats in rows
+            for charge in stats["swap_lost"]
+        ),
+    )
+
+
+def _ratio(count: float, of: float) -> str:
+    return f"{count / of:.2f}" if of else "-"
+
+
+def requests(data: dict[str, Any]) -> Table:
+    """Lay out requests."""
+    return table(
+        "requests",
+        ("request", "model", "state", "arrived", "deadline", "prompt>", "output>", "instance"),
+        (
+            (
+                each["id"],
+                each["model"],
+                each["outcome"] or each["status"],
+                ago(each["arrival_s"]),
+                ago(each["deadline_s"]),
+                each["prompt_tokens"],
+                each["output_tokens"],
+                each["instance"],
+            )
+            for each in data["requests"]
+        ),
+    )
+
+
+def dead_letters(data: dict[str, Any]) -> Table:
+    """Lay out dead letters, with the request's data where the message can be read."""
+    letters = data["letters"]
+    return table(
+        f"dead letters: {len(letters)} of {data['total']}",
+        ("#>", "letter", "since", "found in", "bytes>", "request", "model", "objective", "why"),
+        (
+            (
+                line,
+                each["id"],
+                ago(each["at_s"]),
+                each["queue"],
+                each["bytes"],
+                *((each["request"] or {}).get(key) for key in ("id", "model", "slo_class")),
+                each["reason"],
+            )
+            for line, each in enumerate(letters, 1)
+        ),
+    )
+
+
+def event_history(data: dict[str, Any]) -> list[Table]:
+    """Lay out one request and its events."""
+    start_s = data["arrival_s"]
+    events = table(
+        f"{data['id']}: {data['model']}, {data['outcome'] or data['status']}",
+        ("after>", "event", "instance", "why"),
+        (
+            (f"{each['at_s'] - start_s:.3f}s", each["what"], each["instance"], each["why"] or None)
+            for each in data["events"]
+        ),
+    )
+    return [requests({"requests": [data]}), events]
+
+
+def _groups(each: list[dict[str, Any]]) -> str | None:
+    shown = [
+        f"{group['id']} ({group['model']}: {group['remaining']}, {ago(group['deadline_s']) or 'batch'})"
+        for group in each[:6]
+    ]
+    more = f" … {len(each) - 6} more" if len(each) > 6 else ""
+    return " → ".join(shown) + more if shown else None
+
+
+def _tokens(mean: float | None) -> str | None:
+    return None if mean is None else f"{mean:.0f}"

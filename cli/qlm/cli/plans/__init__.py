@@ -1,0 +1,1 @@
+"""Plans as files, tables, charts and explanations."""

@@ -1,0 +1,1 @@
+"""Measures an engine and fits its profile."""

@@ -1,0 +1,1 @@
+"""Processes of a deployment: wiring, listeners, health, telemetry, logs."""

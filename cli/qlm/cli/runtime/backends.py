@@ -1,0 +1,85 @@
+"""Broker and store as configured: embedded in this process, or RabbitMQ and Redis."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.sqlite.journal import SqliteJournal
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import Config
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
+from qlm.store.embedded.store import EmbeddedStore
+from qlm.store.redis.store import RedisStore
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """Broker and store as configured.
+
+    Attributes:
+        store: The shared state.
+        open_broker: Opens a client of the global queue, which the caller closes. Each agent has its own, so
+            that its unsettled messages return when it ends.
+        embedded: True if both live in this process.
+    """
+
+    store: Store
+    open_broker: Callable[[], Awaitable[Broker]]
+    embedded: bool
+
+
+async def open_backends(config: Config, clock: Clock, stack: AsyncExitStack) -> Backends:
+    """Open broker and store; the stack closes them.
+
+    Raises:
+        BrokerUnavailableError: The broker cannot be reached, or its file is in use.
+        StoreUnavailableError: The store cannot be reached.
+    """
+    if config.embedded:
+        return await _embedded(config, clock, stack)
+    store = RedisStore(config.store, clock, prefix=config.store_prefix)
+    stack.push_async_callback(store.close)
+    await store.incarnation()
+
+    async def open_broker() -> Broker:
+        return await RabbitBroker.connect(RabbitSettings(url=config.broker), random.Random())
+
+    return Backends(store, open_broker, embedded=False)
+
+
+async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Backends:
+    try:
+        await asyncio.to_thread(config.data_dir.mkdir, parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"data_dir is {str(config.data_dir)!r}; expected a folder to write to ({why})"
+        ) from error
+    file = await SqliteFile.open(config.data_dir / "qlm.sqlite")
+    stack.push_async_callback(file.close)
+    queues = await SqliteQueues.open(file)
+    stack.push_async_callback(queues.close)
+    store = await EmbeddedStore.open(clock, SqliteJournal(file))
+    stack.push_async_callback(store.close)
+
+    async def open_broker() -> Broker:
+        return queues.broker()
+
+    return Backends(store, open_broker, embedded=True)
+
+
+@asynccontextmanager
+async def broker_client(parts: Backends) -> AsyncIterator[Broker]:
+    """Open a client of the global queue, and close it after use."""
+    broker = await parts.open_broker()
+    try:
+        yield broker
+    finally:
+        await broker.close()

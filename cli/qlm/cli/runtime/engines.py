@@ -1,0 +1,191 @@
+"""Engine hosts and operation costs of an instance, from the configuration."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from qlm.agents.core.costs.host_memory import SwapCost
+from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
+from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.engines.attached import AttachedEngine
+from qlm.agents.engines.command import (
+    EmulateSettings,
+    EngineCommand,
+    VllmSettings,
+    emulate_command,
+    vllm_command,
+)
+from qlm.agents.engines.launched import LaunchedEngine
+from qlm.agents.engines.model_host import ManagedEngine, ModelHost
+from qlm.agents.engines.page_cache import EmulatedWeights, PageCachedWeights, WeightsCache
+from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.cli.runtime.wiring import GIB, profile_file, profile_of
+from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.profile import Profile
+
+log = logging.getLogger("qlm.cli")
+
+
+def model_host(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> ModelHost:
+    """Return the host of an instance's engines, without starting any."""
+    models = {model.id: model for model in config.models}
+    served = _served(config, instance, profiles)
+    pools = _host_kv_pools(config, instance, served)
+    _warn_of_small_pools(instance, _host_kv_wanted(config, instance, served), pools)
+    units = {
+        name: _unit(config, instance, models[name], profile, pools[name]) for name, profile in served.items()
+    }
+    costs = operation_costs(config, instance, profiles)
+    return ModelHost(
+        units,
+        costs=costs.swap,
+        host_memory_bytes=costs.host_memory_bytes,
+        tiers=[SwapTier(tier) for tier in instance.swap_tiers],
+    )
+
+
+def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> OperationCosts:
+    """Return the costs of operations on an instance."""
+    served = _served(config, instance, profiles)
+    pools = _host_kv_pools(config, instance, served)
+    return OperationCosts(
+        swap={name: SwapCost.of(served[name], host_kv_bytes=size) for name, size in pools.items()},
+        kv={name: KvSwapCost.of(served[name], size) for name, size in pools.items()},
+        host_memory_bytes=round(instance.host_memory_gib * GIB),
+    )
+
+
+def _served(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> dict[ModelId, Profile]:
+    models = {model.id: model for model in config.models}
+    return {ModelId(name): profile_of(models[name], instance, profiles) for name in instance.models}
+
+
+def _host_kv_pools(
+    config: Config, instance: InstanceConfig, served: Mapping[ModelId, Profile]
+) -> dict[ModelId, int]:
+    """Return the host memory for KV blocks of each engine, bytes."""
+    return host_kv_pools(
+        served,
+        _host_kv_wanted(config, instance, served),
+        round(instance.host_memory_gib * GIB),
+        [SwapTier(tier) for tier in instance.swap_tiers],
+    )
+
+
+def _host_kv_wanted(
+    config: Config, instance: InstanceConfig, served: Mapping[ModelId, Profile]
+) -> dict[ModelId, int]:
+    """Return the configured host memory for KV blocks, bytes; 0 for attached engines."""
+    swaps = {model.id for model in config.models if model.kv_swap != "never" and instance.url is None}
+    size_bytes = round(instance.host_kv_gib * GIB)
+    return {name: host_kv_bytes(each, size_bytes) if name in swaps else 0 for name, each in served.items()}
+
+
+def _warn_of_small_pools(
+    instance: InstanceConfig, wanted: Mapping[ModelId, int], pools: Mapping[ModelId, int]
+) -> None:
+    short = [name for name, size_bytes in wanted.items() if pools[name] < size_bytes]
+    if short:
+        log.warning(
+            "%s: host_kv_gib is %g, and weights of sleeping models leave %.3g GiB of the %g GiB of "
+            "host_memory_gib for the KV blocks of %s",
+            *(instance.id, instance.host_kv_gib, pools[short[0]] / GIB, instance.host_memory_gib),
+            "each engine" if len(short) > 1 else short[0],
+        )
+
+
+def _unit(
+    config: Config,
+    instance: InstanceConfig,
+    model: ModelConfig,
+    profile: Profile,
+    kv_bytes: int,
+) -> ManagedEngine:
+    if instance.url is not None:
+        engine = VllmEngine(instance.url, model.id, seqs_max=instance.seqs_max or config.vllm.seqs_max)
+        return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
+    name = f"{instance.id}-{model.id}".replace("/", "_")
+    weights: WeightsCache | None = None
+    if model.engine == "emulated":
+        seqs_max = instance.seqs_max or profile.seqs_max
+        # One marker per agent process: a killed one leaves its marker behind.
+        marker = config.data_dir / "page-cache" / f"{name}-{os.getpid()}"
+        command = _emulated(config, model, instance, seqs_max, marker, kv_bytes)
+        weights = EmulatedWeights(marker, profile.swap_reload_s * config.emulate.time_scale)
+    else:
+        seqs_max = instance.seqs_max or config.vllm.seqs_max
+        command = _vllm(config, model, instance, seqs_max, kv_bytes)
+        if model.path is not None:
+            weights = PageCachedWeights(model.path)
+    return LaunchedEngine(
+        name,
+        model.id,
+        command,
+        seqs_max=seqs_max,
+        folder=config.data_dir,
+        ready_timeout_s=config.vllm.ready_timeout_s,
+        weights=weights,
+    )
+
+
+def _emulated(
+    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, marker: Path, kv_bytes: int
+) -> Callable[[int], EngineCommand]:
+    file = profile_file(model, instance, config.profiles)
+
+    def command(port: int) -> EngineCommand:
+        made = emulate_command(
+            EmulateSettings(
+                port=port,
+                model=None if file else model.profile or model.id,
+                accelerator=None if file else instance.accelerator,
+                gpus=instance.gpus,
+                profile=file,
+                served_model_name=model.id,
+                time_scale=config.emulate.time_scale,
+                seqs_max=seqs_max,
+                context_tokens=model.context_tokens,
+                mean_output_tokens=config.emulate.mean_output_tokens,
+                fixed_ms=config.emulate.fixed_ms,
+                cold_start=config.emulate.cold_start,
+                page_cache_marker=marker.resolve(),
+                host_kv_bytes=kv_bytes,
+                otlp_traces_endpoint=config.tracing.traces_endpoint,
+            )
+        )
+        return EngineCommand(made.argv, {**made.env, **instance.environment})
+
+    return command
+
+
+def _vllm(
+    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, kv_bytes: int
+) -> Callable[[int], EngineCommand]:
+    settings = config.vllm
+    patches = {"PYTHONPATH": str(settings.pythonpath.resolve())} if settings.pythonpath else {}
+
+    def command(port: int) -> EngineCommand:
+        made = vllm_command(
+            VllmSettings(
+                model=str(model.path),
+                served_model_name=model.id,
+                port=port,
+                seqs_max=seqs_max,
+                gpus=instance.gpus,
+                context_tokens=model.context_tokens,
+                block_tokens=settings.block_tokens,
+                kv_cache_bytes=instance.kv_cache_bytes or settings.kv_cache_bytes,
+                dtype=settings.dtype,
+                host_kv_bytes=kv_bytes,
+                cpu=settings.cpu,
+                program=str(Path(settings.python).with_name("vllm")),
+                extra=settings.extra_args,
+                otlp_traces_endpoint=config.tracing.traces_endpoint,
+            )
+        )
+        return EngineCommand(made.argv, {**made.env, **patches, **instance.environment})
+
+    return command

@@ -1,0 +1,189 @@
+"""Health of broker and store as seen by one process: periodic probes, and counts of failed calls."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, TypeVar, cast
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from qlm.cli.runtime.backends import Backends
+from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
+from qlm.domain.ids import QueueName
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.store import Store
+
+PROBE_S: Final = 5.0
+"""Time between probes of broker and store."""
+
+PROBE_TIMEOUT_S: Final = 2.0
+"""A server that does not answer within this time counts as down."""
+
+OK: Final = "ok"
+_QUEUE: Final = QueueName("qlm.ingress")
+
+_OPERATIONS: Final = MappingProxyType(
+    {
+        "acquire_leadership": "lead",
+        "expire_leases": "reap",
+        "publish_plan": "keep_plan",
+        "publish_signal": "keep_signal",
+        "published_plan": "kept_plan",
+        "published_signal": "kept_signal",
+        "queue_position": "queue_place",
+        "report_unplaced": "say_unplaced",
+    }
+)
+"""Values of the label `operation` that differ from the method's name: exported values do not change."""
+
+P = TypeVar("P")
+S = TypeVar("S", bound=Store)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHealth:
+    """Result of probing broker and store: `ok`, or the problem."""
+
+    broker: str
+    store: str
+
+
+class Health:
+    """Monitor of the broker and the store of one process.
+
+    Attributes:
+        store_errors: Failed calls of the store, by operation.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the metrics; `watching` starts the probes."""
+        self._broker_up = Gauge("qlm_broker_up", "1 if the broker answers this process", registry=registry)
+        self._store_up = Gauge("qlm_store_up", "1 if the store answers this process", registry=registry)
+        about = "Calls that failed because the {} was away, by operation"
+        self._broker_errors = Counter(
+            "qlm_broker_errors", about.format("broker"), ("operation",), registry=registry
+        )
+        self.store_errors = Counter(
+            "qlm_store_errors", about.format("store"), ("operation",), registry=registry
+        )
+        self._backends: Backends | None = None
+        self._open: list[Broker] = []
+        self._own: Broker | None = None
+        self._opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def watching(self, backends: Backends) -> AsyncIterator[Backends]:
+        """Probe these backends while inside; yield them with failed calls counted."""
+        self._backends = backends
+        probing = asyncio.create_task(self._probe_forever())
+        store = counted_store(backends.store, self)
+        try:
+            yield replace(backends, store=store, open_broker=partial(self._open_broker, backends))
+        finally:
+            probing.cancel()
+            await asyncio.gather(probing, return_exceptions=True)
+            own, self._own, self._backends = self._own, None, None
+            if own is not None:
+                await own.close()
+
+    async def _probe_forever(self) -> None:
+        while True:
+            await self.probe()
+            await asyncio.sleep(PROBE_S)
+
+    async def probe(self) -> ServerHealth:
+        """Probe both now."""
+        backends = self._backends
+        if backends is None:
+            health = ServerHealth("not connected", "not connected")
+        else:
+            probes = _result(partial(self._probe_broker, backends)), _result(backends.store.incarnation)
+            health = ServerHealth(*await asyncio.gather(*probes))
+        self._broker_up.set(health.broker == OK)
+        self._store_up.set(health.store == OK)
+        return health
+
+    async def _probe_broker(self, backends: Backends) -> None:
+        """Probe over a client that is in use; without one, over a client for probes."""
+        async with self._opening:  # two probes at once would each open one
+            if not self._open and self._own is None:
+                self._own = await backends.open_broker()
+            broker = self._open[-1] if self._open else self._own
+        assert broker is not None
+        await broker.depth(_QUEUE)
+
+    async def _open_broker(self, backends: Backends) -> Broker:
+        try:
+            broker = await backends.open_broker()
+        except BrokerUnavailableError:
+            self._broker_errors.labels("connect").inc()
+            raise
+        self._open.append(broker)
+        return _counted(broker, BrokerUnavailableError, self._broker_errors, self._closed)
+
+    def _closed(self, broker: object) -> None:
+        self._open = [each for each in self._open if each is not broker]
+
+
+async def _result(probe: Callable[[], Awaitable[object]]) -> str:
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            await probe()
+    except TimeoutError:
+        return f"no answer within {PROBE_TIMEOUT_S:g} s"
+    except QlmError as error:
+        return str(error)
+    return OK
+
+
+def counted_store(store: S, health: Health) -> S:
+    """Return the store with failed calls counted by `health`."""
+    return _counted(store, StoreUnavailableError, health.store_errors)
+
+
+class _Counted:
+    """Proxy of a port that counts the calls failing with one error class."""
+
+    def __init__(
+        self, port: object, error: type[QlmError], errors: Counter, closed: Callable[[object], None] | None
+    ) -> None:
+        self._port = port
+        self._error = error
+        self._errors = errors
+        self._closed = closed
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        if not inspect.iscoroutinefunction(method):
+            return method
+        made = self._close(method) if name == "close" else self._call(name, method)
+        setattr(self, name, made)  # the next access finds it directly
+        return made
+
+    def _call(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await method(*args, **kwargs)
+            except self._error:
+                self._errors.labels(_OPERATIONS.get(name, name)).inc()
+                raise
+
+        return call
+
+    def _close(self, method: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def close() -> None:
+            if self._closed is not None:
+                self._closed(self._port)
+            await method()
+
+        return close
+
+
+def _counted(
+    port: P, error: type[QlmError], errors: Counter, closed: Callable[[object], None] | None = None
+) -> P:
+    return cast("P", _Counted(port, error, errors, closed))

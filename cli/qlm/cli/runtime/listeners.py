@@ -1,0 +1,133 @@
+"""HTTP and gRPC listeners of a gateway: bind, serve, shut down."""
+
+import asyncio
+import logging
+import os
+import socket
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from qlm.cli.config.grpc import GrpcConfig, read_tls
+from qlm.cli.config.settings import Config, StopConfig
+from qlm.cli.runtime.backends import Backends, broker_client
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.telemetry import Telemetry
+from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, new_request_id
+from qlm.domain.errors import QlmError, StoreUnavailableError
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.gateway.http.app import app_of
+from qlm.gateway.http.server import QuietServer, create_server, stop_serving
+from qlm.gateway.sessions.gateway import Gateway, create_gateway
+
+if TYPE_CHECKING:
+    # gRPC is imported by `_start_rpc` only, after the environment variable that it reads is set.
+    from qlm.gateway.rpc.server import RpcListener
+
+log = logging.getLogger("qlm.cli")
+
+
+class PortInUseError(QlmError):
+    """Another program listens on the configured port."""
+
+
+def bind_ports(config: Config, stack: AsyncExitStack) -> socket.socket:
+    """Bind the port of HTTP, and check that the one of gRPC is free, before anything else is opened."""
+    listener = _listen(config.http.host, config.http.port)
+    stack.callback(listener.close)
+    if config.grpc.port:
+        _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
+    return listener
+
+
+async def serve_gateway(
+    config: Config, backends: Backends, clock: SystemClock, listener: socket.socket, telemetry: Telemetry
+) -> None:
+    """Run the gateway until cancelled; then finish open answers, or ask clients to go elsewhere."""
+    async with broker_client(backends) as broker:
+        gateway = create_gateway(
+            models=model_specs(config),
+            broker=broker,
+            store=backends.store,
+            clock=clock,
+            limits=gateway_limits(config),
+            gateway_id=new_gateway_id(),
+            new_id=new_request_id,
+            registry=telemetry.registry,
+            tracer=telemetry.tracer,
+        )
+        server = create_server(app_of(gateway))
+        rpc_listener = await _start_rpc(config.grpc, gateway)
+        async with gateway.running():
+            announcer = asyncio.create_task(_announce(config, backends))
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                await asyncio.shield(serving)
+            finally:
+                announcer.cancel()
+                await _shut_down(config.stop, gateway, server, serving, rpc_listener)
+
+
+async def _shut_down(
+    stop: StopConfig,
+    gateway: Gateway,
+    server: QuietServer,
+    serving: "asyncio.Task[None]",
+    rpc_listener: "RpcListener | None",
+) -> None:
+    times = {"notice_s": stop.notice_s, "grace_s": stop.grace_s}
+    closing = () if rpc_listener is None else (asyncio.create_task(rpc_listener.stop(**times)),)
+    await asyncio.gather(stop_serving(server, serving, gateway.hub, beside=closing, **times), *closing)
+
+
+async def _start_rpc(config: GrpcConfig, gateway: Gateway) -> "RpcListener | None":
+    """Start the gRPC listener; None if there is none."""
+    if not config.port:
+        return None
+    # gRPC reads this when it is imported. Without it, gRPC logs complaints about engines, which are started
+    # by fork and exec. The import is here since only the images of gateways contain gRPC.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    from qlm.gateway.rpc.server import RpcListener
+
+    rpc_listener = RpcListener(gateway)
+    await rpc_listener.start(config.host, config.port, read_tls(config))
+    return rpc_listener
+
+
+async def _announce(config: Config, backends: Backends) -> None:
+    """Log the addresses, and each instance when its first engine is up."""
+    base = f"http://{config.http.host}:{config.http.port}"
+    log.info("QLM listens on %s (OpenAI API under %s/v1)", base, base)
+    if config.grpc.port:
+        secured = "with TLS" if config.grpc.tls else "without TLS"
+        log.info("and for gRPC on %s:%d (%s)", config.grpc.host, config.grpc.port, secured)
+    wanted, ready = {instance.id for instance in config.instances}, set[str]()
+    while ready != wanted:
+        for status in await _live(backends):
+            up = EngineState.AWAKE in dict(status.engines).values()
+            if up and status.id not in ready:
+                ready.add(status.id)
+                log.info("%s (%s) serves %s", status.id, status.accelerator, status.active_model)
+        await asyncio.sleep(0.2)
+    log.info("ready: all %d instances are up", len(wanted))
+
+
+async def _live(backends: Backends) -> tuple[InstanceStatus, ...]:
+    try:
+        return (await backends.store.view()).instances
+    except StoreUnavailableError:
+        return ()
+
+
+def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        why = (error.strerror or str(error)).lower()
+        raise PortInUseError(
+            f"cannot listen on {host}:{port}: {why}; stop what uses it, or give {option}"
+        ) from error
+    return listener

@@ -1,0 +1,253 @@
+"""Runs gateway, controller and agents in one process, in any combination."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Final
+
+from qlm.agents.core.agent import Agent
+from qlm.agents.engines.orphans import kill_orphans
+from qlm.agents.shell.runner import AgentRunner
+from qlm.cli.config.settings import Config, InstanceConfig
+from qlm.cli.plans.audit import PlanAuditor
+from qlm.cli.runtime.backends import Backends, broker_client, open_backends
+from qlm.cli.runtime.clock import SystemClock
+from qlm.cli.runtime.engines import model_host, operation_costs
+from qlm.cli.runtime.monitor import monitor
+from qlm.cli.runtime.plan_generator import PlanGenerator
+from qlm.cli.runtime.telemetry import Telemetry, open_telemetry
+from qlm.cli.runtime.wiring import (
+    agent_settings,
+    controller_settings,
+    fleet,
+    group_ids,
+    load_profiles,
+    new_controller_id,
+)
+from qlm.controller.core.fleet import Fleet
+from qlm.controller.shell.loop import ControllerLoop
+from qlm.controller.shell.reindex import Reindexer
+from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.ids import InstanceId, ModelId, SessionId
+from qlm.domain.lease import Holder
+from qlm.planner.baselines.edf import plan_edf_late_last
+from qlm.rct_estimator.profile import Profile
+
+log = logging.getLogger("qlm.cli")
+
+RESTART_PAUSE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Parts that this process runs.
+
+    Attributes:
+        gateway: Run a gateway.
+        controller: Run a controller.
+        instances: Names of the instances whose agents run here.
+        ray: Supervise the agents of all instances under Ray.
+    """
+
+    gateway: bool
+    controller: bool
+    instances: tuple[str, ...]
+    ray: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the process in telemetry."""
+        parts = {
+            "gateway": self.gateway,
+            "controller": self.controller,
+            "agent": bool(self.instances),
+            "agents": self.ray,
+        }
+        named = [name for name, runs in parts.items() if runs]
+        return named[0] if len(named) == 1 else "serve"
+
+
+async def serve(
+    config: Config, roles: Roles, beside: Callable[[Backends], Coroutine[Any, Any, None]] | None = None
+) -> None:
+    """Run parts until a signal stops them.
+
+    Args:
+        config: The whole configuration.
+        roles: The parts.
+        beside: Further work beside them.
+
+    Raises:
+        QlmError: A requirement is missing; the message is one clear sentence.
+    """
+    clock = SystemClock()
+    profiles = load_profiles(config.profiles)
+    known = fleet(config, profiles)
+    async with AsyncExitStack() as stack:
+        telemetry = open_telemetry(
+            config,
+            clock,
+            stack,
+            part=roles.name,
+            controller=roles.controller,
+            agents=bool(roles.instances),
+        )
+        if roles.gateway:
+            # Imported here, since the images of controller and agents have no web server.
+            from qlm.cli.runtime.listeners import bind_ports, serve_gateway
+
+            listener = bind_ports(config, stack)
+        opened = await open_backends(config, clock, stack)
+        backends = await stack.enter_async_context(telemetry.health.watching(opened))
+        if backends.embedded:
+            await _reindex(backends, clock)
+        if roles.instances:
+            await kill_orphaned_engines(config)
+        tasks = await stack.enter_async_context(_task_group())
+        if not roles.gateway:
+            await stack.enter_async_context(monitoring(config, telemetry))
+        if roles.controller:
+            tasks.append(asyncio.create_task(_control(config, backends, known, clock, telemetry)))
+        for instance in config.instances:
+            if instance.id in roles.instances:
+                work = serve_instance(config, instance, backends, profiles, clock, telemetry)
+                tasks.append(asyncio.create_task(work))
+        if beside is not None:
+            tasks.append(asyncio.create_task(beside(backends)))
+        # The gateway ends before the others: agents of this process still answer while its clients wait.
+        gateways = await stack.enter_async_context(_task_group())
+        if roles.gateway:
+            gateways.append(asyncio.create_task(serve_gateway(config, backends, clock, listener, telemetry)))
+        await _until_stopped([*tasks, *gateways])
+
+
+def monitoring(config: Config, telemetry: Telemetry) -> AbstractAsyncContextManager[int]:
+    """Serve metrics and health of this process on a separate port."""
+    return monitor(config.monitor, telemetry.registry, telemetry.health, telemetry.readiness)
+
+
+async def kill_orphaned_engines(config: Config) -> None:
+    """Kill engine processes that a killed agent left behind: they would hold accelerator memory."""
+    killed = await asyncio.to_thread(kill_orphans, config.data_dir / "engines")
+    if killed:
+        log.warning("killed %d orphaned engine processes of an earlier agent", len(killed))
+
+
+async def _reindex(backends: Backends, clock: SystemClock) -> None:
+    async with broker_client(backends) as broker:
+        found = await Reindexer(broker, backends.store, clock).index_all()
+    if found:
+        log.info("%d accepted requests were waiting in the queue and are served now", found)
+
+
+async def _control(
+    config: Config, backends: Backends, known: Fleet, clock: SystemClock, telemetry: Telemetry
+) -> None:
+    generator = PlanGenerator(config.data_dir)
+    async with broker_client(backends) as broker, _task_group() as tasks:
+        loop = ControllerLoop(
+            name=new_controller_id(),
+            store=backends.store,
+            broker=broker,
+            clock=clock,
+            fleet=known,
+            settings=controller_settings(config),
+            planner=generator if config.planner == "qlm" else plan_edf_late_last,
+            new_group_id=group_ids(),
+            metrics=telemetry.controller,
+        )
+        if config.planner == "qlm":
+            tasks.append(asyncio.create_task(generator.get_ready()))
+            if telemetry.controller is not None:
+                tasks.append(asyncio.create_task(PlanAuditor(telemetry.controller, generator).run()))
+        await loop.run()
+
+
+async def serve_instance(
+    config: Config,
+    instance: InstanceConfig,
+    backends: Backends,
+    profiles: tuple[Profile, ...],
+    clock: SystemClock,
+    telemetry: Telemetry,
+) -> None:
+    """Run one agent until it is drained; restart it with a new session after a failure."""
+    models = [ModelId(model) for model in instance.models]
+    while True:
+        holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
+        costs = operation_costs(config, instance, profiles)
+        protocol = Agent(holder, instance.kind, models, agent_settings(config), costs)
+        host = model_host(config, instance, profiles)
+        try:
+            async with broker_client(backends) as broker:
+                runner = AgentRunner(
+                    protocol,
+                    broker=broker,
+                    store=backends.store,
+                    host=host,
+                    clock=clock,
+                    on_submitted=telemetry.agents.submitted if telemetry.agents else None,
+                    tracer=telemetry.tracer,
+                )
+                with telemetry.agent(protocol):
+                    await runner.run(config.stop.grace_s)
+        except (BrokerUnavailableError, StoreUnavailableError) as error:
+            log.error("%s: %s", instance.id, error)
+        finally:
+            await host.close()
+        if protocol.state.drained:
+            log.info("%s is drained", instance.id)
+            return
+        log.error("%s: agent stopped; a new one starts", instance.id)
+        await asyncio.sleep(RESTART_PAUSE_S)
+
+
+@asynccontextmanager
+async def _task_group() -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Cancel all collected tasks at the end and wait for them."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for SIGINT, SIGTERM, the failure of a task, or the end of all of them.
+
+    A second signal cancels what the tasks still have to finish.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait())
+    running: set[asyncio.Task[None]] = set(tasks)
+    try:
+        while running:
+            done, _ = await asyncio.wait({stopped, *running}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped in done:
+                log.info("stopping; a second signal ends it at once")
+                return
+            for task in done & running:
+                running.discard(task)
+                task.result()
+    finally:
+        stopped.cancel()
+        _cancel_on_second_signal(tasks)
+
+
+def _cancel_on_second_signal(tasks: list[asyncio.Task[None]]) -> None:
+    def cancel_all() -> None:
+        log.warning("stopping at once")
+        for task in tasks:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, cancel_all)

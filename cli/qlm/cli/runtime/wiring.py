@@ -1,0 +1,199 @@
+"""Composition root: turns the configuration into the settings of components."""
+
+import itertools
+import secrets
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from qlm.agents.core.state import AgentSettings
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.grpc import read_tls
+from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.controller.core.decide import ControllerSettings
+from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.grouping import NewGroupId
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import ModelSpec
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.planner.problem import Kind, ModelCost
+from qlm.rct_estimator.builtin import builtin_profiles, unmeasured_profile
+from qlm.rct_estimator.profile import Profile, parse_profile_text
+
+GIB = 1024**3
+
+DELIVERY_RENEWAL_SHARE: Final = 1 / 3
+"""Share of the broker's acknowledgement timeout at which deliveries are renewed: well under half of it."""
+
+
+def model_specs(config: Config) -> tuple[ModelSpec, ...]:
+    """List the served models with their tokenizers."""
+    return tuple(
+        ModelSpec(
+            id=ModelId(model.id),
+            tokenizer="byte" if model.engine == "emulated" else str(model.path),
+            context_tokens=model.context_tokens,
+        )
+        for model in config.models
+    )
+
+
+def check(config: Config, where: str) -> None:
+    """Check the configuration against the file system and the profiles.
+
+    Raises:
+        ConfigError: A model's folder has no tokenizer, or an emulated model no profile.
+    """
+    try:
+        for model in config.models:
+            if model.path is not None and not (model.path / "tokenizer.json").is_file():
+                raise ConfigError(
+                    f"models has {model.id!r} with the path {str(model.path)!r}; "
+                    "expected a folder with weights and tokenizer.json"
+                )
+        fleet(config, load_profiles(config.profiles))
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def check_listeners(config: Config, where: str) -> None:
+    """Check the settings of a gateway's listeners.
+
+    Raises:
+        ConfigError: The certificate of its gRPC listener cannot be used.
+    """
+    if config.grpc.port:
+        try:
+            read_tls(config.grpc)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from error
+
+
+def gateway_limits(config: Config) -> GatewayLimits:
+    """Return the limits of the gateway."""
+    slos = {"default_slo": config.default_slo.slo(), "interactive_slo": config.interactive_slo.slo()}
+    return GatewayLimits(**dict(config.limits), **slos)
+
+
+def agent_settings(config: Config) -> AgentSettings:
+    """Return the settings of agents."""
+    used = config.operations
+    return AgentSettings(
+        delivery_renewal_s=config.broker_ack_timeout_s * DELIVERY_RENEWAL_SHARE,
+        preempts=used.evict,
+        demotes=used.demote,
+        limits_concurrency=used.limit_batch,
+        prefetches=used.warm_ahead,
+    )
+
+
+def controller_settings(config: Config) -> ControllerSettings:
+    """Return the settings of the controller."""
+    used = config.operations
+    return ControllerSettings(demotes=used.demote, swap_hysteresis=True, balances=used.balance)
+
+
+def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence[Path]) -> Path | None:
+    """Return the file of a profile; None for a shipped profile."""
+    wanted = (model.profile or model.id, instance.accelerator, instance.gpus)
+    for folder in reversed(folders):
+        for file in sorted(folder.glob("*.yaml")):
+            profile = parse_profile_text(file.read_text("utf-8"), str(file))
+            if (profile.model, profile.accelerator, profile.gpus) == wanted:
+                return file
+    return None
+
+
+def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
+    """Read the shipped profiles and those of further folders; later ones win.
+
+    Raises:
+        ConfigError: A file cannot be read or holds a wrong value; file and key are named.
+    """
+    profiles = {(p.model, p.accelerator, p.gpus): p for p in builtin_profiles()}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"profiles has {str(folder)!r}; expected a folder with *.yaml profile files")
+        for file in sorted(folder.glob("*.yaml")):
+            try:
+                profile = parse_profile_text(file.read_text("utf-8"), str(file))
+            except InvalidValueError as error:
+                raise ConfigError(str(error)) from error
+            profiles[(profile.model, profile.accelerator, profile.gpus)] = profile
+    return tuple(profiles.values())
+
+
+def profile_of(model: ModelConfig, instance: InstanceConfig, profiles: Sequence[Profile]) -> Profile:
+    """Return the profile of a model on an instance's accelerators, or a guess marked as one.
+
+    Raises:
+        ConfigError: An emulated model has no profile there, so its speed is unknown.
+    """
+    name, kind = model.profile or model.id, instance.kind
+    for profile in profiles:
+        if (profile.model, profile.accelerator, profile.gpus) == (name, instance.accelerator, instance.gpus):
+            return profile
+    if model.engine == "emulated":
+        known = sorted(f"{p.accelerator} with gpus {p.gpus}" for p in profiles if p.model == name)
+        raise ConfigError(
+            f"models has {model.id!r} to be emulated on {kind!r}, which has no profile; expected "
+            + (f"one of the accelerators {', '.join(known)}" if known else f"a model of {_models(profiles)}")
+        )
+    return unmeasured_profile(name, instance.accelerator, context_tokens=model.context_tokens)
+
+
+def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
+    """Return the costs and speeds of models on each kind of accelerator, for the controller."""
+    models = {model.id: model for model in config.models}
+    costs: dict[str, dict[ModelId, ModelCost]] = {}
+    speeds: dict[tuple[ModelId, str], Profile] = {}
+    memory: dict[str, int] = {}
+    for instance in config.instances:
+        host_bytes = round(instance.host_memory_gib * GIB)
+        memory[instance.kind] = min(host_bytes, memory.get(instance.kind, host_bytes))
+        for name in instance.models:
+            profile = profile_of(models[name], instance, profiles)
+            speeds[(ModelId(name), instance.kind)] = profile
+            costs.setdefault(instance.kind, {})[ModelId(name)] = ModelCost(
+                weights_bytes=profile.weights_bytes,
+                swap_warm_s=profile.swap_warm_s,
+                swap_cold_s=profile.swap_cold_s,
+                unload_s=profile.unload_s,
+            )
+    kinds = {
+        accelerator: Kind(host_memory_bytes=memory[accelerator], models=models_cost)
+        for accelerator, models_cost in costs.items()
+    }
+    return Fleet(kinds=kinds, profiles=speeds)
+
+
+def new_request_id() -> RequestId:
+    """Return a globally unique request id."""
+    return RequestId(f"req-{secrets.token_hex(10)}")
+
+
+def new_gateway_id() -> GatewayId:
+    """Return an id for this gateway process."""
+    return GatewayId(f"gw-{secrets.token_hex(6)}")
+
+
+def new_controller_id() -> ControllerId:
+    """Return an id for this controller process; it starts with the host name for operators."""
+    return ControllerId(f"{socket.gethostname()}-{secrets.token_hex(3)}")
+
+
+def group_ids() -> NewGroupId:
+    """Return a generator of globally unique group ids."""
+    token, numbers = secrets.token_hex(3), itertools.count(1)
+
+    def new_id(cls: RequestClass) -> GroupId:
+        return GroupId(f"g-{token}-{next(numbers)}")
+
+    return new_id
+
+
+def _models(profiles: Sequence[Profile]) -> str:
+    return ", ".join(sorted({p.model for p in profiles}))

@@ -1,0 +1,1 @@
+"""Decisions of the controller: observe, group, estimate, build the problem, compare plans."""

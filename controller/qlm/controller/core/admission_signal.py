@@ -1,0 +1,150 @@
+"""The admission signal: forecasts for a request of each class that arrives now, for the gateways."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from qlm.controller.core.estimating.planning_times import PlanningForm
+from qlm.controller.core.estimating.snapshot import Snapshot
+from qlm.controller.core.problem import class_forms
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import InstanceId
+from qlm.planner.admission_signal import (
+    CLASSES_MAX,
+    DEPARTURE_POINTS_MAX,
+    NO_DEPARTURES,
+    AdmissionSignal,
+    ClassForecast,
+    DepartureCurve,
+)
+from qlm.planner.arrays import Floats
+from qlm.planner.policy.admission import Admission, AdmissionClass, admission
+from qlm.planner.problem import Plan, Problem
+from qlm.planner.verify.problem_index import ProblemIndex
+from qlm.planner.verify.timeline import Served, serve
+
+EACH_MIN_S: Final = 1e-6
+"""Lower bound of the time that a request adds to the wait of others, seconds."""
+
+
+def admission_signal(snapshot: Snapshot, problem: Problem, plan: Plan) -> AdmissionSignal:
+    """Forecast an arriving request of each known class, and the departure curves of the queues.
+
+    Args:
+        snapshot: Origin of the problem.
+        problem: The planning problem.
+        plan: A feasible plan of it.
+    """
+    classes = _forecast_classes(snapshot)
+    forms = class_forms(snapshot, problem, classes)
+    waiting = _waiting(snapshot)
+    departures = _departure_curves(snapshot, serve(ProblemIndex.of(problem), plan))
+    kinds = {each.id: each.kind for each in problem.instances}
+    signals = admission(problem, plan, [_admission_class(cls, forms[cls]) for cls in classes])
+    forecasts = {
+        cls: _forecast(cls, signal, forms[cls], kinds, waiting[cls], departures.get(cls, NO_DEPARTURES))
+        for cls, signal in zip(classes, signals, strict=True)
+        if signal.instance is not None
+    }
+    return AdmissionSignal(at_ms=snapshot.now_ns // 1_000_000, departures=departures[None], classes=forecasts)
+
+
+def _forecast_classes(snapshot: Snapshot) -> list[RequestClass]:
+    """Return the classes to forecast, most waiting requests first; no request arrives in a late class."""
+    waiting = _waiting(snapshot)
+    known = {cls for cls, _ in snapshot.state.times.entries if not cls.late}
+    return sorted(known, key=lambda cls: (-waiting[cls], cls.queue, cls.target_ms or 0.0))[:CLASSES_MAX]
+
+
+def _waiting(snapshot: Snapshot) -> Counter[RequestClass]:
+    return Counter({cls: view.queued for cls, view in snapshot.classes.items()})
+
+
+def _admission_class(cls: RequestClass, forms: Mapping[str, PlanningForm]) -> AdmissionClass:
+    return AdmissionClass(
+        model=cls.model,
+        target_s=None if cls.target_ms is None else cls.target_ms / 1000,
+        priority=cls.priority,
+        time={kind: form.time(1) for kind, form in forms.items()},
+    )
+
+
+def _forecast(
+    cls: RequestClass,
+    signal: Admission,
+    forms: Mapping[str, PlanningForm],
+    kinds: Mapping[InstanceId, str],
+    waiting: int,
+    departures: DepartureCurve,
+) -> ClassForecast:
+    """Forecast first token and end on the chosen instance, and alone on the fastest kind in the fleet."""
+    assert signal.instance is not None
+    assert signal.leaves is not None
+    here = forms[kinds[signal.instance]]
+    able = [forms[kind] for kind in kinds.values() if kind in forms]
+    best = min(able, key=lambda form: form.answer.mean)
+    return ClassForecast(
+        cls=cls,
+        waiting=waiting,
+        instance=signal.instance,
+        wait=signal.leaves,
+        first_token=signal.leaves + here.first_token,
+        completion=signal.leaves + here.answer,
+        alone_first_token=best.time(1).service + best.first_token,
+        alone_completion=best.time(1).service + best.answer,
+        token_s=here.token_s,
+        each_s=1.0 / sum(1.0 / max(form.each_s, EACH_MIN_S) for form in able),
+        departures=departures,
+    )
+
+
+def _departure_curves(
+    snapshot: Snapshot, served: Iterable[Served]
+) -> dict[RequestClass | None, DepartureCurve]:
+    """Return the departure curve of each class; under None, of all requests."""
+    cls_of = {group.id: view.cls for group, view in snapshot.groups}
+    of: dict[RequestClass | None, list[Served]] = {None: []}
+    for each in served:
+        of[None].append(each)
+        of.setdefault(cls_of[each.group.id], []).append(each)
+    return {cls: departure_curve(groups) for cls, groups in of.items()}
+
+
+def departure_curve(served: Sequence[Served]) -> DepartureCurve:
+    """Return the departure curve of groups: requests leave evenly over the service time of their group.
+
+    Up to `DEPARTURE_POINTS_MAX` starts and ends are exact. Beyond that, the curve has points at fixed shares
+    of the requests, closer together near the beginning.
+    """
+    if not served:
+        return NO_DEPARTURES
+    start_s = np.array([max(0.0, each.start.mean) for each in served])
+    end_s = start_s + np.array([max(0.0, each.time.service.mean) for each in served])
+    requests = np.array([float(each.group.requests) for each in served])
+    at_s = np.unique(np.concatenate(([0.0], start_s, end_s)))
+    gone = _gone(at_s, start_s, end_s, requests)
+    if len(at_s) > DEPARTURE_POINTS_MAX:
+        first = int(np.searchsorted(gone, 0.0, side="right")) - 1
+        shares = np.linspace(0.0, 1.0, DEPARTURE_POINTS_MAX - 1) ** 2
+        wanted = shares * gone[-1]
+        times = np.interp(wanted[1:], gone[first:], at_s[first:])
+        at_s = np.concatenate(([0.0, at_s[first]], times))
+        gone = np.concatenate(([0.0, 0.0], wanted[1:]))
+    return DepartureCurve(after_s=tuple(at_s.tolist()), gone=tuple(gone.tolist()))
+
+
+def _gone(at_s: Floats, start_s: Floats, end_s: Floats, requests: Floats) -> Floats:
+    """Return the number of requests that have left by each of the ascending times."""
+    gone = np.zeros(len(at_s))
+    instant = end_s <= start_s
+    np.add.at(gone, np.searchsorted(at_s, end_s[instant]), requests[instant])
+    rate = np.zeros(len(at_s))
+    slopes = requests[~instant] / (end_s[~instant] - start_s[~instant])
+    np.add.at(rate, np.searchsorted(at_s, start_s[~instant]), slopes)
+    np.add.at(rate, np.searchsorted(at_s, end_s[~instant]), -slopes)
+    total = np.cumsum(gone)
+    total[1:] += np.cumsum(np.cumsum(rate)[:-1] * np.diff(at_s))
+    rising: Floats = np.minimum(np.maximum.accumulate(total), requests.sum())
+    return rising

@@ -1,0 +1,224 @@
+"""The controller's decision as a pure function: cluster view in, plan changes out.
+
+It forms groups, has the planner place them, and sets the virtual queues that differ. Groups of lost instances
+are placed elsewhere.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from qlm.controller.core.balancing import BALANCED, LoadBalance
+from qlm.controller.core.estimating.service_times import ServiceTimes
+from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
+from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.grouping import NewGroupId, regroup
+from qlm.controller.core.problem import make_problem
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.plan_change import PlanChange, SetQueue
+from qlm.domain.view import ClassView, ClusterView
+from qlm.planner.problem import Plan, Problem
+
+Planner = Callable[[Problem], Plan]
+
+BATCH_UNKNOWN: Final = 16.0
+"""Assumed batch of a model without a live instance of a known kind: its groups wait for one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Settings of the controller.
+
+    Attributes:
+        delta: Group size in average batches (QLM, section 8.3: 4).
+        group_requests_max: Largest group, whatever the batch size.
+        linger_s: Time that an empty group stays open for the next arrival.
+        move_s: Least gain for which a group is moved to another instance, seconds.
+        quiet_s: Longest time between two runs without a wakeup: a dead instance sends none.
+        demotes: Agents demote requests that can no longer meet their deadline; plans rely on it.
+        swap_hysteresis: Agents delay cold starts for deferrable work while their model is in use; plans
+            rely on it.
+        balances: Distribute the waiting requests of a class over instances (`controller.core.balancing`).
+        lead_ttl_s: Leadership lapses after this time without a renewal.
+        min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
+    """
+
+    delta: float = 4.0
+    group_requests_max: int = 1024
+    linger_s: float = 30.0
+    move_s: float = 1.0
+    demotes: bool = False
+    swap_hysteresis: bool = False
+    balances: bool = True
+    quiet_s: float = 0.5
+    lead_ttl_s: float = 3.5
+    min_interval_s: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("delta", "quiet_s", "lead_ttl_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidValueError(f"controller.{name}", getattr(self, name), "a positive number")
+        for name in ("linger_s", "move_s", "min_interval_s"):
+            if not getattr(self, name) >= 0:
+                raise InvalidValueError(f"controller.{name}", getattr(self, name), "a number, 0 or more")
+        if self.group_requests_max < 1:
+            raise InvalidValueError("controller.group_requests_max", self.group_requests_max, "at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Plan changes, and the plan behind them.
+
+    Attributes:
+        changes: Changes to apply to the store, in order.
+        problem: The planning problem that was solved.
+        plan: The plan that solves it.
+        estimator: State of the estimator, for the next decision.
+        snapshot: Origin of the problem; None if the problem has another one.
+    """
+
+    changes: tuple[PlanChange, ...] = ()
+    problem: Problem
+    plan: Plan
+    estimator: EstimatorState
+    snapshot: Snapshot | None = None
+
+    @property
+    def moves(self) -> Counter[InstanceId]:
+        """Number of groups that each instance gets from the queues of others (load balancing)."""
+        before = {group: each.id for each in self.problem.instances for group in each.queue}
+        return Counter(
+            instance
+            for instance, groups in self.plan.queues.items()
+            for group in groups
+            if before.get(group, instance) != instance
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Grouped:
+    """Classes with their groups after regrouping, and the instances of open groups without requests."""
+
+    changes: list[PlanChange] = field(default_factory=list)
+    groups: list[tuple[Group, ClassView]] = field(default_factory=list)
+    placements: dict[GroupId, InstanceId] = field(default_factory=dict)
+
+
+def decide(
+    view: ClusterView,
+    *,
+    now_ns: int,
+    fleet: Fleet,
+    settings: ControllerSettings,
+    planner: Planner,
+    new_id: NewGroupId,
+    estimator: EstimatorState = NOTHING_LEARNED,
+) -> Decision:
+    """Form groups, estimate, plan, and return the virtual queues that must change.
+
+    Args:
+        view: The cluster.
+        now_ns: The present, nanoseconds since the epoch.
+        fleet: Costs and speeds.
+        settings: Operator settings.
+        planner: The planning method.
+        new_id: Returns the id of a new group.
+        estimator: State after the last decision with the same fleet.
+    """
+    estimator = learn(estimator, view, now_ns=now_ns, fleet=fleet)
+    loads = LoadBalance(view, estimator.times, fleet)
+    grouped = _group_all(view, now_ns, settings, new_id, estimator.times, loads)
+    now = take_snapshot(view, grouped.groups, now_ns=now_ns, fleet=fleet, state=estimator)
+    problem = make_problem(
+        view,
+        now,
+        move_s=settings.move_s,
+        placements=grouped.placements,
+        demotes=settings.demotes,
+        swap_hysteresis=settings.swap_hysteresis,
+    )
+    plan = planner(problem)
+    changes = (*grouped.changes, *_queue_changes(view, grouped, plan))
+    return Decision(changes=changes, problem=problem, plan=plan, estimator=estimator, snapshot=now)
+
+
+def _group_all(
+    view: ClusterView,
+    now_ns: int,
+    settings: ControllerSettings,
+    new_id: NewGroupId,
+    times: ServiceTimes,
+    loads: LoadBalance,
+) -> _Grouped:
+    grouped = _Grouped()
+    for cls_view in view.classes:
+        size_max = group_size(cls_view, view.instances, settings, times)
+        balance = loads.target(cls_view) if settings.balances else BALANCED
+        regrouped = regroup(
+            cls_view,
+            size_max=size_max,
+            now_ns=now_ns,
+            linger_s=settings.linger_s,
+            new_id=new_id,
+            balance=balance,
+        )
+        grouped.changes.extend(regrouped.changes)
+        grouped.groups.extend((group, cls_view) for group in regrouped.groups)
+        grouped.placements.update(regrouped.placements)
+    return grouped
+
+
+def group_size(
+    view: ClassView, instances: tuple[InstanceStatus, ...], settings: ControllerSettings, times: ServiceTimes
+) -> int:
+    """Return the group size: delta times the average full batch of the instances that serve the model.
+
+    A full batch is bounded by batch slots, and by KV cache at the mean occupancy of the class.
+    """
+    batches = [
+        entry.times.batch
+        for status in instances
+        if view.cls.model in status.models
+        and (entry := times.entries.get((view.cls, status.accelerator))) is not None
+    ]
+    mean_batch = sum(batches) / len(batches) if batches else BATCH_UNKNOWN
+    return max(1, min(settings.group_requests_max, round(settings.delta * mean_batch)))
+
+
+def _queue_changes(view: ClusterView, grouped: _Grouped, plan: Plan) -> list[PlanChange]:
+    """Set the queues that differ; empty open groups stand at the end of their instance's queue."""
+    present = {queue.instance: tuple(g.id for g in queue.groups) for queue in view.queues}
+    alive = {group.id for group, _ in grouped.groups}
+    planned = {group for queue in plan.queues.values() for group in queue}
+    empty_groups: dict[InstanceId, list[GroupId]] = {}
+    for group, instance in grouped.placements.items():
+        if group not in planned:
+            empty_groups.setdefault(instance, []).append(group)
+    wanted: dict[InstanceId, tuple[GroupId, ...]] = {}
+    for instance, queue in plan.queues.items():
+        elsewhere = planned | grouped.placements.keys()
+        lingering = [g for g in present.get(instance, ()) if g in alive and g not in elsewhere]
+        wanted[instance] = (*queue, *lingering, *sorted(empty_groups.get(instance, ())))
+    for instance in present:
+        wanted.setdefault(instance, ())
+    return [
+        SetQueue(instance=instance, groups=queue)
+        for instance, queue in wanted.items()
+        if queue != present.get(instance, ())
+    ]
+
+
+def unknown_accelerators(view: ClusterView, fleet: Fleet) -> set[str]:
+    """Return the kinds of accelerators of live instances that are not configured here."""
+    return {status.accelerator for status in view.instances} - fleet.kinds.keys()
+
+
+def classes_without_instance(view: ClusterView) -> list[RequestClass]:
+    """Return the classes with waiting requests that no live instance can serve."""
+    served = {model for status in view.instances if not status.draining for model in status.models}
+    return [c.cls for c in view.classes if c.queued and c.cls.model not in served]

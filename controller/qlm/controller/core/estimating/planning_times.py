@@ -1,0 +1,112 @@
+"""Estimates in the form of the planning problem: `start + (r / n) service + tail` for the r-th of n requests.
+
+The form is coarser than the estimator:
+
+* It has no free batch slots. Requests that fill them wait for no other, which shortens all waits behind them
+  (`fill_s` of an empty batch). The saving is spread evenly over the waiting requests of the model, so the
+  total length of the queues is right. The saving after a model swap is omitted: it is at most the decodes of
+  the group behind it.
+* It has no speeds of single instances. Service times and tails are per kind, with the common correction.
+* A tail ends with what the SLO measures: the first token for TTFT classes, else the end of the answer.
+"""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.controller.core.estimating.service_times import about_first_token
+from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ModelId
+from qlm.planner.problem import GroupTime
+from qlm.rct_estimator.correction import Correction
+from qlm.rct_estimator.normal import Normal
+
+WAITED_SHARE_MIN: Final = 0.2
+"""Lower bound of the share of decodes that counts; without it, one instance would seem enough for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningForm:
+    """Times of a class on a kind of accelerator.
+
+    The service time of n requests is n `each_s`, with variance n `own_var` + n^2 `common_var`. The tail is
+    `first_token` or `answer`, whichever the SLO measures.
+    """
+
+    each_s: float
+    own_var: float
+    common_var: float
+    tail: Normal
+    first_token: Normal
+    answer: Normal
+    token_s: float
+
+    def time(self, requests: int) -> GroupTime:
+        """Return service time and tail of a group of that size."""
+        service = Normal(requests * self.each_s, requests * self.own_var + requests**2 * self.common_var)
+        return GroupTime(service=service, tail=self.tail)
+
+
+def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: float) -> PlanningForm | None:
+    """Compute the form of a class on a kind of accelerator; None if it cannot run there.
+
+    Args:
+        snapshot: The cluster.
+        cls: The class.
+        kind: The kind.
+        waited: Share of the decodes that other requests wait for; see `waited_shares`.
+    """
+    entry = snapshot.state.times.entries.get((cls, kind))
+    if entry is None:
+        return None
+    correction = snapshot.pooled.get((cls.model, kind)) or Correction()
+    times, factor, uncertainty = entry.times, correction.factor, correction.uncertainty
+    prompt_s = times.prompt_s * factor
+    decode_s = (times.request_s - times.prompt_s) * factor
+    each_s = prompt_s + waited * decode_s
+    first_token, answer = (
+        _with_uncertainty(each.scaled(factor), uncertainty) for each in (entry.first_token, entry.answer)
+    )
+    return PlanningForm(
+        each_s=each_s,
+        own_var=waited * decode_s**2 * times.cv2 + prompt_s**2 * times.prompt_cv2,
+        common_var=(waited * decode_s * times.work_uncertainty) ** 2 + (uncertainty * each_s) ** 2,
+        tail=first_token if about_first_token(cls) else answer,
+        first_token=first_token,
+        answer=answer,
+        token_s=entry.on_kind.state.iteration_s * factor,
+    )
+
+
+def _with_uncertainty(time: Normal, uncertainty: float) -> Normal:
+    return Normal(time.mean, time.var + (uncertainty * time.mean) ** 2)
+
+
+def busy_time(instance: InstanceSnapshot) -> Normal:
+    """Return the time until an instance can start a new request; only loading counts while a slot is free.
+
+    A full batch frees a slot every `request_s`, about exponentially distributed. Requests that the agent
+    holds beyond its batch do not count: more urgent ones precede them, and preempt.
+    """
+    entry = instance.entry
+    if instance.free > 0 or entry is None:
+        return instance.loading
+    next_s = entry.times.request_s * instance.correction.factor
+    return instance.loading + Normal(next_s, next_s**2)
+
+
+def waited_shares(snapshot: Snapshot) -> dict[ModelId, float]:
+    """Return the share of the waiting requests' decodes that other requests wait for, by model."""
+    waiting: defaultdict[ModelId, int] = defaultdict(int)
+    for group, _ in snapshot.groups:
+        waiting[group.cls.model] += group.remaining
+    saved: defaultdict[ModelId, float] = defaultdict(float)
+    for instance in snapshot.instances.values():
+        if instance.loaded is not None and instance.entry is not None:
+            times = instance.entry.times
+            request_s = max(times.request_s - times.prompt_s, 1e-9)
+            saved[instance.loaded] += min(instance.free, times.batch) / times.batch * times.fill_s / request_s
+    shares = {model: 1 - saved[model] / requests for model, requests in waiting.items() if requests}
+    return {model: max(WAITED_SHARE_MIN, share) for model, share in shares.items() if math.isfinite(share)}

@@ -1,0 +1,128 @@
+"""Time to the first token in a batch with free slots, with the prompts of others before it.
+
+The engine computes prompts in the order of arrival, chunk by chunk, with one token per running request in
+each iteration. Without prompts it continues to decode, so a new prompt waits for the end of that iteration: a
+single server with vacations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+
+from qlm.rct_estimator.length_predictive import FloatArray
+from qlm.rct_estimator.normal import NOTHING, Normal
+from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.throughput import BATCHED_TOKENS_MAX
+from qlm.rct_estimator.workload import Workload
+
+STRATA: Final = 32
+"""Equally likely values that stand for a distribution; enough for its 95th percentile."""
+
+SHARE_MAX: Final = 0.8
+"""Bound of the engine's share of time for prompts: above it, the batch has no free slots."""
+
+_SHARES: Final = (np.arange(STRATA) + 0.5) / STRATA
+_NORMAL: Final = np.array([NormalDist().inv_cdf(share) for share in _SHARES])
+_SHUFFLED: Final = np.array([int(f"{at:05b}"[::-1], 2) for at in range(STRATA)])
+"""Bit reversal: pairs the values of two distributions as if these were independent."""
+_SHUFFLED_AGAIN: Final = (_SHUFFLED * 13 + 5) % STRATA
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillCosts:
+    """Cost of prompts beside a running batch.
+
+    Attributes:
+        profile: Profile of the model on the accelerator.
+        running: Requests in the batch.
+        decode_s: One iteration without prompts, seconds; 0 for an empty batch.
+    """
+
+    profile: Profile
+    running: float
+    decode_s: float
+
+    @property
+    def budget_tokens(self) -> float:
+        """Prompt tokens per iteration that the token budget leaves beside the decodes."""
+        return max(1.0, BATCHED_TOKENS_MAX - self.running)
+
+    @property
+    def token_s(self) -> float:
+        """Time that one prompt token adds to an iteration, seconds."""
+        return (self.profile.prefill_ms(1, 1.0) - self.profile.prefill_ms(1, 0.0)) / 1000
+
+    def seconds(self, prompt_tokens: FloatArray) -> FloatArray:
+        """Return the time of all iterations of a prompt, elementwise."""
+        profile = self.profile
+        chunks = np.maximum(1.0, np.ceil(prompt_tokens / self.budget_tokens))
+        shared_ms = min(profile.prefill.delta, profile.decode.delta) if self.decode_s else 0.0
+        fixed_s = self.decode_s + (profile.prefill_ms(1, 0.0) - shared_ms) / 1000
+        return np.asarray(chunks * fixed_s + prompt_tokens * self.token_s)
+
+
+def first_token_s(
+    prefills: PrefillCosts,
+    arriving: Sequence[tuple[float, Workload]],
+    own: Workload,
+    prompt_tokens: int | None,
+    queued: Normal = NOTHING,
+) -> FloatArray:
+    """Return the time from a batch slot to the first token: equally likely values, ascending, seconds.
+
+    The wait in a queue with vacations is the sum of two independent parts. One is the wait without vacations
+    (Pollaczek and Khinchine: 0 with probability 1 - rho, else log-normal with the right mean and variance).
+    The other is the rest of the present iteration, uniform over it. The result has the shape (STRATA,).
+
+    Args:
+        prefills: Cost of prompts beside the batch.
+        arriving: Requests per second that join the batch, and their workload.
+        own: Workload of the request's class.
+        prompt_tokens: Length of its prompt; None for a random one of the class.
+        queued: Wait behind prompts queued for the token budget; the longer of both waits counts.
+    """
+    mean, square, cube = 0.0, 0.0, 0.0
+    for rate_rps, workload in arriving:
+        each_s = prefills.seconds(_prompts(workload))
+        mean += rate_rps * float(each_s.mean())
+        square += rate_rps * float((each_s**2).mean())
+        cube += rate_rps * float((each_s**3).mean())
+    share = min(SHARE_MAX, mean)
+    wait_s = square / 2 / (1 - share)
+    queue_s = _queue_s(share, wait_s, 2 * wait_s**2 + cube / 3 / (1 - share))
+    if queued.mean > wait_s:
+        queue_s = queued.mean * _lognormal(_NORMAL, queued.var / queued.mean**2)
+    prompts = _prompts(own) if prompt_tokens is None else np.full(STRATA, float(prompt_tokens))
+    prompts = prompts[_SHUFFLED_AGAIN]
+    waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED]
+    # Later arrivals share its last iteration as far as the token budget allows.
+    behind = waited_s * sum(rate_rps * workload.prompt_tokens for rate_rps, workload in arriving)
+    behind = np.minimum(behind, -prompts % prefills.budget_tokens)
+    return np.sort(waited_s + prefills.seconds(prompts) + behind * prefills.token_s)
+
+
+def _prompts(workload: Workload) -> FloatArray:
+    """Return equally likely prompt lengths: log-normal with the mean and variance of the class."""
+    return workload.prompt_tokens * _lognormal(_NORMAL, workload.prompt_cv2)
+
+
+def _lognormal(normal: FloatArray, cv2: float) -> FloatArray:
+    """Return log-normal values with mean 1 for standard normal ones, scaled to keep the mean exact."""
+    values = np.exp(normal * np.sqrt(np.log1p(cv2)))
+    return np.asarray(values / values.mean())
+
+
+def _queue_s(share: float, mean_s: float, square: float) -> FloatArray:
+    """Return waits: 0 with probability 1 - share, else log-normal; given their mean and second moment."""
+    values = np.zeros(STRATA)
+    busy = _SHARES - 1 + share > 0
+    if not busy.any() or mean_s <= 0:
+        return np.full(STRATA, mean_s)
+    inner_s = mean_s / share
+    cv2 = max(0.05, square / share / inner_s**2 - 1)
+    shares = (_SHARES[busy] - 1 + share) / share
+    values[busy] = _lognormal(np.array([NormalDist().inv_cdf(each) for each in shares]), cv2)
+    return np.asarray(values * (mean_s * STRATA / values.sum()))

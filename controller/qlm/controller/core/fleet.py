@@ -1,0 +1,21 @@
+"""Configured knowledge of models and accelerators."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qlm.domain.ids import ModelId
+from qlm.planner.problem import Kind
+from qlm.rct_estimator.profile import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Costs and speeds of the models on the configured kinds of accelerators.
+
+    Attributes:
+        kinds: Swap costs of models, by kind of accelerator.
+        profiles: Profile of each model on each kind of accelerator.
+    """
+
+    kinds: Mapping[str, Kind]
+    profiles: Mapping[tuple[ModelId, str], Profile]

@@ -1,0 +1,202 @@
+"""Builds the planning problem from a cluster snapshot: the plain data that planning methods work on."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from qlm.agents.core.queue_head import SWAPS_THERE_AND_BACK
+from qlm.controller.core.deadlines import deadline_demand, demand_with_demotion
+from qlm.controller.core.estimating.planning_times import (
+    PlanningForm,
+    busy_time,
+    planning_form,
+    waited_shares,
+)
+from qlm.controller.core.estimating.queues import last_arrivals_ns
+from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
+from qlm.domain.fleet import EngineState
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.view import ClusterView
+from qlm.planner.problem import GroupTime, Instance, Kind, PlannedGroup, Problem
+
+NO_PLACEMENTS: Final[Mapping[GroupId, InstanceId]] = MappingProxyType({})
+"""Every group stays on its present queue."""
+
+IN_USE_COLD_STARTS: Final = 1 + SWAPS_THERE_AND_BACK
+"""Cost of a cold start on an instance whose model is in use, in cold starts: the agent delays the swap by
+`SWAPS_THERE_AND_BACK` times its duration first (`SwapHysteresis` in `agents.core.queue_head`)."""
+
+IN_USE_S: Final = 60.0
+"""A model counts as in use if requests with a deadline arrive for it at least this often."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """A kind of accelerator with the models that an instance of it can serve now, sorted.
+
+    Attributes:
+        in_use: Requests with deadlines arrive for the model that is loaded.
+    """
+
+    accelerator: str
+    models: tuple[ModelId, ...]
+    in_use: bool = False
+
+    @property
+    def name(self) -> str:
+        """Key of the kind in the problem: instances with different models are of different kinds."""
+        return f"{self.accelerator}[{','.join(self.models)}]{' in use' if self.in_use else ''}"
+
+
+def accelerator_of(kind: str) -> str:
+    """Return the accelerator of a kind in a problem built by `make_problem`."""
+    return kind.partition("[")[0]
+
+
+def make_problem(
+    view: ClusterView,
+    snapshot: Snapshot,
+    *,
+    move_s: float,
+    placements: Mapping[GroupId, InstanceId] = NO_PLACEMENTS,
+    demotes: bool = False,
+    swap_hysteresis: bool = False,
+) -> Problem:
+    """Build the planning problem of all groups with waiting requests; times in seconds since the epoch.
+
+    Args:
+        view: The cluster.
+        snapshot: The cluster with its estimates, and the groups after regrouping.
+        move_s: Least gain for which a group is moved to another instance, seconds.
+        placements: Instances of groups that are on no queue yet, or are to change it.
+        demotes: Agents demote requests that can no longer meet their deadline.
+        swap_hysteresis: Agents delay cold starts for deferrable work while their model is in use.
+    """
+    queues = {queue.instance: [g.id for g in queue.groups if g.id not in placements] for queue in view.queues}
+    for group, home in placements.items():
+        queues.setdefault(home, []).append(group)
+    variants = {
+        id: _variant(each, snapshot, swap_hysteresis=swap_hysteresis)
+        for id, each in snapshot.instances.items()
+    }
+    kinds = {variant.name: variant for variant in variants.values()}
+    return Problem(
+        now_s=snapshot.now_ns / 1e9,
+        move_s=move_s,
+        kinds={name: _kind(snapshot.fleet.kinds[each.accelerator], each) for name, each in kinds.items()},
+        instances=tuple(
+            _instance(each, variants[id].name, tuple(queues.get(id, ())))
+            for id, each in snapshot.instances.items()
+        ),
+        groups=tuple(_planned(snapshot, kinds, demotes=demotes)),
+    )
+
+
+def class_forms(
+    snapshot: Snapshot, problem: Problem, classes: Iterable[RequestClass]
+) -> dict[RequestClass, dict[str, PlanningForm]]:
+    """Return the times of classes by kind of the problem, without kinds that cannot run the class."""
+    # Kinds that differ only in `in_use` have equal request times.
+    kinds = {
+        each.kind: _variant(snapshot.instances[each.id], snapshot, swap_hysteresis=False)
+        for each in problem.instances
+    }
+    waited = waited_shares(snapshot)
+    return {cls: _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0)) for cls in classes}
+
+
+def _variant(instance: InstanceSnapshot, snapshot: Snapshot, *, swap_hysteresis: bool) -> _Variant:
+    """Return the variant of an instance, without models whose engine has failed."""
+    status = instance.status
+    in_use = swap_hysteresis and any(
+        cls.model == instance.loaded and cls.due_ms is not None and each.rate_rps > 1 / IN_USE_S
+        for cls, each in snapshot.state.arrivals.items()
+    )
+    failed = {model for model, state in status.engines if state is EngineState.FAILED}
+    return _Variant(status.accelerator, tuple(sorted(m for m in status.models if m not in failed)), in_use)
+
+
+def _kind(kind: Kind, variant: _Variant) -> Kind:
+    models = {model: kind.models[model] for model in variant.models if model in kind.models}
+    if variant.in_use:
+        models = {
+            model: replace(cost, swap_cold_s=IN_USE_COLD_STARTS * cost.swap_cold_s)
+            for model, cost in models.items()
+        }
+    return Kind(host_memory_bytes=kind.host_memory_bytes, models=models)
+
+
+def _instance(instance: InstanceSnapshot, kind: str, queue: tuple[GroupId, ...]) -> Instance:
+    status = instance.status
+    return Instance(
+        id=status.id,
+        kind=kind,
+        loaded_model=instance.loaded,
+        warm_models=tuple(model for model, state in status.engines if state.sleeps),
+        busy=busy_time(instance),
+        queue=queue,
+    )
+
+
+def _planned(snapshot: Snapshot, kinds: Mapping[str, _Variant], *, demotes: bool) -> Iterator[PlannedGroup]:
+    waited = waited_shares(snapshot)
+    known: dict[RequestClass, _Times] = {}
+
+    def times_of(cls: RequestClass) -> _Times:
+        if cls not in known:
+            known[cls] = _Times.of(snapshot, cls, kinds, waited.get(cls.model, 1.0))
+        return known[cls]
+
+    waiting = [(group, view) for group, view in snapshot.groups if group.remaining]
+    last_ns = last_arrivals_ns(waiting)
+    for group, view in waiting:
+        times, last = times_of(group.cls), last_ns[group.id]
+        if demotes:
+            planned = demand_with_demotion(group, view, last, snapshot.now_ns, times.service_s)
+        else:
+            planned = deadline_demand(group, view, last, snapshot.now_ns)
+        yield PlannedGroup(
+            id=group.id,
+            model=group.cls.model,
+            requests=planned.requests,
+            deadline_s=planned.deadline_s,
+            priority=group.cls.priority,
+            time=times.of_group(planned.requests),
+        )
+
+
+def _forms(
+    snapshot: Snapshot, cls: RequestClass, kinds: Mapping[str, _Variant], waited: float
+) -> dict[str, PlanningForm]:
+    forms = {
+        name: planning_form(snapshot, cls, variant.accelerator, waited)
+        for name, variant in kinds.items()
+        if cls.model in variant.models
+    }
+    return {name: form for name, form in forms.items() if form is not None}
+
+
+@dataclass(slots=True)
+class _Times:
+    """Times of the groups of one class, cached by size: all full groups are equal."""
+
+    forms: dict[str, PlanningForm] = field(default_factory=dict)
+    known: dict[int, dict[str, GroupTime]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, request_class: RequestClass, kinds: Mapping[str, _Variant], waited: float
+    ) -> "_Times":
+        return cls(_forms(snapshot, request_class, kinds, waited))
+
+    @property
+    def service_s(self) -> float:
+        """Seconds from the start of a request to what its SLO measures, on the fastest kind."""
+        return min((form.tail.mean for form in self.forms.values()), default=0.0)
+
+    def of_group(self, requests: int) -> dict[str, GroupTime]:
+        if requests not in self.known:
+            self.known[requests] = {name: form.time(requests) for name, form in self.forms.items()}
+        return self.known[requests]

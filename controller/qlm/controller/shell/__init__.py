@@ -1,0 +1,1 @@
+"""Runs the controller: leadership, the planning loop, reconciliation, metrics."""

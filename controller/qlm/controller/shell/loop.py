@@ -1,0 +1,185 @@
+"""The controller's loop: read the cluster view, decide with a pure function, apply the changes."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from qlm.controller.core.decide import (
+    ControllerSettings,
+    Decision,
+    Planner,
+    classes_without_instance,
+    decide,
+    unknown_accelerators,
+)
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.grouping import NewGroupId
+from qlm.controller.shell.leadership import LeadershipLoop
+from qlm.controller.shell.plan_report import PlanReporter
+from qlm.controller.shell.reconciler import Reconciler
+from qlm.domain.errors import BrokerUnavailableError, NotLeadingError, StoreUnavailableError
+from qlm.domain.ids import ControllerId
+from qlm.domain.leadership import WAKE_LEADER
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import ControllerStore
+from qlm.domain.view import ClusterView
+
+if TYPE_CHECKING:  # a simulation needs no metrics, nor their package
+    from qlm.controller.shell.metrics import ControllerMetrics
+
+log = logging.getLogger("qlm.controller")
+
+INLINE_GROUPS_MAX: Final = 100
+"""Larger plans are computed in a thread, since a gateway may share the loop (1000 groups take 0.35 s)."""
+
+WATCH_NS: Final = 2_000_000_000
+"""Least time between two views of a standby: speeds are learned over 5 s or more."""
+
+
+class ControllerLoop:
+    """One controller, which plans while it leads. `run` runs until cancelled; `run_once` is one turn.
+
+    A standby asks for the leadership every `quiet_s` and keeps learning from views. It takes over at most
+    `lead_ttl_s` plus `quiet_s` after the leader died, and at once after it resigned.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: ControllerId,
+        store: ControllerStore,
+        broker: Broker,
+        clock: Clock,
+        fleet: Fleet,
+        settings: ControllerSettings,
+        planner: Planner,
+        new_group_id: NewGroupId,
+        metrics: "ControllerMetrics | None" = None,
+    ) -> None:
+        self._store = store
+        self._reconciler = Reconciler(broker=broker, store=store, clock=clock)
+        self._reporter = PlanReporter(store)
+        self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s)
+        self._clock = clock
+        self._fleet = fleet
+        self._settings = settings
+        self._planner = planner
+        self._new_group_id = new_group_id
+        self._metrics = metrics
+        self._estimator = NOTHING_LEARNED
+        self._watched_ns = 0
+        self._woken = asyncio.Event()
+        self._warned: set[str] = set()
+
+    async def run(self) -> None:
+        """Plan at every wakeup and at least every `quiet_s`; resign at the end."""
+        helpers = [asyncio.create_task(self._listen()), asyncio.create_task(self._leadership.renew())]
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    await self._turn()
+                except (StoreUnavailableError, BrokerUnavailableError) as error:
+                    log.warning("planning skipped: %s", error)
+                    if self._metrics is not None:
+                        self._metrics.skipped()
+                    await asyncio.sleep(self._settings.quiet_s)
+                await asyncio.sleep(self._settings.min_interval_s)
+                await self._wait()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            await self._leadership.resign()
+
+    async def run_once(self) -> Decision:
+        """Run one turn as leader: observe, reconcile, decide, apply.
+
+        Raises:
+            NotLeadingError: Another controller leads, perhaps since this turn began; its plan is valid.
+            StoreUnavailableError, BrokerUnavailableError: Try again later.
+        """
+        term = await self._leadership.term()
+        await self._store.expire(self._clock.now_ns())
+        view = await self._store.view()
+        if await self._reconciler.run(view, term):
+            view = await self._store.view()
+        now_ns = self._clock.now_ns()
+        decide_now = partial(
+            decide,
+            view,
+            now_ns=now_ns,
+            fleet=self._fleet,
+            settings=self._settings,
+            planner=self._planner,
+            new_id=self._new_group_id,
+            estimator=self._estimator,
+        )
+        groups, began_s = sum(len(each.groups) for each in view.classes), time.perf_counter()
+        decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
+        took_s = time.perf_counter() - began_s
+        self._estimator = decision.estimator
+        if decision.changes:
+            await self._store.apply(decision.changes, term)
+            if decision.moves:
+                log.info("groups moved: %s", ", ".join(f"{n} to {i}" for i, n in decision.moves.items()))
+        await self._reporter.publish(decision, now_ns, term)
+        self._warn(view)
+        if self._metrics is not None:
+            self._metrics.planned(view, decision, took_s)
+        return decision
+
+    async def _turn(self) -> None:
+        try:
+            await self.run_once()
+        except NotLeadingError:
+            if self._metrics is not None:
+                self._metrics.stood_by()
+            if self._leadership.lost():
+                self._woken.set()  # the leadership may be free: ask at once
+            await self._watch()
+
+    async def _watch(self) -> None:
+        """Learn from the cluster while another controller leads."""
+        now_ns = self._clock.now_ns()
+        if abs(now_ns - self._watched_ns) >= WATCH_NS:  # also after a clock was set back
+            self._watched_ns = now_ns
+            view = await self._store.view()
+            self._estimator = learn(self._estimator, view, now_ns=now_ns, fleet=self._fleet)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for reason in self._store.wakeups():
+                    if self._leadership.is_leader or reason == WAKE_LEADER:
+                        self._woken.set()
+            except StoreUnavailableError as error:
+                log.warning("no wakeups from the store: %s", error)
+            await asyncio.sleep(self._settings.quiet_s)
+
+    async def _wait(self) -> None:
+        """Wait for a wakeup, at most `quiet_s`."""
+        # `asyncio.wait_for` before Python 3.12 swallows a cancellation that arrives together with the wakeup,
+        # and the loop would never end.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.quiet_s):
+                await self._woken.wait()
+
+    def _warn(self, view: ClusterView) -> None:
+        """Log once what cannot be planned."""
+        warnings = {
+            f"no live instance serves {cls.model}: its requests wait"
+            for cls in classes_without_instance(view)
+        }
+        warnings |= {
+            f"instances with the accelerator {kind!r} get no work: this configuration does not have that kind"
+            for kind in unknown_accelerators(view, self._fleet)
+        }
+        for warning in sorted(warnings - self._warned):
+            log.warning("%s", warning)
+        self._warned = warnings

@@ -1,0 +1,207 @@
+"""Metrics of a controller; only the leader exports those of the whole cluster.
+
+They are computed from the latest turn when they are scraped. Label values are bounded: models, accelerators
+and instances are configured, classes are capped.
+"""
+
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from qlm.controller.core.decide import Decision
+from qlm.controller.core.problem import accelerator_of
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, ClassLabels
+from qlm.domain.view import ClassView, ClusterView
+from qlm.planner.audit import Audit
+
+_PLAN_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of the leader: the view and the decision."""
+
+    view: ClusterView
+    decision: Decision
+
+
+class ControllerMetrics(Collector):
+    """The metrics of one controller.
+
+    Attributes:
+        turn: The latest turn; None while this controller does not lead.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        now_ns: Callable[[], int],
+        classes_max: int = CLASSES_MAX,
+        accelerators: Iterable[str] = (),
+    ) -> None:
+        """Register the metrics.
+
+        Args:
+            registry: The registry.
+            now_ns: The time, nanoseconds since the epoch.
+            classes_max: Largest number of SLO classes with their own label.
+            accelerators: Kinds of the configured instances, exported even if none of them is alive.
+        """
+        self._accelerators = frozenset(accelerators)
+        self.turn: Turn | None = None
+        self._now_ns = now_ns
+        self._labels = ClassLabels(classes_max)
+        self._audit: Audit | None = None
+        self._leader = Gauge("qlm_controller_leader", "1 if this controller leads, else 0", registry=registry)
+        self._plan_s = Histogram(
+            "qlm_controller_plan_duration_seconds",
+            "Time to form groups, estimate and plan, by turn",
+            registry=registry,
+            buckets=_PLAN_BUCKETS_S,
+        )
+        self._skipped = Counter(
+            "qlm_controller_turns_skipped",
+            "Turns given up because store or broker was away",
+            registry=registry,
+        )
+        self._moved = Counter(
+            "qlm_controller_groups_moved",
+            "Groups that a plan moved to this instance from another one (load balancing)",
+            (INSTANCE_LABEL,),
+            registry=registry,
+        )
+        registry.register(self)
+
+    def planned(self, view: ClusterView, decision: Decision, took_s: float) -> None:
+        """Record a turn as leader; its decision took `took_s`."""
+        self.turn = Turn(view, decision)
+        self._leader.set(1)
+        self._plan_s.observe(took_s)
+        for instance, groups in decision.moves.items():
+            self._moved.labels(instance).inc(groups)
+
+    def stood_by(self) -> None:
+        """Record that another controller leads."""
+        self.turn = self._audit = None
+        self._leader.set(0)
+
+    def skipped(self) -> None:
+        """Record a skipped turn."""
+        self._skipped.inc()
+
+    def audited(self, audit: Audit | None) -> None:
+        """Record the audit of the plan; None for a plan without late requests."""
+        self._audit = audit
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics of the latest turn."""
+        return self._families(self.turn)
+
+    def describe(self) -> Iterator[Metric]:
+        """Return the metrics without values."""
+        return self._families(None)
+
+    def _families(self, turn: Turn | None) -> Iterator[Metric]:
+        yield from self._queues(() if turn is None else turn.view.classes)
+        yield from _pool(turn, self._accelerators)
+        yield from self._plan(turn)
+
+    def _queues(self, classes: tuple[ClassView, ...]) -> Iterator[Metric]:
+        labels, now_ns = ("model", "slo_class", "late"), self._now_ns()
+        size = GaugeMetricFamily(
+            "qlm_controller_queue_size", "Requests that wait; late: they cannot be in time", labels=labels
+        )
+        oldest = GaugeMetricFamily(
+            "qlm_controller_queue_oldest_seconds", "Age of the oldest request that waits", labels=labels
+        )
+        groups = GaugeMetricFamily("qlm_controller_groups", "Request groups that are open", labels=labels)
+        waiting: Count[tuple[str, ...]] = Count()
+        open_groups: Count[tuple[str, ...]] = Count()
+        age_s: dict[tuple[str, ...], float] = {}
+        for view in classes:
+            key = (*self._labels.of(view.cls), str(view.cls.late).lower())
+            waiting[key] += view.queued
+            open_groups[key] += len(view.groups)
+            if (since_ns := _oldest_ns(view)) is not None:
+                age_s[key] = max(age_s.get(key, 0.0), (now_ns - since_ns) / 1e9)
+        for each, count in waiting.items():
+            size.add_metric(each, count)
+            groups.add_metric(each, open_groups[each])
+            oldest.add_metric(each, age_s.get(each, 0.0))
+        yield from (size, oldest, groups)
+
+    def _plan(self, turn: Turn | None) -> Iterator[Metric]:
+        wanted = GaugeMetricFamily(
+            "qlm_controller_recommended_instances",
+            "Instances of an accelerator that would serve what waits in time: live ones and missing ones",
+            labels=("accelerator",),
+        )
+        late = GaugeMetricFamily(
+            "qlm_controller_plan_late_requests",
+            "Requests that the plan expects to be late, as of its last audit",
+        )
+        gap = GaugeMetricFamily(
+            "qlm_controller_plan_gap_ratio",
+            "Share of the plan's penalty that a better plan could save at most, as of its last audit",
+        )
+        if turn is not None:
+            for kind, count in _recommended(turn, self._audit).items():
+                wanted.add_metric([kind], count)
+            late.add_metric([], 0.0 if self._audit is None else self._audit.late_requests)
+            gap.add_metric([], 0.0 if self._audit is None else self._audit.gap)
+        yield from (wanted, late, gap)
+
+
+def _recommended(turn: Turn, audit: Audit | None) -> Mapping[str, int]:
+    counts = Count({accelerator_of(kind): 0 for kind in turn.decision.problem.kinds})
+    counts.update(status.accelerator for status in turn.view.instances if not status.draining)
+    for each in () if audit is None else audit.scale_up:
+        counts[accelerator_of(each.kind)] += each.count
+    return counts
+
+
+def _oldest_ns(view: ClassView) -> int | None:
+    """Return the arrival of the oldest waiting request of a class."""
+    heads = [group.head_arrival_ns for group in view.groups if group.head_arrival_ns is not None]
+    if view.ungrouped_arrival_ns is not None:
+        heads.append(view.ungrouped_arrival_ns)
+    return min(heads, default=None)
+
+
+def _pool(turn: Turn | None, accelerators: Iterable[str]) -> Iterator[Metric]:
+    live = GaugeMetricFamily(
+        "qlm_controller_live_instances", "Instances whose agents are alive", labels=("accelerator",)
+    )
+    saturation = GaugeMetricFamily(
+        "qlm_controller_pool_saturation_ratio",
+        "Of the instances with an engine awake, the mean share of the batch or of the KV cache in use, "
+        "whichever is larger",
+        labels=("accelerator",),
+    )
+    leases = GaugeMetricFamily(
+        "qlm_controller_leases", "Requests that an instance holds the lease of", labels=(INSTANCE_LABEL,)
+    )
+    if turn is not None:
+        by_kind: dict[str, list[InstanceStatus]] = {kind: [] for kind in accelerators}
+        for status in turn.view.instances:
+            by_kind.setdefault(status.accelerator, []).append(status)
+        for kind, statuses in by_kind.items():
+            live.add_metric([kind], len(statuses))
+            if used := [share for each in statuses if (share := _used(each)) is not None]:
+                saturation.add_metric([kind], sum(used) / len(used))
+        for instance in turn.view.instances:
+            leases.add_metric([instance.id], turn.view.leased.get(instance.id, 0))
+    yield from (live, saturation, leases)
+
+
+def _used(status: InstanceStatus) -> float | None:
+    """Return the share of an instance's batch or KV cache in use; None while no engine is awake."""
+    batch, kv = status.batch_usage, status.kv_usage
+    return None if batch is None or kv is None else max(batch, kv)

@@ -1,0 +1,90 @@
+"""Report of the latest plan: for operators in the store, and as the admission signal for gateways."""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+import orjson
+
+from qlm.controller.core.admission_signal import admission_signal
+from qlm.controller.core.decide import Decision
+from qlm.controller.core.estimating.snapshot import Snapshot
+from qlm.domain.errors import InvalidValueError, StoreUnavailableError
+from qlm.domain.leadership import Term
+from qlm.domain.ports.store import ControllerStore
+from qlm.planner.admission_signal import signal_to_plain
+from qlm.planner.problem import Plan, Problem
+from qlm.planner.published_plan import PublishedPlan, published_plan_to_plain
+
+log = logging.getLogger("qlm.controller")
+
+PERIOD_NS: Final = 1_000_000_000
+"""Least time between two published plans."""
+
+UNCHANGED_NS: Final = 10_000_000_000
+"""Period of an unchanged plan: its age shows that a controller still plans."""
+
+INLINE_GROUPS_MAX: Final = 100
+"""Larger plans are encoded in a thread, since a gateway may share the loop (1600 groups take 4 ms)."""
+
+
+class PlanReporter:
+    """Reports plans and admission signals of one controller; its failures never stop planning.
+
+    The virtual queues of the plan reach the store before, by `apply` in `loop`.
+    """
+
+    def __init__(self, store: ControllerStore) -> None:
+        self._store = store
+        self._known: tuple[Problem, Plan] | None = None
+        self._published_ns: int | None = None
+        self._fails = False
+
+    async def publish(self, decision: Decision, now_ns: int, term: Term | None = None) -> None:
+        """Publish the plan and the admission signal of an applied decision, if a period has passed.
+
+        Args:
+            decision: The decision.
+            now_ns: Time of its view, nanoseconds since the epoch.
+            term: Term of the controller.
+
+        Raises:
+            NotLeadingError: Another controller leads.
+        """
+        known = (decision.problem, decision.plan)
+        if not self._is_time(known, now_ns):
+            return
+        self._known, self._published_ns = known, now_ns
+        published = PublishedPlan(at_ms=now_ns // 1_000_000, problem=decision.problem, plan=decision.plan)
+        try:
+            await self._publish_signal(decision, term)
+            large = len(decision.problem.groups) > INLINE_GROUPS_MAX
+            data = await asyncio.to_thread(_encoded, published) if large else _encoded(published)
+            await self._store.publish_plan(data, term)
+            self._fails = False
+        except (StoreUnavailableError, InvalidValueError, orjson.JSONEncodeError) as error:
+            self._known = None
+            if not self._fails:
+                log.warning("plan not published for `qlm plan show`; planning continues: %s", error)
+            self._fails = True
+
+    async def _publish_signal(self, decision: Decision, term: Term | None) -> None:
+        if decision.snapshot is None:
+            return
+        signal = partial(_signal, decision.snapshot, decision.problem, decision.plan)
+        large = len(decision.problem.groups) > INLINE_GROUPS_MAX
+        await self._store.publish_signal(await asyncio.to_thread(signal) if large else signal(), term)
+
+    def _is_time(self, known: tuple[Problem, Plan], now_ns: int) -> bool:
+        # abs: after the clock was set back, the old plan must not stay for that time.
+        since_ns = PERIOD_NS if self._published_ns is None else abs(now_ns - self._published_ns)
+        return since_ns >= PERIOD_NS and (since_ns >= UNCHANGED_NS or known != self._known)
+
+
+def _signal(snapshot: Snapshot, problem: Problem, plan: Plan) -> bytes:
+    return orjson.dumps(signal_to_plain(admission_signal(snapshot, problem, plan)))
+
+
+def _encoded(published: PublishedPlan) -> bytes:
+    return orjson.dumps(published_plan_to_plain(published))

@@ -1,0 +1,124 @@
+"""Reconciles store and broker after failures: leases, hold queues, and the index of waiting requests.
+
+Three repairs, each cheap when nothing is wrong:
+
+* leases of dead holders are released;
+* hold queues of dead instances are emptied;
+* a class queue with more messages than the store knows is indexed again (an accepted request never reached
+  the store).
+
+An empty store is filled from all class queues, then marked as indexed. Until then, no component treats an
+unknown request as one that never existed.
+"""
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from qlm.controller.shell.reindex import Reindexer
+from qlm.domain.ids import QueueName
+from qlm.domain.leadership import Term
+from qlm.domain.lease import Holder
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import ControllerStore
+from qlm.domain.view import ClusterView
+
+log = logging.getLogger("qlm.controller")
+
+PERIOD_NS: Final = 2_000_000_000
+"""Period of the checks; they also run when the set of live instances changes."""
+
+EMPTIED_GRACE_NS: Final = 2_000_000_000
+"""Grace period of an emptied store: live instances send a heartbeat once per second and register their leases
+again, which must not be reclaimed."""
+
+
+class Reconciler:
+    """Repairs store and broker; call `run` with each view."""
+
+    def __init__(self, *, broker: Broker, store: ControllerStore, clock: Clock) -> None:
+        self._broker = broker
+        self._store = store
+        self._clock = clock
+        self._reindexer = Reindexer(broker, store, clock)
+        self._alive: set[Holder] = set()
+        self._next_ns = 0
+        self._incarnation: int | None = None
+        self._unread = False
+        self._unmarked = False
+        self._grace_until_ns = 0
+        self._excess: set[QueueName] = set()
+
+    async def run(self, view: ClusterView, term: Term | None = None) -> bool:
+        """Run the repairs that are due; return True if the view is outdated now.
+
+        Changes to the store need the term of the controller. If it no longer leads, the rest is harmless: a
+        new leader would move and index the same messages, and the request of a duplicate message is found
+        leased or ended.
+
+        Raises:
+            NotLeadingError: Another controller leads.
+            StoreUnavailableError, BrokerUnavailableError: Try again later.
+        """
+        now_ns = self._clock.now_ns()
+        alive = {status.holder for status in view.instances}
+        if term is not None and await self._is_empty(term.incarnation):
+            self._grace_until_ns = now_ns + EMPTIED_GRACE_NS
+        elif alive == self._alive and now_ns < self._next_ns:
+            return False
+        in_grace = now_ns < self._grace_until_ns
+        self._next_ns = self._grace_until_ns if in_grace else now_ns + PERIOD_NS
+        self._alive = alive
+        changed = False if in_grace else await self._reclaim(alive, term)
+        found = await self._index({each.cls.queue: each.queued for each in view.classes})
+        if term is not None and self._unmarked and not in_grace:
+            await self._store.mark_indexed(term)
+            self._unmarked = False
+        return bool(changed or found)
+
+    async def _is_empty(self, incarnation: int) -> bool:
+        """Note the store's incarnation; return True if it is a new one that was not indexed yet.
+
+        It is the first one or was emptied, and no leader has finished indexing since.
+        """
+        if incarnation == self._incarnation:
+            return False
+        self._unread = self._unmarked = not await self._store.indexed()
+        self._incarnation = incarnation
+        return self._unread
+
+    async def _index(self, queued: Mapping[QueueName, int]) -> int:
+        if not self._unread:
+            return await self._index_unknown(queued)
+        found = await self._reindexer.index_all()
+        self._unread = False
+        if found:
+            log.info("the shared state was empty: %d requests indexed", found)
+        return found
+
+    async def _reclaim(self, alive: Collection[Holder], term: Term | None) -> bool:
+        """Return the requests and messages of dead instances to their queues; True if there were any."""
+        released = await self._store.expire_leases(term)
+        moved = await self._reindexer.empty_hold_queues({holder.instance for holder in alive})
+        if released or moved:
+            log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
+        return bool(released or moved)
+
+    async def _index_unknown(self, queued: Mapping[QueueName, int]) -> int:
+        """Index queues that hold more messages than the store has waiting requests.
+
+        It takes two checks in a row, unless the store was just emptied. Once is normal: a request is
+        published before it is indexed, and returned before its lease is released.
+        """
+        more = set()
+        for queue in await self._reindexer.class_queues():
+            if await self._broker.depth(queue) > queued.get(queue, 0):
+                more.add(queue)
+        confirmed = more if self._unmarked else more & self._excess
+        self._excess = more
+        found = 0
+        for queue in sorted(confirmed):
+            found += await self._reindexer.index(queue)
+            log.warning("%s had messages unknown to the store: %d requests indexed", queue, found)
+        return found

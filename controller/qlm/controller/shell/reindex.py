@@ -1,0 +1,150 @@
+"""Rebuilds the index of waiting requests from the class queues, which decide what was accepted."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from qlm.broker import codec
+from qlm.broker.topology import DEAD, hold_instance, hold_queue
+from qlm.domain.errors import DeliveryLostError, UndecodableDataError
+from qlm.domain.ids import InstanceId, QueueName, RequestId
+from qlm.domain.ports.broker import Broker, Delivery
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import ControllerStore
+from qlm.domain.request import Request, RequestRecord
+
+log = logging.getLogger("qlm.controller")
+
+BATCH: Final = 256
+CLASS_PREFIX: Final = "qlm.class."
+
+
+def as_known(request: Request, record: RequestRecord) -> Request:
+    """Return the request with the class in which the store has it waiting.
+
+    An interrupted demotion leaves the message in the queue of the original class while the request waits in
+    the late class, or the reverse. No agent would find the message there.
+    """
+    cls = record.metadata.cls
+    if record.lease or record.outcome or cls == request.cls or cls.missed() != request.cls.missed():
+        return request
+    return replace(request, cls=cls)
+
+
+class Reindexer:
+    """Indexes messages in the store; returns or acknowledges every message that it takes."""
+
+    def __init__(self, broker: Broker, store: ControllerStore, clock: Clock) -> None:
+        self._broker = broker
+        self._store = store
+        self._clock = clock
+
+    async def class_queues(self) -> Sequence[QueueName]:
+        """Return the names of all class queues ever used."""
+        return [queue for queue in await self._broker.queues() if queue.startswith(CLASS_PREFIX)]
+
+    async def index_all(self) -> int:
+        """Index all messages of all class queues; return the number of waiting requests."""
+        return sum([await self.index(queue) for queue in await self.class_queues()])
+
+    async def index(self, queue: QueueName) -> int:
+        """Index all messages of a class queue in place; return the number of waiting requests in it.
+
+        Messages of ended requests are deleted. So are duplicates: the queue would always seem to hold unknown
+        messages. Unreadable messages become dead letters.
+        """
+        # All are taken before the first is returned, since a returned message goes to the front.
+        taken: list[Delivery] = []
+        seen: set[RequestId] = set()
+        try:
+            while batch := await self._broker.get(queue, BATCH):
+                taken.extend(batch)
+            for delivery in list(taken):
+                if not await self._index_one(delivery, seen):
+                    taken.remove(delivery)
+            return len(taken)
+        finally:
+            for delivery in reversed(taken):
+                await self._give_back(delivery)
+
+    async def empty_hold_queues(self, alive: set[InstanceId]) -> int:
+        """Move messages from the hold queues of dead instances to their class queues; return their number."""
+        moved = 0
+        for queue in await self._broker.queues():
+            instance = hold_instance(queue)
+            if instance is None or instance in alive:
+                continue
+            while batch := await self._broker.get(queue, BATCH):
+                moved += await self._return_batch(batch)
+        return moved
+
+    async def _return_batch(self, batch: Sequence[Delivery]) -> int:
+        left, moved = list(batch), 0
+        try:
+            while left:
+                moved += await self._return_one(left[0])
+                left.pop(0)
+        finally:
+            for delivery in left:
+                await self._give_back(delivery)
+        return moved
+
+    async def _return_one(self, delivery: Delivery) -> int:
+        try:
+            request = codec.decode_request(delivery.body)
+        except UndecodableDataError as error:
+            await self._dead_letter(delivery, str(error))
+            return 0
+        # Publish before indexing, so that no agent looks for a message that is not there yet.
+        record = await self._store.record(request.id)
+        known = request if record is None else as_known(request, record)
+        await self._broker.publish(known.cls.queue, codec.encode_request(known))
+        await self._store.enqueue(known.metadata())
+        await self._ack(delivery)
+        return 1
+
+    async def _index_one(self, delivery: Delivery, seen: set[RequestId]) -> bool:
+        """Index one message of a queue; return False if it was removed. `seen`: the requests before it."""
+        try:
+            request = codec.decode_request(delivery.body)
+        except UndecodableDataError as error:
+            await self._dead_letter(delivery, str(error))
+            return False
+        if request.id in seen:
+            await self._ack(delivery)
+            return False
+        seen.add(request.id)
+        record = (await self._store.enqueue(request.metadata())).record
+        known = as_known(request, record)
+        if record.lease is not None:
+            # It is leased: its message belongs to the holder's hold queue, and returns if that dies.
+            await self._broker.publish(hold_queue(record.lease.holder.instance), delivery.body)
+        elif record.outcome is None:
+            if known.cls.queue == delivery.queue:
+                return True
+            await self._broker.publish(known.cls.queue, codec.encode_request(known))
+        # It ended and the acknowledgement was lost, or its message is safe elsewhere.
+        await self._ack(delivery)
+        return False
+
+    async def _dead_letter(self, delivery: Delivery, reason: str) -> None:
+        log.error("unreadable message moved from %s to %s: %s", delivery.queue, DEAD, reason)
+        letter = codec.DeadLetter(
+            reason=reason, queue=delivery.queue, at_ns=self._clock.now_ns(), body=delivery.body
+        )
+        await self._broker.publish(DEAD, codec.encode_dead_letter(letter))
+        await self._ack(delivery)
+
+    async def _give_back(self, delivery: Delivery) -> None:
+        try:
+            await self._broker.requeue(delivery)
+        except DeliveryLostError:
+            log.debug("delivery lost while reading %s", delivery.queue)
+
+    async def _ack(self, delivery: Delivery) -> None:
+        try:
+            await self._broker.ack(delivery)
+        except DeliveryLostError:
+            # The broker delivers it again; the store then knows the request.
+            log.debug("delivery lost while reading %s", delivery.queue)

@@ -1,0 +1,131 @@
+"""OpenAI's answer objects and stream events."""
+
+from collections.abc import Sequence
+from typing import Literal, NotRequired, TypedDict
+
+
+class Usage(TypedDict):
+    """Token counts, as vLLM counts."""
+
+    prompt_tokens: int  # Tokens of the prompt
+    completion_tokens: int  # Tokens of the answer, stop tokens included
+    total_tokens: int  # Their sum
+
+
+class AnswerMessage(TypedDict):
+    """The message that answers."""
+
+    role: Literal["assistant"]  # Always the same
+    content: str  # The text
+    refusal: None  # OpenAI's; always null
+
+
+class ChatChoice(TypedDict):
+    """The only choice."""
+
+    index: int  # 0
+    message: AnswerMessage  # The answer
+    logprobs: None  # OpenAI's; always null
+    # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
+    finish_reason: str | None
+
+
+class TextChoice(TypedDict):
+    """The only choice."""
+
+    index: int  # 0
+    text: str  # The answer
+    logprobs: None  # OpenAI's; always null
+    # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
+    finish_reason: str | None
+
+
+class _Head(TypedDict):
+    """The first fields of objects and events."""
+
+    id: str  # `chatcmpl-` or `cmpl-`, and the request's id
+    created: int  # Arrival of the request, seconds since the epoch
+    model: str  # The model that answers
+    service_tier: str  # The service tier of the objective
+
+
+class ChatCompletion(_Head):
+    """A whole answer to a conversation."""
+
+    object: Literal["chat.completion"]  # Kind of object
+    choices: Sequence[ChatChoice]  # One
+    usage: Usage  # Token counts
+
+
+class TextCompletion(_Head):
+    """A whole answer to a prompt."""
+
+    object: Literal["text_completion"]  # Kind of object
+    choices: Sequence[TextChoice]  # One
+    usage: Usage  # Token counts
+
+
+class Delta(TypedDict):
+    """New text of the message; nothing at the end."""
+
+    role: NotRequired[Literal["assistant"]]  # In the first event only
+    content: NotRequired[str]  # New text
+
+
+class ChunkChoice(TypedDict):
+    """The only choice."""
+
+    index: int  # 0
+    delta: Delta  # New text
+    logprobs: None  # OpenAI's; always null
+    finish_reason: str | None  # Null until the last event with text
+
+
+class ChatChunk(_Head):
+    """The data of one event of a streamed message."""
+
+    object: Literal["chat.completion.chunk"]  # Kind of object
+    choices: Sequence[ChunkChoice]  # One; none in the event with the usage alone
+    # If `stream_options` ask for it: null but in the last event, or the counts so far in each.
+    usage: NotRequired[Usage | None]
+
+
+class TextChunk(_Head):
+    """The data of one event of a streamed text."""
+
+    object: Literal["text_completion"]  # Kind of object
+    choices: Sequence[TextChoice]  # One, with what is new as `text`; none in the event with the usage alone
+    # If `stream_options` ask for it: null but in the last event, or the counts so far in each.
+    usage: NotRequired[Usage | None]
+
+
+class Model(TypedDict):
+    """A model."""
+
+    id: str  # Its name, for `model`
+    object: Literal["model"]  # Kind of object
+    created: int  # Always 0
+    owned_by: str  # `qlm`
+    max_model_len: int  # Its context in tokens, prompt and output together
+
+
+class ModelList(TypedDict):
+    """All models."""
+
+    object: Literal["list"]  # Kind of object
+    data: Sequence[Model]  # In the order of the configuration
+
+
+class ErrorFields(TypedDict):
+    """The error."""
+
+    message: str  # The problem, the value, and what was expected
+    type: str  # OpenAI's kind of error
+    param: str | None  # The offending field; null without one
+    code: str | None  # A word for programs; see [errors](http.md#errors)
+
+
+class ErrorAnswer(TypedDict):
+    """An error."""
+
+    error: ErrorFields  # The error

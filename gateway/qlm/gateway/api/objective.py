@@ -1,0 +1,159 @@
+"""The objective of a request: the body wins over headers, headers over the service tier."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.request import NS_PER_MS
+from qlm.domain.slo import DEADLINE_MAX_MS, BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
+from qlm.gateway.api.schema import SloBody
+from qlm.gateway.core.limits import P_MET_MIN_MAX, GatewayLimits
+
+DEADLINE_HEADER: Final = "x-qlm-deadline-ms"
+P_MET_MIN_HEADER: Final = "x-qlm-p-met-min"
+TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
+MS_MIN: Final = 0.01
+TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """An objective, and whether a request that misses it is served or dropped."""
+
+    slo: Slo
+    on_miss: OnMiss = OnMiss.SERVE
+
+
+def choose(
+    body: SloBody | None, headers: Mapping[str, str], tier: str, limits: GatewayLimits, now_ns: int
+) -> Objective:
+    """Return a request's objective.
+
+    Args:
+        body: The field `slo`.
+        headers: By name in lower case.
+        tier: The field `service_tier`.
+        limits: The defaults.
+        now_ns: The request's arrival.
+
+    Raises:
+        InvalidValueError: The objective is contradictory, not a positive finite time, or already past.
+    """
+    if body is not None:
+        return _from_body(body, limits, now_ns)
+    if (from_headers := _from_headers(headers)) is not None:
+        return Objective(from_headers)
+    return Objective(_from_tier(tier, limits))
+
+
+def p_met_min(body: SloBody | None, headers: Mapping[str, str], limits: GatewayLimits) -> float | None:
+    """Return the forecast probability of meeting the objective that admission requires; None or 0 for any.
+
+    The field `slo` wins over the header, the header over the default of `limits`.
+
+    Raises:
+        InvalidValueError: The header is not such a probability.
+    """
+    if body is not None and body.p_met_min is not None:
+        return body.p_met_min
+    if (text := headers.get(P_MET_MIN_HEADER)) is None:
+        return limits.p_met_min
+    value = _number(text)
+    if not 0 <= value <= P_MET_MIN_MAX:
+        raise InvalidValueError(P_MET_MIN_HEADER, text, f"a probability from 0 to {P_MET_MIN_MAX}")
+    return value
+
+
+def tier_of(slo: Slo, limits: GatewayLimits) -> str:
+    """Return the service tier of an objective, for the client."""
+    if isinstance(slo, BatchSlo):
+        return "flex"
+    return "priority" if slo == limits.interactive_slo else "default"
+
+
+def _from_body(body: SloBody, limits: GatewayLimits, now_ns: int) -> Objective:
+    fields = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s")
+    given = {name for name in fields if getattr(body, name) is not None}
+    on_miss = OnMiss(body.on_miss)
+    slo: Slo
+    if not given:
+        slo = limits.default_slo
+    elif body.deadline_ms is not None and given == {"deadline_ms"}:
+        slo = DeadlineSlo(deadline_ms=body.deadline_ms)
+    elif body.deadline_at is not None and given == {"deadline_at"}:
+        slo = DeadlineSlo(deadline_ms=_until(body.deadline_at, now_ns))
+    elif body.ttft_ms is not None and body.tokens_per_s is not None and given == {"ttft_ms", "tokens_per_s"}:
+        slo = ReadingSlo(ttft_ms=body.ttft_ms, tokens_per_s=body.tokens_per_s)
+    elif body.ttft_ms is not None and given <= {"ttft_ms", "tpot_ms"}:
+        slo = TokenSlo(ttft_ms=body.ttft_ms, tpot_ms=body.tpot_ms)
+    else:
+        expected = "deadline_ms, or deadline_at, or ttft_ms with tpot_ms or tokens_per_s or neither"
+        raise InvalidValueError("slo", sorted(given), expected)
+    return Objective(slo, on_miss)
+
+
+def _until(time: float | str, now_ns: int) -> float:
+    """Return the milliseconds from now to an absolute deadline."""
+    at_ms = time * 1000 if isinstance(time, (int, float)) else _rfc3339_ms(time)
+    left_ms = at_ms - now_ns / NS_PER_MS
+    if not 0 < left_ms <= DEADLINE_MAX_MS:
+        days = DEADLINE_MAX_MS // 86_400_000
+        raise InvalidValueError("slo.deadline_at", time, f"a time in the next {days} days")
+    return left_ms
+
+
+def _rfc3339_ms(text: str) -> float:
+    expected = "seconds since the epoch or an RFC 3339 time such as 2026-11-22T12:00:00Z"
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidValueError("slo.deadline_at", text, expected) from error
+    if time.tzinfo is None:
+        raise InvalidValueError("slo.deadline_at", text, f"{expected}, with its offset from UTC")
+    return time.astimezone(UTC).timestamp() * 1000
+
+
+def _from_headers(headers: Mapping[str, str]) -> Slo | None:
+    deadline_ms = _header_ms(headers, (DEADLINE_HEADER,))
+    ttft_ms = _header_ms(headers, TTFT_HEADERS)
+    tpot_ms = _header_ms(headers, TPOT_HEADERS)
+    if deadline_ms is not None:
+        if ttft_ms is not None or tpot_ms is not None:
+            raise InvalidValueError(DEADLINE_HEADER, deadline_ms, "no further objective in other headers")
+        return DeadlineSlo(deadline_ms=deadline_ms)
+    if ttft_ms is not None:
+        return TokenSlo(ttft_ms=ttft_ms, tpot_ms=tpot_ms)
+    if tpot_ms is not None:
+        sent = next(name for name in TPOT_HEADERS if name in headers)
+        raise InvalidValueError(sent, tpot_ms, f"to come together with one of {', '.join(TTFT_HEADERS)}")
+    return None
+
+
+def _header_ms(headers: Mapping[str, str], names: tuple[str, ...]) -> float | None:
+    name = next((each for each in names if each in headers), None)
+    if name is None:
+        return None
+    text = headers[name]
+    value = _number(text)
+    if not MS_MIN <= value <= DEADLINE_MAX_MS:
+        raise InvalidValueError(name, text, f"a number of milliseconds from {MS_MIN} to {DEADLINE_MAX_MS}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _from_tier(tier: str, limits: GatewayLimits) -> Slo:
+    match tier:
+        case "flex":
+            return BatchSlo()
+        case "priority":
+            return limits.interactive_slo
+    return limits.default_slo

@@ -1,0 +1,178 @@
+"""OpenAI's answer shapes: objects, stream chunks and server-sent events, as bytes."""
+
+from typing import Final
+
+import orjson
+
+from qlm.domain.request import AnswerKind, RequestMetadata
+from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion, Usage
+from qlm.gateway.core.session_events import SendFinal
+
+DONE: Final = b"data: [DONE]\n\n"
+"""Ends each stream."""
+
+_KEEP_ALIVE: Final = b": keep-alive\n\n"
+_KEEP_ALIVE_INSIDE: Final = b": keep-alive\n"
+_NS_PER_S: Final = 1_000_000_000
+
+
+def answer_id(metadata: RequestMetadata) -> str:
+    """Return the id of the answer object."""
+    return f"chatcmpl-{metadata.id}" if metadata.answer.kind is AnswerKind.CHAT else f"cmpl-{metadata.id}"
+
+
+def usage(metadata: RequestMetadata, completion_tokens: int) -> Usage:
+    """Return token counts, stop tokens included, as vLLM counts."""
+    return {
+        "prompt_tokens": metadata.prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": metadata.prompt_tokens + completion_tokens,
+    }
+
+
+def answer_object(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatCompletion | TextCompletion:
+    """Return the whole answer of a request that ended well."""
+    return (
+        _chat(metadata, final, tier)
+        if metadata.answer.kind is AnswerKind.CHAT
+        else _text(metadata, final, tier)
+    )
+
+
+def _chat(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatCompletion:
+    return {
+        "id": answer_id(metadata),
+        "object": "chat.completion",
+        "created": metadata.arrival_ns // _NS_PER_S,
+        "model": metadata.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": final.text, "refusal": None},
+                "logprobs": None,
+                "finish_reason": final.finish_reason,
+            }
+        ],
+        "usage": usage(metadata, final.offset),
+        "service_tier": tier,
+    }
+
+
+def _text(metadata: RequestMetadata, final: SendFinal, tier: str) -> TextCompletion:
+    return {
+        "id": answer_id(metadata),
+        "object": "text_completion",
+        "created": metadata.arrival_ns // _NS_PER_S,
+        "model": metadata.model,
+        "choices": [{"index": 0, "text": final.text, "logprobs": None, "finish_reason": final.finish_reason}],
+        "usage": usage(metadata, final.offset),
+        "service_tier": tier,
+    }
+
+
+class StreamShape:
+    """Formats the events of one stream.
+
+    The constant parts are formatted once, so an event costs one string to escape.
+    """
+
+    def __init__(
+        self,
+        metadata: RequestMetadata,
+        tier: str,
+        *,
+        resumable: bool = True,
+        include_usage: bool = False,
+        continuous_usage: bool = False,
+    ) -> None:
+        """Prepare a stream.
+
+        Args:
+            metadata: The request.
+            tier: Its service tier.
+            resumable: Write `id:` lines and comments; some clients accept data lines only.
+            include_usage: End with an event that has the usage and no choices.
+            continuous_usage: Write the usage so far in each event (vLLM's extension).
+        """
+        self._metadata = metadata
+        self._chat = metadata.answer.kind is AnswerKind.CHAT
+        self._resumable = resumable
+        self._include_usage = include_usage
+        self._continuous_usage = continuous_usage
+        self._id_seen = False
+        head = {
+            "id": answer_id(metadata),
+            "object": "chat.completion.chunk" if self._chat else "text_completion",
+            "created": metadata.arrival_ns // _NS_PER_S,
+            "model": metadata.model,
+            "service_tier": tier,
+        }
+        # The bytes of an event up to the value of "choices".
+        self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":'
+        text_field = b'"delta":{"content":' if self._chat else b'"text":'
+        self._before_text = self._head + b'[{"index":0,' + text_field
+
+    def role(self) -> bytes:
+        """Return the first event of a chat stream; nothing for completions."""
+        if not self._chat:
+            return b""
+        delta = (
+            b'[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
+        )
+        return self._event(0, self._head + delta)
+
+    def text(self, offset: int, text: str, finish_reason: str | None = None) -> bytes:
+        """Return an event with text; the last one also has the finish reason."""
+        reason = b"null" if finish_reason is None else orjson.dumps(finish_reason)
+        closing = b"}" if self._chat else b""
+        body = (
+            self._before_text
+            + orjson.dumps(text)
+            + closing
+            + b',"logprobs":null,"finish_reason":'
+            + reason
+            + b"}]"
+        )
+        return self._event(offset, body)
+
+    def ending(self, final: SendFinal) -> bytes:
+        """Return the last events of a stream that ended well."""
+        if self._chat and not final.text:
+            choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": final.finish_reason}
+            last = self._event(final.offset, self._head + orjson.dumps([choice]))
+        else:
+            last = self.text(final.offset, final.text, final.finish_reason)
+        if self._include_usage:
+            counts = orjson.dumps(usage(self._metadata, final.offset))
+            last += self._close(final.offset, self._head + b'[],"usage":' + counts)
+        return last + DONE
+
+    def error(self, offset: int, error: ApiError) -> bytes:
+        """Return the last events of a stream that ended badly."""
+        event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(error.body()) + b"\n\n"
+        return event + DONE
+
+    def keep_alive(self) -> bytes:
+        """Return a comment, or nothing for a stream with data lines only."""
+        if not self._resumable:
+            return b""
+        # OpenAI's Python client takes each blank line after an `id:` for an event, and fails on its empty
+        # data. So after the first `id:` a comment has no blank line of its own, which the format allows.
+        return _KEEP_ALIVE_INSIDE if self._id_seen else _KEEP_ALIVE
+
+    def _event(self, offset: int, body: bytes) -> bytes:
+        if self._continuous_usage:
+            body += b',"usage":' + orjson.dumps(usage(self._metadata, offset))
+        elif self._include_usage:
+            body += b',"usage":null'
+        return self._close(offset, body)
+
+    def _close(self, offset: int, body: bytes) -> bytes:
+        return self._id(offset) + body + b"}\n\n"
+
+    def _id(self, offset: int) -> bytes:
+        if not self._resumable:
+            return b""
+        self._id_seen = True
+        return b"id: %d\n" % offset

@@ -1,0 +1,262 @@
+"""Request bodies that clients may send."""
+
+from typing import Annotated, Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic_core import ErrorDetails
+
+from qlm.domain.request import PRIORITY_LIMIT
+from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
+from qlm.gateway.core.limits import P_MET_MIN_MAX
+
+_INT64_MAX: Final = 2**63 - 1
+STOPS_MAX: Final = 4
+"""Stop strings of one request, as at OpenAI."""
+
+TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
+StopText = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class StreamOptions(_Strict):
+    """Contents of a stream besides text."""
+
+    include_usage: bool = False  # End with an event that has the token counts and no choices
+    continuous_usage_stats: bool = False  # Token counts so far in each event, as in vLLM
+    include_obfuscation: bool = False  # Accepted, not used
+
+
+class SloBody(_Strict):
+    """The objective: a deadline, first-token and per-token times, or a first token and a reading speed.
+
+    Times are from 0.01 ms to 30 days.
+    """
+
+    deadline_ms: float | None = None  # The whole answer within this time of arrival
+    # The deadline as a time: RFC 3339 with its offset from UTC, or seconds since the epoch, at most 30 days
+    # ahead.
+    deadline_at: float | str | None = None
+    ttft_ms: float | None = None  # The first token within this time of arrival
+    tpot_ms: float | None = None  # Time per token after the first one; together with `ttft_ms`
+    # Reading speed after the first token; together with `ttft_ms`, in place of `tpot_ms`.
+    tokens_per_s: float | None = None
+    # `serve` answers a late request late; `drop` ends it as `expired` when its deadline has passed.
+    on_miss: Literal["serve", "drop"] = "serve"
+    # Refuse (429) unless the objective is forecast to be met with this probability; without,
+    # `limits.p_met_min` of the configuration.
+    p_met_min: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None
+
+
+class _Body(_Strict):
+    """The fields of both routes."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)]  # A name from `GET /v1/models`
+    # Output limit; without, `limits.default_max_tokens` of the configuration, or what the context has room
+    # for.
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] = 0  # The answer has at least this number of output tokens
+    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0  # Sampling, as in vLLM; 0 is greedy
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # Sampling, as in vLLM
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] = 0  # Sampling, as in vLLM; 0 and -1 are all tokens
+    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0  # Sampling, as in vLLM
+    seed: Annotated[int, Field(ge=-_INT64_MAX - 1, le=_INT64_MAX)] | None = None  # Seed of the sampling
+    # Texts that end the answer; they are not part of it.
+    stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] = Field(default_factory=list)
+    # Tokens that end the answer.
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] = Field(default_factory=list)
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0  # Sampling, as in vLLM
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0  # Sampling, as in vLLM
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0  # Sampling, as in vLLM
+    # Added to the logits of tokens, by token id as text.
+    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] = (
+        Field(default_factory=dict)
+    )
+    ignore_eos: bool = False  # Go on after the end-of-sequence token
+    skip_special_tokens: bool = True  # Leave special tokens out of the text
+    include_stop_str_in_output: bool = False  # Leave the stop text in the answer
+    stream: bool = False  # Server-sent events instead of one object
+    stream_options: StreamOptions | None = None  # Contents of a stream besides text
+    # The tenant; without, the header `x-llm-d-inference-fairness-id` or `x-gateway-inference-fairness-id`,
+    # else `default`.
+    user: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    safety_identifier: str | None = None  # Accepted, not used
+    metadata: dict[str, Any] | None = None  # Accepted, not used
+    priority: Priority = 0  # Lower goes first, as in vLLM
+    # `flex` for no objective (batch), `priority` for the configured interactive one, `auto` and `default` for
+    # the configured default. The answer has the tier used.
+    service_tier: Literal["auto", "default", "flex", "priority"] = "auto"
+    slo: SloBody | None = None  # The objective
+    # Seconds for which the client may be disconnected before its request is cancelled; by default 10 s for
+    # streams and requests with an Idempotency-Key, else 0.
+    resume_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _token_ids(cls, bias: dict[str, float]) -> dict[str, float]:
+        wrong = next((key for key in bias if not (key.isascii() and key.isdigit() and len(key) <= 10)), None)
+        if wrong is not None:
+            raise ValueError(f"keys that are token ids, such as '42', not {wrong[:100]!r}")
+        return bias
+
+    @property
+    def output_limit(self) -> tuple[str, int | None]:
+        """Name and value of the field that limits the output."""
+        return "max_tokens", self.max_tokens
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings."""
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class CompletionBody(_Body):
+    """Body of POST /v1/completions."""
+
+    prompt: str | list[TokenId] | list[str]  # Text, a list with one text, or token ids
+
+    @field_validator("prompt")
+    @classmethod
+    def _one_prompt(cls, prompt: str | list[int] | list[str]) -> str | list[int]:
+        if not prompt:
+            raise ValueError("a prompt of at least one token")
+        if isinstance(prompt, str):
+            return prompt
+        if isinstance(prompt[0], int):
+            return [each for each in prompt if isinstance(each, int)]
+        if len(prompt) > 1:
+            raise ValueError(
+                f"one prompt per request; this one has {len(prompt)} (send them as requests of their own)"
+            )
+        return prompt[0]
+
+
+class TextPart(_Strict):
+    """A content part; only text is supported."""
+
+    type: Literal["text"]  # Kind of part
+    text: str  # The text
+
+
+class Message(_Strict):
+    """One message of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]  # Author of the message
+    content: str | Annotated[list[TextPart], Field(min_length=1)]  # Text, or parts of it
+    name: Annotated[str, Field(max_length=100)] | None = None  # Author's name, for the model's chat template
+
+
+class ChatBody(_Body):
+    """Body of POST /v1/chat/completions."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]  # The conversation
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None  # Newer name of `max_tokens`; it wins
+
+    @property
+    def output_limit(self) -> tuple[str, int | None]:
+        """Name and value of the field that limits the output; the newer name wins."""
+        if self.max_completion_tokens is not None:
+            return "max_completion_tokens", self.max_completion_tokens
+        return "max_tokens", self.max_tokens
+
+
+Body = CompletionBody | ChatBody
+
+
+def parse_json(raw: bytes) -> dict[str, Any]:
+    """Return a body as a JSON object.
+
+    Raises:
+        ApiError: It is not one.
+    """
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise invalid(
+            None, f"the body is not JSON: {error}; expected a JSON object", "invalid_json"
+        ) from error
+    if not isinstance(body, dict):
+        raise invalid(None, f"the body is a {type(body).__name__}; expected a JSON object", "invalid_json")
+    return body
+
+
+def parse_completion(body: dict[str, Any]) -> CompletionBody:
+    """Return the checked body of POST /v1/completions.
+
+    Raises:
+        ApiError: A field is wrong, missing or not supported; the message names it.
+    """
+    try:
+        return CompletionBody.model_validate(drop_neutral(body, COMPLETION))
+    except ValidationError as error:
+        raise _explain(error) from error
+
+
+def parse_chat(body: dict[str, Any]) -> ChatBody:
+    """Return the checked body of POST /v1/chat/completions.
+
+    Raises:
+        ApiError: A field is wrong, missing or not supported; the message names it.
+    """
+    kept = drop_neutral(body, CHAT)
+    if isinstance(messages := kept.get("messages"), list):
+        # Clients send back the message of an earlier answer, which has many nulls.
+        kept["messages"] = [_without_nulls(message) for message in messages]
+    try:
+        return ChatBody.model_validate(kept)
+    except ValidationError as error:
+        raise _explain(error) from error
+
+
+def _without_nulls(message: object) -> object:
+    if not isinstance(message, dict):
+        return message
+    return {key: value for key, value in message.items() if value is not None or key == "content"}
+
+
+def _explain(error: ValidationError) -> ApiError:
+    """Return the first problem as an error with one sentence."""
+    details = error.errors(include_url=False)
+    first = details[0]
+    where = _path(first)
+    name = where.rpartition(".")[2]
+    if first["type"] == "missing":
+        return invalid(where, f"{where} is missing; expected a value", "missing_required_parameter")
+    if first["type"] == "extra_forbidden":
+        message = f"{where} is {shown(first['input'])}; expected no such field: it is not supported"
+        return invalid(where, message, "unknown_parameter")
+    if first["type"] == "value_error" and "ctx" in first:
+        expected = str(first["ctx"]["error"])
+    elif name in _UNIONS:
+        # pydantic reports each shape of a union; one sentence covers them.
+        first = min(
+            (each for each in details if _path(each).startswith(where)), key=lambda each: len(each["loc"])
+        )
+        expected = _UNIONS[name]
+    else:
+        expected = first["msg"].removeprefix("Input should be ")
+    return invalid(where, f"{where} is {shown(first['input'])}; expected {expected}")
+
+
+_UNIONS: Final = {
+    "prompt": "a string or a list of token ids (each 0 or more)",
+    "stop": f"a string or a list of at most {STOPS_MAX} strings of 1 to 1000 characters",
+    "content": "a string or a list of parts of type text",
+    "deadline_at": "seconds since the epoch or an RFC 3339 time",
+    "messages": "a list of 1 to 10000 messages",
+}
+
+
+def _path(detail: ErrorDetails) -> str:
+    # Parts such as `str` or `list[TextPart]` name a tried shape, not a place in the body.
+    shapes = ("str", "float", "list[", "constrained-", "function-")
+    parts = [part for part in detail["loc"] if not (isinstance(part, str) and part.startswith(shapes))]
+    path = ""
+    for part in parts:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path

@@ -1,0 +1,180 @@
+"""Translation of a client's body and headers into the domain's Request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.group import request_class
+from qlm.domain.ids import RequestId, TokenIds
+from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
+from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestMetadata
+from qlm.domain.sampling import Sampling
+from qlm.domain.slo import Slo
+from qlm.gateway.api.errors import ApiError
+from qlm.gateway.api.objective import choose
+from qlm.gateway.api.schema import Body, ChatBody, Message
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.tokenizer import ChatMessage, ServedModel
+
+TENANT_HEADERS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
+TENANT_CHARACTERS_MAX: Final = 100
+TENANT_DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """The facts of a request besides its body.
+
+    Attributes:
+        id: Its new id.
+        headers: By name in lower case.
+        now_ns: Its arrival.
+        fingerprint: Digest of its body, if it has an Idempotency-Key.
+        detached: The client does not wait.
+        default_slo: Objective of a request that names none; None for the configured default.
+    """
+
+    id: RequestId
+    headers: Mapping[str, str]
+    now_ns: int
+    fingerprint: str = ""
+    detached: bool = False
+    default_slo: Slo | None = None
+
+
+def to_metadata(
+    body: Body, prompt_ids: TokenIds, served: ServedModel, limits: GatewayLimits, arrival: Arrival
+) -> RequestMetadata:
+    """Return the request without its prompt.
+
+    Raises:
+        InvalidValueError: A value is out of range, for example for this model.
+        ApiError: Prompt and output do not fit the model's context.
+    """
+    if arrival.default_slo is not None:
+        limits = limits.model_copy(update={"default_slo": arrival.default_slo})
+    objective = choose(body.slo, arrival.headers, body.service_tier, limits, arrival.now_ns)
+    return RequestMetadata(
+        id=arrival.id,
+        cls=request_class(served.spec.id, objective.slo, body.priority),
+        tenant=tenant(body, arrival.headers),
+        slo=objective.slo,
+        on_miss=objective.on_miss,
+        arrival_ns=arrival.now_ns,
+        prompt_tokens=len(prompt_ids),
+        prompt_tail=prompt_ids[-PROMPT_TAIL_TOKENS:],
+        sampling=_sampling(body, prompt_ids, served, limits),
+        answer=Answer(
+            kind=AnswerKind.CHAT if isinstance(body, ChatBody) else AnswerKind.COMPLETION,
+            stop=body.stops,
+            skip_special_tokens=body.skip_special_tokens,
+            include_stop=body.include_stop_str_in_output,
+        ),
+        fingerprint=arrival.fingerprint,
+        detached=arrival.detached,
+        traceparent=traceparent(arrival.headers),
+    )
+
+
+def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:
+    """Join metadata and prompt to the request that goes into the global queue."""
+    kept: dict[str, Any] = {name: getattr(metadata, name) for name in _METADATA_FIELDS}
+    return Request(prompt_ids=prompt_ids, **kept)
+
+
+_METADATA_FIELDS: Final = tuple(each.name for each in fields(RequestMetadata))
+
+
+def tenant(body: Body, headers: Mapping[str, str]) -> str:
+    """Return the tenant of a request: its field `user`, or the fairness header.
+
+    Raises:
+        InvalidValueError: The header is longer than a name may be.
+    """
+    if body.user is not None:
+        return body.user
+    for name in TENANT_HEADERS:
+        if value := headers.get(name):
+            if len(value) > TENANT_CHARACTERS_MAX:
+                raise InvalidValueError(name, value, f"a name of at most {TENANT_CHARACTERS_MAX} characters")
+            return value
+    return TENANT_DEFAULT
+
+
+def chat_messages(messages: list[Message]) -> list[ChatMessage]:
+    """Return the conversation; text parts of a message are joined by line feeds, as in vLLM."""
+    return [
+        ChatMessage(
+            role=each.role,
+            content=each.content
+            if isinstance(each.content, str)
+            else "\n".join(p.text for p in each.content),
+            name=each.name,
+        )
+        for each in messages
+    ]
+
+
+def _sampling(body: Body, prompt_ids: TokenIds, served: ServedModel, limits: GatewayLimits) -> Sampling:
+    max_tokens = _max_tokens(body, len(prompt_ids), served, limits)
+    if body.min_tokens > max_tokens:
+        raise InvalidValueError("min_tokens", body.min_tokens, f"at most the output limit ({max_tokens})")
+    bias = tuple((int(id), value) for id, value in body.logit_bias.items())
+    field = "messages" if isinstance(body, ChatBody) else "prompt"
+    _check_ids(field, prompt_ids, served)
+    _check_ids("stop_token_ids", body.stop_token_ids, served)
+    _check_ids("logit_bias", [id for id, _ in bias], served)
+    return Sampling(
+        max_tokens=max_tokens,
+        min_tokens=body.min_tokens,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        top_k=max(0, body.top_k),  # -1 and 0 both mean "off"
+        min_p=body.min_p,
+        seed=body.seed,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+        repetition_penalty=body.repetition_penalty,
+        ignore_eos=body.ignore_eos,
+        stop_token_ids=tuple(body.stop_token_ids),
+        eos_token_ids=tuple(sorted(served.tokenizer.eos_ids)),
+        logit_bias=bias,
+    )
+
+
+def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: GatewayLimits) -> int:
+    context = served.spec.context_tokens
+    field = "messages" if isinstance(body, ChatBody) else "prompt"
+    if prompt_tokens == 0:
+        raise InvalidValueError(field, "", "at least one token")
+    longest = min(context - 1, limits.prompt_tokens_max)
+    if prompt_tokens > longest:
+        raise _too_long(field, f"{field} has {prompt_tokens} tokens; expected at most {longest}")
+    room = context - prompt_tokens
+    name, asked = body.output_limit
+    if asked is None:
+        return min(limits.default_max_tokens, room)
+    if asked > room:
+        message = (
+            f"{name} is {asked}; expected at most {room}: the model's context is {context} tokens, "
+            f"of which {field} takes {prompt_tokens}"
+        )
+        raise _too_long(name, message)
+    return asked
+
+
+def traceparent(headers: Mapping[str, str]) -> str:
+    """Return the client's trace context; a malformed one is ignored, as W3C Trace Context requires."""
+    context = headers.get(TRACE_HEADER, "")
+    return context if context and well_formed(context) else ""
+
+
+def _too_long(field: str, message: str) -> ApiError:
+    return ApiError(status=400, message=message, param=field, code="context_length_exceeded")
+
+
+def _check_ids(field: str, ids: TokenIds | list[int], served: ServedModel) -> None:
+    vocabulary = served.tokenizer.vocabulary
+    if ids and max(ids) >= vocabulary:
+        raise InvalidValueError(field, max(ids), f"token ids below {vocabulary}, the model's vocabulary")

@@ -1,0 +1,1 @@
+"""Decisions of a gateway: admission, forecasts, sessions; no clock, chance or I/O."""

@@ -1,0 +1,169 @@
+"""The controller's forecast, applied to a request that arrives now: pure functions of it and its age."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
+
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ModelId
+from qlm.domain.request import RequestMetadata
+from qlm.domain.slo import ReadingSlo, TokenSlo
+from qlm.planner.admission_signal import AdmissionSignal, ClassForecast
+from qlm.rct_estimator.normal import Normal
+
+SIGNAL_OLD_S: Final = 30.0
+"""Age at which a forecast is no longer used; a running controller makes one every second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionQuery:
+    """The part of a request that its forecast depends on.
+
+    Attributes:
+        target_s: Time to its objective; None without one.
+        first_token: The objective is about the first token, not about the end.
+        max_tokens: Its output limit.
+        p_met_min: Required probability of meeting the objective; 0 for any.
+    """
+
+    target_s: float | None
+    first_token: bool
+    max_tokens: int
+    p_met_min: float
+
+
+def admission_query(metadata: RequestMetadata, p_met_min: float | None) -> AdmissionQuery:
+    """Return the query for a request; `p_met_min` is the request's or the gateway's, None for any."""
+    target_ms = metadata.slo.target_ms
+    return AdmissionQuery(
+        target_s=None if target_ms is None else target_ms / 1000,
+        first_token=isinstance(metadata.slo, TokenSlo | ReadingSlo),
+        max_tokens=metadata.sampling.max_tokens,
+        p_met_min=p_met_min or 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedTimes:
+    """The forecast for one request, in seconds from now.
+
+    Attributes:
+        wait: Until it leaves the queue.
+        first_token: Until its first token.
+        completion: Until its end.
+        alone_first_token: Until its first token on an idle cluster with the model loaded.
+        alone_completion: Until its end on an idle cluster with the model loaded.
+        token_s: Time per output token.
+    """
+
+    wait: Normal
+    first_token: Normal
+    completion: Normal
+    alone_first_token: Normal
+    alone_completion: Normal
+    token_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentForecast:
+    """The latest forecast, with its age and the arrivals since it was made.
+
+    Attributes:
+        signal: The forecast.
+        age_s: Its age.
+        arrived: Requests accepted here since it was made, by model.
+    """
+
+    signal: AdmissionSignal
+    age_s: float
+    arrived: Mapping[ModelId, int]
+
+    def departure_s(self, requests: float, cls: RequestClass | None = None) -> float | None:
+        """Return the seconds until `requests` more requests have left the queue, if nothing else arrives.
+
+        `cls` restricts it to one class. None if no departure is forecast.
+        """
+        of_class = None if cls is None else self.signal.classes.get(cls)
+        curve = of_class.departures if of_class is not None else self.signal.departures
+        if (cls is not None and of_class is None) or not curve.gone or curve.gone[-1] <= 0:
+            return None
+        if (wait_s := curve.wait_s(requests, self.age_s)) is not None:
+            return wait_s
+        # Beyond the requests that waited when the forecast was made, the queue is assumed to go on at its
+        # mean rate.
+        end_s, gone = curve.after_s[-1], curve.gone[-1]
+        beyond = requests - (gone - curve.gone_at(self.age_s))
+        return max(0.0, end_s - self.age_s) + beyond * end_s / gone
+
+    def expected(self, cls: RequestClass, max_tokens: int) -> ExpectedTimes | None:
+        """Return the forecast for a request of a class with that output limit; None if there is none."""
+        if (of_class := self.signal.classes.get(cls)) is None:
+            return None
+        # At worst, all arrivals since the forecast are served first; meanwhile the queue has advanced.
+        passed_s = min(self.age_s, max(0.0, of_class.wait.mean))
+        delay = Normal(of_class.each_s * self.arrived.get(cls.model, 0) - passed_s)
+        completion = _capped(of_class.first_token, of_class.completion, of_class, max_tokens)
+        return ExpectedTimes(
+            wait=of_class.wait + delay,
+            first_token=of_class.first_token + delay,
+            completion=completion + delay,
+            alone_first_token=of_class.alone_first_token,
+            alone_completion=_capped(
+                of_class.alone_first_token, of_class.alone_completion, of_class, max_tokens
+            ),
+            token_s=of_class.token_s,
+        )
+
+
+def current_forecast(
+    signal: AdmissionSignal | None, arrived: Mapping[ModelId, int], now_ns: int
+) -> CurrentForecast | None:
+    """Return a forecast as of now; None if there is none, or if it is older than `SIGNAL_OLD_S`."""
+    if signal is None:
+        return None
+    age_s = now_ns / 1e9 - signal.at_ms / 1000
+    if abs(age_s) > SIGNAL_OLD_S:
+        return None
+    # Clocks of two machines differ: a forecast from the near future counts as made now.
+    return CurrentForecast(signal=signal, age_s=max(0.0, age_s), arrived=arrived)
+
+
+def _capped(first: Normal, end: Normal, of_class: ClassForecast, max_tokens: int) -> Normal:
+    """Return the end of an answer of at most `max_tokens` tokens."""
+    longest_s = (max_tokens - 1) * of_class.token_s
+    return first + Normal(longest_s) if first.mean + longest_s < end.mean else end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """An objective whose forecast probability is below the required one.
+
+    Attributes:
+        p_met: Forecast probability of meeting it.
+        comes_s: Mean time until the first token, or the end, from now.
+        retry_s: Time after which a new request would meet the requirement, if nothing else arrives. None if
+            even an idle cluster would be too slow.
+    """
+
+    p_met: float
+    comes_s: float
+    retry_s: float | None
+
+
+def shortfall(expected: ExpectedTimes, query: AdmissionQuery) -> Shortfall | None:
+    """Return the shortfall of a forecast against the required probability; None if there is none."""
+    if query.target_s is None or query.p_met_min <= 0:
+        return None
+    comes = expected.first_token if query.first_token else expected.completion
+    p_met = comes.at_most(query.target_s)
+    if p_met >= query.p_met_min:
+        return None
+    alone = expected.alone_first_token if query.first_token else expected.alone_completion
+    retry_s = None
+    if alone.at_most(query.target_s) >= query.p_met_min:
+        # As time passes the wait gets shorter, and the mean with it.
+        margin_s = NormalDist().inv_cdf(query.p_met_min) * math.sqrt(comes.var)
+        retry_s = min(comes.mean + margin_s - query.target_s, max(0.0, expected.wait.mean))
+    return Shortfall(p_met=p_met, comes_s=comes.mean, retry_s=retry_s)

@@ -1,0 +1,124 @@
+"""Events and actions of a session, as plain values."""
+
+from dataclasses import dataclass
+
+from qlm.domain.ids import TokenIds
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import OutputSlice
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAnnounced:
+    """The store announced output; announcements may repeat, overlap or skip."""
+
+    slice: OutputSlice
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFetched:
+    """The result of FetchOutput.
+
+    Attributes:
+        slice: The log from the offset on; None if the store does not know the request.
+        now_ns: The present.
+        lost: The store would know the request if its message were in the queue.
+    """
+
+    slice: OutputSlice | None
+    now_ns: int
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """The store was unavailable."""
+
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resync:
+    """Announcements may have been missed: the connection to the store was lost, or the store restarted."""
+
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed: the session's `wake_ns` is reached."""
+
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClientGone:
+    """The client disconnected."""
+
+    now_ns: int
+
+
+Event = OutputAnnounced | OutputFetched | FetchFailed | Resync | Tick | ClientGone
+
+
+@dataclass(frozen=True, slots=True)
+class SendEvent:
+    """Send new text; the client has then been shown `offset` output tokens.
+
+    Attributes:
+        offset: Output tokens shown so far.
+        text: The new text.
+        token_ids: The tokens since the event before, up to `offset`.
+    """
+
+    offset: int
+    text: str
+    token_ids: TokenIds = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SendKeepAlive:
+    """Send a comment, so that no proxy takes the connection for dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendFinal:
+    """Send the end of the answer; the session is over.
+
+    Attributes:
+        offset: Output tokens of the answer (`completion_tokens`).
+        text: Text that has not been sent before; all of it if the answer is not streamed.
+        finish_reason: `stop` or `length`; None if it ended badly.
+        outcome: How it ended.
+        detail: The reason, if it ended badly.
+        token_ids: Tokens of the answer that have not been sent before.
+    """
+
+    offset: int
+    text: str
+    finish_reason: str | None
+    outcome: Outcome
+    detail: str = ""
+    token_ids: TokenIds = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOutput:
+    """Read the output log from an offset on; answer with OutputFetched or FetchFailed."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopGeneration:
+    """End the generation: a stop string has appeared."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequest:
+    """End the request, unless another client watches it. The session is over."""
+
+    outcome: Outcome
+
+
+Action = SendEvent | SendKeepAlive | SendFinal | FetchOutput | StopGeneration | CancelRequest

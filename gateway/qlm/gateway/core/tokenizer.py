@@ -1,0 +1,68 @@
+"""Interfaces of tokenizers and detokenizers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from qlm.domain.fleet import ModelSpec
+from qlm.domain.ids import TokenIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One message of a conversation, as a chat template sees it."""
+
+    role: str
+    content: str
+    name: str | None = None
+
+
+class Detokenizer(Protocol):
+    """Incremental conversion of token ids into text.
+
+    The text released after n tokens depends on these n tokens only, not on their division into calls, so a
+    stream that resumes elsewhere continues exactly. An incomplete character is buffered, and left out if its
+    last bytes never come.
+    """
+
+    def feed(self, ids: Iterable[int]) -> str:
+        """Take further tokens; return the text that they complete."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """A model's tokenizer."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below this."""
+        ...
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        ...
+
+    def encode(self, text: str) -> TokenIds:
+        """Tokenize the prompt of a completion, with the special tokens that the model wants at its start."""
+        ...
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> TokenIds:
+        """Tokenize a conversation through the chat template, ready for the assistant's answer.
+
+        Raises:
+            InvalidValueError: The model has no chat template, or its template refuses the conversation.
+        """
+        ...
+
+    def detokenizer(self, prompt_tail: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
+        """Begin the text of an answer that follows a prompt ending in `prompt_tail`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model and its tokenizer."""
+
+    spec: ModelSpec
+    tokenizer: Tokenizer

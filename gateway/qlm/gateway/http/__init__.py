@@ -1,0 +1,1 @@
+"""HTTP endpoints: OpenAI-compatible, service and admin."""

@@ -1,0 +1,168 @@
+"""POST /v1/completions and /v1/chat/completions."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from qlm.domain.ports.tracing import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
+from qlm.domain.request import AnswerKind, RequestMetadata
+from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
+from qlm.gateway.api.fields.requests import AcceptedRequest
+from qlm.gateway.api.objective import tier_of
+from qlm.gateway.api.openai_shapes import StreamShape, answer_object
+from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
+from qlm.gateway.core.session import Mode
+from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
+from qlm.gateway.http.sinks import StreamSink, WholeSink
+from qlm.gateway.observability.refusals import refusals_recorded
+from qlm.gateway.observability.tracing import Attempt
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.intake import Prepared
+from qlm.gateway.sessions.subscription import Subscription
+
+STREAM_HEADER: Final = "x-qlm-stream"
+
+Created = WholeAnswer | StreamAnswer | AcceptedJson[AcceptedRequest]
+"""Answers to an accepted request."""
+
+
+async def create_completion(gateway: Gateway, request: HttpRequest) -> Created:
+    """Answer POST /v1/completions: text after a prompt; whole, as a stream, or later (202)."""
+    return await _create(gateway, request, AnswerKind.COMPLETION, parse_completion)
+
+
+async def create_chat_completion(gateway: Gateway, request: HttpRequest) -> Created:
+    """Answer POST /v1/chat/completions: the next message; whole, as a stream, or later (202)."""
+    return await _create(gateway, request, AnswerKind.CHAT, parse_chat)
+
+
+async def read_body(request: HttpRequest, bytes_max: int) -> bytes:
+    """Return the body.
+
+    Raises:
+        ApiError: It is too large; the rest of it is not read.
+    """
+    body = bytearray()
+    async for part in _parts(request):
+        body += part
+        if len(body) > bytes_max:
+            message = f"the body has more than {bytes_max} bytes; expected at most that"
+            raise ApiError(
+                status=413, message=message, code="body_too_large", headers={"connection": "close"}
+            )
+    return bytes(body)
+
+
+async def _parts(request: HttpRequest) -> AsyncIterator[bytes]:
+    try:
+        async for part in request.stream():
+            yield part
+    except ClientDisconnect as error:
+        raise ApiError(
+            status=CLIENT_CLOSED, message="the client disconnected", code="client_closed"
+        ) from error
+
+
+def lower_headers(request: HttpRequest) -> dict[str, str]:
+    """Return headers by name in lower case; of several with one name, the first."""
+    headers: dict[str, str] = {}
+    for name, value in request.scope["headers"]:
+        headers.setdefault(name.decode("latin-1"), value.decode("latin-1").strip())
+    return headers
+
+
+async def _create(
+    gateway: Gateway, request: HttpRequest, kind: AnswerKind, parse: Callable[[dict[str, Any]], Body]
+) -> Created:
+    headers = lower_headers(request)
+    detached = "respond-async" in headers.get("prefer", "").lower()
+    attempt = Attempt(
+        kind=kind,
+        arrival_ns=gateway.clock.now_ns(),
+        headers=headers,
+        call={HTTP_METHOD: request.method, HTTP_ROUTE: request.url.path},
+        answered=lambda error: {HTTP_STATUS: error.status},
+    )
+    with refusals_recorded(attempt, gateway.metrics, gateway.spans, gateway.clock):
+        plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
+        attempt.model = plain.get("model")
+        body = parse(plain)
+        prepared = await gateway.intake.prepare(body, plain, headers, detached=detached)
+        attempt.id = prepared.metadata.id
+        if detached:
+            await gateway.intake.accept_detached(prepared)
+            return _accepted(prepared)
+        if body.stream:
+            return await _stream(gateway, body, prepared, headers)
+        return await _whole(gateway, prepared)
+
+
+def _accepted(prepared: Prepared) -> AcceptedJson[AcceptedRequest]:
+    metadata = prepared.metadata
+    content: AcceptedRequest = {
+        "id": metadata.id,
+        "object": "qlm.request",
+        "model": metadata.model,
+        "status": prepared.state,
+    }
+    location = f"/v1/requests/{metadata.id}"
+    headers = {"location": location, "preference-applied": "respond-async", "x-request-id": metadata.id}
+    return AcceptedJson(content, headers)
+
+
+async def _stream(
+    gateway: Gateway, body: Body, prepared: Prepared, headers: Mapping[str, str]
+) -> StreamAnswer:
+    metadata = prepared.metadata
+    options = body.stream_options or StreamOptions()
+    shape = StreamShape(
+        metadata,
+        tier_of(metadata.slo, gateway.limits),
+        resumable=wants_resumable(headers, default=gateway.limits.resumable_streams),
+        include_usage=options.include_usage,
+        continuous_usage=options.continuous_usage_stats,
+    )
+    sink = StreamSink(shape, shown=0)
+    subscription = await gateway.intake.accept(prepared, sink, Mode.STREAM)
+    return stream_answer(gateway, subscription, sink)
+
+
+async def _whole(gateway: Gateway, prepared: Prepared) -> WholeAnswer:
+    metadata, sink = prepared.metadata, WholeSink()
+    subscription = await gateway.intake.accept(prepared, sink, Mode.WHOLE)
+    disconnected = partial(gateway.hub.detach, subscription)
+    render = partial(_render, metadata, tier_of(metadata.slo, gateway.limits))
+    return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)
+
+
+def stream_answer(gateway: Gateway, subscription: Subscription, sink: StreamSink) -> StreamAnswer:
+    """Return the response that streams what a subscription's session sends."""
+    open_streams = gateway.metrics.open_streams
+    open_streams.inc()
+    disconnected = partial(gateway.hub.detach, subscription)
+    return StreamAnswer(sink, disconnected, open_streams.dec, {"x-request-id": subscription.metadata.id})
+
+
+def wants_resumable(headers: Mapping[str, str], *, default: bool) -> bool:
+    """Return whether a stream has `id:` lines and comments, or data lines only as vLLM's streams have.
+
+    Raises:
+        ApiError: The header has another value.
+    """
+    value = headers.get(STREAM_HEADER)
+    if value is None:
+        return default
+    if value not in ("resumable", "plain"):
+        raise invalid(STREAM_HEADER, f"{STREAM_HEADER} is {shown(value)}; expected resumable or plain")
+    return value == "resumable"
+
+
+def _render(metadata: RequestMetadata, tier: str, final: SendFinal) -> Response:
+    if final.outcome.ok:
+        return Json(answer_object(metadata, final, tier))
+    return error_answer(from_outcome(final.outcome, final.detail))

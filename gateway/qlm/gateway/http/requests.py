@@ -1,0 +1,76 @@
+"""/v1/requests: the state of a request on any gateway, cancelling it, and resuming its stream."""
+
+from typing import Final, cast
+
+from starlette.requests import Request as HttpRequest
+
+from qlm.domain.ids import RequestId
+from qlm.domain.request import RequestRecord
+from qlm.gateway.api.errors import from_outcome, invalid, shown
+from qlm.gateway.api.fields.requests import RequestAnswer, RequestStatus
+from qlm.gateway.api.objective import tier_of
+from qlm.gateway.api.openai_shapes import StreamShape, answer_object
+from qlm.gateway.http.completions import lower_headers, stream_answer, wants_resumable
+from qlm.gateway.http.responses import Json, StreamAnswer
+from qlm.gateway.http.sinks import StreamSink
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.lookup import final_answer, known_request, request_status
+from qlm.gateway.sessions.resume import resume
+
+OFFSET_MAX: Final = 2**31
+_DIGITS_MAX: Final = 20
+
+
+async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAnswer]:
+    """Answer GET /v1/requests/{id}: the state of a request, and OpenAI's answer object once it has one."""
+    record = await _known(gateway, request)
+    status = cast("RequestAnswer", request_status(record, gateway.limits))
+    headers = {"x-request-id": record.metadata.id}
+    if record.outcome is None:
+        return Json(status, headers)
+    final = await final_answer(gateway, record)
+    if record.outcome.ok:
+        tier = tier_of(record.metadata.slo, gateway.limits)
+        status["response"] = answer_object(record.metadata, final, tier)
+        return Json(status, headers)
+    # 200: the client asked for the state, and the bad end is part of it.
+    status["error"] = from_outcome(record.outcome, final.detail).body()["error"]
+    return Json(status, headers)
+
+
+async def cancel_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
+    """Answer DELETE /v1/requests/{id}: cancel; a running request ends once its engine has aborted it."""
+    record = await _known(gateway, request)
+    after = await gateway.store.cancel(record.metadata.id)
+    status = request_status(after or record, gateway.limits)
+    return Json(status, {"x-request-id": record.metadata.id})
+
+
+async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
+    """Answer GET /v1/requests/{id}/events?offset=&include_usage=: the rest of a stream."""
+    record = await _known(gateway, request)
+    shown = _offset(request)
+    shape = StreamShape(
+        record.metadata,
+        tier_of(record.metadata.slo, gateway.limits),
+        resumable=wants_resumable(lower_headers(request), default=gateway.limits.resumable_streams),
+        include_usage=request.query_params.get("include_usage") == "true",
+    )
+    sink = StreamSink(shape, shown)
+    grace_s = gateway.limits.resume_grace_stream_s
+    subscription = resume(gateway.hub, record.metadata, sink, shown, grace_s)
+    return stream_answer(gateway, subscription, sink)
+
+
+async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
+    return await known_request(gateway.store, gateway.load, RequestId(request.path_params["id"]))
+
+
+def _offset(request: HttpRequest) -> int:
+    """Return the number of output tokens that the client has been shown."""
+    name, text = "Last-Event-ID", request.headers.get("last-event-id")
+    if text is None:
+        name, text = "offset", request.query_params.get("offset", "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= OFFSET_MAX):
+        raise invalid(name, f"{name} is {shown(text)}; expected a number of output tokens")
+    return int(text)

@@ -1,0 +1,107 @@
+"""The HTTP server of a gateway: start, and shutdown under load.
+
+During a shutdown, open answers have a grace period. Requests that are still open after it continue without
+this gateway. A plain client gets a 503 that is worth a retry, with the id of its request. A stream is cut off
+in the middle: a client that resumes continues at another gateway, and one that cannot must not take what it
+has for the whole answer.
+"""
+
+import asyncio
+import math
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from qlm.gateway.sessions.hub import Hub
+
+WRITE_REFUSALS_S: Final = 2
+"""Time to write the refusals once the grace period is over."""
+
+
+class QuietServer(uvicorn.Server):
+    """A uvicorn server that leaves signals to its process; set `should_exit` to end it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture no signals."""
+        yield
+
+    def cut_off(self) -> None:
+        """Close the connections of answers that have begun, after the bytes already written."""
+        for connection in tuple(self.server_state.connections):
+            assert isinstance(connection, HttpToolsProtocol)
+            cycle = connection.cycle
+            if cycle is not None and cycle.response_started and not cycle.response_complete:
+                connection.transport.close()
+
+
+def create_server(
+    app: Starlette,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    shutdown_s: int = 2,
+    backlog: int = 2048,
+) -> QuietServer:
+    """Return a server; `serve()` runs it on host and port, or on sockets that already listen.
+
+    Args:
+        app: The application.
+        host: Address to listen on.
+        port: Port to listen on; 0 for a free one.
+        shutdown_s: Time for open answers after `should_exit`.
+        backlog: Connections that may wait to be accepted.
+    """
+    config = uvicorn.Config(
+        app,
+        host,
+        port,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        backlog=backlog,
+        timeout_graceful_shutdown=shutdown_s,
+    )
+    return QuietServer(config)
+
+
+async def stop_serving(
+    server: QuietServer,
+    serving: "asyncio.Task[None]",
+    hub: Hub,
+    *,
+    notice_s: float,
+    grace_s: float,
+    beside: "Collection[asyncio.Task[None]]" = (),
+) -> None:
+    """End a server; if cancelled, at once.
+
+    Args:
+        server: The HTTP server.
+        serving: Its task.
+        hub: The open subscriptions.
+        notice_s: Time for which it serves on and only /readyz fails, so that load balancers notice.
+        grace_s: Time for open answers after that; no client can connect any more.
+        beside: Tasks that close other listeners meanwhile; their subscriptions have the same grace period.
+    """
+    hub.stopping = True
+    server.config.timeout_graceful_shutdown = math.ceil(grace_s) + WRITE_REFUSALS_S
+    try:
+        if notice_s > 0:
+            await asyncio.wait({serving}, timeout=notice_s)
+        server.should_exit = True
+        await asyncio.wait({serving, *beside}, timeout=grace_s)
+    finally:
+        server.should_exit = True
+        interrupted = hub.interrupt_all()
+        server.cut_off()
+        await hub.unwatch(interrupted)
+        await serving

@@ -1,0 +1,62 @@
+"""Models, health, readiness and metrics of a gateway."""
+
+import asyncio
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from qlm.broker.topology import DEAD
+from qlm.domain.errors import QlmError
+from qlm.gateway.api.fields.openai import Model, ModelList
+from qlm.gateway.api.fields.service import Health, Readiness
+from qlm.gateway.core.tokenizer import ServedModel
+from qlm.gateway.http.responses import Json, NotReady
+from qlm.gateway.observability.metrics import CONTENT_TYPE
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.readiness import readiness
+
+
+async def list_models(gateway: Gateway, request: HttpRequest) -> Json[ModelList]:
+    """Answer GET /v1/models: the models that clients may name."""
+    return Json({"object": "list", "data": [_model(served) for served in gateway.models]})
+
+
+async def get_model(gateway: Gateway, request: HttpRequest) -> Json[Model]:
+    """Answer GET /v1/models/{id}: one of these models."""
+    return Json(_model(gateway.models.named(request.path_params["id"])))
+
+
+async def healthz(gateway: Gateway, request: HttpRequest) -> Json[Health]:
+    """Answer GET /healthz: the process answers."""
+    return Json({"status": "ok"})
+
+
+async def readyz(gateway: Gateway, request: HttpRequest) -> Json[Readiness] | NotReady[Readiness]:
+    """Answer GET /readyz: whether requests can be accepted: broker and store answer."""
+    content = await readiness(gateway)
+    return Json(content) if content["status"] == "ok" else NotReady(content)
+
+
+async def metrics(gateway: Gateway, request: HttpRequest) -> Response:
+    """Answer GET /metrics: metrics for Prometheus."""
+    gateway.metrics.dead_letters(await _dead_letters(gateway))
+    return Response(gateway.metrics.render(), media_type=CONTENT_TYPE)
+
+
+async def _dead_letters(gateway: Gateway) -> int | None:
+    """Return the number of dead letters; None if the queue does not answer."""
+    try:
+        async with asyncio.timeout(gateway.limits.probe_timeout_s):
+            return await gateway.broker.depth(DEAD)
+    except (TimeoutError, QlmError):
+        return None
+
+
+def _model(served: ServedModel) -> Model:
+    return {
+        "id": served.spec.id,
+        "object": "model",
+        "created": 0,
+        "owned_by": "qlm",
+        "max_model_len": served.spec.context_tokens,
+    }

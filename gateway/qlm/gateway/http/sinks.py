@@ -1,0 +1,106 @@
+"""Sinks of HTTP answers: server-sent events, and whole answers."""
+
+import asyncio
+
+from qlm.gateway.api.errors import ApiError, from_outcome
+from qlm.gateway.api.openai_shapes import StreamShape
+from qlm.gateway.core.session_events import SendEvent, SendFinal
+
+
+class StreamSink:
+    """Buffers the bytes of a stream until the response writes them.
+
+    The buffer of a client that reads slowly is bounded by the length of its answer.
+
+    Attributes:
+        interrupted: Error of a gateway that stops, for a stream that has not begun. The server cuts off one
+            that has begun: a client would take a proper end for the end of the answer.
+    """
+
+    def __init__(self, shape: StreamShape, shown: int) -> None:
+        """Begin a stream to a client that already has `shown` output tokens."""
+        self.interrupted: ApiError | None = None
+        self._shape = shape
+        self._begun = shown > 0
+        self._ready = asyncio.Event()
+        self._chunks: list[bytes] = []
+        self._closed = False
+
+    def event(self, event: SendEvent) -> None:
+        """Add an event with new text."""
+        self._put(self._shape.text(event.offset, event.text))
+
+    def keep_alive(self) -> None:
+        """Add a comment."""
+        if comment := self._shape.keep_alive():
+            self._chunks.append(comment)
+            self._ready.set()
+
+    def final(self, final: SendFinal) -> None:
+        """Add the last events."""
+        if final.outcome.ok:
+            self._put(self._shape.ending(final))
+        else:
+            self._chunks.append(self._shape.error(final.offset, from_outcome(final.outcome, final.detail)))
+        self.close()
+
+    def interrupt(self, error: ApiError) -> None:
+        """Keep the error for a response that has not begun."""
+        self.interrupted = error
+
+    def close(self) -> None:
+        """End the stream after the buffered bytes."""
+        self._closed = True
+        self._ready.set()
+
+    async def take(self) -> bytes:
+        """Wait for bytes and return them; empty at the end of the stream."""
+        while not self._chunks:
+            if self._closed:
+                return b""
+            self._ready.clear()
+            await self._ready.wait()
+        chunks = b"".join(self._chunks)
+        self._chunks.clear()
+        return chunks
+
+    def _put(self, frame: bytes) -> None:
+        if not self._begun:
+            self._begun = True
+            self._chunks.append(self._shape.role())
+        self._chunks.append(frame)
+        self._ready.set()
+
+
+class WholeSink:
+    """Hands the end of an answer to the response that waits for it."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._end: asyncio.Future[SendFinal | ApiError | None] = loop.create_future()
+
+    def event(self, event: SendEvent) -> None:
+        """Ignore it: the final event has all text."""
+
+    def keep_alive(self) -> None:
+        """Ignore it: nothing can be sent before the answer."""
+
+    def final(self, final: SendFinal) -> None:
+        """Hand over the answer."""
+        self._set(final)
+
+    def interrupt(self, error: ApiError) -> None:
+        """Hand over the error to answer with."""
+        self._set(error)
+
+    def close(self) -> None:
+        """Stop the response: the client has disconnected."""
+        self._set(None)
+
+    async def wait(self) -> SendFinal | ApiError | None:
+        """Wait for the answer, or the error to answer with; None if the client disconnected before."""
+        return await self._end
+
+    def _set(self, end: SendFinal | ApiError | None) -> None:
+        if not self._end.done():
+            self._end.set_result(end)

@@ -1,0 +1,1 @@
+"""Requests between client and queue: submit, attach, resume, cancel, shut down."""

@@ -1,0 +1,119 @@
+"""The parts of one gateway, wired together."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from qlm.domain.fleet import ModelSpec
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import GatewayStore
+from qlm.domain.ports.tracing import Tracer
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.observability.metrics import GatewayMetrics
+from qlm.gateway.observability.tracing import RequestSpans
+from qlm.gateway.sessions.hub import Hub
+from qlm.gateway.sessions.intake import Intake
+from qlm.gateway.sessions.load_watch import LoadWatch
+from qlm.gateway.sessions.publisher import Publisher
+from qlm.gateway.tokenizers.prompt_encoder import PromptEncoder
+from qlm.gateway.tokenizers.served_models import ServedModels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """The parts from which HTTP and gRPC handlers take what they need; only they know all of them.
+
+    Attributes:
+        models: The models served.
+        broker: The global queue.
+        store: The shared state.
+        clock: The time.
+        limits: Limits and defaults.
+        new_id: Returns an unused request id.
+        intake: Accepts requests.
+        hub: The open subscriptions.
+        load: The cluster's load and forecast.
+        metrics: Counters.
+        spans: Traces of requests.
+        encoder: Tokenizes prompts.
+    """
+
+    models: ServedModels
+    broker: Broker
+    store: GatewayStore
+    clock: Clock
+    limits: GatewayLimits
+    new_id: Callable[[], RequestId]
+    intake: Intake
+    hub: Hub
+    load: LoadWatch
+    metrics: GatewayMetrics
+    spans: RequestSpans
+    encoder: PromptEncoder
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the subscriptions and the watch on the cluster's load."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.hub.run()), group.create_task(self.load.run())]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+                self.encoder.close()
+
+
+def create_gateway(
+    models: Sequence[ModelSpec],
+    broker: Broker,
+    store: GatewayStore,
+    clock: Clock,
+    limits: GatewayLimits,
+    gateway_id: GatewayId,
+    new_id: Callable[[], RequestId],
+    registry: CollectorRegistry | None = None,
+    tracer: Tracer | None = None,
+) -> Gateway:
+    """Wire a gateway; broker and store stay the caller's to close.
+
+    Args:
+        models: The models that clients may name.
+        broker: The global queue.
+        store: The shared state.
+        clock: The time.
+        limits: Limits and defaults.
+        gateway_id: Name under which the store announces output to this process; unique among processes.
+        new_id: Returns an unused request id that no one can guess.
+        registry: Registry of its metrics, which GET /metrics exposes; None for one of its own.
+        tracer: Destination of its spans; None to make none.
+
+    Raises:
+        InvalidValueError: A model's tokenizer cannot be read.
+    """
+    served = ServedModels(models)
+    metrics = GatewayMetrics(limits.metric_classes_max, registry)
+    spans = RequestSpans(tracer)
+    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans)
+    load = LoadWatch(store, clock, hub, limits.view_interval_s)
+    encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
+    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, limits.publish_timeout_s)
+    return Gateway(
+        models=served,
+        broker=broker,
+        store=store,
+        clock=clock,
+        limits=limits,
+        new_id=new_id,
+        intake=Intake(served, encoder, store, clock, limits, new_id, hub, load, publisher),
+        hub=hub,
+        load=load,
+        metrics=metrics,
+        spans=spans,
+        encoder=encoder,
+    )

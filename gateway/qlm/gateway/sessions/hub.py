@@ -1,0 +1,314 @@
+"""The open subscriptions of a gateway: feeds them output and time, and carries out their actions."""
+
+import asyncio
+import heapq
+import itertools
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final, assert_never
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import GatewayStore
+from qlm.domain.request import RequestMetadata
+from qlm.gateway.api.errors import STOPPING, unavailable
+from qlm.gateway.core.answer_text import answer_text
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.session import Mode, Session, Timing
+from qlm.gateway.core.session_events import (
+    Action,
+    CancelRequest,
+    ClientGone,
+    Event,
+    FetchFailed,
+    FetchOutput,
+    OutputAnnounced,
+    Resync,
+    SendEvent,
+    SendFinal,
+    SendKeepAlive,
+    StopGeneration,
+    Tick,
+)
+from qlm.gateway.observability.metrics import GatewayMetrics
+from qlm.gateway.observability.tracing import RequestSpans
+from qlm.gateway.sessions.output_store import OutputStore
+from qlm.gateway.sessions.sink import Sink
+from qlm.gateway.sessions.subscription import NEVER_NS, Subscription
+from qlm.gateway.tokenizers.served_models import ServedModels
+
+_log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.05
+"""Resolution of the timers."""
+
+RECONNECT_S: Final = 0.5
+"""Pause before listening again after the store was lost."""
+
+
+class Hub:
+    """The open subscriptions of one gateway.
+
+    Attributes:
+        gateway_id: Name under which the store announces output to this gateway.
+        stopping: The gateway is stopping: clients should go to another one.
+    """
+
+    def __init__(
+        self,
+        models: ServedModels,
+        store: GatewayStore,
+        clock: Clock,
+        limits: GatewayLimits,
+        gateway_id: GatewayId,
+        metrics: GatewayMetrics,
+        spans: RequestSpans,
+    ) -> None:
+        """Make a hub without subscriptions; `run` starts it."""
+        self.gateway_id = gateway_id
+        self.stopping = False
+        self._models = models
+        self._store = store
+        self._output = OutputStore(store, clock, gateway_id)
+        self._clock = clock
+        self._limits = limits
+        self._metrics = metrics
+        self._spans = spans
+        self._subscriptions: dict[RequestId, list[Subscription]] = {}
+        self._timers: list[tuple[int, int, Subscription]] = []
+        self._order = itertools.count()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = False
+        self._closed = False
+
+    @property
+    def state(self) -> str:
+        """`ok`, or why no client should be sent here."""
+        if self.stopping:
+            return "stopping"
+        return "ok" if self._running else "not running"
+
+    # --- clients
+
+    def subscribe(
+        self,
+        metadata: RequestMetadata,
+        sink: Sink,
+        mode: Mode,
+        *,
+        grace_s: float,
+        counts_in_metrics: bool,
+        shown: int = 0,
+    ) -> Subscription:
+        """Open a session on a request.
+
+        Args:
+            metadata: The request.
+            sink: Destination of the answer.
+            mode: How the answer is delivered.
+            grace_s: Time for which the client may be disconnected before its request is cancelled.
+            counts_in_metrics: This subscription reports the end of the request to the metrics.
+            shown: Output tokens that the client has been shown before.
+
+        Raises:
+            ApiError: Its model is not served here, or this gateway is stopping.
+        """
+        text = answer_text(metadata, self._models.named(metadata.model).tokenizer)
+        session = Session(metadata, text, mode, self._timing(grace_s), self._clock.now_ns(), shown)
+        if self._closed:
+            raise unavailable("this gateway is stopping; try again", STOPPING)
+        subscription = Subscription(session, sink, counts_in_metrics)
+        self._subscriptions.setdefault(metadata.id, []).append(subscription)
+        self._metrics.sessions.inc()
+        self._schedule(subscription)
+        return subscription
+
+    def attach(self, subscription: Subscription) -> None:
+        """Read the output of a request that is queued already, and watch it."""
+        subscription.published = True
+        now_ns = self._clock.now_ns()
+        self._handle(subscription, Resync(now_ns))
+        self._handle(subscription, Tick(now_ns))
+
+    def detach(self, subscription: Subscription) -> None:
+        """Note that the client has disconnected; for the grace period it may resume."""
+        self._handle(subscription, ClientGone(self._clock.now_ns()))
+
+    def drop(self, subscription: Subscription) -> None:
+        """Forget a subscription."""
+        id = subscription.metadata.id
+        subscriptions = self._subscriptions.get(id, [])
+        if subscription in subscriptions:
+            subscriptions.remove(subscription)
+            self._metrics.sessions.dec()
+        if not subscriptions:
+            self._subscriptions.pop(id, None)
+            self._spans.left(id, self._clock.now_ns(), "no client waits for it any more")
+
+    def metadata_of(self, id: RequestId) -> RequestMetadata | None:
+        """Return a request that has a subscription here."""
+        return next((each.metadata for each in self._subscriptions.get(id, ())), None)
+
+    def interrupt_all(self) -> list[RequestId]:
+        """End all subscriptions and accept no more; return their requests, which continue elsewhere."""
+        self._closed = True
+        open_subscriptions = self._all()
+        for subscription in open_subscriptions:
+            subscription.session.over = True
+            id = subscription.metadata.id
+            message = (
+                f"this gateway is stopping; request {id} continues: GET /v1/requests/{id} on another one"
+            )
+            subscription.sink.interrupt(unavailable(message, STOPPING))
+            self.drop(subscription)
+        return [each.metadata.id for each in open_subscriptions]
+
+    async def unwatch(self, ids: Iterable[RequestId]) -> None:
+        """Stop the store's announcements of these requests to this gateway, if the store answers in time."""
+        await self._output.unwatch_all(ids)
+
+    def resync(self) -> None:
+        """Read every open request: announcements, or the store's note of our interest, may have been lost."""
+        now_ns = self._clock.now_ns()
+        for subscription in self._all():
+            subscription.indexed = False
+            self._handle(subscription, Resync(now_ns))
+
+    def _all(self) -> list[Subscription]:
+        return [each for subscriptions in self._subscriptions.values() for each in subscriptions]
+
+    def _timing(self, grace_s: float) -> Timing:
+        limits = self._limits
+        return Timing(
+            keepalive_ns=_ns(limits.keepalive_s),
+            poll_ns=_ns(limits.poll_s),
+            poll_max_ns=_ns(limits.poll_max_s),
+            grace_ns=_ns(grace_s),
+            lost_after_ns=_ns(limits.lost_after_s),
+            unknown_after_ns=_ns(limits.unknown_after_s),
+        )
+
+    # --- announcements and time
+
+    async def run(self) -> None:
+        """Listen for output and run timers until cancelled."""
+        self._running = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen())
+                group.create_task(self._run_timers())
+        finally:
+            self._running = False
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async for slices in self._store.outputs(self.gateway_id):
+                    if not slices:
+                        self.resync()  # an empty batch means that announcements may have been missed
+                    now_ns = self._clock.now_ns()
+                    for slice in slices:
+                        for subscription in tuple(self._subscriptions.get(slice.id, ())):
+                            self._handle(subscription, OutputAnnounced(slice, now_ns))
+            except StoreUnavailableError as error:
+                _log.warning("cannot receive announcements of output: %s", error)
+            await asyncio.sleep(RECONNECT_S)
+            self.resync()
+
+    async def _run_timers(self) -> None:
+        while True:
+            now_ns = self._clock.now_ns()
+            while self._timers and self._timers[0][0] <= now_ns:
+                due_ns, _, subscription = heapq.heappop(self._timers)
+                if due_ns != subscription.due_ns or subscription.session.over:
+                    continue  # an entry that a later one replaced
+                subscription.due_ns = NEVER_NS
+                if subscription.session.wake_ns <= now_ns:
+                    self._handle(subscription, Tick(now_ns))
+                else:
+                    self._schedule(subscription)
+            await asyncio.sleep(TICK_S)
+
+    def _schedule(self, subscription: Subscription) -> None:
+        # An earlier entry will look at the session anyway.
+        wake_ns = subscription.session.wake_ns
+        if wake_ns < subscription.due_ns:
+            subscription.due_ns = wake_ns
+            heapq.heappush(self._timers, (wake_ns, next(self._order), subscription))
+
+    # --- events and actions
+
+    def _handle(self, subscription: Subscription, event: Event) -> None:
+        """Give an event to a session and carry out its actions."""
+        try:
+            for action in subscription.session.handle(event):
+                self._perform(subscription, action)
+        except Exception:
+            # One request that cannot be handled must not silence all others.
+            id = subscription.metadata.id
+            _log.exception("request %s cannot be answered", id, extra={"request_id": id})
+            subscription.session.over = True
+            subscription.sink.final(SendFinal(0, "", None, Outcome.FAILED, "the gateway failed; see its log"))
+        if subscription.session.over:
+            self.drop(subscription)
+        else:
+            self._schedule(subscription)
+
+    def _perform(self, subscription: Subscription, action: Action) -> None:
+        match action:
+            case SendEvent():
+                subscription.sink.event(action)
+            case SendKeepAlive():
+                subscription.sink.keep_alive()
+            case SendFinal():
+                if subscription.counts_in_metrics:
+                    self._count_end(subscription, action)
+                subscription.sink.final(action)
+            case FetchOutput(offset=offset):
+                self._spawn(self._fetch(subscription, offset))
+            case StopGeneration():
+                self._spawn(self._output.cancel(subscription.metadata.id, Outcome.STOP))
+            case CancelRequest(outcome=outcome):
+                if outcome is Outcome.CANCELLED and subscription.counts_in_metrics:
+                    metadata = subscription.metadata
+                    self._metrics.cancelled(metadata)
+                    self._spans.left(metadata.id, self._clock.now_ns(), outcome=str(outcome))
+                self._spawn(self._cancel_unless_watched(subscription, outcome))
+            case _:
+                assert_never(action)
+
+    def _count_end(self, subscription: Subscription, final: SendFinal) -> None:
+        now_ns, first_ns = self._clock.now_ns(), subscription.session.first_output_ns
+        self._metrics.ended(subscription.metadata, final, first_ns, now_ns, subscription.predicted_s)
+        self._spans.ended(subscription.metadata, final, first_ns, now_ns)
+
+    async def _fetch(self, subscription: Subscription, offset: int) -> None:
+        event: Event | None = None
+        try:
+            event = await self._output.fetch(subscription, offset)
+        finally:
+            # Also after an error that was not foreseen: the session waits for an answer to its read.
+            self._handle(subscription, event or FetchFailed(self._clock.now_ns()))
+
+    async def _cancel_unless_watched(self, subscription: Subscription, outcome: Outcome) -> None:
+        id = subscription.metadata.id
+        if any(each is not subscription for each in self._subscriptions.get(id, ())):
+            return
+        watchers = await self._output.unwatch(id)
+        # During the call the client may have resumed at this gateway.
+        if watchers == 0 and id not in self._subscriptions:
+            await self._output.cancel(id, outcome)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)

@@ -1,0 +1,73 @@
+"""Idempotency-Key: a retry finds the request of an earlier attempt, on any gateway."""
+
+import hashlib
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.ids import RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports.store import GatewayStore
+from qlm.domain.request import RequestMetadata, RequestRecord
+from qlm.gateway.api.errors import ApiError, invalid, shown
+
+KEY_HEADER: Final = "idempotency-key"
+KEY_CHARACTERS_MAX: Final = 255
+
+ATTEMPTS_MAX: Final = 16
+"""Attempts per key: a request that ended in a way that is worth a retry is tried again under a new id."""
+
+
+async def find_earlier(
+    store: GatewayStore, tenant: str, key: str, digest: str
+) -> tuple[RequestId, RequestRecord | None]:
+    """Return the request of a key, or the id for a new one.
+
+    A request that ended without an answer, in a way that makes a retry worthwhile, is tried again.
+
+    Raises:
+        ApiError: The key is too long, came before with another body, or was tried too often.
+    """
+    if not 1 <= len(key) <= KEY_CHARACTERS_MAX:
+        raise invalid(
+            KEY_HEADER, f"{KEY_HEADER} has {len(key)} characters; expected 1 to {KEY_CHARACTERS_MAX}"
+        )
+    for attempt in range(ATTEMPTS_MAX):
+        id = keyed_id(tenant, key, attempt)
+        record = await store.record(id)
+        if record is None:
+            return id, None
+        check_same_body(key, record.metadata, digest)
+        outcome = record.outcome
+        if outcome is None or outcome.ok or outcome in (Outcome.REFUSED, Outcome.FAILED):
+            return id, record
+    raise ApiError(
+        status=409,
+        message=f"{KEY_HEADER} {key!r} was tried {ATTEMPTS_MAX} times without an answer; expected a new key",
+        kind="conflict_error",
+        param=KEY_HEADER,
+        code="idempotency_key_exhausted",
+    )
+
+
+def check_same_body(key: str, metadata: RequestMetadata, digest: str) -> None:
+    """Compare a body's digest with that of the request that the key named before.
+
+    Raises:
+        ApiError: They differ.
+    """
+    if metadata.fingerprint != digest:
+        message = f"{KEY_HEADER} is {shown(key)}, which came before with another body; expected a new key"
+        raise ApiError(status=422, message=message, param=KEY_HEADER, code="idempotency_key_reused")
+
+
+def keyed_id(tenant: str, key: str, attempt: int) -> RequestId:
+    """Derive the id of a request from its key; keys of different tenants never collide."""
+    digest = hashlib.blake2b(orjson.dumps([tenant, key, attempt]), digest_size=16)
+    return RequestId(digest.hexdigest())
+
+
+def fingerprint(body: dict[str, Any]) -> str:
+    """Return a digest of a body that does not depend on the order of its fields."""
+    plain = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(plain, digest_size=16).hexdigest()

@@ -1,0 +1,183 @@
+"""The way of a new request, in order: validate, admit, subscribe, publish.
+
+`Intake.prepare` validates and admits; `Intake.accept` subscribes the client and publishes the request. What
+follows is the client's stream: `hub` feeds it, `resume` continues it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from qlm.domain.ids import RequestId
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import GatewayStore
+from qlm.domain.request import Request, RequestMetadata, RequestState
+from qlm.domain.slo import Slo
+from qlm.gateway.api.errors import ApiError, retry_headers
+from qlm.gateway.api.objective import p_met_min
+from qlm.gateway.api.schema import Body
+from qlm.gateway.api.translate import Arrival, tenant, to_metadata, with_prompt
+from qlm.gateway.core.admission import Refuse, decide
+from qlm.gateway.core.forecast import admission_query
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.session import Mode
+from qlm.gateway.sessions.hub import Hub
+from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
+from qlm.gateway.sessions.load_watch import LoadWatch
+from qlm.gateway.sessions.publisher import Publisher
+from qlm.gateway.sessions.sink import NoSink, Sink
+from qlm.gateway.sessions.subscription import Subscription
+from qlm.gateway.tokenizers.prompt_encoder import PromptEncoder
+from qlm.gateway.tokenizers.served_models import ServedModels
+
+_KINDS: Final = {Mode.STREAM: "stream", Mode.WHOLE: "whole"}
+"""Kinds of answer in the metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """An admitted request, or the one that an earlier attempt queued.
+
+    Attributes:
+        metadata: The request without its prompt.
+        request: The whole request if it is new; None if an earlier attempt queued it.
+        grace_s: Time for which its client may be disconnected.
+    """
+
+    metadata: RequestMetadata
+    request: Request | None
+    grace_s: float
+    state: RequestState = RequestState.QUEUED
+
+
+class Intake:
+    """Accepts requests for one gateway."""
+
+    def __init__(
+        self,
+        models: ServedModels,
+        encoder: PromptEncoder,
+        store: GatewayStore,
+        clock: Clock,
+        limits: GatewayLimits,
+        new_id: Callable[[], RequestId],
+        hub: Hub,
+        load: LoadWatch,
+        publisher: Publisher,
+    ) -> None:
+        self._models = models
+        self._encoder = encoder
+        self._store = store
+        self._clock = clock
+        self._limits = limits
+        self._new_id = new_id
+        self._hub = hub
+        self._load = load
+        self._publisher = publisher
+
+    async def prepare(
+        self,
+        body: Body,
+        plain: dict[str, Any],
+        headers: Mapping[str, str],
+        *,
+        detached: bool = False,
+        default_slo: Slo | None = None,
+    ) -> Prepared:
+        """Translate, tokenize and admit a request; or find the one that an earlier attempt queued.
+
+        Args:
+            body: The checked body.
+            plain: The body as received, for the digest that goes with an Idempotency-Key.
+            headers: By name in lower case.
+            detached: The client does not wait for the answer.
+            default_slo: Objective of a request that names none; None for the configured default.
+
+        Raises:
+            ApiError: The request is not acceptable, now or ever.
+            QlmError: A value is out of range, or the store is needed and unavailable.
+        """
+        now_ns = self._clock.now_ns()
+        served = self._models.named(body.model)
+        key = headers.get(KEY_HEADER)
+        grace_s = self._grace_s(body, keyed=key is not None)
+        id, digest = self._new_id(), ""
+        if key is not None:
+            digest = fingerprint(plain)
+            id, found = await find_earlier(self._store, tenant(body, headers), key, digest)
+            if found is not None:
+                return Prepared(metadata=found.metadata, request=None, grace_s=grace_s, state=found.state)
+        arrival = Arrival(
+            id=id,
+            headers=headers,
+            now_ns=now_ns,
+            fingerprint=digest,
+            detached=detached,
+            default_slo=default_slo,
+        )
+        prompt_ids = await self._encoder.encode(body, served.tokenizer)
+        if key is not None and (twin := self._hub.metadata_of(id)) is not None:
+            # A concurrent attempt that has not reached the store yet. From here to `Hub.subscribe` nothing is
+            # awaited, so no third attempt can come between.
+            check_same_body(key, twin, digest)
+            return Prepared(metadata=twin, request=None, grace_s=grace_s)
+        metadata = to_metadata(body, prompt_ids, served, self._limits, arrival)
+        self._admit(metadata, p_met_min(body.slo, headers, self._limits))
+        return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
+
+    async def accept(self, prepared: Prepared, sink: Sink, mode: Mode) -> Subscription:
+        """Subscribe the client, and publish the request if it is new.
+
+        Raises:
+            ApiError: The request could not be queued; nothing was accepted.
+        """
+        metadata, request = prepared.metadata, prepared.request
+        new = request is not None
+        subscription = self._hub.subscribe(
+            metadata, sink, mode, grace_s=prepared.grace_s, counts_in_metrics=new
+        )
+        if request is None:
+            self._hub.attach(subscription)
+        else:
+            await self._publisher.publish(request, metadata, subscription, _KINDS[mode])
+        return subscription
+
+    async def accept_detached(self, prepared: Prepared) -> None:
+        """Publish the request, if it is new, of a client that does not wait.
+
+        Raises:
+            ApiError: The request could not be queued; nothing was accepted.
+        """
+        metadata, request = prepared.metadata, prepared.request
+        if request is None:
+            return
+        subscription = None
+        if metadata.answer.stop:
+            # Engines do not know stop strings, so this gateway has to match them.
+            subscription = self._hub.subscribe(
+                metadata, NoSink(), Mode.BACKGROUND, grace_s=0, counts_in_metrics=True
+            )
+        await self._publisher.publish(request, metadata, subscription, "async")
+
+    def _admit(self, metadata: RequestMetadata, p_met_min: float | None) -> None:
+        forecast, query = self._load.forecast(), admission_query(metadata, p_met_min)
+        verdict = decide(self._load.load, self._limits, metadata.cls, metadata.prompt_tokens, forecast, query)
+        if isinstance(verdict, Refuse):
+            raise _refused(verdict)
+
+    def _grace_s(self, body: Body, *, keyed: bool) -> float:
+        # A client that sends an Idempotency-Key means to come back for the answer.
+        if body.resume_grace_s is not None:
+            return body.resume_grace_s
+        limits = self._limits
+        return limits.resume_grace_stream_s if body.stream or keyed else limits.resume_grace_plain_s
+
+
+def _refused(verdict: Refuse) -> ApiError:
+    return ApiError(
+        status=verdict.status,
+        message=verdict.message,
+        kind="rate_limit_error" if verdict.status == 429 else "server_error",
+        code=verdict.reason,
+        headers=retry_headers(verdict.retry_after_s) | {"x-llm-d-request-dropped-reason": verdict.reason},
+    )

@@ -1,0 +1,108 @@
+"""Requests in the shared state: status, and answers rendered from the output log."""
+
+import asyncio
+from typing import Final, cast
+
+from qlm.domain.ids import RequestId
+from qlm.domain.output import OutputSlice
+from qlm.domain.plain import slo_to_plain
+from qlm.domain.ports.store import GatewayStore
+from qlm.domain.request import RequestRecord
+from qlm.domain.shown import cut
+from qlm.gateway.api.errors import ApiError, unavailable
+from qlm.gateway.api.fields.requests import Objective, RequestStatus
+from qlm.gateway.api.objective import tier_of
+from qlm.gateway.core.answer_text import answer_text, finish_reason
+from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.core.tokenizer import Tokenizer
+from qlm.gateway.sessions.gateway import Gateway
+from qlm.gateway.sessions.load_watch import LoadWatch
+
+_RENDER_TOKENS: Final = 1024
+"""Tokens rendered without a pause; between two such pieces other requests get their turn."""
+
+
+async def known_request(store: GatewayStore, load: LoadWatch, id: RequestId) -> RequestRecord:
+    """Return a request's record.
+
+    Raises:
+        ApiError: The store does not know it: not yet (503), or no longer (404).
+    """
+    record = await store.record(id)
+    if record is not None:
+        return record
+    unknown = await _unknown(load, id)
+    # Meanwhile the queue may have been read, and only then have made the store complete.
+    record = await store.record(id)
+    if record is not None:
+        return record
+    raise unknown
+
+
+def request_status(record: RequestRecord, limits: GatewayLimits) -> RequestStatus:
+    """Return a request's state as JSON."""
+    metadata = record.metadata
+    return {
+        "id": metadata.id,
+        "object": "qlm.request",
+        "model": metadata.model,
+        "status": record.state,
+        "outcome": record.outcome,
+        "cancel_requested": record.cancel_requested,
+        "created": metadata.arrival_ns // 10**9,
+        "arrival_s": metadata.arrival_ns / 1e9,
+        "deadline_s": _seconds(metadata.deadline_ns),
+        "first_token_s": _seconds(record.first_token_ns),
+        "ended_s": _seconds(record.ended_ns),
+        "slo": cast("Objective", slo_to_plain(metadata.slo) | {"on_miss": metadata.on_miss}),
+        "service_tier": tier_of(metadata.slo, limits),
+        "priority": metadata.cls.priority,
+        "prompt_tokens": metadata.prompt_tokens,
+        "output_tokens": record.output_tokens,
+        "instance": None if record.lease is None else record.lease.holder.instance,
+    }
+
+
+async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:
+    """Return the end of a request, with text and tokens if it ended well.
+
+    Raises:
+        ApiError: The store was emptied after it returned the record.
+    """
+    metadata = record.metadata
+    log = await gateway.store.read_output(metadata.id, 0)
+    if log is None:
+        raise await _unknown(gateway.load, metadata.id)
+    outcome = record.outcome if log.outcome is None else log.outcome
+    assert outcome is not None
+    if not outcome.ok:
+        return SendFinal(log.end, "", None, outcome, log.detail)
+    return await _render(gateway.models.named(metadata.model).tokenizer, record, log)
+
+
+async def _render(tokenizer: Tokenizer, record: RequestRecord, log: OutputSlice) -> SendFinal:
+    outcome = record.outcome if log.outcome is None else log.outcome
+    assert outcome is not None
+    text = answer_text(record.metadata, tokenizer)
+    pieces = []
+    for start in range(0, len(log.token_ids), _RENDER_TOKENS):
+        pieces.append(text.feed(log.token_ids[start : start + _RENDER_TOKENS]))
+        await asyncio.sleep(0)
+    pieces.append(text.finish())
+    ids = log.token_ids[: text.tokens]
+    return SendFinal(text.tokens, "".join(pieces), finish_reason(text, outcome), outcome, token_ids=ids)
+
+
+async def _unknown(load: LoadWatch, id: RequestId) -> ApiError:
+    """Return the error for a request that the store does not know: not yet, or no longer."""
+    if await load.rebuilding():
+        return unavailable(
+            f"request {cut(id)} is not known yet: the shared state is being rebuilt", "state_rebuilding"
+        )
+    message = f"request {cut(id)} not found: the id is unknown, or its result has expired"
+    return ApiError(status=404, message=message, param="id", code="request_not_found")
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9

@@ -1,0 +1,88 @@
+"""Store calls on behalf of subscriptions: index, watch, read, cancel."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from qlm.domain.errors import StoreEmptiedError, StoreUnavailableError
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import GatewayStore
+from qlm.gateway.core.session_events import FetchFailed, OutputFetched
+from qlm.gateway.sessions.subscription import Subscription
+
+_log = logging.getLogger(__name__)
+
+READS_MAX: Final = 64
+"""Concurrent reads; after a lost connection every open request is read."""
+
+UNWATCH_TIMEOUT_S: Final = 2.0
+"""Time limit for a gateway that stops to remove itself as a watcher of its requests."""
+
+
+class OutputStore:
+    """The store as the subscriptions of one gateway use it."""
+
+    def __init__(self, store: GatewayStore, clock: Clock, gateway_id: GatewayId) -> None:
+        self._store = store
+        self._clock = clock
+        self._id = gateway_id
+        self._reads = asyncio.Semaphore(READS_MAX)
+
+    async def fetch(self, subscription: Subscription, offset: int) -> OutputFetched | FetchFailed:
+        """Read a request's output log from `offset` on; first make sure that the store knows our interest."""
+        id = subscription.metadata.id
+        try:
+            async with self._reads:
+                if not subscription.indexed:
+                    await self._index(subscription)
+                log = await self._store.read_output(id, offset)
+                lost = log is None and subscription.published and await self._store.indexed()
+        except StoreUnavailableError as error:
+            _log.warning("cannot read the output of request %s: %s", id, error, extra={"request_id": id})
+            return FetchFailed(self._clock.now_ns())
+        if log is None:
+            subscription.indexed = False
+        return OutputFetched(log, self._clock.now_ns(), lost=lost)
+
+    async def _index(self, subscription: Subscription) -> None:
+        # A store that was emptied must not learn of a request from us: one published before may have ended
+        # since, and would wait without a message. The agent that runs it, or the controller that reads the
+        # queue, indexes it. `enqueue` fails if the store is not the incarnation in which we published.
+        if subscription.index_pending_in is not None:
+            try:
+                await self._store.enqueue(subscription.metadata, self._id, subscription.index_pending_in)
+            except StoreEmptiedError:
+                subscription.index_pending_in = None
+        if subscription.index_pending_in is None:
+            await self._store.watch(subscription.metadata.id, self._id)
+        subscription.index_pending_in = None
+        subscription.indexed = True
+
+    async def unwatch(self, id: RequestId) -> int | None:
+        """Remove this gateway as a watcher; return the number of others, None if the store is unavailable."""
+        try:
+            return await self._store.unwatch(id, self._id)
+        except StoreUnavailableError as error:
+            _log.warning("request %s runs on though its client left: %s", id, error, extra={"request_id": id})
+            return None
+
+    async def unwatch_all(self, ids: Iterable[RequestId]) -> None:
+        """Remove this gateway as a watcher of all these requests, if the store answers in time."""
+        try:
+            async with asyncio.timeout(UNWATCH_TIMEOUT_S):
+                await asyncio.gather(*(self._store.unwatch(id, self._id) for id in ids))
+        except (StoreUnavailableError, TimeoutError) as error:
+            _log.warning("this gateway is still registered as a watcher: %s", error or "no answer")
+
+    async def cancel(self, id: RequestId, outcome: Outcome) -> None:
+        """End a request with an outcome; a store that is away is logged."""
+        try:
+            await self._store.cancel(id, outcome)
+        except StoreUnavailableError as error:
+            _log.warning(
+                *("request %s runs on though it could end (%s): %s", id, outcome, error),
+                extra={"request_id": id},
+            )

@@ -1,0 +1,154 @@
+"""Durable publishing of accepted requests: queue first, then index."""
+
+import asyncio
+import logging
+from typing import Final
+
+from qlm.broker.codec import encode_request
+from qlm.domain.errors import BrokerUnavailableError, StoreEmptiedError, StoreUnavailableError
+from qlm.domain.outcome import Outcome
+from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import GatewayStore
+from qlm.domain.request import Request, RequestMetadata
+from qlm.gateway.api.errors import from_qlm
+from qlm.gateway.core.forecast import ExpectedTimes
+from qlm.gateway.observability.metrics import GatewayMetrics
+from qlm.gateway.observability.tracing import RequestSpans
+from qlm.gateway.sessions.hub import Hub
+from qlm.gateway.sessions.load_watch import LoadWatch
+from qlm.gateway.sessions.subscription import Subscription
+
+_log = logging.getLogger(__name__)
+
+_WITHDRAW_TIMEOUT_S: Final = 2.0
+
+
+class Publisher:
+    """Brings requests into the global queue and the request index."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: GatewayStore,
+        clock: Clock,
+        hub: Hub,
+        load: LoadWatch,
+        metrics: GatewayMetrics,
+        spans: RequestSpans,
+        timeout_s: float,
+    ) -> None:
+        """Publish with at most `timeout_s` seconds for the broker's confirmation."""
+        self._broker = broker
+        self._store = store
+        self._clock = clock
+        self._hub = hub
+        self._load = load
+        self._metrics = metrics
+        self._spans = spans
+        self._timeout_s = timeout_s
+
+    async def publish(
+        self, request: Request, metadata: RequestMetadata, subscription: Subscription | None, kind: str
+    ) -> None:
+        """Queue a request durably, then index it.
+
+        Args:
+            request: The request.
+            metadata: The same without its prompt.
+            subscription: The subscription of its client, if it waits; dropped if the request is not accepted.
+            kind: Kind of answer, for the metrics: `stream`, `whole` or `async`.
+
+        Raises:
+            ApiError: The broker did not confirm; nothing was accepted.
+        """
+        incarnation = self._load.incarnation
+        request = self._spans.begin(request)
+        await self._queue(request, metadata, subscription)
+        forecast = self._load.forecast()
+        expected = None if forecast is None else forecast.expected(metadata.cls, metadata.sampling.max_tokens)
+        self._load.count_accepted(metadata.model)
+        if subscription is not None:
+            subscription.published, subscription.index_pending_in = True, incarnation
+        try:
+            await self._index(metadata, subscription, incarnation)
+        except (StoreUnavailableError, StoreEmptiedError) as error:
+            # The queue has the request, so it will be served. The agent that pulls it indexes it, and the
+            # session looks it up again when it polls.
+            self._load.expect_unknown()
+            _log.warning(
+                *("request %s is queued but not indexed yet: %s", metadata.id, error),
+                extra={"request_id": metadata.id},
+            )
+        self._count(metadata, subscription, kind, expected)
+
+    async def _queue(
+        self, request: Request, metadata: RequestMetadata, subscription: Subscription | None
+    ) -> None:
+        try:
+            await self._confirmed(request)
+        except BrokerUnavailableError as error:
+            self._load.count_refused(self._clock.now_ns(), str(error))
+            self._spans.not_queued(metadata.id)
+            self._drop(subscription)
+            await self._withdraw(metadata)
+            raise from_qlm(error) from error
+        except BaseException as error:
+            self._spans.left(metadata.id, self._clock.now_ns(), repr(error))
+            self._drop(subscription)
+            raise
+
+    async def _confirmed(self, request: Request) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._broker.publish(request.cls.queue, encode_request(request))
+        except TimeoutError as error:
+            raise BrokerUnavailableError(f"no confirmation within {self._timeout_s:g} s") from error
+
+    async def _withdraw(self, metadata: RequestMetadata) -> None:
+        # The broker may have stored the message although it did not confirm; a withdrawn request is dropped
+        # when it is pulled. Of a request with an Idempotency-Key, another attempt may have been accepted
+        # meanwhile: `withdraw` leaves that one alone, and so do we.
+        try:
+            async with asyncio.timeout(_WITHDRAW_TIMEOUT_S):
+                if not await self._store.withdraw(metadata) and not metadata.fingerprint:
+                    await self._store.cancel(metadata.id, Outcome.CANCELLED)
+        except (StoreUnavailableError, TimeoutError) as error:
+            _log.warning(
+                "request %s was not confirmed; if the queue has it, it will run without a client: %s",
+                *(metadata.id, error),
+                extra={"request_id": metadata.id},
+            )
+
+    async def _index(
+        self, metadata: RequestMetadata, subscription: Subscription | None, incarnation: int | None
+    ) -> None:
+        watcher = None if subscription is None else self._hub.gateway_id
+        record = (await self._store.enqueue(metadata, watcher, incarnation)).record
+        if record.outcome is Outcome.CANCELLED and metadata.fingerprint:
+            # Another attempt with the same key was not confirmed meanwhile, and withdrew this request.
+            self._spans.not_queued(metadata.id)
+            self._drop(subscription)
+            raise from_qlm(BrokerUnavailableError("another attempt of this request was withdrawn meanwhile"))
+        if subscription is not None:
+            subscription.indexed, subscription.index_pending_in = True, None
+
+    def _count(
+        self,
+        metadata: RequestMetadata,
+        subscription: Subscription | None,
+        kind: str,
+        expected: ExpectedTimes | None,
+    ) -> None:
+        now_ns = self._clock.now_ns()
+        self._metrics.accepted(metadata, kind, (now_ns - metadata.arrival_ns) / 1e9)
+        if expected is not None:
+            self._metrics.predicted(metadata, expected)
+            if subscription is not None:
+                subscription.predicted_s = expected.completion.mean
+        if subscription is None:
+            self._spans.left(metadata.id, now_ns)  # this gateway does not see its end
+
+    def _drop(self, subscription: Subscription | None) -> None:
+        if subscription is not None:
+            self._hub.drop(subscription)

@@ -1,0 +1,70 @@
+"""Class queues and virtual queues as operators list them, over HTTP and gRPC."""
+
+from collections.abc import Sequence
+
+from qlm.domain.group import Group
+from qlm.domain.ids import InstanceId
+from qlm.domain.view import ClusterView
+from qlm.gateway.api.fields.queues import ClassQueue, GroupFields, InstanceQueue, Queues
+
+
+def queues(view: ClusterView, finished_per_s: float | None) -> Queues:
+    """Return class queues with their depths, and virtual queues in order.
+
+    Args:
+        view: The cluster.
+        finished_per_s: Smoothed rate of answers; None if unknown.
+    """
+    classes: list[ClassQueue] = [
+        {
+            "queue": each.cls.queue,
+            "model": each.cls.model,
+            "slo_class": each.cls.slo,
+            "late": each.cls.late,
+            "cluster": each.cls.cluster,
+            "priority": each.cls.priority,
+            "target_s": None if each.cls.target_ms is None else each.cls.target_ms / 1000,
+            "queued": each.queued,
+            "groups": len(each.groups),
+            "ungrouped_arrival_s": _seconds(each.ungrouped_arrival_ns),
+            "mean_prompt_tokens": each.mean_prompt_tokens,
+            "mean_output_tokens": each.mean_output_tokens,
+            "finished": each.finished,
+        }
+        for each in view.classes
+    ]
+    virtual: list[InstanceQueue] = [
+        {
+            "instance": each.instance,
+            "version": each.version,
+            "groups": [group_fields(view, group) for group in each.groups],
+        }
+        for each in view.queues
+    ]
+    return {"classes": classes, "virtual_queues": virtual, "finished_per_s": finished_per_s}
+
+
+def group_fields(view: ClusterView, group: Group) -> GroupFields:
+    """Return a group, with the instances on whose virtual queues it is."""
+    return {
+        "id": group.id,
+        "queue": group.cls.queue,
+        "model": group.cls.model,
+        "slo_class": group.cls.slo,
+        "late": group.cls.late,
+        "seq": group.seq,
+        "count": group.count,
+        "pulled": group.pulled,
+        "remaining": group.remaining,
+        "sealed": group.sealed,
+        "deadline_s": _seconds(group.deadline_ns),
+        "instances": _instances_of(view, group),
+    }
+
+
+def _instances_of(view: ClusterView, group: Group) -> Sequence[InstanceId]:
+    return [queue.instance for queue in view.queues if any(each.id == group.id for each in queue.groups)]
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e9

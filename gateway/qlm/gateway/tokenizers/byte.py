@@ -1,0 +1,48 @@
+"""The tokenizer of emulated models: one token per byte of UTF-8."""
+
+import codecs
+from collections.abc import Iterable, Sequence
+
+from qlm.domain.byte_tokens import EOS_ID, VOCABULARY
+from qlm.domain.ids import TokenIds
+from qlm.gateway.core.tokenizer import ChatMessage, Detokenizer
+
+_Utf8 = codecs.getincrementaldecoder("utf-8")
+
+
+class ByteTokenizer:
+    """Bytes as tokens. A conversation is encoded as `role: content` lines followed by `assistant:`."""
+
+    @property
+    def vocabulary(self) -> int:
+        """256 bytes and the end-of-sequence token."""
+        return VOCABULARY
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The only token that is not a byte."""
+        return frozenset((EOS_ID,))
+
+    def encode(self, text: str) -> TokenIds:
+        """Return the bytes of the text."""
+        return tuple(text.encode())
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> TokenIds:
+        """Return the bytes of the conversation."""
+        lines = (f"{message.role}: {message.content}\n" for message in messages)
+        return tuple("".join((*lines, "assistant:")).encode())
+
+    def detokenizer(self, prompt_tail: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
+        """Begin an answer; both arguments are irrelevant here."""
+        return ByteDetokenizer()
+
+
+class ByteDetokenizer:
+    """Incremental UTF-8 decoder; invalid bytes become U+FFFD."""
+
+    def __init__(self) -> None:
+        self._decoder = _Utf8("replace")
+
+    def feed(self, ids: Iterable[int]) -> str:
+        """Take further tokens; the end-of-sequence token has no text."""
+        return self._decoder.decode(bytes(id for id in ids if id < EOS_ID))

@@ -1,0 +1,185 @@
+"""Tokenizers of Hugging Face models, read from a directory with tokenizer.json and its companions."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers.decoders import DecodeStream
+from tokenizers.processors import TemplateProcessing
+
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.ids import TokenIds
+from qlm.gateway.core.tokenizer import ChatMessage, Detokenizer
+from qlm.gateway.tokenizers.chat_template import ChatTemplate
+
+PENDING_TOKENS_MAX: Final = 64
+"""Tokens that may wait for the rest of a character. The decoder's work grows with their square, and a model
+in a loop can generate thousands of them; no character needs more than a few."""
+
+
+class HfTokenizer:
+    """A tokenizer that encodes as vLLM does.
+
+    A completion's prompt gets the special tokens that tokenizer.json (or `add_bos_token` in
+    tokenizer_config.json) puts around it; a chat template writes its own.
+    """
+
+    def __init__(self, folder: Path, now: Callable[[], datetime] = datetime.now) -> None:
+        """Read a tokenizer.
+
+        Args:
+            folder: Holds tokenizer.json and, as far as the model has them, tokenizer_config.json,
+                chat_template.jinja, generation_config.json, config.json.
+            now: Local time, for chat templates that write the date.
+
+        Raises:
+            InvalidValueError: tokenizer.json is missing or unreadable.
+        """
+        file = folder / "tokenizer.json"
+        try:
+            self._rust = RustTokenizer.from_file(str(file))
+        except Exception as error:  # the library raises bare Exception
+            raise InvalidValueError("tokenizer", str(file), f"a readable tokenizer.json ({error})") from error
+        self._rust.no_truncation()
+        self._rust.no_padding()
+        config = _read(folder / "tokenizer_config.json")
+        special_tokens = _special_tokens(_read(folder / "special_tokens_map.json") | config)
+        _add_edges(self._rust, config, special_tokens)
+        model_config = _read(folder / "config.json")
+        self._vocabulary = max(
+            self._rust.get_vocab_size(with_added_tokens=True), int(model_config.get("vocab_size", 0))
+        )
+        generation_config = _read(folder / "generation_config.json") or model_config
+        self._eos_ids = _eos_ids(self._rust, special_tokens, generation_config)
+        source = _template_source(folder, config)
+        self._template = None if source is None else ChatTemplate(source, special_tokens, now)
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below this."""
+        return self._vocabulary
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Tokens that end an answer: the tokenizer's own, and those of generation_config.json."""
+        return self._eos_ids
+
+    def encode(self, text: str) -> TokenIds:
+        """Tokenize the prompt of a completion."""
+        return tuple(self._rust.encode(text, add_special_tokens=True).ids)
+
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> TokenIds:
+        """Tokenize a conversation.
+
+        Raises:
+            InvalidValueError: The model has no chat template, or its template refuses the conversation.
+        """
+        if self._template is None:
+            raise InvalidValueError("messages", len(messages), "a prompt: this model has no chat template")
+        return tuple(self._rust.encode(self._template.render(messages), add_special_tokens=False).ids)
+
+    def detokenizer(self, prompt_tail: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
+        """Begin the text of an answer that follows a prompt ending in `prompt_tail`."""
+        return HfDetokenizer(self._rust, prompt_tail, skip_special_tokens)
+
+
+class HfDetokenizer:
+    """The library's decode stream, fed one token at a time, so that the division into calls cannot matter."""
+
+    def __init__(self, rust: RustTokenizer, prompt_tail: Sequence[int], skip_special_tokens: bool) -> None:
+        self._rust = rust
+        self._skip = skip_special_tokens
+        self._stream = self._primed(prompt_tail)
+        self._pending: list[int] = []
+
+    def feed(self, ids: Iterable[int]) -> str:
+        """Take further tokens; return the text that they complete."""
+        return "".join(map(self._feed_one, ids))
+
+    def _feed_one(self, id: int) -> str:
+        self._pending.append(id)
+        try:
+            piece = self._stream.step(self._rust, id)
+        except Exception:
+            # Invalid UTF-8 can make the decoder retract text that it has returned; then each further step
+            # raises a bare Exception. vLLM also begins a new stream (vllm issue 17448).
+            self._stream = self._primed(())
+            self._pending = [id]
+            piece = self._stream.step(self._rust, id)
+        if piece is not None:
+            self._pending.clear()
+            return piece
+        if len(self._pending) <= PENDING_TOKENS_MAX:
+            return ""
+        piece = self._rust.decode(self._pending, skip_special_tokens=self._skip)
+        self._stream = self._primed(self._pending)
+        self._pending = []
+        return piece
+
+    def _primed(self, ids: Sequence[int]) -> DecodeStream:
+        return DecodeStream(ids=list(ids), skip_special_tokens=self._skip)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a file's JSON object; empty if there is no such file."""
+    if not file.exists():
+        return {}
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidValueError("tokenizer", str(file), f"a JSON file ({error})") from error
+    if not isinstance(content, dict):
+        raise InvalidValueError("tokenizer", str(file), "a JSON object")
+    return content
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return special tokens by name (`eos_token`); the file has strings, or objects with `content`."""
+    named = {}
+    for name, value in config.items():
+        content = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(content, str):
+            named[name] = content
+    return named
+
+
+def _add_edges(rust: RustTokenizer, config: Mapping[str, Any], special_tokens: Mapping[str, str]) -> None:
+    """Apply `add_bos_token` and `add_eos_token`, which override tokenizer.json as in transformers."""
+    if "add_bos_token" not in config and "add_eos_token" not in config:
+        return
+    around = {}
+    for edge in ("bos", "eos"):
+        token = special_tokens.get(f"{edge}_token")
+        id = None if token is None else rust.token_to_id(token)
+        if config.get(f"add_{edge}_token") and token is not None and id is not None:
+            around[edge] = (token, id)
+    single = [around["bos"][0]] if "bos" in around else []
+    single += ["$A", *([around["eos"][0]] if "eos" in around else [])]
+    rust.post_processor = TemplateProcessing(single=single, special_tokens=list(around.values()))
+
+
+def _eos_ids(
+    rust: RustTokenizer, special_tokens: Mapping[str, str], generation_config: Mapping[str, Any]
+) -> frozenset[int]:
+    listed = generation_config.get("eos_token_id")
+    ids = {id for id in (listed if isinstance(listed, list) else [listed]) if isinstance(id, int)}
+    if (token := special_tokens.get("eos_token")) is not None and (
+        own := rust.token_to_id(token)
+    ) is not None:
+        ids.add(own)
+    return frozenset(ids)
+
+
+def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """Return the chat template: that of its own file, else the `default` of the configuration."""
+    file = folder / "chat_template.jinja"
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    source = config.get("chat_template")
+    if isinstance(source, list):
+        named = {each.get("name"): each.get("template") for each in source if isinstance(each, dict)}
+        source = named.get("default")
+    return source if isinstance(source, str) else None

@@ -1,0 +1,50 @@
+"""The models that a gateway serves, each with its tokenizer."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from qlm.domain.fleet import ModelSpec
+from qlm.gateway.api.errors import ApiError, shown
+from qlm.gateway.core.tokenizer import ServedModel, Tokenizer
+from qlm.gateway.tokenizers.byte import ByteTokenizer
+from qlm.gateway.tokenizers.hf import HfTokenizer
+
+
+class ServedModels:
+    """The models that clients may name, in the order of the configuration."""
+
+    def __init__(self, specs: Sequence[ModelSpec]) -> None:
+        """Load their tokenizers.
+
+        Raises:
+            InvalidValueError: A tokenizer cannot be read.
+        """
+        self._by_name: dict[str, ServedModel] = {
+            spec.id: ServedModel(spec, load_tokenizer(spec)) for spec in specs
+        }
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._by_name.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def named(self, name: str) -> ServedModel:
+        """Return a model.
+
+        Raises:
+            ApiError: It is not served here.
+        """
+        if (served := self._by_name.get(name)) is None:
+            message = f"model is {shown(name)}; expected one of {', '.join(self._by_name)}"
+            raise ApiError(status=404, message=message, param="model", code="model_not_found")
+        return served
+
+
+def load_tokenizer(spec: ModelSpec) -> Tokenizer:
+    """Return a model's tokenizer.
+
+    Raises:
+        InvalidValueError: It cannot be read from its directory.
+    """
+    return ByteTokenizer() if spec.tokenizer == "byte" else HfTokenizer(Path(spec.tokenizer))

@@ -1,0 +1,102 @@
+"""Partial schedule of one instance, in mean times."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.problem import Instance, Kind, PlannedGroup, Problem
+
+
+class ScheduleState(NamedTuple):
+    """State of an instance after a group: clock and tail in mean seconds from now, models in memory."""
+
+    clock_s: float
+    tail_s: float
+    loaded: ModelId | None
+    warm: frozenset[ModelId]
+
+    @property
+    def end_s(self) -> float:
+        """End of the group."""
+        return self.clock_s + self.tail_s
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The queue of one instance while it is built.
+
+    Attributes:
+        start: State before the first group.
+        groups: Groups in the order of service.
+        states: State after each of them.
+    """
+
+    instance: Instance
+    kind: Kind
+    start: ScheduleState
+    groups: list[PlannedGroup] = field(default_factory=list)
+    states: list[ScheduleState] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, instance: Instance, kind: Kind) -> "Schedule":
+        """Return the empty schedule of an instance."""
+        loaded = instance.loaded_model
+        warm = frozenset(instance.warm_models) | ({loaded} if loaded else set())
+        return cls(instance, kind, ScheduleState(instance.busy.mean, 0.0, loaded, warm))
+
+    @property
+    def last(self) -> ScheduleState:
+        """State after the last group."""
+        return self.states[-1] if self.states else self.start
+
+    def before(self, place: int) -> ScheduleState:
+        """Return the state before the group at `place`."""
+        return self.states[place - 1] if place else self.start
+
+    def leave_s(self, state: ScheduleState) -> float:
+        """Return when another model can begin to load: after the predecessor's tail and its unload."""
+        cost = self.kind.models.get(state.loaded) if state.loaded is not None else None
+        return state.clock_s + (state.tail_s + (cost.unload_s if cost else 0.0))
+
+    def ready_s(self, model: ModelId, state: ScheduleState) -> float:
+        """Return when a group of a model can start."""
+        if model == state.loaded:
+            return state.clock_s
+        cost = self.kind.models[model]
+        swap_s = cost.swap_warm_s if model in state.warm else cost.swap_cold_s
+        return self.leave_s(state) + swap_s
+
+    def after(self, state: ScheduleState, group: PlannedGroup) -> ScheduleState:
+        """Return the state after one more group."""
+        model, warm = group.model, state.warm
+        time = group.time[self.instance.kind]
+        clock_s = self.ready_s(model, state) + time.service.mean
+        return ScheduleState(clock_s, time.tail.mean, model, warm if model in warm else warm | {model})
+
+    def insert(self, place: int, group: PlannedGroup) -> None:
+        """Insert a group at a place."""
+        self.groups.insert(place, group)
+        del self.states[place:]
+        state = self.last
+        for each in self.groups[place:]:
+            state = self.after(state, each)
+            self.states.append(state)
+
+
+def empty_schedules(problem: Problem) -> list[Schedule]:
+    """Return the empty schedules of the fleet, by instance id."""
+    return [
+        Schedule.of(instance, problem.kinds[instance.kind])
+        for instance in sorted(problem.instances, key=lambda i: i.id)
+    ]
+
+
+def is_late(group: PlannedGroup, state: ScheduleState, now_s: float) -> bool:
+    """Return True if a group misses its deadline; `state` is that after it."""
+    return group.deadline_s is not None and now_s + state.end_s > group.deadline_s
+
+
+def queues_of(schedules: Iterable[Schedule]) -> dict[InstanceId, tuple[GroupId, ...]]:
+    """Return the ids of the groups in each schedule."""
+    return {schedule.instance.id: tuple(group.id for group in schedule.groups) for schedule in schedules}

@@ -1,0 +1,145 @@
+"""First solutions of the search.
+
+A chain is a set of equal groups that must keep their rank order on each instance (`data.CHAIN`).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from qlm.planner.arrays import NONE, Bools, Ints, ProblemArrays
+from qlm.planner.fast.construct import append_all, insert_all
+from qlm.planner.fast.data import (
+    BEGIN,
+    CANNOT_RUN,
+    CHAIN,
+    END,
+    HOME,
+    INSTANCE,
+    KIND,
+    RANK,
+    SAME,
+    SERVICE,
+    Candidates,
+    Data,
+    Queues,
+    empty_candidates,
+    empty_queues,
+)
+from qlm.planner.fast.queues import set_queue
+
+QUEUE_SLOTS_MAX: Final = 4_000_000
+"""Slots for groups in all queues together (190 MB), unless the present plan or an even load needs longer
+queues."""
+
+EVEN_LOADS: Final = 8
+"""Least capacity of a queue, as a multiple of the fullest one under an even spread. The margin is for plans
+that spread groups unevenly: a first solution fails when a queue is full."""
+
+
+class Workspace:
+    """Arrays for the queues of one problem.
+
+    Attributes:
+        capacity: Most groups per queue.
+    """
+
+    def __init__(self, arrays: ProblemArrays, data: Data) -> None:
+        groups, instances = len(arrays.groups), max(1, len(arrays.instances))
+        longest = np.bincount(arrays.home[arrays.home != NONE], minlength=1).max(initial=0)
+        fair = EVEN_LOADS * _even_load(data)
+        self.capacity = int(max(1, min(groups, max(QUEUE_SLOTS_MAX // instances, longest, fair))))
+        self.candidates = empty_candidates(self.capacity)
+        self._data = data
+
+    def queues(self) -> Queues:
+        """Return new, empty queues."""
+        return empty_queues(self._data, self.capacity)
+
+
+def _even_load(data: Data) -> int:
+    """Return the groups of the fullest instance, with each model's spread evenly over eligible ones."""
+    load = np.zeros(max(1, len(data.fleet)))
+    for model, count in enumerate(data.eligible_count):
+        if count:
+            groups = data.peers_from[model + 1] - data.peers_from[model]
+            load[data.eligible[model, :count]] += groups / count
+    return math.ceil(float(load.max()))
+
+
+def urgency_order(arrays: ProblemArrays, groups: Ints) -> Ints:
+    """Sort groups by urgency, then id: as `baselines.orders.by_urgency`, on arrays."""
+    keys = (groups, arrays.deadline_s[groups], arrays.priority[groups])
+    return np.ascontiguousarray(groups[np.lexsort(keys)])
+
+
+def insertion_plan(arrays: ProblemArrays, data: Data, workspace: Workspace, groups: Ints) -> Queues | None:
+    """Insert groups in the order of urgency where each costs least; None if a queue is full."""
+    queues = workspace.queues()
+    done = insert_all(data, queues, workspace.candidates, urgency_order(arrays, groups))
+    return queues if done else None
+
+
+def list_scheduling_plan(
+    arrays: ProblemArrays, data: Data, workspace: Workspace, groups: Ints
+) -> Queues | None:
+    """Append groups in the order of urgency where each ends first, as EDF does; None if a queue is full."""
+    queues = workspace.queues()
+    return queues if append_all(data, queues, workspace.candidates, urgency_order(arrays, groups)) else None
+
+
+def present_plan(arrays: ProblemArrays, data: Data, workspace: Workspace, groups: Bools) -> Queues | None:
+    """Keep the selected groups (G,) at their present places, and insert new ones; None if a queue is full."""
+    queues = workspace.queues()
+    kept = groups & (arrays.home != NONE) & _runs_at_home(data)
+    for instance in range(len(arrays.instances)):
+        here = np.flatnonzero(kept & (arrays.home == instance))
+        order = _in_chain_order(data, here[np.lexsort((arrays.place[here], arrays.priority[here]))])
+        _fill(data, queues, workspace.candidates, instance, order)
+    rest = urgency_order(arrays, np.flatnonzero(groups & ~kept))
+    return queues if insert_all(data, queues, workspace.candidates, rest) else None
+
+
+def _in_chain_order(data: Data, order: Ints) -> Ints:
+    """Sort the groups of each chain within the places that they have: otherwise new ones fit nowhere."""
+    order = order.copy()
+    chains = data.traits[order, CHAIN]
+    for chain in np.unique(chains[chains >= 0]):
+        places = np.flatnonzero(chains == chain)
+        order[places] = order[places][np.argsort(data.traits[order[places], RANK])]
+    return order
+
+
+def _runs_at_home(data: Data) -> Bools:
+    home = data.traits[:, HOME]
+    kind = data.fleet[np.maximum(home, 0), KIND] if len(data.fleet) else np.zeros_like(home)
+    runs: Bools = data.work[kind, np.arange(len(home)), SERVICE] != CANNOT_RUN
+    return runs
+
+
+def _fill(data: Data, queues: Queues, candidates: Candidates, instance: int, order: Ints) -> None:
+    candidates.groups[0, : len(order)] = order
+    candidates.span[0, [INSTANCE, BEGIN, SAME, END]] = instance, 0, len(order), len(order)
+    set_queue(data, queues, candidates)
+
+
+def copy_queues(queues: Queues) -> Queues:
+    """Return a copy; unused places are left empty."""
+    used = int(queues.length.max(initial=0)) + 1
+    copy = Queues(
+        queue=np.zeros_like(queues.queue),
+        length=queues.length.copy(),
+        state=np.zeros_like(queues.state),
+        warm=np.zeros_like(queues.warm),
+        position=queues.position.copy(),
+    )
+    for old, new in ((queues.queue, copy.queue), (queues.state, copy.state), (queues.warm, copy.warm)):
+        new[:, :used] = old[:, :used]
+    return copy
+
+
+def as_lists(queues: Queues) -> Sequence[Sequence[int]]:
+    """Return the groups of each queue, in order."""
+    return [queue[:length].tolist() for queue, length in zip(queues.queue, queues.length, strict=True)]

@@ -1,0 +1,1 @@
+"""Estimates of a whole cluster at once, on arrays."""

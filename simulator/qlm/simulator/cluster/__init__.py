@@ -1,0 +1,1 @@
+"""A simulated cluster around the production decisions: clock, broker, store, agents, engines, clients."""

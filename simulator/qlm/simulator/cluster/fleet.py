@@ -1,0 +1,204 @@
+"""All simulated instances, and the agents that run on them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.costs.host_memory import SwapCost
+from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.operations import OperationStats
+from qlm.domain.ports.engine import EngineCall
+from qlm.rct_estimator.profile import Profile
+from qlm.simulator.cluster.agent import SimulatedAgent
+from qlm.simulator.cluster.clients import Clients, request_number
+from qlm.simulator.cluster.engine_host import HostedModel
+from qlm.simulator.cluster.observer import ClusterObserver
+from qlm.simulator.cluster.services import SharedServices
+from qlm.simulator.engine.batching import BatchingEngine
+from qlm.simulator.engine.generation import PREFIX_TOKENS, OpenGeneration, Script, scripted_generation
+from qlm.simulator.results import NEVER
+from qlm.simulator.scenario import Scenario, SimulatedInstance, Workload
+
+_BLOCKS_MAX: Final = 1 << 24
+"""Block numbers per request: KV blocks of different requests match in shared prefixes only."""
+
+
+class SimulatedFleet:
+    """Starts and kills agents.
+
+    Attributes:
+        instances: By number, in the order of their names.
+        operations: Statistics of each agent session that has ended.
+    """
+
+    def __init__(
+        self,
+        services: SharedServices,
+        scenario: Scenario,
+        workload: Workload,
+        clients: Clients,
+        settings: AgentSettings,
+        observer: ClusterObserver,
+    ) -> None:
+        self.instances: Sequence[SimulatedInstance] = sorted(scenario.instances, key=lambda each: each.id)
+        self.swaps_warm = 0
+        self.swaps_reload = 0
+        self.swaps_cold = 0
+        self.swap_seconds = 0.0
+        self.operations: list[OperationStats] = []
+        self._services = services
+        self._scenario = scenario
+        self._clients = clients
+        self._settings = settings
+        self._observer = observer
+        self._script = _answers_of(workload)
+        self._contexts = {model.id: model.context_tokens for model in scenario.models}
+        self._slowness = [1.0] * len(self.instances)
+        self._sessions = [0] * len(self.instances)
+        self._agents: dict[int, SimulatedAgent] = {}
+        self._hosted: dict[tuple[str, ModelId, int], HostedModel] = {}
+
+    def start(self) -> None:
+        """Start all instances, each with its first model loaded."""
+        for number, instance in enumerate(self.instances):
+            self._bring_up(number, instance.models[0])
+
+    def number_of(self, instance: InstanceId) -> int:
+        """Return an instance's number."""
+        return next(n for n, each in enumerate(self.instances) if each.id == instance)
+
+    def kill(self, number: int) -> None:
+        """Kill an agent with its engines."""
+        agent = self._agents.pop(number, None)
+        if agent is not None:
+            self._count_swaps(agent)
+            agent.kill()
+
+    def restart(self, number: int) -> None:
+        """Start a new agent on an instance, with no model loaded, unless one runs."""
+        if number not in self._agents:
+            self._bring_up(number, None)
+
+    def kill_engine(self, number: int) -> None:
+        """Kill the awake engine of an instance."""
+        if number in self._agents:
+            self._agents[number].kill_engine()
+
+    def slow_down(self, number: int, factor: float) -> None:
+        """Multiply all durations of an instance by `factor` from its next iteration on."""
+        self._slowness[number] = factor
+
+    def finish(self) -> None:
+        """Add the statistics of the agents that still run."""
+        for agent in self._agents.values():
+            self._count_swaps(agent)
+
+    def agent(self, number: int) -> Agent | None:
+        """Return the agent of an instance, if one runs."""
+        agent = self._agents.get(number)
+        return agent.core if agent else None
+
+    def running(self, number: int) -> int:
+        """Return the batch size of an instance."""
+        agent = self._agents.get(number)
+        driver = agent.host.driver if agent else None
+        return driver.engine.running if driver else 0
+
+    def kv_usage(self, number: int) -> float:
+        """Return the share of an instance's KV blocks in use."""
+        agent = self._agents.get(number)
+        driver = agent.host.driver if agent else None
+        return driver.engine.kv_usage if driver else 0.0
+
+    def awake(self, number: int) -> int:
+        """Return the index of an instance's awake model, or NEVER."""
+        agent = self._agents.get(number)
+        model = agent.host.awake if agent else None
+        return next((n for n, each in enumerate(self._scenario.models) if each.id == model), NEVER)
+
+    def _bring_up(self, number: int, awake: ModelId | None) -> None:
+        instance = self.instances[number]
+        agent = self._agents[number] = SimulatedAgent(
+            self._services,
+            instance,
+            number,
+            session=self._sessions[number],
+            settings=self._settings,
+            models=self._models(instance),
+            host_memory_bytes=self._scenario.fleet.kinds[instance.kind].host_memory_bytes,
+            slowness=partial(self._slowness.__getitem__, number),
+            on_submitted=self._clients.on_submitted,
+            on_evicted=self._clients.on_evicted,
+            on_leased=self._observer.on_leased,
+        )
+        self._sessions[number] += 1
+        agent.start(awake)
+
+    def _count_swaps(self, agent: SimulatedAgent) -> None:
+        self.swaps_warm += agent.host.swaps.warm
+        self.swaps_reload += agent.host.swaps.reload
+        self.swaps_cold += agent.host.swaps.cold
+        self.swap_seconds += agent.host.swaps.seconds
+        self.operations.append(agent.core.state.stats.operations.stats())
+
+    def _models(self, instance: SimulatedInstance) -> Mapping[ModelId, HostedModel]:
+        fleet = self._scenario.fleet
+        profiles = {model: fleet.profiles[(model, instance.kind)] for model in instance.models}
+        wanted = {
+            model: host_kv_bytes(profile, self._scenario.host_kv_bytes) for model, profile in profiles.items()
+        }
+        host_memory_bytes = fleet.kinds[instance.kind].host_memory_bytes
+        pools = host_kv_pools(profiles, wanted, host_memory_bytes, instance.swap_tiers)
+        models = {}
+        for model, kv_bytes in pools.items():
+            key = (instance.kind, model, kv_bytes)
+            if key not in self._hosted:
+                self._hosted[key] = self._host(model, profiles[model], kv_bytes)
+            models[model] = self._hosted[key]
+        return models
+
+    def _host(self, model: ModelId, profile: Profile, kv_bytes: int) -> HostedModel:
+        capacity = _capacity(profile, self._contexts[model])
+        opener: OpenGeneration = scripted_generation(
+            self._script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
+        )
+        return HostedModel(
+            profile=profile,
+            capacity=capacity,
+            cost=SwapCost.of(profile, host_kv_bytes=kv_bytes),
+            kv_cost=KvSwapCost.of(profile, kv_bytes),
+            new_engine=partial(BatchingEngine, profile, capacity, opener, host_kv_bytes=kv_bytes),
+        )
+
+
+def _answers_of(workload: Workload) -> Callable[[EngineCall], Script]:
+    """Return a function from a call, which begins or resumes an answer, to the rest of the answer."""
+    prompts, outputs = workload.prompt_tokens.tolist(), workload.output_tokens.tolist()
+
+    def script(call: EngineCall) -> Script:
+        number = request_number(call.call_id)
+        done = len(call.prompt_ids) - prompts[number]
+        base = (number + 1) * _BLOCKS_MAX
+        if not workload.prefixes:
+            return Script(output_tokens=max(1, outputs[number] - done), base=base)
+        prefix = workload.prefixes[number]
+        shared = min(len(prefix) * PREFIX_TOKENS, prompts[number])
+        return Script(
+            output_tokens=max(1, outputs[number] - done), base=base, prefix_ids=prefix, prefix_tokens=shared
+        )
+
+    return script
+
+
+def _capacity(profile: Profile, context_tokens: int) -> EngineCapacity:
+    """Return the capacity of an engine of this profile whose model serves `context_tokens` of context."""
+    return EngineCapacity(
+        kv_tokens=profile.kv_tokens,
+        block_tokens=profile.block_tokens,
+        seqs_max=profile.seqs_max,
+        context_tokens=min(profile.context_tokens, context_tokens, profile.kv_tokens),
+    )

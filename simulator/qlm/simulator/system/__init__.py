@@ -1,1 +1,0 @@
-"""The whole system on one deterministic event loop: production's shells, simulated servers, drawn faults."""

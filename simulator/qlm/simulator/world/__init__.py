@@ -1,1 +1,0 @@
-"""The simulated world around the production decisions: time, queue, state, agents, engines, clients."""

@@ -1,0 +1,1 @@
+"""Shared state as pure operations; every store implementation agrees with it."""

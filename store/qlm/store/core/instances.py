@@ -1,0 +1,97 @@
+"""Operations on instances: heartbeats, notices, and instances without a place."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Final
+
+from qlm.domain.fleet import InstanceStatus, ServedWork
+from qlm.domain.ids import InstanceId
+from qlm.domain.lease import Holder
+from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
+from qlm.domain.operations import OperationStats
+from qlm.store.core.effects import WAKE_INSTANCE, Effects
+from qlm.store.core.lifecycle import is_alive
+from qlm.store.core.state import State
+from qlm.store.core.tables import InstanceRow
+
+_GAUGES: Final = ("running", "parked", "staged", "answers", "kv_used_tokens", "work", "operations")
+_NOT_GAUGES: Final = attrgetter(*(each.name for each in fields(InstanceStatus) if each.name not in _GAUGES))
+
+
+def heartbeat(state: State, status: InstanceStatus, ttl_s: float, now_ns: int) -> tuple[None, Effects]:
+    effects = Effects()
+    until_ns = now_ns + round(ttl_s * 1e9)
+    row = state.instances.get(status.id)
+    if row is None or not is_alive(state, status.holder, now_ns):
+        state.instances[status.id] = InstanceRow(status, until_ns)
+        effects.wakeups.append(WAKE_INSTANCE)
+        return None, effects
+    if not is_steady(row.status, status):
+        effects.wakeups.append(WAKE_INSTANCE)
+    row.status, row.alive_until_ns = status, until_ns
+    return None, effects
+
+
+def leave(state: State, holder: Holder) -> tuple[None, Effects]:
+    effects = Effects()
+    row = state.instances.get(holder.instance)
+    if row is not None and row.status.holder == holder:
+        del state.instances[holder.instance]
+        effects.wakeups.append(WAKE_INSTANCE)
+    return None, effects
+
+
+def report_unplaced(state: State, instance: InstanceId, why: str, ttl_s: float, now_ns: int) -> None:
+    state.unplaced[instance] = (now_ns + round(ttl_s * 1e9), why)
+
+
+def unplaced(state: State, now_ns: int) -> Mapping[InstanceId, str]:
+    live = {status.id for status in live_instances(state, now_ns)}
+    reported = {id: each for id, each in state.unplaced.items() if each[0] > now_ns and id not in live}
+    state.unplaced = reported
+    return {id: why for id, (_, why) in sorted(reported.items())}
+
+
+def ask_drain(state: State, instance: InstanceId, now_ns: int) -> tuple[bool, Effects]:
+    effects = Effects()
+    row = state.instances.get(instance)
+    if row is None or row.alive_until_ns <= now_ns:
+        return False, effects
+    row.drain_asked = True
+    effects.notices.append((instance, DrainAsked()))
+    return True, effects
+
+
+def standing_notices(state: State, instance: InstanceId) -> tuple[InstanceNotice, ...]:
+    """Return the notices to repeat to an instance whose subscription begins or was interrupted."""
+    notices: list[InstanceNotice] = [QueueChanged()]
+    row = state.instances.get(instance)
+    if row is None:
+        return tuple(notices)
+    for id in sorted(state.leases.rows):
+        leased = state.leases.rows[id]
+        if leased.cancel is not None and leased.holder == row.status.holder:
+            notices.append(CancelAsked(id=id, outcome=leased.cancel))
+    if row.drain_asked:
+        notices.append(DrainAsked())
+    return tuple(notices)
+
+
+def live_instances(state: State, now_ns: int) -> tuple[InstanceStatus, ...]:
+    """Return the status of each live instance, by name."""
+    live = [row.status for row in state.instances.values() if row.alive_until_ns > now_ns]
+    return tuple(sorted(live, key=lambda status: status.id))
+
+
+def steady(status: InstanceStatus) -> InstanceStatus:
+    """Reset the gauges that change with every token: a change of these alone does not concern the plan."""
+    return replace(
+        status, running=0, parked=0, staged=(), answers=(), kv_used_tokens=0, work=ServedWork(),
+        operations=OperationStats(),
+    )  # fmt: skip
+
+
+def is_steady(before: InstanceStatus, now: InstanceStatus) -> bool:
+    """Compare `steady` of both, without making them: this runs with every heartbeat."""
+    return _NOT_GAUGES(before) == _NOT_GAUGES(now)

@@ -1,0 +1,141 @@
+"""Transitions of a request that several operations share: index, wait, extend, end."""
+
+from array import array
+from heapq import heappush
+
+from qlm.domain.ids import GatewayId, InstanceId, TokenIds
+from qlm.domain.lease import Epoch, Holder
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import OutputSlice
+from qlm.domain.request import Event, Request, RequestMetadata, RequestState
+from qlm.store.core.effects import WAKE_REMOVED, Effects, Logged
+from qlm.store.core.state import State
+from qlm.store.core.tables import RequestRow
+
+
+def add_request(state: State, metadata: RequestMetadata, now_ns: int) -> RequestRow:
+    """Index a new request, which does not wait yet."""
+    if isinstance(metadata, Request):
+        metadata = metadata.metadata()
+    row = RequestRow(metadata, state.class_row(metadata.cls))
+    state.requests[metadata.id] = row
+    state.arrivals.add(row.key)
+    row.cls.accept(metadata)
+    restored = state.restored.pop(metadata.id, None)
+    if restored is not None:
+        row.log.extend(restored[0])
+        row.first_token_ns = restored[1]
+    add_event(state, row, now_ns, "accepted")
+    return row
+
+
+def add_event(
+    state: State, row: RequestRow, now_ns: int, what: str, why: str = "", instance: InstanceId | None = None
+) -> None:
+    """Append to the event history of a request."""
+    row.events.append(Event(now_ns, what, why, instance))
+    if len(row.events) > state.limits.events_max:
+        del row.events[0]
+
+
+def is_alive(state: State, holder: Holder, now_ns: int) -> bool:
+    """Return True if this session of an instance sends heartbeats."""
+    instance = state.instances.get(holder.instance)
+    if instance is None or instance.alive_until_ns <= now_ns:
+        return False
+    return instance.status.holder is holder or instance.status.holder == holder
+
+
+def is_current(state: State, row: RequestRow, epoch: Epoch) -> bool:
+    """Return True if `epoch` is that of the latest lease of a request."""
+    return epoch.n == row.n and epoch.incarnation == state.incarnation
+
+
+def wait(state: State, row: RequestRow) -> None:
+    """Let a request wait in its class, in order of arrival."""
+    row.state, row.waiting = RequestState.QUEUED, True
+    row.cls.waiting.add(row.key)
+    drop_at_ns = row.metadata.drop_at_ns
+    if drop_at_ns is not None:
+        heappush(state.drops, (drop_at_ns, row.metadata.id))
+
+
+def stop_waiting(row: RequestRow) -> bool:
+    """Remove a request from the order of its class; False if it did not wait."""
+    if not row.waiting:
+        return False
+    row.waiting = False
+    row.cls.waiting.remove(row.key)
+    return True
+
+
+def extend(row: RequestRow, token_ids: TokenIds, now_ns: int, effects: Effects) -> None:
+    """Append tokens to the output log."""
+    log = row.log
+    effects.logged.append(Logged(row.metadata.id, len(log), token_ids, now_ns))
+    # Through an array: half the time of appending one token after the other.
+    log += array("I", token_ids)
+    if row.first_token_ns is None:
+        row.first_token_ns = now_ns
+
+
+def announce(row: RequestRow, tail: TokenIds, effects: Effects) -> None:
+    """Announce the last tokens of the log, and the outcome if there is one."""
+    if not row.watchers:
+        return
+    part = OutputSlice(row.metadata.id, len(row.log) - len(tail), tail, row.outcome, row.detail)
+    for watcher in row.watchers:
+        effects.outputs.append((watcher, part))
+
+
+def end(
+    state: State,
+    row: RequestRow,
+    outcome: Outcome,
+    detail: str,
+    now_ns: int,
+    effects: Effects,
+    tail: TokenIds = (),
+) -> None:
+    """End a request, and announce that with `tail`, the end of its log not yet announced."""
+    instance = row.holder.instance if row.holder else None
+    if stop_waiting(row):
+        effects.wakeups.append(WAKE_REMOVED)
+    state.leases.remove(row)
+    row.state, row.outcome, row.detail, row.ended_ns = RequestState.ENDED, outcome, detail, now_ns
+    add_event(state, row, now_ns, "ended", detail or outcome.value, instance)
+    count_finished(state, row)
+    state.ended.append(row.metadata.id)
+    effects.ended.append(row.metadata.id)
+    announce(row, tail, effects)
+    row.watchers = {}
+    prune(state, now_ns, effects)
+
+
+def count_finished(state: State, row: RequestRow) -> None:
+    """Count an ended request in the statistics of its class."""
+    if row.outcome is None:
+        return
+    if row.outcome.ok:
+        row.cls.finished += 1
+    row.cls.lengths.count(len(row.log), row.outcome, state.limits.lengths_window)
+
+
+def prune(state: State, now_ns: int, effects: Effects) -> None:
+    """Drop ended requests beyond the limits, oldest ended first."""
+    before_ns = now_ns - state.limits.result_ttl_ns
+    while state.ended:
+        row = state.requests[state.ended[0]]
+        ended_ns = row.ended_ns or 0
+        if len(state.ended) <= state.limits.results_max and ended_ns > before_ns:
+            return
+        state.ended.popleft()
+        del state.requests[row.metadata.id]
+        state.arrivals.leave(state.has_arrival)
+        effects.dropped.append(row.metadata.id)
+
+
+def add_watcher(row: RequestRow, watcher: GatewayId) -> None:
+    """Announce further output to a gateway, unless the request has ended."""
+    if row.state is not RequestState.ENDED:
+        row.watchers[watcher] = None

@@ -1,0 +1,69 @@
+"""Operations on output logs: append, read, watch."""
+
+from collections.abc import Sequence
+
+from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.request import RequestState
+from qlm.store.core.effects import Effects
+from qlm.store.core.lifecycle import add_watcher, announce, end, extend, is_current
+from qlm.store.core.state import State
+from qlm.store.core.tables import RequestRow
+
+
+def append(state: State, entries: Sequence[LogEntry], now_ns: int) -> tuple[Sequence[AppendResult], Effects]:
+    effects = Effects()
+    return [_append(state, entry, now_ns, effects) for entry in entries], effects
+
+
+def _append(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> AppendResult:
+    row = state.requests.get(entry.id)
+    if row is None:
+        return AppendResult.UNKNOWN
+    refusal = _refusal(state, row, entry)
+    if refusal is not None:
+        return refusal
+    token_ids = entry.token_ids
+    if token_ids:
+        extend(row, token_ids, now_ns, effects)
+    if entry.outcome is not None:
+        end(state, row, entry.outcome, entry.detail, now_ns, effects, token_ids)
+    elif token_ids:
+        announce(row, token_ids, effects)
+    return AppendResult.TAKEN
+
+
+def _refusal(state: State, row: RequestRow, entry: LogEntry) -> AppendResult | None:
+    if row.state is RequestState.ENDED:
+        return AppendResult.ENDED
+    if entry.epoch.incarnation < state.incarnation:
+        return AppendResult.UNKNOWN
+    if row.holder is None or not is_current(state, row, entry.epoch):
+        return AppendResult.STALE
+    if entry.offset != len(row.log):
+        return AppendResult.GAP
+    return None
+
+
+def read_output(state: State, id: RequestId, offset: int) -> OutputSlice | None:
+    row = state.requests.get(id)
+    if row is None:
+        return None
+    start = min(max(offset, 0), len(row.log))
+    return OutputSlice(
+        id=id, offset=start, token_ids=row.tokens(start), outcome=row.outcome, detail=row.detail
+    )
+
+
+def watch(state: State, id: RequestId, watcher: GatewayId) -> None:
+    row = state.requests.get(id)
+    if row is not None:
+        add_watcher(row, watcher)
+
+
+def unwatch(state: State, id: RequestId, watcher: GatewayId) -> int:
+    row = state.requests.get(id)
+    if row is None:
+        return 0
+    row.watchers.pop(watcher, None)
+    return len(row.watchers)

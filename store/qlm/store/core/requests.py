@@ -1,0 +1,167 @@
+"""Operations on requests: index, look up, cancel, expire, restore."""
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop
+
+from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
+from qlm.domain.notices import CancelAsked, QueueChanged
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
+from qlm.domain.view import Enqueued, RequestFilter, RequestPosition
+from qlm.store.core.effects import WAKE_REQUEST, Effects
+from qlm.store.core.lifecycle import (
+    add_event,
+    add_request,
+    add_watcher,
+    count_finished,
+    end,
+    is_alive,
+    prune,
+    wait,
+)
+from qlm.store.core.limits import NOTIFY_WITHIN
+from qlm.store.core.state import State
+from qlm.store.core.tables import GroupRow, RequestRow
+
+
+def enqueue(
+    state: State, metadata: RequestMetadata, watcher: GatewayId | None, now_ns: int
+) -> tuple[Enqueued, Effects]:
+    created, effects = index(state, metadata, watcher, now_ns)
+    record = state.requests[metadata.id].record(state.incarnation)
+    return Enqueued(created=created, record=record), effects
+
+
+def index(
+    state: State, metadata: RequestMetadata, watcher: GatewayId | None, now_ns: int
+) -> tuple[bool, Effects]:
+    """Do what `enqueue` does, but return only True if the request is new, without its record."""
+    effects = Effects()
+    row = state.requests.get(metadata.id)
+    created = row is None
+    if row is None:
+        row = add_request(state, metadata, now_ns)
+        wait(state, row)
+        _join_newest_group(state, row, effects)
+        effects.wakeups.append(WAKE_REQUEST)
+    if watcher is not None:
+        add_watcher(row, watcher)
+    return created, effects
+
+
+def _join_newest_group(state: State, row: RequestRow, effects: Effects) -> None:
+    newest = row.cls.groups[-1] if row.cls.groups else None
+    if newest is None or newest.sealed or newest.queue is None:
+        return
+    newest.count += 1
+    if _is_near_front(state, newest, newest.queue):
+        effects.notices.append((newest.queue, QueueChanged()))
+
+
+def _is_near_front(state: State, group: GroupRow, instance: InstanceId) -> bool:
+    """Return True if the end of a group is among the first `NOTIFY_WITHIN` requests of a virtual queue."""
+    waiting = 0
+    for id in state.queues[instance].groups:
+        each = state.groups[id]
+        waiting += each.count - each.pulled
+        if waiting > NOTIFY_WITHIN:
+            return False
+        if each is group:
+            break
+    return True
+
+
+def record(state: State, id: RequestId) -> RequestRecord | None:
+    row = state.requests.get(id)
+    return row.record(state.incarnation) if row else None
+
+
+def records(state: State, where: RequestFilter) -> Sequence[RequestRecord]:
+    found: list[RequestRecord] = []
+    for row in _candidates(state, where.state):
+        if len(found) >= where.limit:
+            break
+        if where.state in (None, row.state) and where.model in (None, row.metadata.model):
+            found.append(row.record(state.incarnation))
+    return found
+
+
+def _candidates(state: State, wanted: RequestState | None) -> Iterable[RequestRow]:
+    if wanted in (RequestState.RUNNING, RequestState.PARKED):
+        return sorted(state.leases.rows.values(), key=lambda row: row.key, reverse=True)
+    return (state.requests[id] for id in state.arrivals.newest_first(state.has_arrival))
+
+
+def queue_position(state: State, id: RequestId) -> RequestPosition | None:
+    row = state.requests.get(id)
+    return row.cls.position_of(row.key) if row is not None and row.waiting else None
+
+
+def cancel(
+    state: State, id: RequestId, outcome: Outcome, now_ns: int
+) -> tuple[RequestRecord | None, Effects]:
+    effects = Effects()
+    row = state.requests.get(id)
+    if row is None:
+        return None, effects
+    if row.state is not RequestState.ENDED:
+        _cancel(state, row, outcome, now_ns, effects)
+    return row.record(state.incarnation), effects
+
+
+def withdraw(state: State, metadata: RequestMetadata, now_ns: int) -> tuple[bool, Effects]:
+    effects = Effects()
+    if metadata.id in state.requests:
+        return False, effects
+    end(state, add_request(state, metadata, now_ns), Outcome.CANCELLED, "", now_ns, effects)
+    return True, effects
+
+
+def _cancel(state: State, row: RequestRow, outcome: Outcome, now_ns: int, effects: Effects) -> None:
+    if row.holder is None or not is_alive(state, row.holder, now_ns):
+        end(state, row, row.cancel or outcome, "", now_ns, effects)
+        return
+    if row.cancel is None:
+        row.cancel = outcome
+        add_event(state, row, now_ns, "cancel_asked", outcome.value, row.holder.instance)
+    notice = CancelAsked(id=row.metadata.id, outcome=row.cancel)
+    effects.notices.append((row.holder.instance, notice))
+
+
+def expire(state: State, now_ns: int, limit: int = 1000) -> tuple[Sequence[RequestId], Effects]:
+    effects = Effects()
+    expired: list[RequestId] = []
+    drops = state.drops
+    while drops and drops[0][0] <= now_ns and len(expired) < limit:
+        drop_at_ns, id = heappop(drops)
+        row = state.requests.get(id)
+        # A request pulled, ended or replaced since leaves its old entry in the heap.
+        if row is None or row.state is not RequestState.QUEUED or row.metadata.drop_at_ns != drop_at_ns:
+            continue
+        if not (row.log and row.metadata.answered_by_first_token):
+            end(state, row, Outcome.EXPIRED, "", now_ns, effects)
+            expired.append(id)
+    prune(state, now_ns, effects)
+    return expired, effects
+
+
+# restored from a journal
+
+
+def restore_log(state: State, id: RequestId, token_ids: TokenIds, first_token_ns: int) -> None:
+    """Keep the log of an unfinished request until its message is indexed again."""
+    state.restored[id] = (token_ids, first_token_ns)
+
+
+def restore_ended(state: State, ended: RequestRecord, token_ids: TokenIds, detail: str) -> None:
+    """Restore an ended request; call in the order in which they ended."""
+    row = RequestRow(ended.metadata, state.class_row(ended.metadata.cls), RequestState.ENDED)
+    row.log.extend(token_ids)
+    row.outcome, row.detail = ended.outcome, detail
+    row.first_token_ns, row.ended_ns = ended.first_token_ns, ended.ended_ns
+    row.events = list(ended.events)
+    state.requests[ended.metadata.id] = row
+    state.arrivals.add(row.key)
+    state.ended.append(ended.metadata.id)
+    row.cls.accept(ended.metadata)
+    count_finished(state, row)

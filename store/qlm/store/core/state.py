@@ -1,0 +1,78 @@
+"""Shared state in process: its tables, as one value that every operation takes."""
+
+from collections import Counter, deque
+
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import GroupId, InstanceId, RequestId, TokenIds
+from qlm.store.core.arrival_order import ArrivalHistory, ArrivalKey
+from qlm.store.core.limits import StoreLimits
+from qlm.store.core.tables import ClassRow, GroupRow, InstanceRow, LeaderRow, QueueRow, RequestRow
+
+
+class LeaseTable:
+    """Leased requests, and their number by instance."""
+
+    __slots__ = ("by_instance", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[RequestId, RequestRow] = {}
+        self.by_instance: Counter[InstanceId] = Counter()
+
+    def add(self, row: RequestRow, instance: InstanceId) -> None:
+        """Add a request that is leased to an instance."""
+        self.rows[row.metadata.id] = row
+        self.by_instance[instance] += 1
+
+    def remove(self, row: RequestRow) -> None:
+        """Remove a request, which need not be leased, and clear its holder."""
+        if row.holder is not None:
+            self.by_instance[row.holder.instance] -= 1
+        row.holder = None
+        self.rows.pop(row.metadata.id, None)
+
+
+class State:
+    """Tables of requests, classes, groups, virtual queues and instances.
+
+    The modules beside this one hold the operations: functions of a State, synchronous and deterministic, with
+    times as arguments, in nanoseconds since the epoch. One that changes anything returns (answer, `Effects`)
+    and sends nothing itself.
+
+    Attributes:
+        incarnation: Identity of this content.
+        indexed: True once the global queue was indexed.
+        drops: Heap of (`drop_at_ns`, id) of waiting requests; entries may be stale.
+        ended: Ended requests, oldest first.
+        unplaced: Instances without a place: expiry of the report, and the reason.
+        restored: Logs from the journal, with the time of the first token, until their requests are indexed.
+        leader: The last leadership, which may have lapsed.
+    """
+
+    def __init__(self, incarnation: int, limits: StoreLimits | None = None) -> None:
+        self.incarnation = incarnation
+        self.limits = limits or StoreLimits()
+        self.indexed = False
+        self.requests: dict[RequestId, RequestRow] = {}
+        self.arrivals = ArrivalHistory()
+        self.leases = LeaseTable()
+        self.drops: list[tuple[int, RequestId]] = []
+        self.ended: deque[RequestId] = deque()
+        self.classes: dict[RequestClass, ClassRow] = {}
+        self.groups: dict[GroupId, GroupRow] = {}
+        self.queues: dict[InstanceId, QueueRow] = {}
+        self.instances: dict[InstanceId, InstanceRow] = {}
+        self.unplaced: dict[InstanceId, tuple[int, str]] = {}
+        self.restored: dict[RequestId, tuple[TokenIds, int]] = {}
+        self.leader: LeaderRow | None = None
+
+    def class_row(self, cls: RequestClass) -> ClassRow:
+        """Return the row of a class, made on first use."""
+        row = self.classes.get(cls)
+        if row is None:
+            row = self.classes[cls] = ClassRow(cls)
+        return row
+
+    def has_arrival(self, key: ArrivalKey) -> bool:
+        """Return True if the request with this arrival key is still kept."""
+        row = self.requests.get(key[1])
+        return row is not None and row.metadata.arrival_ns == key[0]

@@ -1,0 +1,1 @@
+"""Store in process memory, with an optional journal on disk."""

@@ -1,0 +1,104 @@
+"""Encoding of the journal's entries as keys and bytes.
+
+`log/<offset>/<id>` holds one append to the log of an unfinished request: the time (eight bytes,
+little-endian nanoseconds), then the packed token ids. `ended/<id>` holds an ended request: the length
+of a JSON text (four bytes, little-endian), the text, then the packed output.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from qlm.domain.errors import UndecodableDataError
+from qlm.domain.ids import RequestId, TokenIds
+from qlm.domain.outcome import Outcome
+from qlm.domain.plain import metadata_from_plain, metadata_to_plain
+from qlm.domain.request import Event, RequestRecord, RequestState
+from qlm.store.core.effects import Logged
+from qlm.store.core.token_codec import decode_tokens, encode_tokens
+
+INCARNATION_KEY: Final = "incarnation"
+LOG_PREFIX: Final = "log/"
+ENDED_PREFIX: Final = "ended/"
+_TIME: Final = struct.Struct("<q")
+_LENGTH: Final = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Ended request, with its output."""
+
+    record: RequestRecord
+    detail: str
+    output: TokenIds
+
+
+def log_key(logged: Logged) -> str:
+    """Return the key of one append."""
+    return f"{LOG_PREFIX}{logged.offset}/{logged.id}"
+
+
+def encode_log(logged: Logged) -> bytes:
+    """Encode one append."""
+    return _TIME.pack(logged.at_ns) + encode_tokens(logged.token_ids)
+
+
+def decode_log(key: str, value: bytes) -> Logged:
+    """Decode one append.
+
+    Raises:
+        UndecodableDataError: The value is not of `encode_log`.
+    """
+    try:
+        offset, id = key.removeprefix(LOG_PREFIX).split("/", 1)
+        (at_ns,) = _TIME.unpack_from(value)
+        return Logged(RequestId(id), int(offset), decode_tokens(value[_TIME.size :]), at_ns)
+    except (ValueError, struct.error) as error:
+        raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error}") from error
+
+
+def ended_key(id: RequestId) -> str:
+    """Return the key of an ended request."""
+    return f"{ENDED_PREFIX}{id}"
+
+
+def encode_ended(ended: Ended) -> bytes:
+    """Encode an ended request."""
+    record = ended.record
+    text = orjson.dumps(
+        {
+            "card": metadata_to_plain(record.metadata),
+            "outcome": record.outcome,
+            "detail": ended.detail,
+            "first_token_ns": record.first_token_ns,
+            "ended_ns": record.ended_ns,
+            "events": [(e.at_ns, e.what, e.why, e.instance) for e in record.events],
+        }
+    )
+    return _LENGTH.pack(len(text)) + text + encode_tokens(ended.output)
+
+
+def decode_ended(key: str, value: bytes) -> Ended:
+    """Decode an ended request.
+
+    Raises:
+        UndecodableDataError: The value is not of `encode_ended`, or of a newer schema.
+    """
+    try:
+        (length,) = _LENGTH.unpack_from(value)
+        plain: dict[str, Any] = orjson.loads(value[_LENGTH.size : _LENGTH.size + length])
+        output = decode_tokens(value[_LENGTH.size + length :])
+        record = RequestRecord(
+            metadata=metadata_from_plain(plain["card"]),
+            state=RequestState.ENDED,
+            output_tokens=len(output),
+            outcome=Outcome(plain["outcome"]),
+            first_token_ns=plain["first_token_ns"],
+            ended_ns=plain["ended_ns"],
+            events=tuple(Event(at_ns=t, what=w, why=y, instance=i) for t, w, y, i in plain["events"]),
+        )
+    except (KeyError, TypeError, ValueError, struct.error) as error:
+        raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error!r}") from error
+    return Ended(record, plain["detail"], output)

@@ -1,0 +1,214 @@
+"""Shared state in process memory: nothing survives the process."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TypeVar
+
+from qlm.domain.errors import StoreEmptiedError
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.leadership import Leadership, Term
+from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease_answer import LeaseAnswer
+from qlm.domain.notices import InstanceNotice
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.plan_change import PlanChange
+from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.store import Store
+from qlm.domain.request import RequestMetadata, RequestRecord
+from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
+from qlm.domain.virtual_queue import VirtualQueue
+from qlm.store.core import instances, leadership, leases, output_log, plans, requests
+from qlm.store.core.effects import Effects
+from qlm.store.core.limits import StoreLimits
+from qlm.store.core.state import State
+from qlm.store.embedded.feed import Feeds
+
+T = TypeVar("T")
+
+
+class MemoryStore(Store):
+    """Store for one process and one event loop; only its iterators wait."""
+
+    def __init__(
+        self, clock: Clock, limits: StoreLimits | None = None, *, state: State | None = None
+    ) -> None:
+        """Start empty, or from the given state, whose own limits then count."""
+        self._clock = clock
+        self._state = state or State(clock.now_ns(), limits)
+        self._feeds = Feeds(self._state.limits.backlog_max)
+        self._plan: bytes | None = None
+        self._signal: bytes | None = None
+
+    async def _settled(self, id: RequestId) -> None:
+        """Wait until a request may be read: here not at all."""
+
+    def _check_writable(self) -> None:
+        """Reject a change that could not be stored: here none."""
+
+    def _check_term(self, term: Term | None) -> None:
+        leadership.check_term(self._state, term, self._clock.now_ns())
+
+    async def _commit(self, step: tuple[T, Effects]) -> T:
+        """Announce the effects of a step, then return its answer."""
+        answer, effects = step
+        self._feeds.announce(effects)
+        return answer
+
+    # requests
+
+    async def incarnation(self) -> int:
+        return self._state.incarnation
+
+    async def indexed(self) -> bool:
+        return self._state.indexed
+
+    async def mark_indexed(self, term: Term) -> None:
+        self._check_term(term)
+        self._state.indexed = True
+
+    async def enqueue(
+        self, metadata: RequestMetadata, watcher: GatewayId | None = None, incarnation: int | None = None
+    ) -> Enqueued:
+        await self._settled(metadata.id)
+        if incarnation is not None and incarnation != self._state.incarnation:
+            raise StoreEmptiedError(incarnation)
+        return await self._commit(requests.enqueue(self._state, metadata, watcher, self._clock.now_ns()))
+
+    async def record(self, id: RequestId) -> RequestRecord | None:
+        await self._settled(id)
+        return requests.record(self._state, id)
+
+    async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:
+        return requests.records(self._state, where)
+
+    async def queue_position(self, id: RequestId) -> RequestPosition | None:
+        await self._settled(id)
+        return requests.queue_position(self._state, id)
+
+    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
+        self._check_writable()
+        await self._settled(id)
+        return await self._commit(requests.cancel(self._state, id, outcome, self._clock.now_ns()))
+
+    async def withdraw(self, metadata: RequestMetadata) -> bool:
+        self._check_writable()
+        return await self._commit(requests.withdraw(self._state, metadata, self._clock.now_ns()))
+
+    async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
+        self._check_writable()
+        return await self._commit(requests.expire(self._state, now_ns, limit))
+
+    # leases and output
+
+    async def lease(self, metadata: RequestMetadata, holder: Holder, group: GroupId | None) -> LeaseAnswer:
+        self._check_writable()
+        await self._settled(metadata.id)
+        return await self._commit(leases.lease(self._state, metadata, holder, group, self._clock.now_ns()))
+
+    async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
+        self._check_writable()
+        return await self._commit(output_log.append(self._state, entries, self._clock.now_ns()))
+
+    async def park(self, id: RequestId, epoch: Epoch, why: str) -> bool:
+        return await self._commit(leases.park(self._state, id, epoch, why, self._clock.now_ns()))
+
+    async def resume(self, id: RequestId, epoch: Epoch) -> bool:
+        return await self._commit(leases.resume(self._state, id, epoch, self._clock.now_ns()))
+
+    async def release(self, id: RequestId, epoch: Epoch, why: str) -> bool:
+        self._check_writable()
+        return await self._commit(leases.release(self._state, id, epoch, why, self._clock.now_ns()))
+
+    async def demote(self, metadata: RequestMetadata, epoch: Epoch, why: str) -> bool:
+        self._check_writable()
+        return await self._commit(leases.demote(self._state, metadata, epoch, why, self._clock.now_ns()))
+
+    async def expire_leases(self, term: Term | None = None) -> Sequence[RequestId]:
+        self._check_writable()
+        self._check_term(term)
+        return await self._commit(leases.expire_leases(self._state, self._clock.now_ns()))
+
+    async def reregister(self, metadata: RequestMetadata, holder: Holder, output: TokenIds) -> LeaseAnswer:
+        self._check_writable()
+        await self._settled(metadata.id)
+        return await self._commit(
+            leases.reregister(self._state, metadata, holder, output, self._clock.now_ns())
+        )
+
+    async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
+        await self._settled(id)
+        return output_log.read_output(self._state, id, offset)
+
+    async def watch(self, id: RequestId, watcher: GatewayId) -> None:
+        output_log.watch(self._state, id, watcher)
+
+    async def unwatch(self, id: RequestId, watcher: GatewayId) -> int:
+        return output_log.unwatch(self._state, id, watcher)
+
+    def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
+        return self._feeds.outputs(watcher)
+
+    # instances
+
+    async def heartbeat(self, status: InstanceStatus, ttl_s: float) -> None:
+        await self._commit(instances.heartbeat(self._state, status, ttl_s, self._clock.now_ns()))
+
+    async def leave(self, holder: Holder) -> None:
+        await self._commit(instances.leave(self._state, holder))
+
+    async def report_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        instances.report_unplaced(self._state, instance, why, ttl_s, self._clock.now_ns())
+
+    async def unplaced(self) -> Mapping[InstanceId, str]:
+        return instances.unplaced(self._state, self._clock.now_ns())
+
+    async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
+        return plans.virtual_queue(self._state, instance)
+
+    async def ask_drain(self, instance: InstanceId) -> bool:
+        return await self._commit(instances.ask_drain(self._state, instance, self._clock.now_ns()))
+
+    def notices(self, instance: InstanceId) -> AsyncIterator[InstanceNotice]:
+        return self._feeds.notices(instance, lambda: instances.standing_notices(self._state, instance))
+
+    # planning
+
+    async def view(self) -> ClusterView:
+        return plans.view(self._state, self._clock.now_ns())
+
+    async def acquire_leadership(self, name: ControllerId, ttl_s: float) -> Leadership:
+        return await self._commit(
+            leadership.acquire_leadership(self._state, name, ttl_s, self._clock.now_ns())
+        )
+
+    async def leader(self) -> Leadership | None:
+        return leadership.leader(self._state, self._clock.now_ns())
+
+    async def resign(self, term: Term) -> bool:
+        return await self._commit(leadership.resign(self._state, term, self._clock.now_ns()))
+
+    async def apply(self, changes: Sequence[PlanChange], term: Term | None = None) -> None:
+        plans.check_changes(changes)
+        self._check_term(term)
+        await self._commit(plans.apply(self._state, changes, self._clock.now_ns()))
+
+    async def publish_plan(self, data: bytes, term: Term | None = None) -> None:
+        self._check_term(term)
+        self._plan = data
+
+    async def published_plan(self) -> bytes | None:
+        return self._plan
+
+    async def publish_signal(self, data: bytes, term: Term | None = None) -> None:
+        self._check_term(term)
+        self._signal = data
+
+    async def published_signal(self) -> bytes | None:
+        return self._signal
+
+    def wakeups(self) -> AsyncIterator[str]:
+        return self._feeds.wakeups()
+
+    async def close(self) -> None:
+        self._feeds.close()

@@ -1,8 +1,0 @@
--- instance -> 1 if it is alive
-local instance = ARGV[FIRST]
-if call('EXISTS', key('instance', instance)) == 0 then
-  return finish(0)
-end
-call('HSET', key('instance', instance), 'drain', 1)
-notify(instance, { kind = 'drain' })
-return finish(1)

@@ -1,2 +1,0 @@
--- -> the incarnation
-return finish(INCARNATION)

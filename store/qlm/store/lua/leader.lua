@@ -1,3 +1,0 @@
--- -> {leader, n, since, incarnation}, or nothing
-local row = call('HMGET', PREFIX .. 'leader', 'name', 'n', 'since')
-return finish(row[1] and { row[1], row[2], row[3], INCARNATION })

@@ -1,2 +1,0 @@
--- id -> record or false
-return finish(record(ARGV[FIRST]))

@@ -1,5 +1,0 @@
--- instance, why, milliseconds to keep it
-local instance = ARGV[FIRST]
-call('SET', key('unplaced', instance), ARGV[FIRST + 1], 'PX', ARGV[FIRST + 2])
-call('SADD', PREFIX .. 'unplaced', instance)
-return finish(1)

@@ -1,0 +1,99 @@
+"""Subscriptions over Redis that reconnect."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+from weakref import WeakSet
+
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.exceptions import ConnectionError, RedisError
+
+from qlm.domain.errors import StoreUnavailableError
+
+RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Pauses between attempts to connect, seconds; the last one repeats."""
+BATCH_MAX: Final = 256
+"""Messages per batch."""
+
+T = TypeVar("T")
+
+
+class RedisFeed:
+    """Factory of subscriptions, each with its own connection.
+
+    A connection silent for `quiet_max_s` gets a ping; after as long again without a reply it is closed.
+    """
+
+    def __init__(self, client: Redis, *, quiet_max_s: float) -> None:
+        self._client = client
+        self._quiet_max_s = quiet_max_s
+        self._open: WeakSet[PubSub] = WeakSet()
+        self._closed = False
+
+    async def listen(
+        self,
+        channel: str,
+        read: Callable[[bytes], Iterable[T]],
+        standing: Callable[[], Awaitable[Sequence[T]]],
+    ) -> AsyncIterator[Sequence[T]]:
+        """Iterate over the announcements on a channel, in batches.
+
+        Args:
+            channel: Name of the channel.
+            read: Decodes one message.
+            standing: Returns the batch to begin with. Called each time the subscription becomes live, since
+                earlier messages are lost.
+        """
+        failures = 0
+        while not self._closed:
+            pubsub = self._client.pubsub()
+            self._open.add(pubsub)
+            try:
+                await pubsub.subscribe(channel)
+                async for messages in _batches(pubsub, self._quiet_max_s):
+                    failures = 0
+                    if messages is None:
+                        yield await standing()
+                    else:
+                        yield [item for message in messages for item in read(message)]
+            except (RedisError, OSError, StoreUnavailableError):
+                if not self._closed:
+                    await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+                failures += 1
+            finally:
+                await _close(pubsub)
+
+    async def close(self) -> None:
+        """End all subscriptions."""
+        self._closed = True
+        for pubsub in tuple(self._open):
+            await _close(pubsub)
+
+
+async def _close(pubsub: PubSub) -> None:
+    with suppress(RedisError, OSError):
+        await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+
+async def _batches(pubsub: PubSub, quiet_max_s: float) -> AsyncIterator[list[bytes] | None]:
+    """Gather messages that arrive together; None means that the subscription is live (again)."""
+    data: list[bytes] = []
+    pinged = False
+    while True:
+        message = await pubsub.get_message(timeout=0.0 if data else quiet_max_s)
+        if message is None and not data:
+            if pinged:
+                raise ConnectionError(f"no reply to a ping in {quiet_max_s:g} s")
+            await pubsub.ping()
+            pinged = True
+            continue
+        pinged = False
+        if message is not None and message["type"] == "message":
+            data.append(message["data"])
+        if data and (message is None or len(data) >= BATCH_MAX):
+            yield data
+            data = []
+        if message is not None and message["type"] == "subscribe":
+            yield None

@@ -1,0 +1,31 @@
+-- entries of eight arguments: id, incarnation, n, offset, packed ids, outcome ('' for none), detail, slice
+-- -> one word per entry
+local function append(at)
+  local id, incarnation, n, offset = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+  local packed, outcome, detail, slice = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
+  local row = read_row(id)
+  if not row then
+    return 'unknown'
+  elseif row.state == 'ended' then
+    return 'ended'
+  elseif #incarnation < #INCARNATION or (#incarnation == #INCARNATION and incarnation < INCARNATION) then
+    return 'unknown'
+  elseif not is_current(row, incarnation, n) then
+    return 'stale'
+  elseif offset ~= log_tokens(id) then
+    return 'gap'
+  end
+  extend(row, packed)
+  if outcome ~= '' then
+    end_request(row, outcome, detail, slice)
+  elseif packed ~= '' then
+    announce(id, slice)
+  end
+  return 'taken'
+end
+
+local answers = {}
+for at = FIRST, #ARGV, 8 do
+  answers[#answers + 1] = append(at)
+end
+return reply(answers)

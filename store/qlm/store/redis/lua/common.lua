@@ -1,0 +1,321 @@
+-- Shared beginning of every script. `qlm.store.redis.store` describes the keys.
+-- Times are twenty decimal digits of nanoseconds: a Lua number cannot hold them, and strings of them sort.
+local PREFIX, NOW, SEED, CUTOFF = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local TTL_MS, RESULTS_MAX, EVENTS_MAX = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local LENGTHS_WINDOW = tonumber(ARGV[8])
+local FIRST = 9 -- index of the first argument of the script itself
+local TIME_DIGITS, TOKEN_BYTES = 20, 4
+local call = redis.call
+
+local function key(kind, name)
+  return PREFIX .. kind .. ':' .. name
+end
+
+local INCARNATION = call('GET', PREFIX .. 'incarnation')
+if not INCARNATION then
+  call('SET', PREFIX .. 'incarnation', SEED)
+  INCARNATION = SEED
+end
+
+-- announcements: output is collected, and published once per gateway when the script ends
+
+local announced = {}
+
+local function announce(id, slice)
+  for _, watcher in ipairs(call('SMEMBERS', key('watchers', id))) do
+    local slices = announced[watcher]
+    if not slices then
+      slices = {}
+      announced[watcher] = slices
+    end
+    slices[#slices + 1] = slice
+  end
+end
+
+local function reply(answer)
+  for watcher, slices in pairs(announced) do
+    call('PUBLISH', key('outputs', watcher), '[' .. table.concat(slices, ',') .. ']')
+  end
+  return answer
+end
+
+local function notify(instance, notice)
+  call('PUBLISH', key('notices', instance), cjson.encode(notice))
+end
+
+local function wake(reason)
+  call('PUBLISH', PREFIX .. 'wakeups', reason)
+end
+
+-- rows
+
+local function add_event(id, what, why, instance)
+  local event = cjson.encode({ NOW, what, why, instance or '' })
+  if call('RPUSH', key('events', id), event) > EVENTS_MAX then
+    call('LPOP', key('events', id))
+  end
+end
+
+local function member(arrival, id)
+  return arrival .. ':' .. id
+end
+
+local function log_tokens(id)
+  return call('STRLEN', key('log', id)) / TOKEN_BYTES
+end
+
+-- Return a record as {fields and values, output tokens, events, incarnation}, or false.
+local function record(id)
+  local fields = call('HGETALL', key('request', id))
+  if #fields == 0 then
+    return false
+  end
+  return { fields, log_tokens(id), call('LRANGE', key('events', id), 0, -1), INCARNATION }
+end
+
+-- Request metadata arrives as eight arguments.
+local function read_metadata(at)
+  return {
+    id = ARGV[at], plain = ARGV[at + 1], class = ARGV[at + 2], model = ARGV[at + 3],
+    arrival = ARGV[at + 4], drop_at = ARGV[at + 5], prompt_tokens = ARGV[at + 6], max_tokens = ARGV[at + 7],
+  }
+end
+local METADATA_ARGUMENTS = 8
+
+local function count_accepted(metadata)
+  call('SADD', PREFIX .. 'classes', metadata.class)
+  local sums = key('class', metadata.class)
+  call('HINCRBY', sums, 'accepted', 1)
+  for _, name in ipairs({ 'prompt', 'max' }) do
+    local tokens = metadata[name .. '_tokens']
+    call('HINCRBY', sums, name .. '_tokens', tokens)
+    call('HINCRBY', sums, name .. '_squares', string.format('%.0f', tokens * tokens))
+  end
+end
+
+local function add(metadata)
+  call('HSET', key('request', metadata.id), 'card', metadata.plain, 'class', metadata.class,
+    'model', metadata.model,
+    'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0)
+  call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
+  count_accepted(metadata)
+  add_event(metadata.id, 'accepted', '')
+end
+
+local function alive(instance, session)
+  return call('HGET', key('instance', instance), 'session') == session
+end
+
+-- transitions; `row` has the fields ROW of a request
+
+local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel' }
+
+local function read_row(id)
+  local values = call('HMGET', key('request', id), unpack(ROW))
+  if not values[1] then
+    return nil
+  end
+  local row = { id = id }
+  for i, field in ipairs(ROW) do
+    row[field] = values[i]
+  end
+  return row
+end
+
+local function wait(row)
+  call('ZADD', key('waiting', row.class), 0, member(row.arrival, row.id))
+  if row.drop_at ~= '' then
+    call('ZADD', PREFIX .. 'drops', 0, member(row.drop_at, row.id))
+  end
+end
+
+local function stop_waiting(row)
+  if call('ZREM', key('waiting', row.class), member(row.arrival, row.id)) == 0 then
+    return false
+  end
+  if row.drop_at ~= '' then
+    call('ZREM', PREFIX .. 'drops', member(row.drop_at, row.id))
+  end
+  return true
+end
+
+local function count_lease(instance, change)
+  if instance then
+    call('HINCRBY', PREFIX .. 'leases', instance, change)
+  end
+end
+
+local function drop_lease(row)
+  count_lease(row.instance, -1)
+  call('HDEL', key('request', row.id), 'instance', 'session')
+  call('ZREM', PREFIX .. 'held', member(row.arrival, row.id))
+end
+
+local function prune()
+  local ended = PREFIX .. 'ended'
+  while true do
+    local oldest = call('LINDEX', ended, 0)
+    if not oldest then
+      return
+    end
+    local id = string.sub(oldest, TIME_DIGITS + 2)
+    local state, arrival, ended_at = unpack(call('HMGET', key('request', id), 'state', 'arrival', 'ended_at'))
+    -- Redis may have expired it already, and another request may have its id since.
+    local ours = state == 'ended' and member(arrival, id) == oldest
+    if ours and call('LLEN', ended) <= RESULTS_MAX and ended_at > CUTOFF then
+      return
+    end
+    call('LPOP', ended)
+    if ours then
+      call('DEL', key('request', id), key('log', id), key('events', id))
+    end
+    if ours or not state or member(arrival, id) ~= oldest then
+      call('ZREM', PREFIX .. 'requests', oldest)
+    end
+  end
+end
+
+local function slice(row, tokens, outcome, detail)
+  local part = { id = row.id, offset = tokens, token_ids = {}, outcome = outcome, detail = detail }
+  return (string.gsub(cjson.encode(part), '"token_ids":{}', '"token_ids":[]'))
+end
+
+-- Count the length of an answer; see `qlm.store.core.length_stats`. `lengths:<class>` is a row of 64-bit numbers:
+-- the answers in it, then by bin the completed answers, their tokens, the truncated answers, their tokens.
+local function count_length(class, outcome, tokens)
+  if tokens == 0 then
+    return
+  end
+  local recent = key('lengths', class)
+  if call('BITFIELD', recent, 'GET', 'i64', '#0')[1] >= LENGTHS_WINDOW then
+    call('RENAME', recent, key('former-lengths', class))
+  end
+  local bin = 0
+  while bin < #LENGTH_EDGES - 2 and tokens > LENGTH_EDGES[bin + 2] do
+    bin = bin + 1
+  end
+  local slot = 1 + 4 * bin + (outcome == 'stop' and 0 or 2)
+  call('BITFIELD', recent, 'INCRBY', 'i64', '#0', 1, 'INCRBY', 'i64', '#' .. slot, 1,
+    'INCRBY', 'i64', '#' .. slot + 1, tokens)
+end
+
+-- End a request; `tail` is the slice to announce, if it has more than the outcome.
+local function end_request(row, outcome, detail, tail)
+  if stop_waiting(row) then
+    wake('removed')
+  end
+  drop_lease(row)
+  call('HSET', key('request', row.id), 'state', 'ended', 'outcome', outcome, 'detail', detail, 'ended_at', NOW)
+  add_event(row.id, 'ended', detail ~= '' and detail or outcome, row.instance)
+  local tokens = log_tokens(row.id)
+  if outcome == 'stop' or outcome == 'length' then
+    call('HINCRBY', key('class', row.class), 'finished', 1)
+  end
+  count_length(row.class, outcome, tokens)
+  announce(row.id, tail or slice(row, tokens, outcome, detail))
+  call('DEL', key('watchers', row.id))
+  call('RPUSH', PREFIX .. 'ended', member(row.arrival, row.id))
+  for _, kind in ipairs({ 'request', 'log', 'events' }) do
+    call('PEXPIRE', key(kind, row.id), TTL_MS)
+  end
+  prune()
+end
+
+local function extend(row, packed)
+  if packed ~= '' then
+    call('APPEND', key('log', row.id), packed)
+    local first = call('HSETNX', key('request', row.id), 'first_token_at', NOW) == 1
+    if first and row.drop_at ~= '' then
+      local slo = cjson.decode(call('HGET', key('request', row.id), 'card')).slo.kind
+      if slo == 'token' or slo == 'reading' then
+        -- The first token decides this objective: the request cannot be late any more.
+        row.drop_at = ''
+        call('HSET', key('request', row.id), 'drop_at', '')
+      end
+    end
+  end
+end
+
+local function grant(row, instance, session, what)
+  count_lease(row.instance, -1)
+  count_lease(instance, 1)
+  local n = call('HINCRBY', key('request', row.id), 'n', 1)
+  call('HSET', key('request', row.id), 'state', 'running', 'instance', instance, 'session', session)
+  call('ZADD', PREFIX .. 'held', 0, member(row.arrival, row.id))
+  add_event(row.id, what, '', instance)
+  return { 'granted', n, call('GET', key('log', row.id)) or '', INCARNATION }
+end
+
+-- Release the lease of a request: it waits again, or ends if it was cancelled.
+local function put_back(row, why)
+  add_event(row.id, 'returned', why, row.instance)
+  if row.cancel then
+    end_request(row, row.cancel, '')
+  else
+    drop_lease(row)
+    call('HSET', key('request', row.id), 'state', 'queued')
+    wait(row)
+    wake('returned')
+  end
+end
+
+-- Return why a lease is refused: the request has ended, or another live holder has it. Nil if not refused.
+local function refusal(row, instance, session)
+  if row.outcome then
+    return { 'over', row.outcome }
+  end
+  if row.instance and not (row.instance == instance and row.session == session)
+    and alive(row.instance, row.session) then
+    return { 'held', row.instance, row.session }
+  end
+  return nil
+end
+
+local function is_current(row, incarnation, n)
+  return row and row.instance and row.n == n and incarnation == INCARNATION
+end
+
+-- Return true if this term is current; an empty incarnation needs no term.
+local function leads(incarnation, n)
+  return incarnation == '' or (incarnation == INCARNATION and call('HGET', PREFIX .. 'leader', 'n') == n)
+end
+
+-- groups
+
+local function group_row(id)
+  local values = call('HMGET', key('group', id), 'class', 'seq', 'count', 'pulled', 'sealed', 'created_at', 'queue')
+  if not values[1] then
+    return nil
+  end
+  return {
+    id = id, class = values[1], seq = values[2], count = tonumber(values[3]), pulled = tonumber(values[4]),
+    sealed = values[5], created_at = values[6], queue = values[7],
+  }
+end
+
+local function arrival_at(class, rank)
+  local found = call('ZRANGE', key('waiting', class), rank, rank)
+  return found[1] and string.sub(found[1], 1, TIME_DIGITS) or ''
+end
+
+-- Return a group as {id, seq, count, pulled, sealed, created at, arrival of its head, arrival of its last, class};
+-- `rank` requests wait before it.
+local function group_at(group, rank)
+  local remaining = group.count - group.pulled
+  local head = remaining > 0 and arrival_at(group.class, rank) or ''
+  local last = remaining > 0 and arrival_at(group.class, rank + remaining - 1) or ''
+  return {
+    group.id, group.seq, group.count, group.pulled, group.sealed, group.created_at, head, last, group.class,
+  }
+end
+
+-- Return the groups of a class by seq, and the first ungrouped arrival.
+local function sliced(class)
+  local groups, rank = {}, 0
+  for i, id in ipairs(call('ZRANGE', key('groups', class), 0, -1)) do
+    local group = group_row(id)
+    groups[i] = group_at(group, rank)
+    rank = rank + group.count - group.pulled
+  end
+  return groups, arrival_at(class, rank)
+end

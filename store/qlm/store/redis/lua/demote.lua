@@ -1,0 +1,20 @@
+-- metadata, incarnation, n, why -> 1 if the request waits in that class now, or ends because it was cancelled
+local metadata, at = read_metadata(FIRST), FIRST + METADATA_ARGUMENTS
+local row = read_row(metadata.id)
+if not row then
+  add(metadata)
+  wait(read_row(metadata.id))
+  wake('returned')
+  return reply(1)
+end
+if row.outcome or (row.instance and not is_current(row, ARGV[at], ARGV[at + 1])) then
+  return reply(0)
+end
+stop_waiting(row)
+if row.class ~= metadata.class then
+  call('HSET', key('request', metadata.id), 'card', metadata.plain, 'class', metadata.class)
+  count_accepted(metadata)
+  row.class = metadata.class
+end
+put_back(row, ARGV[at + 2])
+return reply(1)

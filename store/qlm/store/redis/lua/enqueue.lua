@@ -1,0 +1,40 @@
+-- metadata, watcher ('' for none), incarnation ('' for any) -> {1 if created, record}, or nothing if it is not current
+local function is_near_front(group)
+  local waiting = 0
+  for _, id in ipairs(call('LRANGE', key('queue', group.queue), 0, -1)) do
+    local counts = call('HMGET', key('group', id), 'count', 'pulled')
+    waiting = waiting + tonumber(counts[1]) - tonumber(counts[2])
+    if waiting > NOTIFY_WITHIN then
+      return false
+    elseif id == group.id then
+      return true
+    end
+  end
+  return true
+end
+
+local metadata, watcher = read_metadata(FIRST), ARGV[FIRST + METADATA_ARGUMENTS]
+local incarnation = ARGV[FIRST + METADATA_ARGUMENTS + 1]
+if incarnation ~= '' and incarnation ~= INCARNATION then
+  return reply(false)
+end
+local state = call('HGET', key('request', metadata.id), 'state')
+local created = 0
+if not state then
+  created, state = 1, 'queued'
+  add(metadata)
+  wait(metadata)
+  local newest = call('ZRANGE', key('groups', metadata.class), -1, -1)[1]
+  local group = newest and group_row(newest)
+  if group and group.sealed == '0' and group.queue ~= '' then
+    call('HINCRBY', key('group', newest), 'count', 1)
+    if is_near_front(group) then
+      notify(group.queue, { kind = 'queue' })
+    end
+  end
+  wake('request')
+end
+if watcher ~= '' and state ~= 'ended' then
+  call('SADD', key('watchers', metadata.id), watcher)
+end
+return reply({ created, record(metadata.id) })

@@ -1,0 +1,2 @@
+-- -> the incarnation
+return reply(INCARNATION)

@@ -1,0 +1,2 @@
+-- id -> record or false
+return reply(record(ARGV[FIRST]))

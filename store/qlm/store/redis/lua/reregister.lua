@@ -1,0 +1,28 @@
+-- metadata, instance, session, whole packed log -> as lease
+local metadata, at = read_metadata(FIRST), FIRST + METADATA_ARGUMENTS
+local instance, session, packed = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+local row = read_row(metadata.id)
+if not row then
+  add(metadata)
+  row = read_row(metadata.id)
+end
+local refused = refusal(row, instance, session)
+if refused then
+  return reply(refused)
+end
+stop_waiting(row)
+local tokens = log_tokens(metadata.id)
+local tail = string.sub(packed, tokens * TOKEN_BYTES + 1)
+if tail ~= '' then
+  extend(row, tail)
+  local ids = {}
+  for i = 1, #tail, TOKEN_BYTES do
+    ids[#ids + 1] = string.format('%.0f', (struct.unpack('<I4', tail, i)))
+  end
+  local part = cjson.encode({ id = metadata.id, offset = tokens })
+  announce(metadata.id, string.sub(part, 1, -2) .. ',"token_ids":[' .. table.concat(ids, ',') .. ']}')
+end
+if row.cancel then
+  notify(instance, { kind = 'cancel', id = metadata.id, outcome = row.cancel })
+end
+return reply(grant(row, instance, session, 'restored'))

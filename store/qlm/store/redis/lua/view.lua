@@ -1,0 +1,34 @@
+-- -> {classes, statuses, queues as {instance, version, ids},
+--     instances and how many leases each has}, each class as
+-- {class, queued, sums, groups, ungrouped arrival, newest arrival, two rows of lengths}
+local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished' }
+
+local classes, statuses, queues = {}, {}, {}
+for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do
+  local queued = call('ZCARD', key('waiting', class))
+  local groups, ungrouped = sliced(class)
+  if queued > 0 or #groups > 0 then
+    local sums = call('HMGET', key('class', class), unpack(SUMS))
+    for i = 1, #SUMS do
+      sums[i] = sums[i] or '0'
+    end
+    classes[#classes + 1] = {
+      class, queued, sums, groups, ungrouped, arrival_at(class, queued - 1),
+      call('GET', key('former-lengths', class)) or '', call('GET', key('lengths', class)) or '',
+    }
+  end
+end
+for _, instance in ipairs(call('SMEMBERS', PREFIX .. 'instances')) do
+  local status = call('HGET', key('instance', instance), 'status')
+  if status then
+    statuses[#statuses + 1] = status
+  else
+    call('SREM', PREFIX .. 'instances', instance)
+  end
+end
+local versions = call('HGETALL', PREFIX .. 'queues')
+for i = 1, #versions, 2 do
+  local ids = call('LRANGE', key('queue', versions[i]), 0, -1)
+  queues[#queues + 1] = { versions[i], tonumber(versions[i + 1]), ids }
+end
+return reply({ classes, statuses, queues, call('HGETALL', PREFIX .. 'leases') })

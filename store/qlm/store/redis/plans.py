@@ -1,0 +1,73 @@
+"""Operations of controllers in Redis: leadership, plans and forecasts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+
+from qlm.domain.ids import ControllerId
+from qlm.domain.leadership import Leadership, Term
+from qlm.domain.plan_change import PlanChange
+from qlm.store.core.leadership import not_leading
+from qlm.store.core.limits import PLAN_TTL_S, SIGNAL_TTL_S
+from qlm.store.core.plans import check_changes
+from qlm.store.redis import codec
+from qlm.store.redis.scripts import Argument, Scripts, translated_errors
+
+
+class RedisPlans:
+    """Part of `RedisStore` that controllers write."""
+
+    def __init__(self, client: Redis, scripts: Scripts, *, prefix: str, address: str) -> None:
+        self._client = client
+        self._scripts = scripts
+        self._prefix = prefix
+        self._address = address
+
+    async def acquire_leadership(self, name: ControllerId, ttl_s: float) -> Leadership:
+        return codec.read_leadership(
+            await self._scripts.run("acquire_leadership", name, max(1, round(ttl_s * 1000)))
+        )
+
+    async def leader(self) -> Leadership | None:
+        reply = await self._scripts.run("leader")
+        return codec.read_leadership(reply) if reply else None
+
+    async def resign(self, term: Term) -> bool:
+        return bool(await self._scripts.run("resign", term.incarnation, term.n))
+
+    async def indexed(self) -> bool:
+        return await self._read("indexed") is not None
+
+    async def mark_indexed(self, term: Term) -> None:
+        await self._fenced("mark_indexed", term=term)
+
+    async def apply(self, changes: Sequence[PlanChange], term: Term | None = None) -> None:
+        check_changes(changes)
+        if changes or term is not None:
+            await self._fenced("apply", codec.changes_argument(changes), term=term)
+
+    async def publish_plan(self, data: bytes, term: Term | None = None) -> None:
+        await self._fenced("set_expiring", "plan", data, PLAN_TTL_S, term=term)
+
+    async def published_plan(self) -> bytes | None:
+        return await self._read("plan")
+
+    async def publish_signal(self, data: bytes, term: Term | None = None) -> None:
+        await self._fenced("set_expiring", "signal", data, SIGNAL_TTL_S, term=term)
+
+    async def published_signal(self) -> bytes | None:
+        return await self._read("signal")
+
+    async def _read(self, what: str) -> bytes | None:
+        with translated_errors(self._address):
+            value: Any = await self._client.get(f"{self._prefix}{what}")
+        return None if value is None else bytes(value)
+
+    async def _fenced(self, name: str, *arguments: Argument, term: Term | None) -> Any:
+        """Run a script that takes a term first; it returns nothing if the term is not current."""
+        fence = ("", "") if term is None else (term.incarnation, term.n)
+        answer = await self._scripts.run(name, *fence, *arguments)
+        if answer is None and term is not None:
+            raise not_leading(term)
+        return answer

@@ -1,0 +1,126 @@
+"""Broker under test: a SQLite file, and a real RabbitMQ with classic and with quorum queues."""
+
+import itertools
+import random
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.suites.broker.storage import Storage
+from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.topology import QueueKind, QueueType
+from qlm.domain.ids import QueueName
+from qlm.domain.ports.broker import Broker
+from support.needs import need
+from support.rabbitmq import RabbitMQ, missing, running_rabbitmq
+from support.wire import Wire
+
+
+class SqliteStorage:
+    """A SQLite file; all clients live in one process, so a crash ends them all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lives = itertools.count()
+        self._path = folder / "life-0.db"
+        self._file: SqliteFile | None = None
+        self._queues: SqliteQueues | None = None
+        self._names = itertools.count()
+
+    def queue(self, label: str = "q") -> QueueName:
+        return QueueName(f"{label}.{next(self._names)}")
+
+    async def open(self) -> Broker:
+        if self._queues is None:
+            self._path = self._folder / f"life-{next(self._lives)}.db"
+            self._file = await SqliteFile.open(self._path)
+            self._queues = await SqliteQueues.open(self._file)
+        return self._queues.broker()
+
+    async def crash(self, broker: Broker) -> None:
+        """Go on with the bytes that the file system holds at this moment, as after a kill -9."""
+        successor = self._folder / f"life-{next(self._lives)}.db"
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{self._path}{suffix}", f"{successor}{suffix}")
+        await self.aclose()
+        self._path = successor
+        self._file = await SqliteFile.open(self._path)
+        self._queues = await SqliteQueues.open(self._file)
+
+    async def aclose(self) -> None:
+        if self._queues is not None and self._file is not None:
+            await self._queues.close()
+            await self._file.close()
+
+
+class RabbitStorage:
+    """A RabbitMQ node; each client has a wire of its own to it, which a crash cuts."""
+
+    def __init__(self, port: int, kind: QueueType) -> None:
+        self._port = port
+        self._kind = QueueKind(type=kind)
+        self._prefix = f"contract.{secrets.token_hex(4)}"
+        self._names = itertools.count()
+        self._clients: dict[Broker, Wire] = {}
+
+    def queue(self, label: str = "q") -> QueueName:
+        return QueueName(f"{self._prefix}.{label}.{next(self._names)}")
+
+    async def open(self) -> Broker:
+        wire = Wire(self._port)
+        await wire.mend()
+        url = f"amqp://guest:guest@127.0.0.1:{wire.port}/%2F"
+        settings = RabbitSettings(url=url, kind=self._kind)
+        client = await RabbitBroker.connect(settings, random.Random(1))
+        self._clients[client] = wire
+        return client
+
+    async def crash(self, broker: Broker) -> None:
+        await self._clients[broker].cut()
+
+    async def aclose(self) -> None:
+        for client, wire in self._clients.items():
+            await client.close()
+            await wire.cut()
+
+
+@pytest.fixture(scope="session")
+def quorum_rabbitmq() -> Iterator[RabbitMQ]:
+    """A node of its own: all queues of a cluster have one type, that of the queue registry included."""
+    need(missing())
+    with running_rabbitmq() as node:
+        yield node
+
+
+def _open(request: pytest.FixtureRequest, folder: Path) -> SqliteStorage | RabbitStorage:
+    match request.param:
+        case "sqlite":
+            return SqliteStorage(folder)
+        case "rabbitmq":
+            return RabbitStorage(request.getfixturevalue("rabbitmq").port, QueueType.CLASSIC)
+        case _:
+            return RabbitStorage(request.getfixturevalue("quorum_rabbitmq").port, QueueType.QUORUM)
+
+
+_ORDERED = ["sqlite", pytest.param("rabbitmq", marks=pytest.mark.servers)]
+
+
+@pytest.fixture(params=[*_ORDERED, pytest.param("rabbitmq-quorum", marks=pytest.mark.servers)])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
+    """Storage of each implementation."""
+    opened = _open(request, tmp_path)
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture(params=_ORDERED)
+async def ordered_storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
+    """Storage of each implementation that returns messages to their places in the queue."""
+    opened = _open(request, tmp_path)
+    yield opened
+    await opened.aclose()

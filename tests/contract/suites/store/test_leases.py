@@ -1,0 +1,323 @@
+"""Contract of every store: one live holder per lease, fresh epochs, no request lost with a dead holder."""
+
+from dataclasses import replace
+
+from contract.suites.store.values import (
+    A_AGAIN,
+    ARRIVAL_NS,
+    CHAT,
+    GATEWAY,
+    A,
+    B,
+    Subject,
+    alive,
+    each_slice,
+    enqueued,
+    first_of,
+    leased,
+    listening,
+    metadata,
+    receives,
+    status,
+    until,
+)
+from qlm.domain.lease import Epoch
+from qlm.domain.lease_answer import Granted, LeaseAnswer, LeaseHeldElsewhere, Over
+from qlm.domain.notices import CancelAsked, QueueChanged
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.ports.store import Store
+from qlm.domain.request import RequestState
+
+
+def _output(answer: LeaseAnswer) -> tuple[int, ...]:
+    assert isinstance(answer, Granted), answer
+    return answer.output
+
+
+async def _log(store: Store, n: int, epoch: Epoch, offset: int, *token_ids: int) -> AppendResult:
+    entry = LogEntry(id=metadata(n).id, epoch=epoch, offset=offset, token_ids=token_ids)
+    return (await store.append([entry]))[0]
+
+
+async def test_a_waiting_request_is_granted(subject: Subject) -> None:
+    """It leaves the arrival order and runs."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    answer = await store.lease(metadata(1), A, None)
+    assert isinstance(answer, Granted)
+    assert answer.lease.holder == A
+    assert answer.lease.epoch == Epoch(await store.incarnation(), 1)
+    record = await store.record(metadata(1).id)
+    assert record is not None
+    assert (record.state, record.lease) == (RequestState.RUNNING, answer.lease)
+    assert (await store.view()).classes == ()
+
+
+async def test_an_unknown_request_is_indexed_and_granted(subject: Subject) -> None:
+    """An agent may be faster than the gateway, whose enqueue then finds it running."""
+    store = subject.store
+    await alive(store, A)
+    await leased(store, 1, A)
+    found = await store.enqueue(metadata(1), GATEWAY)
+    assert not found.created
+    assert found.record.state is RequestState.RUNNING
+
+
+async def test_a_live_holder_keeps_its_lease(subject: Subject) -> None:
+    """Another agent gets the live holder as its answer; the holder itself may ask again."""
+    store = subject.store
+    await alive(store, A, B)
+    former = await leased(store, 1, A)
+    assert await store.lease(metadata(1), B, None) == LeaseHeldElsewhere(holder=A)
+    assert await leased(store, 1, A) > former
+    assert await _log(store, 1, former, 0, 5) is AppendResult.STALE
+
+
+async def test_a_dead_holder_loses_its_lease(subject: Subject) -> None:
+    """The new holder continues from the log; the former one is fenced."""
+    store = subject.store
+    await alive(store, A, B)
+    former = await leased(store, 1, A)
+    assert await _log(store, 1, former, 0, 5, 6) is AppendResult.TAKEN
+    await store.leave(A)
+    answer = await store.lease(metadata(1), B, None)
+    assert _output(answer) == (5, 6)
+    assert await _log(store, 1, former, 2, 7) is AppendResult.STALE
+    assert not await store.release(metadata(1).id, former, "late")
+
+
+async def test_expire_leases_releases_those_of_dead_holders(subject: Subject) -> None:
+    """Their requests wait again, by arrival; a cancelled one ends. Live holders keep theirs."""
+    store = subject.store
+    await alive(store, A, B)
+    epochs = {n: await leased(store, n, A) for n in (3, 1, 2)}
+    await leased(store, 4, B)
+    await store.park(metadata(1).id, epochs[1], "room")
+    await _log(store, 1, epochs[1], 0, 5)
+    await store.cancel(metadata(2).id)
+    assert list(await store.expire_leases()) == []
+    await alive(store, A_AGAIN)
+    async with listening(store.wakeups()) as received:
+
+        async def woken() -> bool:
+            return "returned" in received
+
+        assert list(await store.expire_leases()) == [metadata(n).id for n in (1, 2, 3)]
+        await until(woken, "the controller to be woken")
+    assert list(await store.expire_leases()) == []
+    (view,) = (await store.view()).classes
+    assert (view.queued, view.ungrouped_arrival_ns) == (2, ARRIVAL_NS + 1)
+    record = await store.record(metadata(2).id)
+    assert record is not None and record.outcome is Outcome.CANCELLED
+    assert _output(await store.lease(metadata(1), A_AGAIN, None)) == (5,)
+    assert await store.lease(metadata(4), A_AGAIN, None) == LeaseHeldElsewhere(holder=B)
+
+
+async def test_a_silent_holder_is_dead(subject: Subject) -> None:
+    """An instance without heartbeats is not listed and does not keep its leases."""
+    store = subject.store
+    await alive(store, B)
+    await store.heartbeat(status(A), ttl_s=0.05)
+    await leased(store, 1, A)
+
+    async def only_b_lives() -> bool:
+        return (await store.view()).instances == (status(B),)
+
+    await until(only_b_lives, "the death of A")
+    assert isinstance(await store.lease(metadata(1), B, None), Granted)
+
+
+async def test_a_view_counts_leases_by_instance(subject: Subject) -> None:
+    """This holds through new grants, releases, expired leases and ends."""
+    store = subject.store
+    await alive(store, A, B)
+    await enqueued(store, 1, 2, 3, 4)
+    assert (await store.view()).leased == {}
+    epochs = {n: await leased(store, n, A if n < 4 else B) for n in (1, 2, 3, 4)}
+    assert (await store.view()).leased == {A.instance: 3, B.instance: 1}
+    epochs[1] = await leased(store, 1, A)
+    assert (await store.view()).leased == {A.instance: 3, B.instance: 1}, "granted again to its holder"
+    await store.park(metadata(2).id, epochs[2], "")
+    assert await store.release(metadata(3).id, epochs[3], "")
+    end = LogEntry(id=metadata(1).id, epoch=epochs[1], offset=0, token_ids=(7,), outcome=Outcome.STOP)
+    assert await store.append([end]) == [AppendResult.TAKEN]
+    assert (await store.view()).leased == {A.instance: 1, B.instance: 1}
+    await store.leave(A)
+    await leased(store, 2, B)
+    assert (await store.view()).leased == {B.instance: 2}, "taken over from the dead"
+    await store.leave(B)
+    await store.expire_leases()
+    assert (await store.view()).leased == {}
+
+
+async def test_a_newer_session_voids_the_former(subject: Subject) -> None:
+    """A restarted agent has no requests of its former session."""
+    store = subject.store
+    await alive(store, A, B)
+    await leased(store, 1, A)
+    await alive(store, A_AGAIN)
+    assert (await store.view()).instances == (status(A_AGAIN), status(B))
+    await store.leave(A)
+    assert (await store.view()).instances == (status(A_AGAIN), status(B))
+    assert isinstance(await store.lease(metadata(1), B, None), Granted)
+
+
+async def test_an_ended_request_is_over(subject: Subject) -> None:
+    """The message of an ended request can be dropped."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    await store.cancel(metadata(1).id)
+    assert await store.lease(metadata(1), A, None) == Over(outcome=Outcome.CANCELLED)
+    assert await store.reregister(metadata(1), A, (5,)) == Over(outcome=Outcome.CANCELLED)
+
+
+async def test_release_puts_back_by_arrival(subject: Subject) -> None:
+    """A returned request waits where it waited before."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1, 2)
+    epoch = await leased(store, 1, A)
+    assert (await store.view()).classes[0].ungrouped_arrival_ns == ARRIVAL_NS + 2
+    assert await store.release(metadata(1).id, epoch, "drain")
+    (view,) = (await store.view()).classes
+    assert (view.queued, view.ungrouped_arrival_ns) == (2, ARRIVAL_NS + 1)
+    record = await store.record(metadata(1).id)
+    assert record is not None and (record.state, record.lease) == (RequestState.QUEUED, None)
+    assert await leased(store, 1, A) > epoch
+
+
+async def test_a_demoted_request_waits_in_its_late_class(subject: Subject) -> None:
+    """Its log and its arrival stay; a demotion under the epoch of a former lease does nothing."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1, 2)
+    epoch = await leased(store, 1, A)
+    assert await _log(store, 1, epoch, 0, 5) is AppendResult.TAKEN
+    late = replace(metadata(1), cls=CHAT.missed())
+    assert not await store.demote(late, Epoch(epoch.incarnation, epoch.n + 1), "too late")
+    assert await store.demote(late, epoch, "too late")
+    views = {view.cls: view for view in (await store.view()).classes}
+    assert {cls: view.queued for cls, view in views.items()} == {CHAT: 1, CHAT.missed(): 1}
+    assert views[CHAT.missed()].ungrouped_arrival_ns == ARRIVAL_NS + 1
+    assert views[CHAT.missed()].mean_prompt_tokens == metadata(1).prompt_tokens
+    record = await store.record(metadata(1).id)
+    assert record is not None and record.metadata.cls == CHAT.missed()
+    assert (record.state, record.lease, record.output_tokens) == (RequestState.QUEUED, None, 1)
+    assert (record.events[-1].what, record.events[-1].why) == ("returned", "too late")
+    assert await leased(store, 1, A) > epoch
+
+
+async def test_a_demoted_request_waits_where_its_message_is(subject: Subject) -> None:
+    """This holds also for a request whose lease was released, and for one unknown to the store."""
+    store = subject.store
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    await store.leave(A)
+    assert await store.expire_leases() == [metadata(1).id]
+    for n in (1, 2):
+        assert await store.demote(replace(metadata(n), cls=CHAT.missed()), epoch, "too late")
+    (view,) = (await store.view()).classes
+    assert (view.cls, view.queued) == (CHAT.missed(), 2)
+    await store.cancel(metadata(2).id)
+    assert not await store.demote(replace(metadata(2), cls=CHAT.missed()), epoch, "too late")
+
+
+async def test_only_the_current_epoch_counts(subject: Subject) -> None:
+    """Park, resume and release under another epoch return False and do nothing."""
+    store = subject.store
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    for wrong in (Epoch(epoch.incarnation, 0), Epoch(epoch.incarnation, 2), Epoch(epoch.incarnation - 1, 1)):
+        assert not await store.park(metadata(1).id, wrong, "")
+        assert not await store.release(metadata(1).id, wrong, "")
+    assert await store.park(metadata(1).id, epoch, "room")
+    assert not await store.resume(metadata(1).id, Epoch(epoch.incarnation, 2))
+    assert not await store.park(metadata(2).id, epoch, "unknown request")
+    record = await store.record(metadata(1).id)
+    assert record is not None and record.state is RequestState.PARKED
+    assert await store.resume(metadata(1).id, epoch)
+    assert await store.release(metadata(1).id, epoch, "drain")
+    assert not await store.release(metadata(1).id, epoch, "again")
+
+
+async def test_a_cancelled_request_ends_on_return(subject: Subject) -> None:
+    """It does not run again after a release or the death of its holder."""
+    store = subject.store
+    await alive(store, A, B)
+    epoch = await leased(store, 1, A)
+    await leased(store, 2, A)
+    await store.cancel(metadata(1).id, Outcome.EXPIRED)
+    await store.cancel(metadata(2).id)
+    assert await store.release(metadata(1).id, epoch, "drain")
+    record = await store.record(metadata(1).id)
+    assert record is not None and record.outcome is Outcome.EXPIRED
+    assert await store.lease(metadata(2), B, None) == LeaseHeldElsewhere(holder=A)
+    await store.leave(A)
+    assert await store.lease(metadata(2), B, None) == Over(outcome=Outcome.CANCELLED)
+
+
+async def test_an_emptied_store_is_a_larger_incarnation(subject: Subject) -> None:
+    """Older epochs are rejected; a running request is registered again with its log and a larger epoch."""
+    store = subject.store
+    await alive(store, A)
+    former = await leased(store, 1, A)
+    incarnation = await store.incarnation()
+    store = await subject.emptied()
+    assert await store.incarnation() > incarnation
+    assert await _log(store, 1, former, 0, 5) is AppendResult.UNKNOWN
+    await alive(store, A)
+    answer = await store.reregister(metadata(1), A, (5, 6))
+    assert isinstance(answer, Granted) and answer.lease.epoch > former
+    assert answer.output == (5, 6)
+    assert await _log(store, 1, former, 2, 7) is AppendResult.UNKNOWN
+    assert await _log(store, 1, answer.lease.epoch, 2, 7) is AppendResult.TAKEN
+    assert await store.read_output(metadata(1).id, 0) == OutputSlice(
+        id=metadata(1).id, offset=0, token_ids=(5, 6, 7)
+    )
+
+
+async def test_reregister_after_reindexing(subject: Subject) -> None:
+    """If the controller has indexed the request first, the holder gets it back and watchers get the rest."""
+    store = subject.store
+    await alive(store, A)
+    former = await leased(store, 1, A)
+    store = await subject.emptied()
+    await alive(store, A)
+    await enqueued(store, 1, 2, watcher=GATEWAY)
+    assert await _log(store, 1, former, 0, 5) is AppendResult.UNKNOWN
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        assert _output(await store.reregister(metadata(1), A, (5, 2**32 - 1))) == (5, 2**32 - 1)
+        await receives(received, [OutputSlice(id=metadata(1).id, offset=0, token_ids=(5, 2**32 - 1))])
+    (view,) = (await store.view()).classes
+    assert (view.queued, view.ungrouped_arrival_ns) == (1, ARRIVAL_NS + 2)
+
+
+async def test_reregister_keeps_the_longer_log(subject: Subject) -> None:
+    """The log of the store or of the agent wins by length; a live holder keeps its lease."""
+    store = subject.store
+    await alive(store, A, B)
+    epoch = await leased(store, 1, A)
+    await _log(store, 1, epoch, 0, 5, 6)
+    assert _output(await store.reregister(metadata(1), A, (5,))) == (5, 6)
+    assert _output(await store.reregister(metadata(1), A, (5, 6, 7))) == (5, 6, 7)
+    assert await store.reregister(metadata(1), B, (5, 6, 7, 8)) == LeaseHeldElsewhere(holder=A)
+    record = await store.record(metadata(1).id)
+    assert record is not None and record.output_tokens == 3
+    assert record.lease is not None and record.lease.epoch.n == 3
+
+
+async def test_notices_begin_with_standing_ones(subject: Subject) -> None:
+    """An agent that (re)connects receives the cancellations and the drain that it may have missed."""
+    store = subject.store
+    await alive(store, A, B)
+    await leased(store, 1, A)
+    await leased(store, 2, A)
+    await leased(store, 3, B)
+    await store.cancel(metadata(2).id)
+    await store.cancel(metadata(3).id)
+    async with listening(store.notices(A.instance)) as received:
+        await receives(received, [CancelAsked(id=metadata(2).id, outcome=Outcome.CANCELLED)])
+    assert await first_of(store.notices(A.instance)) == QueueChanged()

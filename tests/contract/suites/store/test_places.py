@@ -1,0 +1,106 @@
+"""Contract of every store: queue positions, the latest plan and forecast, unplaced instances."""
+
+from contract.suites.store.values import (
+    BATCH,
+    CHAT,
+    G1,
+    G2,
+    A,
+    B,
+    Subject,
+    alive,
+    enqueued,
+    leased,
+    metadata,
+    until,
+)
+from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.plan_change import CreateGroup, SetQueue
+from qlm.domain.ports.store import Store
+
+
+async def _place(store: Store, n: int) -> tuple[int, int, GroupId | None, int, InstanceId | None] | None:
+    place = await store.queue_position(metadata(n).id)
+    if place is None:
+        return None
+    group = None if place.group is None else place.group.id
+    return (place.predecessors, place.queued, group, place.group_predecessors, place.instance)
+
+
+async def test_a_waiting_request_has_a_place(subject: Subject) -> None:
+    """The position follows from the arrival order; a request that does not wait has none."""
+    store = subject.store
+    assert await _place(store, 1) is None
+    await alive(store, A)
+    await enqueued(store, 4, 2, 1, 3)
+    await store.enqueue(metadata(9, cls=BATCH))
+    assert await _place(store, 3) == (2, 4, None, 0, None)
+    await store.apply(
+        [
+            CreateGroup(id=G1, cls=CHAT, count=1),
+            CreateGroup(id=G2, cls=CHAT, count=2),
+            SetQueue(instance=A.instance, groups=(G2,)),
+        ]
+    )
+    assert [await _place(store, n) for n in (1, 2, 3, 4, 9)] == [
+        (0, 4, G1, 0, None),
+        (1, 4, G2, 0, A.instance),
+        (2, 4, G2, 1, A.instance),
+        (3, 4, None, 0, None),
+        (0, 1, None, 0, None),
+    ]
+    place = await store.queue_position(metadata(3).id)
+    assert place is not None and place.group is not None
+    assert place.group == (await store.view()).classes[0].groups[1]
+    epoch = await leased(store, 2, A, G2)
+    assert [await _place(store, n) for n in (2, 3)] == [None, (1, 3, G2, 0, A.instance)]
+    await store.release(metadata(2).id, epoch, "drain")
+    assert [await _place(store, n) for n in (2, 3)] == [(1, 4, G2, 0, A.instance), (2, 4, None, 0, None)]
+    await store.cancel(metadata(2).id)
+    assert await _place(store, 2) is None
+
+
+async def test_the_latest_plan_is_published(subject: Subject) -> None:
+    """It is returned unchanged; there is none at first, and an empty one counts."""
+    store = subject.store
+    assert await store.published_plan() is None
+    for data in (b'{"version": 1}', bytes(range(256)), b""):
+        await store.publish_plan(data)
+        assert await store.published_plan() == data
+        assert await store.published_plan() == data
+
+
+async def test_the_latest_signal_is_published(subject: Subject) -> None:
+    """The signal is returned unchanged, and independent of the plan."""
+    store = subject.store
+    assert await store.published_signal() is None
+    await store.publish_plan(b"plan")
+    assert await store.published_signal() is None
+    for data in (b'{"version": 1}', bytes(range(256)), b""):
+        await store.publish_signal(data)
+        assert await store.published_signal() == data
+    assert await store.published_plan() == b"plan"
+
+
+async def test_an_unplaced_instance_is_listed_until_it_lives(subject: Subject) -> None:
+    """It is listed with the latest reason, outside of views, until the report expires."""
+    store = subject.store
+    assert await store.unplaced() == {}
+    await store.report_unplaced(B.instance, "no node offers H100: 1", 3600.0)
+    await store.report_unplaced(A.instance, "in use", 3600.0)
+    await store.report_unplaced(A.instance, "no node is alive", 3600.0)
+    assert list((await store.unplaced()).items()) == [
+        (A.instance, "no node is alive"),
+        (B.instance, "no node offers H100: 1"),
+    ]
+    assert (await store.view()).instances == ()
+    await alive(store, A)
+    assert list(await store.unplaced()) == [B.instance]
+    await store.leave(A)
+    assert list(await store.unplaced()) == [B.instance]
+    await store.report_unplaced(B.instance, "in use", 0.001)
+
+    async def forgotten() -> bool:
+        return await store.unplaced() == {}
+
+    await until(forgotten, "the end of what was said")

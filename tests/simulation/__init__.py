@@ -1,0 +1,1 @@
+"""The whole system in virtual time: production's shells, simulated servers, faults drawn from a seed."""

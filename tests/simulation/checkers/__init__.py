@@ -1,0 +1,1 @@
+"""Checkers of event histories: pure functions that yield violations."""

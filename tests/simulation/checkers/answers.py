@@ -1,0 +1,97 @@
+"""Answers: no accepted request is lost or answered twice, and each bad end has a valid cause."""
+
+from collections.abc import Iterator, Sequence
+
+from qlm.domain.ids import RequestId
+from qlm.domain.outcome import Outcome
+from qlm.domain.request import Request
+from qlm.domain.sampling import Evictability
+from qlm.domain.slo import OnMiss
+from simulation.client import LEFT, REBUILDING, UNKNOWN, UNSENT
+from simulation.history import (
+    Answered,
+    Confirmed,
+    Ended,
+    Event,
+    Failed,
+    Flushed,
+    Indexed,
+    Leased,
+    Published,
+    TextReceived,
+)
+from simulation.workload import ClientScript
+
+
+def nothing_fails(events: Sequence[Event]) -> Iterator[str]:
+    """Check that no process ends by itself."""
+    for event in events:
+        if isinstance(event, Failed):
+            yield f"at {event.at_s:.3f} s: {event.process} failed: {event.error}"
+
+
+def nothing_is_lost(events: Sequence[Event], scripts: Sequence[ClientScript]) -> Iterator[str]:
+    """Check that each confirmed request ends, and that each client receives an end or an error."""
+    ended = {event.id for event in events if isinstance(event, Ended)}
+    for event in events:
+        if isinstance(event, Confirmed) and event.id not in ended:
+            yield f"{event.id}, confirmed at {event.at_s:.3f} s, never ended"
+    answered = {event.client for event in events if isinstance(event, Answered)}
+    for script in scripts:
+        if script.number not in answered:
+            yield f"client {script.number}, which began at {script.at_s:.3f} s, never received an end"
+
+
+def nothing_is_answered_twice(events: Sequence[Event]) -> Iterator[str]:
+    """Check that the store ends a request once, unless it was flushed, and that a client receives one end."""
+    ended: set[RequestId] = set()
+    answered: set[int] = set()
+    for event in events:
+        match event:
+            case Flushed():
+                ended.clear()
+            case Ended(id=id):
+                if id in ended:
+                    yield f"at {event.at_s:.3f} s: {id} ended again"
+                ended.add(id)
+            case Answered(client=client) | TextReceived(client=client):
+                if client in answered:
+                    yield f"at {event.at_s:.3f} s: client {client} received more after the end"
+                if isinstance(event, Answered):
+                    answered.add(client)
+
+
+def bad_ends_have_a_reason(events: Sequence[Event], scripts: Sequence[ClientScript]) -> Iterator[str]:
+    """Check that an answer is missing only because of the client, its request, or a flush of the store."""
+    requests = {event.request.id: event.request for event in events if isinstance(event, Published)}
+    known: set[RequestId] = set()
+    flushed = False
+    for event in events:
+        match event:
+            case Flushed():
+                known.clear()
+                flushed = True
+            case Indexed(id=id) | Leased(id=id):
+                known.add(id)
+            case Answered(id=id, end=end):
+                script, request = scripts[event.client], requests.get(id)
+                if end in (REBUILDING, UNKNOWN):
+                    fine = id not in known
+                else:
+                    fine = _has_a_reason(end, script, request) or (flushed and end == Outcome.OUTPUT_LOST)
+                if not fine:
+                    yield f"at {event.at_s:.3f} s: client {event.client} ({id}) ended: {end}"
+
+
+def _has_a_reason(end: str, script: ClientScript, request: Request | None) -> bool:
+    match end:
+        case Outcome.STOP | Outcome.LENGTH:
+            return True
+        case Outcome.CANCELLED:
+            # A client that breaks its stream may, because of other faults, resume after the grace period.
+            return script.cancels_after_s is not None or script.breaks_after is not None
+        case Outcome.EXPIRED:
+            return request is not None and request.on_miss is OnMiss.DROP
+        case Outcome.ENGINE_LOST:
+            return request is not None and request.evictability is Evictability.PINNED
+    return (end == UNSENT and script.key is None) or (end == LEFT and script.leaves)

@@ -1,0 +1,39 @@
+"""Parts of a trial that a test may replace by faulty ones."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.ids import ModelId
+from qlm.domain.lease import Holder
+from qlm.store.core.limits import StoreLimits
+from qlm.store.core.state import State
+from simulation.store_server import MakeState, StoreServer
+
+MakeAgent = Callable[[Holder, str, Sequence[ModelId], AgentSettings], Agent]
+"""Makes the decision core of one agent."""
+
+
+def make_state(incarnation: int) -> State:
+    """Make an empty shared state."""
+    return State(incarnation, StoreLimits(events_max=4))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The decisions under trial; by default production's own.
+
+    Attributes:
+        make_state: Makes the shared state of an incarnation, at the start and after each flush.
+        make_store: Makes the store server.
+        make_agent: Makes agents.
+    """
+
+    make_state: MakeState = make_state
+    make_store: type[StoreServer] = StoreServer
+    make_agent: MakeAgent = Agent
+
+
+PRODUCTION = Parts()
+"""Production's own parts."""

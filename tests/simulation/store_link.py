@@ -1,0 +1,87 @@
+"""Connection of one process to the shared state; each call is a round trip that may fail either way."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.ids import GatewayId, InstanceId
+from qlm.domain.notices import InstanceNotice
+from qlm.domain.output import OutputSlice
+from qlm.domain.ports.store import Store
+from qlm.store.core.effects import WAKE_SUBSCRIBED
+from simulation.network import Channel, Network, Server, UnreachableError
+from simulation.process import Process
+from simulation.store_recorder import StoreRecorder
+from simulation.store_server import StoreServer
+
+_IN_ORDER: Final = "lease"
+"""Lease requests keep their order, as `store.redis.batch` sends them together."""
+
+
+class _StoreLink:
+    """Forwards every call to the server, and opens subscriptions itself."""
+
+    def __init__(
+        self, process: Process, server: StoreServer, network: Network, recorder: StoreRecorder
+    ) -> None:
+        self._process = process
+        self._server = server
+        self._network = network
+        self._recorder = recorder
+        self._channel = Channel()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        call = self.__dict__[name] = partial(self._call, name)
+        return call
+
+    async def close(self) -> None:
+        """Do nothing: no connection is kept open between calls."""
+
+    async def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        channel = self._channel if name == _IN_ORDER else None
+        try:
+            await self._network.send(self._process, Server.STORE, channel)
+            answer = await self._recorder.call(self._process, name, arguments, named, self._server)
+            await self._network.answer(self._process, Server.STORE, channel)
+        except UnreachableError as error:
+            raise StoreUnavailableError(str(error)) from None
+        return answer
+
+    async def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
+        """Iterate over announced output."""
+        async for batch in self._batches(f"outputs {watcher}"):
+            yield batch
+
+    async def notices(self, instance: InstanceId) -> AsyncIterator[InstanceNotice]:
+        """Iterate over notices to an instance."""
+        async for batch in self._batches(f"notices {instance}"):
+            for notice in dict.fromkeys(batch or self._server.standing_notices(instance)):
+                yield notice
+
+    async def wakeups(self) -> AsyncIterator[str]:
+        """Iterate over hints to controllers."""
+        async for batch in self._batches("wakeups"):
+            for reason in dict.fromkeys(batch or (WAKE_SUBSCRIBED,)):
+                yield reason
+
+    async def _batches(self, topic: str) -> AsyncIterator[list[Any]]:
+        """Yield announcements; the first batch is empty and means that the subscription is live."""
+        try:
+            await self._network.send(self._process, Server.STORE)
+        except UnreachableError as error:
+            raise StoreUnavailableError(str(error)) from None
+        opened = self._server.subscribe(topic, self._process)
+        try:
+            yield []
+            while True:
+                yield await opened.take()
+        finally:
+            self._server.unsubscribe(topic, opened)
+
+
+def link_to_store(process: Process, server: StoreServer, network: Network, recorder: StoreRecorder) -> Store:
+    """Connect a process to the shared state."""
+    return cast(Store, _StoreLink(process, server, network, recorder))

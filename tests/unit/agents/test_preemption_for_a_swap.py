@@ -1,0 +1,107 @@
+"""Preemption for a model swap: the batch must be empty before the next model serves."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.agents.core.events import GenerationEnded
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.scheduling.preemption import victims_of_swap
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.actions import Abort, Return, SwapModel
+from qlm.domain.group import request_class
+from qlm.domain.ids import ModelId
+from qlm.domain.slo import BatchSlo, DeadlineSlo, Slo, TokenSlo
+from support.agent_bench import Bench, N, S, delivery_of, group_of
+from support.requests import a_request
+
+NOW_NS = 1000 * S
+STREAM = TokenSlo(ttft_ms=1000)
+
+
+def tracked(
+    name: str, slo: Slo, *, tokens: int = 0, priority: int = 0, arrival_s: float = 1000
+) -> TrackedRequest:
+    request = replace(
+        a_request(name, arrival_ns=round(arrival_s * S)),
+        slo=slo,
+        cls=request_class(ModelId("m"), slo, priority),
+    )
+    made = TrackedRequest(request, delivery=delivery_of(request), delivered_ns=0, group=None)
+    made.output = [7] * tokens
+    return made
+
+
+def going(*running: TrackedRequest, due_s: float = 1005, priority: int = 0) -> set[str]:
+    return {each.id for each in victims_of_swap(running, head=(priority, due_s * S, 0), now_ns=NOW_NS)}
+
+
+def test_answered_streams_and_less_urgent_requests_are_preempted() -> None:
+    answered, waiting = tracked("answered", STREAM, tokens=3), tracked("waiting", STREAM)
+    report, batch = tracked("report", DeadlineSlo(deadline_ms=60_000)), tracked("batch", BatchSlo())
+    assert going(answered, waiting, report, batch) == {"answered", "report", "batch"}
+
+
+def test_an_answered_stream_of_a_higher_priority_keeps_running() -> None:
+    assert going(tracked("vip", STREAM, tokens=3, priority=-1)) == set()
+    assert going(tracked("vip", STREAM, tokens=3, priority=-1), priority=-1) == {"vip"}
+
+
+def test_answers_due_before_the_head_keep_running() -> None:
+    assert going(tracked("due", DeadlineSlo(deadline_ms=2000), tokens=3)) == set()
+
+
+def test_a_late_head_preempts_no_request_that_may_meet_its_deadline() -> None:
+    report, answered = (
+        tracked("report", DeadlineSlo(deadline_ms=60_000)),
+        tracked("answered", STREAM, tokens=3),
+    )
+    assert going(report, answered, tracked("batch", BatchSlo()), due_s=999) == {"answered", "batch"}
+
+
+@pytest.mark.parametrize(("last_s", "evicts"), [(40, False), (80, True)])
+def test_a_group_that_is_late_as_a_whole_preempts_nothing(last_s: float, evicts: bool) -> None:
+    bench = Bench()
+    bench.start(a_request("batch", max_tokens=1000))
+    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.later(99)
+    late = a_request("late", model="n", deadline_ms=30_000, arrival_ns=40 * S)
+    bench.queue(replace(group_of(late), last_arrival_ns=round(last_s * S)))
+    bench.later(1)
+    assert bool(bench.take(Abort)) == evicts
+
+
+def test_a_request_evicted_for_a_swap_returns_as_evicted() -> None:
+    bench = Bench()
+    batch = bench.start(a_request("batch", max_tokens=1000))
+    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.later(99)
+    urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 20 * S)
+    bench.queue(replace(group_of(urgent), last_arrival_ns=bench.now_ns))
+    bench.later(1)
+    assert bench.take(Abort)
+    bench.send(GenerationEnded(call_id=batch.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert [(back.id, back.evicted) for back in bench.take(Return)] == [(batch.id, True)]
+
+
+def test_a_late_group_gets_its_model_once_the_batch_has_finished() -> None:
+    bench = Bench()
+    batch = bench.start(a_request("batch"))
+    bench.later(99)
+    late = a_request("late", model="n", deadline_ms=30_000, arrival_ns=40 * S)
+    bench.queue(replace(group_of(late), last_arrival_ns=40 * S))
+    bench.later(1)
+    bench.send(GenerationEnded(call_id=batch.call.call_id, finish="stop"))
+    bench.store_appends()
+    assert bench.take(SwapModel)[1:] == [SwapModel(model=N)]
+
+
+def test_batch_work_of_the_same_model_is_preempted_for_a_slightly_late_head() -> None:
+    bench = Bench(seqs_max=1, settings=AgentSettings(demotes=False))
+    bench.start(a_request("batch", max_tokens=1000))
+    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.later(1)
+    urgent = a_request("urgent", deadline_ms=50, arrival_ns=bench.now_ns - S // 10)
+    bench.queue(replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns))
+    assert bench.take(Abort)

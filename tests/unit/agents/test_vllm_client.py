@@ -1,0 +1,189 @@
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.engines.vllm_stream import EngineStream
+from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
+from qlm.domain.sampling import Sampling
+
+
+def sse(event: object) -> bytes:
+    return b"data: " + orjson.dumps(event) + b"\n\n"
+
+
+def tokens(*ids: int, finish: str | None = None) -> bytes:
+    return sse({"usage": None, "choices": [{"index": 0, "token_ids": ids, "finish_reason": finish}]})
+
+
+USAGE = sse({"choices": [], "usage": {"prompt_tokens_details": {"cached_tokens": 32}}})
+DONE = b"data: [DONE]\n\n"
+WHOLE = tokens(1) + tokens(2, 3) + tokens(4, finish="length") + USAGE + DONE
+
+
+def read(*pieces: bytes) -> list[EngineChunk]:
+    stream = EngineStream()
+    chunks = [stream.feed(piece) for piece in pieces]
+    return [chunk for chunk in [*chunks, stream.last()] if chunk is not None]
+
+
+@given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
+def test_however_the_bytes_arrive_the_answer_is_the_same(cuts: list[int]) -> None:
+    ends = [0, *sorted(cuts), len(WHOLE)]
+    chunks = read(*(WHOLE[start:end] for start, end in pairwise(ends)))
+    assert [one for chunk in chunks for one in chunk.token_ids] == [1, 2, 3, 4]
+    assert [chunk.finish for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
+    assert chunks[-1].cached_tokens == 32
+
+
+def test_tokens_that_arrive_together_are_one_chunk() -> None:
+    assert read(tokens(1) + tokens(2), tokens(3) + DONE)[0].token_ids == (1, 2)
+
+
+def test_a_stream_that_only_ends_was_aborted_while_waiting() -> None:
+    assert read(DONE) == []
+    assert read(USAGE + DONE) == []
+
+
+def test_a_stream_that_ends_after_its_finish_is_whole_even_without_the_rest() -> None:
+    assert read(tokens(1, finish="abort")) == [EngineChunk(token_ids=(1,), finish="abort")]
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "said"),
+    [
+        (tokens(1), EngineUnavailableError, "broke off"),
+        (b"", EngineUnavailableError, "broke off"),
+        (tokens(1)[:-1], EngineUnavailableError, "broke off"),
+        (sse({"error": {"message": "dead", "code": 500}}) + DONE, EngineUnavailableError, "dead"),
+        (sse({"error": {"message": "too long", "code": 400}}) + DONE, EngineRefusedError, "too long"),
+        (sse({"error": "bad"}) + DONE, EngineUnavailableError, "bad"),
+        (tokens(1, finish="error") + DONE, EngineUnavailableError, "'error'"),
+        (b"data: {\n\n", EngineUnavailableError, "sent"),
+        (sse([]), EngineUnavailableError, "sent"),
+        (sse({"choices": [{}]}), EngineUnavailableError, "sent"),
+    ],
+)
+def test_a_stream_without_a_good_end_raises(data: bytes, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        read(data)
+
+
+@dataclass
+class Fickle:
+    """A server that closes each connection at the request after the `patience`-th, without an answer."""
+
+    patience: int
+    answer: bytes = WHOLE
+    status: str = "200 OK"
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answered = 0
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = int(head.partition("content-length: ")[2].split()[0])
+                self.heads.append(head)
+                self.bodies.append(orjson.loads(await reader.readexactly(length)))
+                if answered == self.patience:
+                    break
+                answered += 1
+                writer.write(
+                    f"HTTP/1.1 {self.status}\r\ncontent-length: {len(self.answer)}\r\n\r\n".encode()
+                    + self.answer
+                )
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+
+async def start(server: Fickle, api_key: str | None = None) -> tuple[VllmEngine, asyncio.Server]:
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    return VllmEngine(f"http://127.0.0.1:{port}", "m", seqs_max=8, api_key=api_key), listener
+
+
+@pytest.fixture
+async def cleanup() -> AsyncIterator[list[tuple[VllmEngine, asyncio.Server]]]:
+    opened: list[tuple[VllmEngine, asyncio.Server]] = []
+    yield opened
+    for engine, listener in opened:
+        await engine.close()
+        listener.close()
+        await listener.wait_closed()
+
+
+def call(name: str, **sampling: Any) -> EngineCall:
+    return EngineCall(call_id=name, prompt_ids=(1, 2), sampling=Sampling(max_tokens=4, **sampling))
+
+
+async def collect(engine: Engine, one: EngineCall) -> list[int]:
+    return [token_id async for chunk in engine.generate(one) for token_id in chunk.token_ids]
+
+
+async def test_a_request_lost_on_a_stale_connection_is_sent_again_under_its_id(cleanup: Any) -> None:
+    server = Fickle(patience=1)
+    cleanup.append(await start(server))
+    engine = cleanup[0][0]
+    for name in ("a", "b", "c"):
+        assert await collect(engine, call(name)) == [1, 2, 3, 4]
+    assert [body["request_id"] for body in server.bodies] == ["a", "b", "b", "c", "c"]
+
+
+async def test_a_request_lost_on_a_fresh_connection_is_not_sent_again(cleanup: Any) -> None:
+    server = Fickle(patience=0)
+    cleanup.append(await start(server))
+    with pytest.raises(EngineUnavailableError, match="cannot reach the engine"):
+        await collect(cleanup[0][0], call("a"))
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [("400 Bad Request", EngineRefusedError), ("503 Busy", EngineUnavailableError)]
+)
+async def test_a_status_is_a_refusal_or_a_failure(cleanup: Any, status: str, error: type[Exception]) -> None:
+    cleanup.append(await start(Fickle(patience=9, status=status, answer=b'{"error": {"message": "no"}}')))
+    with pytest.raises(error, match="no"):
+        await collect(cleanup[0][0], call("a"))
+
+
+async def test_nobody_there_is_unavailable_and_not_healthy() -> None:
+    engine = VllmEngine("http://127.0.0.1:1", "m", seqs_max=8)
+    try:
+        with pytest.raises(EngineUnavailableError, match="cannot reach"):
+            await collect(engine, call("a"))
+        with pytest.raises(EngineUnavailableError, match=r"GET http://127\.0\.0\.1:1/metrics failed"):
+            await engine.load()
+        assert not await engine.healthy()
+    finally:
+        await engine.close()
+
+
+async def test_only_sampling_that_differs_from_vllms_own_is_sent(cleanup: Any) -> None:
+    server = Fickle(patience=9)
+    cleanup.append(await start(server, api_key="secret"))
+    engine = cleanup[0][0]
+    await collect(engine, call("a"))
+    await collect(engine, call("b", temperature=0.0, seed=7, stop_token_ids=(3,), logit_bias=((5, -1.0),)))
+    plain, rich = (body["sampling_params"] for body in server.bodies)
+    assert plain == {"max_tokens": 4, "detokenize": False}
+    assert rich == {
+        "max_tokens": 4,
+        "detokenize": False,
+        "temperature": 0.0,
+        "seed": 7,
+        "stop_token_ids": [3],
+        "logit_bias": {"5": -1.0},
+    }
+    assert all("authorization: bearer secret" in head for head in server.heads)

@@ -1,0 +1,250 @@
+"""The configuration file: a mistake is printed in one sentence with file, key, value and expectation."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from qlm.cli.config.default import emulated_config, vllm_config
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import Config, load_config, parse_config
+from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo
+
+SOUND: dict[str, Any] = {
+    "models": [{"id": "mistral-7b"}, {"id": "vicuna-13b"}],
+    "instances": [{"id": "a100-0", "accelerator": "A100", "models": ["mistral-7b", "vicuna-13b"]}],
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """The sound configuration with one key set; `instances.0.url` goes into the first instance."""
+    raw: dict[str, Any] = {key: [dict(each) for each in part] for key, part in SOUND.items()}
+    *steps, last = path.split(".")
+    inner: Any = raw
+    for step in steps:
+        inner = inner[int(step)] if step.isdigit() else inner.setdefault(step, {})
+    inner[last] = value
+    return raw
+
+
+def test_a_sound_configuration_has_defaults_for_the_rest() -> None:
+    config = parse_config(SOUND, "qlm.yaml")
+    assert config.embedded
+    assert (config.http.host, config.http.port) == ("127.0.0.1", 8000)
+    assert (config.grpc.host, config.grpc.port, config.grpc.tls) == ("127.0.0.1", 8001, None)
+    assert config.default_slo.slo() == DeadlineSlo(deadline_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("http.port", 0, ["http.port is 0", "at least 1"]),
+        ("http.port", "8000", ["http.port is '8000'", "a whole number"]),
+        ("grpc.port", -1, ["grpc.port is -1", "at least 0"]),
+        ("grpc.tls", {"cert": "c.pem"}, ["grpc.tls.key is missing"]),
+        ("grpc.reflection", True, ["grpc.reflection is True", "no key of this name"]),
+        ("stop.grace_s", -1, ["stop.grace_s is -1", "at least 0"]),
+        ("stop", {"notice": 1}, ["stop.notice is 1", "no key of this name"]),
+        ("limits.queue_depth_max", -5, ["limits.queue_depth_max is -5", "at least 1"]),
+        ("emulate.time_scale", float("nan"), ["emulate.time_scale is nan", "a finite number"]),
+        ("emulate.time_scale", "fast", ["emulate.time_scale is 'fast'", "a number"]),
+        ("models", [], ["models is []", "at least 1"]),
+        ("models.0.engine", "tgi", ["models.0.engine is 'tgi'", "'emulated' or 'vllm'"]),
+        ("models.0.engine", "vllm", ["models.0 has no path", "weights and tokenizer"]),
+        ("models.0.context_tokens", 1.5, ["models.0.context_tokens is 1.5", "a whole number"]),
+        ("models.1.id", "mistral-7b", ["'mistral-7b' twice in models", "each once"]),
+        ("models.0.id", "", ["models.0.id is ''"]),
+        ("instances.0.models", ["gpt-2"], ["'gpt-2'", "a100-0", "mistral-7b"]),
+        ("instances.0.id", "a/b", ["instances.0.id is 'a/b'"]),
+        ("instances.0.url", "localhost:8100", ["instances.0", "'localhost:8100'", "http://host:port"]),
+        ("instances.0.url", "http://h:1", ["instances.0", "exactly one model"]),
+        ("instances.0.acelerator", "A10", ["instances.0.acelerator is 'A10'", "no key of this name"]),
+        ("instances.0.environment", {"A B": "1"}, ["instances.0.environment", "A B"]),
+        ("broker", "amqp://h", ["'amqp://h'", "'embedded'", "redis://"]),
+        ("default_slo", {"tpot_ms": 5}, ["default_slo", "tpot_ms", "expected deadline_ms"]),
+        ("default_slo", {"deadline_ms": 5, "ttft_ms": 5}, ["default_slo", "expected deadline_ms"]),
+        ("monitor.port", 0, ["monitor.port is 0", "at least 1"]),
+        ("monitor.hots", "::", ["monitor.hots", "no key of this name"]),
+        ("tracing.endpoint", "jaeger:4318", ["tracing", "'jaeger:4318'", "http://host:4318"]),
+        ("tracing.sample", 1.5, ["tracing.sample is 1.5", "at most 1"]),
+        ("default_slo", {"deadline_ms": -1}, ["deadline_ms is -1", "positive"]),
+    ],
+)
+def test_a_wrong_value_is_named_with_file_key_and_expectation(
+    path: str, value: Any, words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(changed(path, value), "conf/qlm.yaml")
+    message = str(caught.value)
+    assert message.startswith("conf/qlm.yaml: ")
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("missing", ["models", "instances"])
+def test_a_missing_section_is_named(missing: str) -> None:
+    raw = {key: value for key, value in SOUND.items() if key != missing}
+    with pytest.raises(ConfigError, match=f"qlm.yaml: {missing} is missing"):
+        parse_config(raw, "qlm.yaml")
+
+
+def test_several_mistakes_are_counted() -> None:
+    raw = changed("http.port", 0) | {"color": "red"}
+    with pytest.raises(ConfigError, match=r"\(1 more\)"):
+        parse_config(raw, "qlm.yaml")
+
+
+@pytest.mark.parametrize(
+    ("broker", "store", "fine"),
+    [
+        ("amqp://guest:guest@mq:5672/", "redis://r:6379/0", True),
+        ("amqps://mq", "unix:///run/redis.sock", True),
+        ("http://mq", "redis://r", False),
+        ("amqp://", "redis://r", False),
+        ("amqp://mq:99999", "redis://r", False),
+        ("amqp://mq", "memcached://r", False),
+        ("amqp://mq", "redis://r 1", False),
+    ],
+)
+def test_servers_are_given_by_sound_addresses(broker: str, store: str, fine: bool) -> None:
+    raw = SOUND | {"broker": broker, "store": store}
+    if fine:
+        assert not parse_config(raw, "qlm.yaml").embedded
+        return
+    with pytest.raises(ConfigError, match="expected an address such as"):
+        parse_config(raw, "qlm.yaml")
+
+
+@pytest.mark.parametrize(
+    ("given", "slo"),
+    [
+        ({}, BatchSlo()),
+        ({"deadline_ms": 9}, DeadlineSlo(deadline_ms=9)),
+        ({"ttft_ms": 9}, TokenSlo(ttft_ms=9)),
+        ({"ttft_ms": 9, "tpot_ms": 8}, TokenSlo(ttft_ms=9, tpot_ms=8)),
+        ({"ttft_ms": 9, "tokens_per_s": 7}, ReadingSlo(ttft_ms=9, tokens_per_s=7)),
+    ],
+)
+def test_each_form_of_objective_is_understood(given: dict[str, float], slo: object) -> None:
+    config = parse_config(SOUND | {"default_slo": given}, "qlm.yaml")
+    assert config.default_slo.slo() == slo
+
+
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "qlm.yaml"
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"models: [", "is not YAML"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"- 1\n", "holds list; expected keys"),
+        (b"", "holds NoneType; expected keys"),
+        (b"a: 1\na: 2\n", "the key 'a' stands twice"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"data_dir: x\nhttp: {port: " + b"9" * 5000 + b"}\n", "(5002 characters) is no number or date"),
+        (b"http: {port: 0x" + b"f" * 5000 + b"}\n", "port is a whole number of 6021 digits; expected"),
+        (b"http: {port: 2026-13-01}\n", "'2026-13-01' is no number or date that can be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, {})
+    assert str(caught.value).startswith(f"{path}: ")
+    assert problem in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: cannot be read: No such file"):
+        load_config(tmp_path / "none.yaml", {})
+
+
+def test_overrides_extend_a_section_and_replace_a_value(tmp_path: Path) -> None:
+    text = """
+http: {host: 127.0.0.2, port: 9000}
+models: [{id: mistral-7b}]
+instances: [{id: i, accelerator: A10, models: [mistral-7b]}]
+"""
+    path = written(tmp_path, text.encode())
+    config = load_config(path, {"http": {"port": 9001}, "data_dir": "elsewhere"})
+    assert (config.http.host, config.http.port, config.data_dir) == ("127.0.0.2", 9001, Path("elsewhere"))
+
+
+def test_the_configurations_without_a_file_are_sound(tmp_path: Path) -> None:
+    assert isinstance(emulated_config({"http": {"port": 1234}}), Config)
+    cpu = vllm_config(tmp_path / "tiny", Path("python"), cpu=True, pythonpath=None, overrides={})
+    assert (cpu.vllm.cpu, cpu.instances[0].accelerator, cpu.models[0].path) == (
+        True,
+        "CPU",
+        tmp_path / "tiny",
+    )
+
+
+SERVED = {"QLM_BROKER": "amqp://user:secret@rabbit:5672/", "QLM_STORE": "redis://:secret@redis:6379/0"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "qlm.yaml"
+    path.write_text(yaml.safe_dump(SOUND), "utf-8")
+    return path
+
+
+def test_the_environment_replaces_the_addresses_of_the_file(file: Path) -> None:
+    assert load_config(file, {}, {}).embedded
+    config = load_config(file, {}, SERVED)
+    assert (config.broker, config.store) == (SERVED["QLM_BROKER"], SERVED["QLM_STORE"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "models: [{id: m}]\ninstances: [{id: i, accelerator: A10, models: [m]}]\n"
+        'tracing: {endpoint: "otlp://u:secret@h:4318"}',
+        'models: [{id: m}]\ninstances: [{id: i, accelerator: A10, models: [m], url: "h://u:secret@h"}]',
+        'broker: {address: "amqp://u:secret@h"}',
+        'broker: "amqp://u:secret@h',
+        'models: "amqp://u:secret@h"',
+    ],
+)
+def test_a_wrong_file_is_shown_without_the_passwords_in_it(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "qlm.yaml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, {}, {})
+    assert "secret" not in str(caught.value)
+    assert "//***@h" in str(caught.value)
+
+
+def test_the_command_line_goes_before_the_environment(file: Path) -> None:
+    config = load_config(file, {"broker": "amqp://other:5672/"}, SERVED)
+    assert (config.broker, config.store) == ("amqp://other:5672/", SERVED["QLM_STORE"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"QLM_BROKER": ""}, ["QLM_BROKER is empty", "the address of the broker"]),
+        ({"QLM_STORE": "redis://redis"}, ["with QLM_STORE of the environment", "sqlite with embedded"]),
+        (SERVED | {"QLM_BROKER": "amqp://u:secret@h:99999/"}, ["QLM_BROKER and QLM_STORE", "amqp://***@h"]),
+        (SERVED | {"QLM_STORE": "http://u:se/cr@et@h/"}, ["the store 'http://***@h/'", "redis://host:port"]),
+    ],
+)
+def test_a_wrong_address_of_the_environment_is_shown_without_its_password(
+    file: Path, environment: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, {}, environment)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "secret" not in message and "se/cr" not in message
+    for word in words:
+        assert word in message

@@ -1,0 +1,154 @@
+"""Estimates in the planning problem: drains that add up to what the queues take, and who is busy."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qlm.controller.core.estimating.planning_times import WAITED_SHARE_MIN
+from qlm.controller.core.estimating.queues import estimates
+from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.problem import make_problem
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.view import ClusterView
+from qlm.planner.problem import Problem
+from support.batch_slots import STEP_S, draw
+from support.estimating import (
+    CHAT,
+    NOW_NS,
+    STREAM,
+    M,
+    class_view,
+    cluster,
+    counted,
+    groups_of,
+    instance,
+    steady_fleet,
+)
+
+PLACES = 16
+LENGTHS = counted(draw(np.random.default_rng(5), 2000))
+MEAN_S = float(draw(np.random.default_rng(6), 100_000).mean()) * STEP_S
+
+
+def problem(*counts: int, status: InstanceStatus) -> tuple[Problem, Snapshot, ClusterView]:
+    groups = groups_of(CHAT, *counts)
+    view = cluster(class_view(CHAT, LENGTHS, *groups), instances=(status,), queues={"gpu-0": groups})
+    fleet = steady_fleet(PLACES)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    return make_problem(view, now, move_s=1.0), now, view
+
+
+def drains(written: Problem) -> list[float]:
+    (kind,) = written.kinds
+    return [group.time[kind].service.mean for group in written.groups]
+
+
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=25)
+def test_drains_behind_a_full_batch_add_up_to_the_wait_of_the_last(counts: list[int]) -> None:
+    written, now, _ = problem(*counts, status=instance(running=PLACES))
+    last = estimates(now).of(written.groups[-1].id)
+    assert last is not None
+    assert sum(drains(written)) == pytest.approx(last.last_s, rel=0.01)
+
+
+def test_free_places_shorten_the_drains_as_they_shorten_the_wait() -> None:
+    written, now, _ = problem(100, 100, status=instance(running=0))
+    last = estimates(now).of(written.groups[-1].id)
+    assert last is not None
+    assert sum(drains(written)) == pytest.approx(last.last_s, rel=0.02)
+
+
+def test_a_few_requests_for_many_places_still_count() -> None:
+    """Else all groups would seem to fit on one instance."""
+    written, _, _ = problem(3, status=instance(running=0))
+    assert drains(written)[0] == pytest.approx(WAITED_SHARE_MIN * 3 * MEAN_S / PLACES, rel=0.05)
+
+
+def test_a_full_instance_is_busy_until_a_place_is_free_whatever_is_parked() -> None:
+    per_request_s = MEAN_S / PLACES
+    for status, requests in (
+        (instance(running=0), 0.0),
+        (instance(running=PLACES - 1), 0.0),
+        (instance(running=PLACES), 1.0),
+        (instance(running=PLACES, parked=4), 1.0),
+        (instance(running=PLACES - 2, parked=4), 1.0),
+    ):
+        written, _, _ = problem(5, status=status)
+        assert written.instances[0].busy.mean == pytest.approx(requests * per_request_s, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("head_s", "newest_s", "due_s"),
+    [
+        (-4.0, -4.0, -4.0),  # one request, or all at once
+        (-4.0, 0.0, -2.0),  # the middle one of those that came since
+        (-300.0, -200.0, -10.0),  # far too late: as if half a target had passed
+    ],
+)
+def test_a_group_is_due_with_its_middle_request_and_never_given_up(
+    head_s: float, newest_s: float, due_s: float
+) -> None:
+    assert CHAT.target_ms == 20_000
+    (group,) = groups_of(CHAT, 5)
+    group = replace(group, head_arrival_ns=NOW_NS + round(head_s * 1e9))
+    view = class_view(CHAT, LENGTHS, group)
+    view = replace(view, newest_arrival_ns=NOW_NS + round(newest_s * 1e9))
+    seen = cluster(view, instances=(instance(),), queues={"gpu-0": (group,)})
+    fleet = steady_fleet(PLACES)
+    state = learn(NOTHING_LEARNED, seen, now_ns=NOW_NS, fleet=fleet)
+    written = make_problem(seen, take_snapshot(seen, now_ns=NOW_NS, fleet=fleet, state=state), move_s=0.0)
+    (planned,) = written.groups
+    assert planned.deadline_s is not None
+    assert planned.deadline_s - written.now_s == pytest.approx(due_s + 20.0, abs=1e-5)
+
+
+def test_a_model_on_its_way_is_loaded_for_the_planner_once_it_is_there() -> None:
+    starting = replace(instance(), active_model=None, engines=((M, EngineState.STARTING),))
+    written, _, _ = problem(5, status=starting)
+    assert written.instances[0].loaded_model == M
+    assert written.instances[0].busy.mean == pytest.approx(30.0)
+
+
+def test_the_tail_is_what_the_objective_is_about() -> None:
+    groups = (*groups_of(CHAT, 5), *groups_of(STREAM, 5))
+    view = cluster(
+        class_view(CHAT, LENGTHS, groups[0]),
+        class_view(STREAM, LENGTHS, groups[1]),
+        instances=(instance(running=PLACES),),
+        queues={"gpu-0": groups},
+    )
+    fleet = steady_fleet(PLACES)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    answer, first = (next(iter(g.time.values())).tail for g in make_problem(view, now, move_s=0.0).groups)
+    assert answer.mean == pytest.approx(MEAN_S, rel=0.05)
+    assert first.mean == pytest.approx(STEP_S, rel=0.01)
+
+
+def test_an_empty_group_is_not_planned() -> None:
+    written, _, _ = problem(0, 5, status=instance())
+    assert [group.requests for group in written.groups] == [5]
+
+
+@pytest.mark.parametrize(("swap_hysteresis", "came", "times"), [(True, 60, 3), (True, 0, 1), (False, 60, 1)])
+def test_a_cold_start_counts_with_the_wait_before_it_where_the_model_is_in_use(
+    swap_hysteresis: bool, came: int, times: int
+) -> None:
+    """Agents whose model serves requests with deadlines wait twice as long as it takes."""
+    (group,) = groups_of(CHAT, 5)
+    fleet, state = steady_fleet(PLACES), NOTHING_LEARNED
+    for minute in (0, 1):
+        now_ns = NOW_NS + minute * 60 * 10**9
+        view = replace(class_view(CHAT, LENGTHS, group), finished=1000 + minute * came)
+        seen = cluster(view, instances=(instance(),), queues={"gpu-0": (group,)})
+        state = learn(state, seen, now_ns=now_ns, fleet=fleet)
+    now = take_snapshot(seen, now_ns=now_ns, fleet=fleet, state=state)
+    (kind,) = make_problem(seen, now, move_s=0.0, swap_hysteresis=swap_hysteresis).kinds.values()
+    (known,) = fleet.kinds.values()
+    assert kind.models[M].swap_cold_s == times * known.models[M].swap_cold_s

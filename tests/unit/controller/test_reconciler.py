@@ -1,0 +1,403 @@
+"""The controller's repairs on a real store and a real queue: what died leaves nothing behind."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from qlm.broker import codec
+from qlm.broker.sqlite.broker import SqliteQueues
+from qlm.broker.sqlite.file import SqliteFile
+from qlm.broker.topology import DEAD, hold_queue
+from qlm.controller.shell.reconciler import EMPTIED_GRACE_NS, PERIOD_NS, Reconciler
+from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.ids import ControllerId, InstanceId, QueueName, SessionId
+from qlm.domain.leadership import Term
+from qlm.domain.lease import Holder
+from qlm.domain.lease_answer import Granted
+from qlm.domain.outcome import Outcome
+from qlm.domain.output import LogEntry
+from qlm.domain.ports.broker import Broker
+from qlm.domain.request import Request, RequestState
+from qlm.store.embedded.memory import MemoryStore
+from support.flaky import Faults, flaky
+from support.requests import a_request
+
+GPU_0, GPU_1 = Holder(InstanceId("gpu-0"), SessionId("a")), Holder(InstanceId("gpu-1"), SessionId("b"))
+
+
+class SettableClock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.time_ns = 1_000_000_000_000
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+
+@dataclass
+class Bench:
+    """A reconciler on real parts; faults come between the broker and the reconciler alone."""
+
+    queues: SqliteQueues
+    clock: SettableClock = field(default_factory=SettableClock)
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        self.broker: Broker = self.queues.broker()
+        self.own_broker: Broker = self.queues.broker()
+        self.store = MemoryStore(self.clock)
+        self.reconciler = self.new_reconciler()
+
+    def new_reconciler(self) -> Reconciler:
+        return Reconciler(broker=flaky(self.own_broker, self.faults), store=self.store, clock=self.clock)
+
+    async def beat(self, *holders: Holder) -> None:
+        for holder in holders:
+            await self.store.heartbeat(InstanceStatus(holder=holder, accelerator="A10", models=()), 3.5)
+
+    async def publish(self, request: Request, queue: QueueName | None = None) -> None:
+        await self.broker.publish(queue or request.cls.queue, codec.encode_request(request))
+
+    async def accept(self, *requests: Request) -> None:
+        for request in requests:
+            await self.publish(request)
+            await self.store.enqueue(request.metadata())
+
+    async def lease(self, request: Request, holder: Holder) -> Granted:
+        answer = await self.store.lease(request.metadata(), holder, None)
+        assert isinstance(answer, Granted)
+        return answer
+
+    async def look(self, *alive: Holder) -> bool:
+        """Run once, a period later, with these holders alive."""
+        self.clock.time_ns += 2 * PERIOD_NS
+        await self.beat(*alive)
+        return await self.reconciler.run(await self.store.view())
+
+    async def depth(self, queue: QueueName) -> int:
+        return await self.broker.depth(queue)
+
+    async def state(self, request: Request) -> RequestState | None:
+        record = await self.store.record(request.id)
+        return record.state if record else None
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    file = await SqliteFile.open(tmp_path / "queue.db")
+    queues = await SqliteQueues.open(file)
+    yield Bench(queues)
+    await queues.close()
+    await file.close()
+
+
+async def test_what_a_dead_holder_leased_waits_again(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    await bench.lease(request, GPU_0)
+    assert not await bench.look(GPU_0)
+    assert await bench.state(request) is RequestState.RUNNING
+    assert await bench.look(GPU_1)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_a_new_life_of_an_instance_does_not_keep_the_leases_of_the_former(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    await bench.lease(request, GPU_0)
+    await bench.look(GPU_0)
+    assert await bench.look(Holder(GPU_0.instance, SessionId("next")))
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_the_hold_queue_of_a_dead_instance_is_emptied_into_the_class_queue(bench: Bench) -> None:
+    request, alive = a_request("dead"), a_request("alive")
+    await bench.publish(request, hold_queue(GPU_0.instance))
+    await bench.publish(alive, hold_queue(GPU_1.instance))
+    assert await bench.look(GPU_1)
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 0
+    assert await bench.depth(hold_queue(GPU_1.instance)) == 1, "a live instance empties its own"
+    assert await bench.depth(request.cls.queue) == 1
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_an_unreadable_message_in_a_dead_instances_hold_queue_becomes_a_dead_letter(
+    bench: Bench,
+) -> None:
+    await bench.broker.publish(hold_queue(GPU_0.instance), b"{}")
+    await bench.look()
+    assert await bench.depth(DEAD) == 1
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 0
+
+
+async def test_a_queue_with_more_messages_than_known_is_indexed_when_seen_twice(bench: Bench) -> None:
+    request = a_request()
+    await bench.publish(request)
+    assert not await bench.look(), "a request is published before it is indexed: once is normal"
+    assert await bench.state(request) is None
+    assert await bench.look()
+    assert await bench.state(request) is RequestState.QUEUED
+    assert await bench.depth(request.cls.queue) == 1
+
+
+async def test_a_surplus_that_is_gone_the_next_time_is_not_looked_into(bench: Bench) -> None:
+    request = a_request()
+    await bench.publish(request)
+    await bench.look()
+    await bench.store.enqueue(request.metadata())
+    assert not await bench.look()
+    await bench.publish(a_request("r2"))
+    assert not await bench.look(), "what was seen once before the pause does not count"
+
+
+async def test_indexing_keeps_the_order_of_the_queue(bench: Bench) -> None:
+    requests = [a_request(f"r{n}", arrival_ns=n) for n in range(5)]
+    for request in requests:
+        await bench.publish(request)
+    await bench.look()
+    await bench.look()
+    taken = await bench.broker.get(requests[0].cls.queue, 10)
+    assert [codec.decode_request(each.body).id for each in taken] == ["r0", "r1", "r2", "r3", "r4"]
+
+
+async def test_the_message_of_an_ended_request_is_deleted(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    granted = await bench.lease(request, GPU_0)
+    entry = LogEntry(id=request.id, epoch=granted.lease.epoch, offset=0, outcome=Outcome.STOP)
+    await bench.store.append([entry])
+    await bench.publish(request)
+    await bench.look(GPU_0)
+    await bench.look(GPU_0)
+    assert await bench.depth(request.cls.queue) == 0
+    record = await bench.store.record(request.id)
+    assert record is not None
+    assert record.outcome is Outcome.STOP
+
+
+async def test_the_message_of_a_running_request_goes_to_its_holder(bench: Bench) -> None:
+    request = a_request()
+    await bench.beat(GPU_0)
+    await bench.lease(request, GPU_0)
+    await bench.publish(request)
+    await bench.look(GPU_0)
+    await bench.look(GPU_0)
+    assert await bench.depth(request.cls.queue) == 0
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 1
+    assert await bench.state(request) is RequestState.RUNNING
+
+
+TIMELY = a_request(deadline_ms=1000.0)
+LATE = replace(TIMELY, cls=TIMELY.cls.missed())
+
+
+@pytest.mark.parametrize(
+    ("message", "lies_in", "waiting"), [(TIMELY, TIMELY, LATE), (LATE, LATE, TIMELY), (LATE, TIMELY, LATE)]
+)
+async def test_a_message_in_another_queue_than_its_request_waits_in_moves_there(
+    bench: Bench, message: Request, lies_in: Request, waiting: Request
+) -> None:
+    """An interrupted demotion may leave any of these; no agent would look for the message there."""
+    await bench.publish(message, lies_in.cls.queue)
+    await bench.store.enqueue(waiting.metadata())
+    await bench.look()
+    await bench.look()
+    assert await bench.depth(lies_in.cls.queue) == 0
+    (moved,) = await bench.broker.get(waiting.cls.queue, 10)
+    assert codec.decode_request(moved.body) == waiting
+
+
+async def test_what_a_dead_instance_held_back_goes_to_the_class_in_which_it_waits(bench: Bench) -> None:
+    await bench.publish(TIMELY, hold_queue(GPU_0.instance))
+    await bench.store.enqueue(LATE.metadata())
+    await bench.look()
+    assert await bench.depth(TIMELY.cls.queue) == 0
+    (moved,) = await bench.broker.get(LATE.cls.queue, 10)
+    assert codec.decode_request(moved.body) == LATE
+
+
+async def test_a_message_of_another_model_than_its_id_is_known_with_stays(bench: Bench) -> None:
+    message = a_request(model="other")
+    await bench.store.enqueue(a_request(model="m").metadata())
+    await bench.publish(message)
+    await bench.look()
+    await bench.look()
+    assert await bench.depth(message.cls.queue) == 1
+
+
+async def test_a_second_message_of_a_waiting_request_is_deleted_and_the_queue_left_alone(
+    bench: Bench,
+) -> None:
+    requests = [a_request(f"r{n}", arrival_ns=n) for n in range(3)]
+    await bench.accept(*requests)
+    await bench.publish(requests[0])
+    await bench.look()
+    await bench.look()
+    bench.faults.fail(StoreUnavailableError("must not be read again"), "get")
+    await bench.look()
+    await bench.look()
+    assert not bench.faults.raised
+    taken = await bench.broker.get(requests[0].cls.queue, 10)
+    assert [codec.decode_request(each.body).id for each in taken] == ["r0", "r1", "r2"]
+
+
+async def test_an_unreadable_message_in_a_class_queue_becomes_a_dead_letter(bench: Bench) -> None:
+    request = a_request()
+    await bench.publish(request)
+    await bench.broker.publish(request.cls.queue, b"\x00")
+    await bench.look()
+    await bench.look()
+    (dead,) = await bench.broker.get(DEAD)
+    letter = codec.decode_dead_letter(dead.body)
+    assert (letter.queue, letter.body) == (request.cls.queue, b"\x00")
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_an_emptied_store_is_rebuilt_from_the_queue(bench: Bench) -> None:
+    requests = [a_request(f"r{n}", model=("m", "n")[n % 2]) for n in range(6)]
+    await bench.accept(*requests)
+    await bench.look(GPU_0)
+    bench.store = MemoryStore(bench.clock)
+    bench.reconciler = bench.new_reconciler()
+    await bench.look(GPU_0)
+    assert await bench.look(GPU_0)
+    assert [await bench.state(request) for request in requests] == [RequestState.QUEUED] * 6
+    view = await bench.store.view()
+    assert sorted((cls.cls.model, cls.queued) for cls in view.classes) == [("m", 3), ("n", 3)]
+
+
+async def test_between_two_periods_nothing_is_looked_at(bench: Bench) -> None:
+    await bench.look(GPU_0)
+    bench.faults.fail(StoreUnavailableError("must not be asked"), "queues", "depth", "get")
+    assert not await bench.reconciler.run(await bench.store.view())
+    assert not bench.faults.raised
+
+
+async def test_an_instance_that_comes_or_goes_is_looked_after_at_once(bench: Bench) -> None:
+    await bench.look(GPU_0)
+    await bench.publish(a_request(), hold_queue(GPU_0.instance))
+    await bench.store.leave(GPU_0)
+    assert await bench.reconciler.run(await bench.store.view()), "no period has passed, but gpu-0 is gone"
+    assert await bench.depth(a_request().cls.queue) == 1
+
+
+async def test_a_store_that_goes_away_while_indexing_loses_no_message(bench: Bench) -> None:
+    requests = [a_request(f"r{n}") for n in range(3)]
+    for request in requests:
+        await bench.publish(request)
+    await bench.look()
+    store_faults = Faults()
+    store_faults.fail(StoreUnavailableError("away"), "enqueue")
+    whole = bench.store
+    bench.reconciler = Reconciler(
+        broker=bench.own_broker, store=flaky(whole, store_faults), clock=bench.clock
+    )
+    await bench.look()
+    with pytest.raises(StoreUnavailableError):
+        await bench.look()
+    assert await bench.depth(requests[0].cls.queue) == 3
+    store_faults.heal()
+    await bench.look()
+    await bench.look()
+    assert [await bench.state(request) for request in requests] == [RequestState.QUEUED] * 3
+
+
+@pytest.mark.parametrize("hold", [False, True])
+async def test_deliveries_lost_while_reading_a_queue_do_not_stop_the_controller(
+    bench: Bench, hold: bool
+) -> None:
+    """A connection that breaks in the middle gives everything back by itself."""
+    request = a_request()
+    queue = hold_queue(GPU_0.instance) if hold else request.cls.queue
+    await bench.publish(request, queue)
+    bench.faults.fail(DeliveryLostError("its channel is gone"), "requeue", "ack")
+    await bench.look(GPU_1)
+    await bench.look(GPU_1)
+    assert bench.faults.raised
+    bench.faults.heal()
+    await bench.own_broker.close()
+    bench.own_broker = bench.queues.broker()
+    bench.reconciler = bench.new_reconciler()
+    await bench.look(GPU_1)
+    await bench.look(GPU_1)
+    assert await bench.state(request) is RequestState.QUEUED
+    assert await bench.depth(request.cls.queue) >= 1
+
+
+async def emptied(bench: Bench) -> Term:
+    """Let the store lose everything under a reconciler that leads; return its term in what follows."""
+    bench.clock.time_ns += 1
+    bench.store = MemoryStore(bench.clock)
+    bench.reconciler = bench.new_reconciler()
+    return (await bench.store.acquire_leadership(ControllerId("c"), 3600)).term
+
+
+async def test_an_emptied_store_is_filled_from_the_queues_at_the_first_look(bench: Bench) -> None:
+    request = a_request()
+    await bench.accept(request)
+    term = await emptied(bench)
+    assert await bench.reconciler.run(await bench.store.view(), term)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_what_runs_is_not_taken_from_an_instance_that_an_emptied_store_has_not_heard_of(
+    bench: Bench,
+) -> None:
+    request = a_request()
+    term = await emptied(bench)
+    await bench.store.reregister(request.metadata(), GPU_0, ())
+    await bench.publish(request, hold_queue(GPU_0.instance))
+    await bench.reconciler.run(await bench.store.view(), term)
+    assert await bench.state(request) is RequestState.RUNNING
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 1
+    bench.clock.time_ns += EMPTIED_GRACE_NS
+    assert await bench.reconciler.run(await bench.store.view(), term), "it stays silent"
+    assert await bench.state(request) is RequestState.QUEUED
+    assert await bench.depth(hold_queue(GPU_0.instance)) == 0
+
+
+async def test_an_empty_store_is_marked_once_all_queues_are_read(bench: Bench) -> None:
+    """Also what comes back to a queue, or is found in the hands of the dead, while the store is young."""
+    first, returned, leased = (a_request(id) for id in ("first", "returned", "leased"))
+    await bench.accept(first)
+    await bench.publish(leased, hold_queue(GPU_0.instance))
+    term = await emptied(bench)
+    await bench.reconciler.run(await bench.store.view(), term)
+    assert not await bench.store.indexed(), "live instances have not had the time to say what they run"
+    await bench.publish(returned)
+    bench.clock.time_ns += EMPTIED_GRACE_NS
+    await bench.reconciler.run(await bench.store.view(), term)
+    assert await bench.store.indexed()
+    assert [await bench.state(each) for each in (first, returned, leased)] == [RequestState.QUEUED] * 3
+
+
+async def test_a_store_that_is_marked_is_not_filled_again_by_who_takes_over(bench: Bench) -> None:
+    await bench.accept(a_request())
+    await bench.store.mark_indexed((await bench.store.acquire_leadership(ControllerId("former"), 1.0)).term)
+    bench.clock.time_ns += PERIOD_NS
+    term = (await bench.store.acquire_leadership(ControllerId("c"), 3600)).term
+    bench.faults.fail(BrokerUnavailableError("must not be read again"), "get")
+    await bench.reconciler.run(await bench.store.view(), term)
+    assert not bench.faults.raised
+
+
+async def test_a_broker_that_is_away_while_an_empty_store_is_filled_is_asked_again(bench: Bench) -> None:
+    request = a_request()
+    await bench.accept(request)
+    term = await emptied(bench)
+    bench.faults.fail(BrokerUnavailableError("away"), "get")
+    with pytest.raises(BrokerUnavailableError):
+        await bench.reconciler.run(await bench.store.view(), term)
+    bench.clock.time_ns += EMPTIED_GRACE_NS
+    with pytest.raises(BrokerUnavailableError):
+        await bench.reconciler.run(await bench.store.view(), term)
+    assert not await bench.store.indexed()
+    bench.faults.heal()
+    bench.clock.time_ns += PERIOD_NS
+    await bench.reconciler.run(await bench.store.view(), term)
+    assert await bench.store.indexed()
+    assert await bench.state(request) is RequestState.QUEUED

@@ -1,0 +1,28 @@
+"""Each planted bug is found: the checkers and the faults are good for something."""
+
+import pytest
+
+from simulation.trial import run_trial
+from support.planted import PLANTED
+
+SEEDS_MAX = 1000
+
+FOUND_BY = {
+    "ack before store": "nothing is lost",
+    "no epoch check": "leases are fenced",
+    "checkpoint after abort": "logs are right",
+    "epoch reset by a flush": "leases are fenced",
+    "two leaders": "one leader plans",
+    "a lost done record": "nothing is lost",
+}
+"""The claim that each bug breaks first of all."""
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    for seed in range(SEEDS_MAX):
+        broken = run_trial(seed, PLANTED[bug]).violations
+        if broken:
+            assert FOUND_BY[bug] in {each.partition(":")[0] for each in broken}, (seed, broken)
+            return
+    pytest.fail(f"{bug} was not found by {SEEDS_MAX} seeds")

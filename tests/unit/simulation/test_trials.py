@@ -1,0 +1,35 @@
+"""The whole system under the faults of many seeds: nothing that must hold is ever broken."""
+
+import pytest
+
+from simulation.cluster import CONTROLLERS, GATEWAYS, INSTANCES
+from simulation.trial import Trial, run_trial
+
+SEEDS = 8  # of each commit; `make soak` runs thousands
+AT_A_TIME = 4
+
+
+def test_a_trial_is_as_large_as_it_should_be() -> None:
+    assert (len(GATEWAYS), len(CONTROLLERS), len(INSTANCES)) == (2, 2, 3)
+    trial = run_trial(0)
+    assert trial.requests >= 200
+    assert trial.faults >= 5
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_A_TIME))
+def test_no_fault_breaks_a_promise(first: int) -> None:
+    broken = [
+        _report_violations(trial)
+        for trial in map(run_trial, range(first, first + AT_A_TIME))
+        if trial.violations
+    ]
+    assert not broken, "\n".join(broken)
+
+
+def test_equal_seeds_give_equal_histories() -> None:
+    assert run_trial(7).events == run_trial(7).events
+
+
+def _report_violations(trial: Trial) -> str:
+    replay = f"python -m simulation --seed {trial.seed} --trace"
+    return "\n  ".join((replay, *trial.violations[:5]))

@@ -7,9 +7,9 @@ import numpy as np
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.normal import NOTHING, Normal
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import SteadyState, steady_state
 from qlm.rct_estimator.workload import Workload
 

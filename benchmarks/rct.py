@@ -26,7 +26,7 @@ import orjson
 
 from benchmarks.rct_figures import Row, Run, judged
 from benchmarks.rct_points import TRACES, Point, bursts, open_loops, read_traces
-from qlm.rct_estimator.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
 
 LOADS: Final = (0.6, 0.9, 1.2)
 POLICIES: Final = ("fcfs", "edf")

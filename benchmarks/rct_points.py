@@ -15,7 +15,7 @@ from qlm.domain.slo import DeadlineSlo
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import steady_state
 from qlm.rct_estimator.workload import Workload as Mean
 from qlm.simulator.scenario import IntArray, Scenario, SimulatedInstance, SloClass, Workload

@@ -35,7 +35,8 @@ from benchmarks.waiting_forecast import (
     judge_burst,
 )
 from benchmarks.waiting_learned import Floats, Learned
-from qlm.rct_estimator.profile import Profile, parse_profile_text
+from qlm.rct_estimator.profiles.file import parse_profile_text
+from qlm.rct_estimator.profiles.profile import Profile
 
 HISTORY, SHORT_HISTORY = 1000, 200
 """Numbers of known earlier answers of the class; the shorter history is for comparison."""

@@ -10,7 +10,7 @@ from benchmarks.fidelity_compare import steady_tokens_per_s
 from benchmarks.fidelity_workload import ANSWERS, Planned
 from benchmarks.waiting_learned import Floats, Learned
 from qlm.rct_estimator.output_length import observe_all, typical_prior
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import steady_state
 from qlm.rct_estimator.waiting_time import waiting_times
 from qlm.rct_estimator.workload import class_workload

@@ -12,7 +12,7 @@ from benchmarks.fidelity_client import Answer
 from benchmarks.fidelity_workload import Planned
 from qlm.domain.fleet import ServedWork
 from qlm.rct_estimator.correction import Correction
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
 
 Floats = npt.NDArray[np.float64]

@@ -60,8 +60,9 @@ all)
     check
     need compile "$bin/python" -m qlm.planner.warm_up
     phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
-    tests tests -m "not vllm" --durations=10
-    # vLLM computes on all cores: beside other tests it would be too slow for its time limits.
+    tests tests -m "not vllm" --ignore tests/e2e --ignore tests/helm --durations=10
+    # Whole clusters under load, and vLLM, take all cores: beside other tests they would miss their time limits.
+    phase clusters "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m "not vllm" tests/e2e tests/helm --durations=10
     phase vllm "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m vllm --durations=5
     ;;
 *) echo "test: '$1' is not a set of tests; say check, unit or all." >&2 && exit 2 ;;

@@ -9,9 +9,9 @@ import random
 import sys
 
 from qlm.domain.length_histogram import LENGTH_BINS, LengthHistogram, length_bin
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.output_length import posterior, typical_prior
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.throughput import SteadyState, steady_state
 from qlm.rct_estimator.waiting_time import QueuePart, waiting_time
 from qlm.rct_estimator.workload import class_workload

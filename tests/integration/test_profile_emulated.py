@@ -11,9 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from qlm.cli.commands.profile import profile_command
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.fit import errors
-from qlm.rct_estimator.profile import Profile, SourceKind, parse_profile_text
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.file import parse_profile_text
+from qlm.rct_estimator.profiles.fit import errors
+from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 from support.ports import free_port
 from support.process import ServerProcess
 

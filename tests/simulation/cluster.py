@@ -22,7 +22,7 @@ from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import create_app
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.builtin import unmeasured_profile
+from qlm.rct_estimator.profiles.builtin import unmeasured_profile
 from simulation.broker_link import BrokerLink
 from simulation.broker_server import BrokerServer
 from simulation.connection import App

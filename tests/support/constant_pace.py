@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from benchmarks.fidelity_client import Answer
 from benchmarks.fidelity_workload import Planned
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profile import Coefficients, Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from qlm.rct_estimator.profiles.profile import Profile
 
 PLACES = 16
 PACE_S = 0.02
@@ -15,9 +16,8 @@ PACE_S = 0.02
 
 def constant_pace() -> Profile:
     """Iterations that take PACE_S whatever they compute, for PLACES requests at once."""
-    always = Coefficients(alpha=0.0, beta=0.0, gamma=0.0, delta=1000 * PACE_S)
     profile = find_profile(builtin_profiles(), "llama-3-8b", "A100")
-    return replace(profile, prefill=always, decode=always, seqs_max=PLACES)
+    return replace(profile, iteration=IterationTime.constant(1000 * PACE_S), seqs_max=PLACES)
 
 
 def answer(first_s: float, tokens: int) -> Answer:

@@ -12,9 +12,10 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.length_predictive import FloatArray
-from qlm.rct_estimator.profile import Coefficients, Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.store.core.length_stats import LengthStats
 from support.batch_slots import CAP, STEP_S
 
@@ -34,8 +35,7 @@ def steady_profile(places: int) -> Profile:
     """A profile of an engine with so many places, more KV cache than they need, and constant iterations."""
     return replace(
         SHIPPED,
-        prefill=Coefficients(alpha=0.0, beta=0.0, gamma=0.0, delta=STEP_S * 1000),
-        decode=Coefficients(alpha=0.0, beta=0.0, gamma=0.0, delta=STEP_S * 1000),
+        iteration=IterationTime.constant(STEP_S * 1000),
         seqs_max=places,
         kv_tokens=10_000_000,
     )

@@ -31,7 +31,7 @@ from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.request import Request
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.builtin import unmeasured_profile
+from qlm.rct_estimator.profiles.builtin import unmeasured_profile
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until
 

@@ -11,8 +11,8 @@ from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.slo import BatchSlo, DeadlineSlo, TokenSlo
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.results import SimulationResult
 from qlm.simulator.scenario import Fault, Network, Scenario, SimulatedInstance, SloClass, Workload

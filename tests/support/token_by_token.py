@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.generation import Generation, OpenGeneration
 from qlm.simulator.engine.host_cache import HostCache
 from qlm.simulator.engine.kv_blocks import KvBlocks
@@ -55,7 +55,7 @@ class TokenByToken:
             block_bytes=profile.kv_bytes_per_token * capacity.block_tokens,
             bytes_per_s=profile.host_bandwidth_bytes_per_s,
         )
-        self._times = StepTimes(profile, capacity.seqs_max)
+        self._times = StepTimes(profile, batched_tokens_max)
         self._start = start
         self._budget = batched_tokens_max
         self._spare = int(watermark * capacity.kv_blocks)
@@ -116,10 +116,11 @@ class TokenByToken:
                 self._run = Run(self._loading[0].ready_ns << FRACTION_BITS, 0, 0, 0)
                 return self._run
         decoding = [one for one, _new in self._batch if one.generated and one.missing == 1]
-        prompts = [new for one, new in self._batch if one not in decoding]
+        prompts = [(one, new) for one, new in self._batch if one not in decoding]
         duration = self._times.ticks(
             prefills=len(prompts),
-            prefill_tokens=sum(prompts),
+            prefill_tokens=sum(new for _one, new in prompts),
+            double_pairs=sum(new * (2 * one.computed + new) for one, new in prompts),
             decodes=len(decoding),
             context_tokens=sum(one.tokens for one in decoding),
         )

@@ -2,7 +2,7 @@
 
 from qlm.domain.fleet import ServedWork
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import full_batch, steady_state
 from qlm.rct_estimator.workload import Workload
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.workload import Workload
 
 BATCHED_TOKENS_MAX: Final = 2048
@@ -202,19 +202,12 @@ def steady_state(
     # Where the token budget is the bottleneck, all slots are taken and requests queue for prefill (Little).
     prefill_iterations = slots / ends - steps
     decodes = min(slots, ends * steps)
-    decode_s = profile.decode_ms(max(1.0, decodes), workload.context_tokens) / 1000
-    prefill_s = _prefill_s(profile, prompt / chunks)
-    # Requests start at random; the chunks of one request follow each other.
-    prefill_share = min(1.0, chunks * (1 - math.exp(-ends)))
-    shared_s = min(profile.prefill.delta, profile.decode.delta) / 1000
-    # Prefills in one iteration share its constant term: count it once per iteration with any prefill.
-    own_s = prefill_s - profile.prefill.delta / 1000
-    extra_s = ends * chunks * own_s + prefill_share * (
-        profile.prefill.delta / 1000 - min(1.0, decodes) * shared_s
-    )
-    if decodes < 1:
-        decode_s *= decodes
-    iteration_s = decode_s + extra_s
+    costs = _IterationCosts(profile, workload, decodes, prompt / chunks, batched_tokens_max)
+    decode_s = costs.seconds(0)
+    # Requests start at random: the chunks in one iteration are Poisson distributed.
+    iteration_s = costs.mean_s(ends * chunks)
+    extra_s = iteration_s - min(1.0, decodes) * decode_s
+    own_s = costs.seconds(1)
     return SteadyState(
         workload=workload,
         batch=slots,
@@ -222,9 +215,9 @@ def steady_state(
         iteration_s=iteration_s,
         decode_s=decode_s if decodes >= 1 else iteration_s,
         alone_s=min(iteration_s, profile.decode_ms(1, workload.context_tokens) / 1000),
-        prefill_s=prefill_iterations * max(iteration_s, decode_s + prefill_s - shared_s),
-        own_prefill_s=chunks * max(iteration_s, decode_s + prefill_s - shared_s),
-        queue_s=_prefill_queue_s(workload, ends * chunks, chunks * (decode_s + prefill_s - shared_s)),
+        prefill_s=prefill_iterations * max(iteration_s, own_s),
+        own_prefill_s=chunks * max(iteration_s, own_s),
+        queue_s=_prefill_queue_s(workload, ends * chunks, chunks * own_s),
         prompt_s=extra_s / ends,
         first_prompts_saving_s=slots * extra_s / ends
         - _first_prompts_s(profile, prompt, slots, batched_tokens_max),
@@ -264,16 +257,16 @@ def _first_prompts_s(profile: Profile, prompt: float, slots: float, batched_toke
     (k - 1) / 2 after the first. Those iterations decode for only half of the slots.
     """
     iterations = max(1.0, slots * prompt / batched_tokens_max)
-    shared_s = min(profile.prefill.delta, profile.decode.delta) / 1000
-    each_s = profile.prefill_ms(slots / iterations, prompt) / 1000 - shared_s
-    return iterations * each_s + (iterations - 1) / 2 * profile.decode.delta / 1000
+    floor_s = profile.decode_ms(1, 0.0) / 1000
+    each_s = profile.prefill_ms(slots / iterations, prompt) / 1000 - floor_s
+    return iterations * each_s + (iterations - 1) / 2 * floor_s
 
 
 def _kv_share(profile: Profile, workload: Workload, decodes: float, decode_s: float) -> float:
     if full_batch(profile, workload) < profile.seqs_max:
         return 1.0
-    per_token_s = (profile.decode.alpha * decodes + profile.decode.gamma) / 1000
-    return min(1.0, per_token_s * workload.context_tokens / decode_s) if decode_s else 0.0
+    reading_s = profile.iteration.kv_ms * decodes * workload.context_tokens / 1000
+    return min(1.0, reading_s / decode_s) if decode_s else 0.0
 
 
 def full_batch(profile: Profile, workload: Workload) -> float:
@@ -288,5 +281,43 @@ def full_batch(profile: Profile, workload: Workload) -> float:
     return max(1.0, min(profile.seqs_max, usable / occupied))
 
 
-def _prefill_s(profile: Profile, tokens: float) -> float:
-    return profile.prefill_ms(1, tokens) / 1000
+@dataclass(frozen=True, slots=True)
+class _IterationCosts:
+    """Time of iterations with a mean number of decodes and some chunks of prompts.
+
+    Attributes:
+        decodes: Mean number of decodes.
+        chunk_tokens: Tokens of a chunk of a prompt.
+    """
+
+    profile: Profile
+    workload: Workload
+    decodes: float
+    chunk_tokens: float
+    batched_tokens_max: int
+
+    def seconds(self, chunks: float) -> float:
+        """Return the time of an iteration with that many chunks."""
+        decodes = self.decodes if chunks else max(1.0, self.decodes)
+        return (
+            self.profile.iteration.ms(
+                tokens=min(max(decodes, self.batched_tokens_max), decodes + chunks * self.chunk_tokens),
+                context_tokens=decodes * self.workload.context_tokens,
+                sequences=decodes + chunks,
+                # Over all chunks of a prompt, the mean of position + new / 2 is half of the prompt.
+                pairs=chunks * self.chunk_tokens * self.workload.prompt_tokens / 2,
+                mixed=chunks > 0,
+            )
+            / 1000
+        )
+
+    def mean_s(self, chunks: float) -> float:
+        """Return the mean time of an iteration whose chunks are Poisson distributed with that mean."""
+        most = math.ceil(chunks + 4 * math.sqrt(chunks) + 2)
+        weight, left, total_s = math.exp(-chunks), 1.0, 0.0
+        for count in range(most):
+            seconds = self.seconds(count)
+            total_s += weight * (seconds if count else seconds * min(1.0, self.decodes))
+            left -= weight
+            weight *= chunks / (count + 1)
+        return total_s + max(0.0, left) * self.seconds(most)

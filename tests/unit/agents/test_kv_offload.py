@@ -12,8 +12,8 @@ from qlm.domain.actions import ReportParked, Submit
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
-from qlm.rct_estimator.builtin import builtin_profiles
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.profile import Profile
 from support.agent_bench import Bench, M, group_of
 from support.requests import a_request
 

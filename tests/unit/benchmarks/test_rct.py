@@ -19,7 +19,7 @@ from benchmarks.rct_points import (
     open_loops,
     scenario,
 )
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.workload.trace import Trace
 

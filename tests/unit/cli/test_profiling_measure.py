@@ -12,8 +12,9 @@ from qlm.cli.profiling.measure import Grid, Measured, Prober, choose_grid, measu
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
-from qlm.rct_estimator.profile import SourceKind, parse_profile_text, profile_text
-from qlm.rct_estimator.profile_points import FitPoint
+from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
+from qlm.rct_estimator.profiles.points import FitPoint
+from qlm.rct_estimator.profiles.profile import SourceKind
 
 LARGE = EngineCapacity(kv_tokens=450_000, block_tokens=16, seqs_max=256, context_tokens=8192)
 MS = 1_000_000

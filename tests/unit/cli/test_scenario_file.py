@@ -12,8 +12,8 @@ from qlm.cli.config.errors import ConfigError
 from qlm.cli.scenario.file import load_scenario
 from qlm.cli.scenario.yaml import read_scenario_file
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo
-from qlm.rct_estimator.builtin import builtin_profiles
-from qlm.rct_estimator.profile import profile_text
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.file import profile_text
 from qlm.simulator.scenario import (
     BrokerOutage,
     Fault,

@@ -27,8 +27,8 @@ from qlm.cli.runtime.wiring import (
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.gateway.core.limits import LimitsConfig
-from qlm.rct_estimator.builtin import builtin_profiles
-from qlm.rct_estimator.profile import SourceKind
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.profile import SourceKind
 
 SHIPPED = load_profiles(())
 PROFILES_FOLDER = Path(builtin_profiles.__code__.co_filename).parent / "profiles"

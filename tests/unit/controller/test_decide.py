@@ -26,7 +26,7 @@ from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.store.core.length_stats import LengthStats
 
 MISTRAL, VICUNA = ModelId("mistral-7b"), ModelId("vicuna-13b")

@@ -15,7 +15,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.length_histogram import LengthHistogram
 from qlm.domain.view import ClusterView
-from qlm.rct_estimator.profile import Coefficients
+from qlm.rct_estimator.profiles.iteration import Coefficients
 from support.batch_slots import STEP_S, draw, serve
 from support.estimating import (
     BATCH,

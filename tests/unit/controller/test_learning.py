@@ -15,7 +15,7 @@ from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.length_histogram import length_bin
 from qlm.domain.view import ClassView, ClusterView
-from qlm.rct_estimator.profile import Coefficients
+from qlm.rct_estimator.profiles.iteration import Coefficients
 from qlm.rct_estimator.served_work import served_work_s
 from support.batch_slots import CAP, STEP_S, draw
 from support.estimating import (

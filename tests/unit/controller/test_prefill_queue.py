@@ -8,7 +8,7 @@ import pytest
 from qlm.controller.core.estimating.prefill_queue import STRATA, PrefillCosts, first_token_s
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profile import Coefficients
+from qlm.rct_estimator.profiles.iteration import Coefficients
 from qlm.rct_estimator.throughput import BATCHED_TOKENS_MAX
 from qlm.rct_estimator.workload import Workload
 from support.estimating import SHIPPED

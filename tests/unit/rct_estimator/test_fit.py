@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.fit import errors, fit_coefficients, nnls
-from qlm.rct_estimator.profile import Coefficients
-from qlm.rct_estimator.profile_points import FitPoint
+from qlm.rct_estimator.profiles.fit import errors, fit_coefficients, nnls
+from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.points import FitPoint
 
 GRID = [(b, t) for b in (1, 4, 16, 64) for t in (128, 512, 2048)]
 

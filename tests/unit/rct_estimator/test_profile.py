@@ -7,16 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profile import (
-    Coefficients,
-    Profile,
-    SourceKind,
-    parse_profile,
-    parse_profile_text,
-    profile_mapping,
-    profile_text,
-)
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.file import parse_profile, parse_profile_text, profile_mapping, profile_text
+from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 
 BUILTIN = builtin_profiles()
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.fit import errors, fit_coefficients
-from qlm.rct_estimator.profile import Profile, SourceKind
-from qlm.rct_estimator.profile_points import FitPoint
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.fit import errors, fit_coefficients
+from qlm.rct_estimator.profiles.points import FitPoint
+from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 
 Cost = Callable[[int], float]
 Points = list[tuple[float, float, float]]

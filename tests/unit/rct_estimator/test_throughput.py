@@ -10,11 +10,12 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.correction import FACTOR_MAX, Correction
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profile import Coefficients, Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import (
     decodes_from_empty_s,
     full_batch,

@@ -7,10 +7,10 @@ import pytest
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ServedWork
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
 from qlm.rct_estimator.throughput import full_batch, steady_state
 from qlm.rct_estimator.workload import Workload, class_workload, mixture

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profile import Coefficients, Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import OpenGeneration, Script, hashed_generation, scripted_generation
 from support.token_by_token import TokenByToken

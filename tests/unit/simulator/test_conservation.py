@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import Script, hashed_generation, scripted_generation
 from qlm.simulator.engine.model import Emission

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profile import profile_mapping
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.file import profile_mapping
 from qlm.simulator.emulation.command import EmulateOptions, load_profile, main, make_engine, parse_options
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.fixed import FixedLatencyEngine

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from qlm.domain.byte_tokens import EOS_ID
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.emulation.command import EmulateOptions, make_engine
 from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.server import EmulatedServer

@@ -8,7 +8,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import hashed_generation
 from qlm.simulator.engine.host_cache import HostCache

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.simulator.engine.residency import Residency, ResidentEngine
 
 PROFILE = find_profile(builtin_profiles(), "mistral-7b", "A100")

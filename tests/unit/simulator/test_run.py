@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.rct_estimator.builtin import builtin_profiles
-from qlm.rct_estimator.profile import Coefficients, Profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.run import Run
 from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 

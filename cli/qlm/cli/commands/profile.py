@@ -21,9 +21,10 @@ from qlm.cli.profiling.measure import Grid, Measured, Prober, choose_grid, measu
 from qlm.cli.scenario.output import make_folder
 from qlm.domain.errors import EngineUnavailableError, InvalidValueError
 from qlm.domain.fleet import EngineCapacity
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.fit import Fit
-from qlm.rct_estimator.profile import Profile, Source, SourceKind, parse_profile_text, profile_text
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
+from qlm.rct_estimator.profiles.fit import Fit
+from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
 
 _IDENTIFY_TIMEOUT_S: Final = 10.0
 _SEQS_MAX: Final = 256

@@ -7,9 +7,10 @@ from typing import Any, Final
 from qlm.cli.profiling.measure import Measured
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
-from qlm.rct_estimator.fit import Fit, errors, fit_coefficients
-from qlm.rct_estimator.profile import Coefficients, Profile, Source, SourceKind
-from qlm.rct_estimator.profile_points import FitPoint, FitPoints
+from qlm.rct_estimator.profiles.fit import Fit, LinePoint, fit_coefficients
+from qlm.rct_estimator.profiles.iteration import Coefficients, Equations, IterationTime
+from qlm.rct_estimator.profiles.points import FitPoint, FitPoints, errors
+from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
 
 FACTS: Final[Mapping[str, str]] = {
     "weights_bytes": "bytes of the weights, over all GPUs",
@@ -51,7 +52,7 @@ def given_facts(values: Mapping[str, float | None], date: str) -> Facts:
     return {name: (value, source) for name, value in values.items() if value is not None}
 
 
-def fit_points(name: str, points: tuple[FitPoint, ...]) -> Fit:
+def fit_points(name: str, points: tuple[LinePoint, ...]) -> Fit:
     """Fit measured points.
 
     Raises:
@@ -71,11 +72,10 @@ def build_profile(
 ) -> Profile:
     """Build the profile of a measured engine from its fits of prefill and decode, and all of FACTS."""
     reported = Source(SourceKind.MEASURED, f"Reported by the engine. {identity.measured}")
-    linear = {"prefill": (fits[0], measured.prefill), "decode": (fits[1], measured.decode)}
-    coefficients: dict[str, Any] = {
-        name: _rounded(fit.coefficients) for name, (fit, _points) in linear.items()
-    }
-    sources = {f"{name}_ms": _fit_source(fit, identity) for name, (fit, _points) in linear.items()}
+    equations = Equations(*(_rounded(fit.coefficients) for fit in fits))
+    iteration = IterationTime.of_equations(equations)
+    prefill, decode = (_fit_source(fit, identity) for fit in fits)
+    sources = {"linear_ms": prefill, "kv_ms": decode, "sequence_ms": decode, "batched_tokens_max": reported}
     sources |= {name: source for name, (_value, source) in facts.items()}
     sources |= dict.fromkeys(("block_tokens", "kv_tokens", "context_tokens"), reported)
     sources["seqs_max"] = Source(SourceKind.SPECIFIED, "--max-num-seqs of the engine, given to qlm profile")
@@ -86,7 +86,10 @@ def build_profile(
         model=identity.model,
         accelerator=identity.accelerator,
         gpus=identity.gpus,
-        **coefficients,
+        engine="vLLM",
+        iteration=iteration,
+        async_scheduling=False,
+        batched_tokens_max=2048,
         block_tokens=capacity.block_tokens,
         # A profile counts the block that an engine keeps for itself, a capacity does not.
         kv_tokens=capacity.kv_tokens + capacity.block_tokens,
@@ -94,7 +97,8 @@ def build_profile(
         context_tokens=capacity.context_tokens,
         **values,
         sources=sources,
-        fits={f"{name}_ms": _kept(coefficients[name], points) for name, (_fit, points) in linear.items()},
+        fit=_kept(iteration, measured),
+        equations=equations,
     )
 
 
@@ -104,10 +108,12 @@ def _fit_source(fit: Fit, identity: Identity) -> Source:
     return Source(SourceKind.MEASURED, text, min(1.0, _digits(fit.error_max, 2)))
 
 
-def _kept(coefficients: Coefficients, points: tuple[FitPoint, ...]) -> FitPoints:
-    kept = tuple(FitPoint(_digits(p.batch), _digits(p.tokens), _digits(p.ms)) for p in points)
-    mean, largest = errors(coefficients, kept)
-    return FitPoints(kept, _digits(min(mean, 1.0), 2), _digits(min(largest, 1.0), 2))
+def _kept(iteration: IterationTime, measured: Measured) -> FitPoints:
+    points = [FitPoint(p.batch, p.tokens, 0, 0, 0, _digits(p.ms)) for p in measured.prefill]
+    points += [FitPoint(0, 0, 0, p.batch, _digits(p.tokens), _digits(p.ms)) for p in measured.decode]
+    mean, largest = errors(iteration, points)
+    mean, largest = _digits(min(mean, 1.0), 2), _digits(min(largest, 1.0), 2)
+    return FitPoints(points=tuple(points), error_mean=min(mean, largest), error_max=largest)
 
 
 def _rounded(coefficients: Coefficients) -> Coefficients:

@@ -17,7 +17,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import Engine, EngineCall
 from qlm.domain.sampling import Sampling
-from qlm.rct_estimator.profile_points import FitPoint
+from qlm.rct_estimator.profiles.fit import LinePoint
 
 _ORDINARY_IDS: Final = range(10, 200)
 """Token ids that almost every vocabulary has; lower ids are often special tokens."""
@@ -85,8 +85,8 @@ class Measured:
         skipped: Descriptions of points that could not be measured.
     """
 
-    prefill: tuple[FitPoint, ...]
-    decode: tuple[FitPoint, ...]
+    prefill: tuple[LinePoint, ...]
+    decode: tuple[LinePoint, ...]
     skipped: tuple[str, ...]
 
 
@@ -211,12 +211,12 @@ class Prober:
                 return took_ns / 1e6
         return None
 
-    async def decode_point(self, batch: int, prompt_tokens: int, new_tokens: int) -> FitPoint | None:
+    async def decode_point(self, batch: int, prompt_tokens: int, new_tokens: int) -> LinePoint | None:
         """Time decode iterations of `batch` requests; None if they overlapped too little."""
         limit = _answer_tokens(batch, prompt_tokens, new_tokens, self._batched_tokens_max)
         streams = await asyncio.gather(*(self._stream(prompt_tokens, limit) for _ in range(batch)))
         steady = steady_ms(streams, _DROPPED_TOKENS)
-        return None if steady is None else FitPoint(batch, prompt_tokens + steady[1], steady[0])
+        return None if steady is None else LinePoint(batch, prompt_tokens + steady[1], steady[0])
 
     async def _stream(self, prompt_tokens: int, max_tokens: int) -> Arrivals:
         prompt = tuple(self._rng.choices(_ORDINARY_IDS, k=prompt_tokens))
@@ -249,13 +249,13 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
         on_point: Called with a description before each measurement.
     """
     await prober.warm_up()
-    prefill: dict[tuple[int, int], list[FitPoint]] = {pair: [] for pair in grid.prefill}
-    decode: dict[tuple[int, int], list[FitPoint]] = {pair: [] for pair in grid.decode}
+    prefill: dict[tuple[int, int], list[LinePoint]] = {pair: [] for pair in grid.prefill}
+    decode: dict[tuple[int, int], list[LinePoint]] = {pair: [] for pair in grid.decode}
     for _ in range(grid.repeats):
         for (batch, tokens), timed in prefill.items():
             on_point(f"prefill {batch} x {tokens}")
             if ms := await prober.prefill_ms(batch, tokens):
-                timed.append(FitPoint(batch, tokens, ms))
+                timed.append(LinePoint(batch, tokens, ms))
         for (batch, tokens), timed in decode.items():
             on_point(f"decode {batch} x {tokens}")
             if point := await prober.decode_point(batch, tokens, grid.decode_tokens):
@@ -269,9 +269,9 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
     )
 
 
-def _median(points: Sequence[FitPoint]) -> FitPoint:
+def _median(points: Sequence[LinePoint]) -> LinePoint:
     columns: Iterator[Sequence[float]] = zip(*points, strict=True)
-    return FitPoint(*(statistics.median(column) for column in columns))
+    return LinePoint(*(statistics.median(column) for column in columns))
 
 
 async def measure_swap(engine: Engine, clock_ns: Callable[[], int]) -> dict[str, float]:

@@ -24,7 +24,7 @@ from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
 from qlm.cli.runtime.wiring import GIB, profile_file, profile_of
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 log = logging.getLogger("qlm.cli")
 

@@ -35,7 +35,7 @@ from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.planner.baselines.edf import plan_edf_late_last
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 log = logging.getLogger("qlm.cli")
 

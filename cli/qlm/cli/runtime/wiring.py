@@ -20,8 +20,9 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.builtin import builtin_profiles, unmeasured_profile
-from qlm.rct_estimator.profile import Profile, parse_profile_text
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, unmeasured_profile
+from qlm.rct_estimator.profiles.file import parse_profile_text
+from qlm.rct_estimator.profiles.profile import Profile
 
 GIB = 1024**3
 

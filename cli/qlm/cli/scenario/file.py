@@ -15,7 +15,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import SwapTier
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.scenario import (
     BrokerOutage,
     Fault,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from qlm.domain.ids import ModelId
 from qlm.planner.problem import Kind
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

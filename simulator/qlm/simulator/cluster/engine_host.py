@@ -9,7 +9,7 @@ from qlm.agents.core.events import EngineChanged, WeightsPrefetched
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.cluster.engine_driver import EngineDriver, OnOutput
 from qlm.simulator.cluster.event_queue import EventQueue, Rank
 from qlm.simulator.engine.batching import BatchingEngine

@@ -12,7 +12,7 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import OperationStats
 from qlm.domain.ports.engine import EngineCall
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.cluster.agent import SimulatedAgent
 from qlm.simulator.cluster.clients import Clients, request_number
 from qlm.simulator.cluster.engine_host import HostedModel

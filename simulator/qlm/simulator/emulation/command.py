@@ -21,8 +21,9 @@ import uvloop
 
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.fleet import EngineCapacity
-from qlm.rct_estimator.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profile import Profile, parse_profile_text
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.file import parse_profile_text
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.server import EmulatedServer
 from qlm.simulator.engine.batching import BATCHED_TOKENS_MAX, BatchingEngine

@@ -7,7 +7,7 @@ from typing import Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.decode_set import DecodeSet
 from qlm.simulator.engine.generation import SCRIPTED_ID, OpenGeneration
 from qlm.simulator.engine.host_cache import HostCache
@@ -63,7 +63,7 @@ class BatchingEngine:
             raise InvalidValueError("host_kv_bytes", host_kv_bytes, "not negative")
         self.capacity = capacity
         self.counters = EngineCounters()
-        self._times = StepTimes(profile, capacity.seqs_max)
+        self._times = StepTimes(profile, batched_tokens_max)
         self._start = start
         host = HostCache(
             host_bytes=host_kv_bytes,
@@ -219,7 +219,7 @@ class BatchingEngine:
         """Time the next iteration; a sequence with an answer and one missing token is a decode."""
         batch = self._batch
         decodes, context_tokens = batch.decodes.count, batch.decodes.context_tokens
-        prefills = prefill_tokens = 0
+        prefills = prefill_tokens = double_pairs = 0
         for sequence, new in batch.chunks:
             if sequence.generated and sequence.missing == 1:
                 decodes += 1
@@ -227,8 +227,13 @@ class BatchingEngine:
             else:
                 prefills += 1
                 prefill_tokens += new
+                double_pairs += new * (2 * sequence.computed + new)
         return self._times.ticks(
-            prefills=prefills, prefill_tokens=prefill_tokens, decodes=decodes, context_tokens=context_tokens
+            prefills=prefills,
+            prefill_tokens=prefill_tokens,
+            double_pairs=double_pairs,
+            decodes=decodes,
+            context_tokens=context_tokens,
         )
 
     def _commit(self, iterations: int) -> list[Sequence]:

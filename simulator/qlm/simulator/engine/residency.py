@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 _NS_PER_S: Final = 1_000_000_000
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 FRACTION_BITS: Final = 30
 """Times inside the engine are whole ticks of 2^-30 ns.
@@ -16,52 +16,45 @@ _LEAST_TICKS: Final = 1 << FRACTION_BITS
 
 
 class StepTimes:
-    """Durations of a profile's iterations.
+    """Durations of a profile's iterations, with every coefficient rounded to ticks once.
 
-    Equations 14 and 15 of SLO-aware annealing, with sums over the batch for the terms per request. An
-    iteration with prompts and decodes reads the weights once, so the smaller of the two constants counts once
-    only.
-
-    For B requests with C tokens in total, the equations' average length is C/B. So a token costs alpha +
-    gamma/B, and the iteration costs beta B + delta in addition. Both are rounded to ticks once for each B.
+    The formula is that of `IterationTime`.
     """
 
-    __slots__ = ("_decode", "_prefill", "_shared")
+    __slots__ = ("_kv", "_kv_mixed", "_linear", "_pair_half", "_sequence")
 
-    def __init__(self, profile: Profile, seqs_max: int) -> None:
-        """Round the coefficients of all batches of up to `seqs_max` requests."""
-        self._prefill, self._decode = (
-            [(0, 0)]
-            + [
-                (
-                    max(_LEAST_TICKS, round((of.beta * batch + of.delta) * _TICKS_PER_MS)),
-                    round((of.alpha + of.gamma / batch) * _TICKS_PER_MS),
-                )
-                for batch in range(1, seqs_max + 1)
-            ]
-            for of in (profile.prefill, profile.decode)
-        )
-        self._shared = round(min(profile.prefill.delta, profile.decode.delta) * _TICKS_PER_MS)
+    def __init__(self, profile: Profile, tokens_max: int) -> None:
+        """Round the coefficients for iterations of up to `tokens_max` tokens."""
+        of = profile.iteration
+        linear_ms: list[float] = (of.host_ms + of.linears(range(tokens_max + 1))).tolist()
+        self._linear: list[int] = [max(_LEAST_TICKS, round(ms * _TICKS_PER_MS)) for ms in linear_ms]
+        self._kv = round(of.kv_ms * _TICKS_PER_MS)
+        self._kv_mixed = round(of.kv_beside_prompts_ms * _TICKS_PER_MS)
+        self._sequence = round(of.sequence_ms * _TICKS_PER_MS)
+        self._pair_half = round(of.square_ms / 2 * _TICKS_PER_MS)
 
-    def ticks(self, *, prefills: int, prefill_tokens: int, decodes: int, context_tokens: int) -> int:
+    def ticks(
+        self, *, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
+    ) -> int:
         """Return the duration of one iteration.
 
         Args:
             prefills: Requests with prompt tokens in it.
             prefill_tokens: Their prompt tokens in it, in total.
+            double_pairs: Sum over these chunks of new (2 position + new), twice `pairs_of`.
             decodes: Requests that get one more token.
             context_tokens: Total length of their texts.
 
         Returns:
             Ticks; 0 for an empty iteration.
         """
-        fixed, token = self._decode[decodes]
-        ticks = fixed + token * context_tokens
-        if prefills:
-            fixed, token = self._prefill[prefills]
-            ticks += fixed + token * prefill_tokens - (self._shared if decodes else 0)
-        return max(_LEAST_TICKS, ticks) if prefills or decodes else 0
+        if not prefills:
+            if not decodes:
+                return 0
+            return self._linear[decodes] + self._sequence * decodes + self._kv * context_tokens
+        fixed = self._linear[prefill_tokens + decodes] + self._sequence * (prefills + decodes)
+        return fixed + self._kv_mixed * context_tokens + self._pair_half * double_pairs
 
     def growth_ticks(self, decodes: int) -> int:
         """Return the growth of the next iteration, in which each text is one token longer."""
-        return self._decode[decodes][1] * decodes
+        return self._kv * decodes

@@ -14,7 +14,7 @@ from typing import Final
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 ENGINE_PROCESS_BYTES: Final = 2 * 2**30
 """Host memory of an engine process without weights, bytes: 1.4 to 1.6 GiB were measured of vLLM 0.32 on a CPU

@@ -14,7 +14,7 @@ from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.stats.work_meter import WorkMeter
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,13 @@ class KvSwapCost:
     def of(cls, profile: Profile, host_kv_bytes: int) -> "KvSwapCost":
         """Estimate the cost from a profile.
 
-        A prefill grows by `alpha + gamma` per token of one prompt (SLO-aware annealing, equation 14). The
-        iteration itself is paid either way, since the last token is always computed. A load takes the bytes
-        of the token's KV cache over the bandwidth of the host.
+        A full iteration of prompts grows by the last slope of the linear term per token. The iteration itself
+        is paid either way, since the last token is always computed. A load takes the bytes of the token's KV
+        cache over the bandwidth of the host.
         """
         return cls(
             host_tokens=host_kv_bytes // profile.kv_bytes_per_token,
-            recompute_s=(profile.prefill.alpha + profile.prefill.gamma) / 1000,
+            recompute_s=profile.iteration.last_slope_ms / 1000,
             load_s=profile.kv_bytes_per_token / profile.host_bandwidth_bytes_per_s,
         )
 

@@ -10,7 +10,7 @@ from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
 from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
 
 BUSY_MIN_S: Final = 5.0

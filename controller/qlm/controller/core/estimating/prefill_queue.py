@@ -14,8 +14,7 @@ import numpy as np
 
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import NOTHING, Normal
-from qlm.rct_estimator.profile import Profile
-from qlm.rct_estimator.throughput import BATCHED_TOKENS_MAX
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.workload import Workload
 
 STRATA: Final = 32
@@ -48,20 +47,21 @@ class PrefillCosts:
     @property
     def budget_tokens(self) -> float:
         """Prompt tokens per iteration that the token budget leaves beside the decodes."""
-        return max(1.0, BATCHED_TOKENS_MAX - self.running)
+        return max(1.0, self.profile.batched_tokens_max - self.running)
 
     @property
     def token_s(self) -> float:
         """Time that one prompt token adds to an iteration, seconds."""
-        return (self.profile.prefill_ms(1, 1.0) - self.profile.prefill_ms(1, 0.0)) / 1000
+        return self.profile.iteration.last_slope_ms / 1000
 
     def seconds(self, prompt_tokens: FloatArray) -> FloatArray:
         """Return the time of all iterations of a prompt, elementwise."""
-        profile = self.profile
+        of = self.profile.iteration
         chunks = np.maximum(1.0, np.ceil(prompt_tokens / self.budget_tokens))
-        shared_ms = min(profile.prefill.delta, profile.decode.delta) if self.decode_s else 0.0
-        fixed_s = self.decode_s + (profile.prefill_ms(1, 0.0) - shared_ms) / 1000
-        return np.asarray(chunks * fixed_s + prompt_tokens * self.token_s)
+        linear_ms = of.linears(prompt_tokens / chunks + self.running) - of.linear(self.running)
+        alone_ms = 0.0 if self.decode_s else of.host_ms + of.linear(self.running)
+        extra_ms = chunks * (linear_ms + alone_ms + of.sequence_ms) + of.square_ms * prompt_tokens**2 / 2
+        return np.asarray(chunks * self.decode_s + extra_ms / 1000)
 
 
 def first_token_s(

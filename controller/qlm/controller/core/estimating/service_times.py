@@ -25,7 +25,7 @@ from qlm.rct_estimator.cluster.service_table import (
 )
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import steady_state
 
 OCCUPANCY_MOVED: Final = 0.02

@@ -18,7 +18,7 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
-from qlm.rct_estimator.profile import Profile
+from qlm.rct_estimator.profiles.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.profile import NUMBERS, Coefficients, Profile, Source, SourceKind, parse_profile_text
+from qlm.rct_estimator.profiles.file import parse_profile_text
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from qlm.rct_estimator.profiles.profile import COEFFICIENTS, NUMBERS, Profile, Source, SourceKind
 
 
 def builtin_profiles() -> tuple[Profile, ...]:
     """Return all shipped profiles, sorted by file name."""
-    folder = files("qlm.rct_estimator") / "profiles"
+    folder = files("qlm.rct_estimator.profiles") / "shipped"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return tuple(parse_profile_text((folder / name).read_text("utf-8"), name) for name in names)
 
@@ -38,12 +40,19 @@ def unmeasured_profile(model: str, accelerator: str, *, context_tokens: int) -> 
         model=model,
         accelerator=accelerator,
         gpus=1,
-        prefill=Coefficients(alpha=0.08, beta=0.0, gamma=0.0, delta=15.0),
-        decode=Coefficients(alpha=0.00025, beta=0.07, gamma=0.0, delta=12.0),
+        engine="any",
+        iteration=IterationTime(
+            host_ms=1.0,
+            linear_ms=((1, 11.0), (64, 12.0), (2048, 165.0)),
+            kv_ms=0.00025,
+            sequence_ms=0.07,
+        ),
+        async_scheduling=False,
         kv_bytes_per_token=131072,
         block_tokens=16,
         kv_tokens=max(40_000, context_tokens),
         seqs_max=64,
+        batched_tokens_max=2048,
         context_tokens=context_tokens,
         weights_bytes=15_000_000_000,
         accelerator_memory_bytes=24_000_000_000,
@@ -52,5 +61,5 @@ def unmeasured_profile(model: str, accelerator: str, *, context_tokens: int) -> 
         swap_cold_s=40.0,
         unload_s=1.0,
         host_bandwidth_bytes_per_s=20_000_000_000.0,
-        sources={name: source for name in ("prefill_ms", "decode_ms", *NUMBERS)},
+        sources={name: source for name in (*COEFFICIENTS, *NUMBERS)},
     )

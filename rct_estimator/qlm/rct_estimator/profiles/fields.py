@@ -51,3 +51,10 @@ def check_share(field: str, value: float) -> None:
     """Refuse what is not a share of 0 to 1."""
     if not 0 <= value <= 1:
         raise InvalidValueError(field, value, "a share of 0 to 1")
+
+
+def flag_of(field: str, value: object) -> bool:
+    """Check that `value` is true or false."""
+    if not isinstance(value, bool):
+        raise InvalidValueError(field, value, "true or false")
+    return value

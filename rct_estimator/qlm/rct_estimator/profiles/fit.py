@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.profile import Coefficients
-from qlm.rct_estimator.profile_points import FitPoint
+from qlm.rct_estimator.profiles.iteration import Coefficients
 
 _PREFERENCE: Final = ("delta", "alpha", "beta", "gamma")
 """Order of preference among coefficients that the points do not identify. With one request per iteration,
@@ -19,6 +18,14 @@ _COLLINEAR: Final = 1e-6
 _DELTA_SHARE_MIN: Final = 0.01
 """Lower bound of `delta`, as a share of the shortest time: an empty iteration takes time too."""
 _TOLERANCE: Final = 1e-10
+
+
+class LinePoint(NamedTuple):
+    """One timed iteration of `batch` requests with `tokens` tokens each."""
+
+    batch: float
+    tokens: float
+    ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,7 @@ class Fit:
     unidentified: tuple[str, ...]
 
 
-def fit_coefficients(points: Sequence[FitPoint]) -> Fit:
+def fit_coefficients(points: Sequence[LinePoint]) -> Fit:
     """Fit equation 14 or 15 to timed iterations.
 
     Minimises relative errors, since points span orders of magnitude, and a schedule sums many short
@@ -70,7 +77,7 @@ def fit_coefficients(points: Sequence[FitPoint]) -> Fit:
     return _judged(coefficients, points, unidentified=lost)
 
 
-def errors(coefficients: Coefficients, points: Sequence[FitPoint]) -> tuple[float, float]:
+def errors(coefficients: Coefficients, points: Sequence[LinePoint]) -> tuple[float, float]:
     """Return the mean and the largest relative error of coefficients at the points."""
     each = [abs(coefficients.ms(point.batch, point.tokens) / point.ms - 1) for point in points]
     return sum(each) / len(each), max(each)
@@ -143,7 +150,7 @@ def _identified(columns: dict[str, npt.NDArray[np.float64]]) -> list[str]:
     return kept
 
 
-def _judged(coefficients: Coefficients, points: Sequence[FitPoint], *, unidentified: tuple[str, ...]) -> Fit:
+def _judged(coefficients: Coefficients, points: Sequence[LinePoint], *, unidentified: tuple[str, ...]) -> Fit:
     ms = np.array([point.ms for point in points])
     missed = np.array([coefficients.ms(point.batch, point.tokens) for point in points]) - ms
     variation, left = float(((ms - ms.mean()) ** 2).sum()), float((missed**2).sum())

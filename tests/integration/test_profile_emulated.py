@@ -13,7 +13,8 @@ from click.testing import CliRunner, Result
 from qlm.cli.commands.profile import profile_command
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text
-from qlm.rct_estimator.profiles.fit import errors
+from qlm.rct_estimator.profiles.fit import split
+from qlm.rct_estimator.profiles.points import errors
 from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 from support.ports import free_port
 from support.process import ServerProcess
@@ -72,7 +73,7 @@ def test_the_profile_says_what_was_measured_and_takes_the_rest_from_the_shipped_
     assert (profile.model, profile.accelerator, profile.gpus) == ("llama-3-8b", "A100", 1)
     assert profile.kv_tokens == TRUTH.kv_tokens
     assert profile.context_tokens == TRUTH.context_tokens
-    for name in ("prefill_ms", "decode_ms", "kv_tokens", "block_tokens", "context_tokens"):
+    for name in ("linear_ms", "kv_ms", "kv_tokens", "block_tokens", "context_tokens"):
         source = profile.sources[name]
         assert source.kind is SourceKind.MEASURED
         assert re.search(r"on \d{4}-\d\d-\d\d at vLLM 0\.32\.0\+qlm\.emulated", source.text), name
@@ -83,13 +84,12 @@ def test_the_profile_says_what_was_measured_and_takes_the_rest_from_the_shipped_
 
 def test_the_printed_quality_is_that_of_the_points_in_the_file(measured: tuple[Result, Profile]) -> None:
     result, profile = measured
-    lines = re.findall(r"(prefill|decode) .* (\d+) points, R2 (\S+), error (\S+)% mean", result.output)
-    assert [line[0] for line in lines] == ["prefill", "decode"]
-    for name, count, r2, mean in lines:
-        points = profile.fits[f"{name}_ms"].points
-        assert len(points) == int(count) >= 4
-        assert float(r2) > 0.98
-        assert errors(getattr(profile, name), points)[0] * 100 == pytest.approx(float(mean), abs=0.2)
+    assert profile.fit is not None
+    line = re.search(r"(\d+) points, error (\S+)% mean, \S+% at most; held out (\S+)% mean", result.output)
+    assert line is not None
+    assert int(line[1]) == len(profile.fit.points) >= 8
+    for part, printed in zip(split(profile.fit.points), line.groups()[1:], strict=True):
+        assert errors(profile.iteration, part)[0] * 100 == pytest.approx(float(printed), abs=0.2)
 
 
 def test_a_file_that_exists_is_not_overwritten(engine: Emulated) -> None:

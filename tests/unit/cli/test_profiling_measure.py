@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.cli.profiling.facts import FACTS, Identity, build_profile, fit_points, given_facts
-from qlm.cli.profiling.measure import Grid, Measured, Prober, choose_grid, measure, measure_swap, steady_ms
+from qlm.cli.profiling.facts import FACTS, Identity, build_profile, given_facts
+from qlm.cli.profiling.measure import Grid, Prober, choose_grid, measure, measure_swap, steady_ms
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.rct_estimator.profiles.columns import Columns, unidentified
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
+from qlm.rct_estimator.profiles.fit import fit_iteration
 from qlm.rct_estimator.profiles.points import FitPoint
 from qlm.rct_estimator.profiles.profile import SourceKind
 
@@ -85,9 +87,9 @@ def test_a_grid_asks_for_nothing_that_the_engine_cannot_hold(
 def test_a_grid_identifies_all_coefficients(quick: bool, context_tokens: int) -> None:
     capacity = replace(LARGE, context_tokens=context_tokens)
     grid = choose_grid(capacity, quick=quick, batched_tokens_max=2048)
-    for pairs in (grid.prefill, grid.decode):
-        points = tuple(FitPoint(b, n, 5 + 0.1 * b * n + b + 0.01 * n) for b, n in pairs)
-        assert fit_points("x", points).unidentified == ()
+    points = [FitPoint(b, n, 0, 0, 0, 5 + 0.1 * b * n) for b, n in grid.prefill]
+    points += [FitPoint(0, 0, 0, b, c, 5 + 0.001 * b * c) for b, c in grid.decode]
+    assert set(unidentified(Columns.of(points))) <= {"kv_mixed_ms", "square_ms", "sequence_ms"}
 
 
 @pytest.mark.parametrize(
@@ -185,7 +187,7 @@ def test_the_whole_grid_is_measured_before_any_point_is_measured_again() -> None
     measured = asyncio.run(measure(prober(engine), grid, seen.append))
     assert seen == ["prefill 1 x 128", "prefill 1 x 256"] * 3
     assert len(seen) == grid.measurements
-    assert measured.prefill == (FitPoint(1, 128, 12.0), FitPoint(1, 256, 22.0))
+    assert measured.points == (FitPoint(1, 128, 0, 0, 0, 12.0), FitPoint(1, 256, 0, 0, 0, 22.0))
     assert measured.skipped == ()
 
 
@@ -196,18 +198,15 @@ def test_swaps_are_timed_at_both_levels() -> None:
 
 
 def test_a_built_profile_is_one_that_can_be_read_and_says_where_numbers_come_from() -> None:
-    points = tuple(FitPoint(b, n, 1 / 3 + 0.1 * b * n) for b in (1, 2) for n in (100, 200))
-    measured = Measured(prefill=points, decode=points[:1], skipped=())
-    fits = fit_points("prefill", measured.prefill), fit_points("decode", measured.decode)
-    identity = Identity(model="m", accelerator="X", gpus=2, measured="Measured today.")
-    profile = build_profile(identity, LARGE, measured, fits, given_facts(dict.fromkeys(FACTS, 2.0), "today"))
+    fitted = fit_iteration([FitPoint(b, n, 0, 0, 0, 1 / 3 + 0.1 * b * n) for b in (1, 2) for n in (100, 200)])
+    identity = Identity(
+        model="m", accelerator="X", gpus=2, engine="vLLM 1", async_scheduling=True, measured="Measured today."
+    )
+    profile = build_profile(identity, LARGE, 4096, fitted, given_facts(dict.fromkeys(FACTS, 2.0), "today"))
     assert parse_profile_text(profile_text(profile), "x.yaml") == profile
-    assert profile.kv_tokens == LARGE.kv_tokens + 16
-    assert "do not identify alpha, beta, gamma" in profile.sources["decode_ms"].text
+    assert (profile.kv_tokens, profile.batched_tokens_max) == (LARGE.kv_tokens + 16, 4096)
+    assert (profile.engine, profile.async_scheduling) == ("vLLM 1", True)
+    assert profile.fit is not None
+    assert "kv_ms" in profile.fit.unidentified
     assert profile.sources["swap_cold_s"].kind is SourceKind.SPECIFIED
     assert profile.sources["kv_tokens"].text == "Reported by the engine. Measured today."
-
-
-def test_without_any_point_there_is_no_profile() -> None:
-    with pytest.raises(InvalidValueError, match="decode is 'no point'"):
-        fit_points("decode", ())

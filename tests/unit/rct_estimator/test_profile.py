@@ -1,14 +1,11 @@
-import math
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profiles.file import parse_profile, parse_profile_text, profile_mapping, profile_text
 from qlm.rct_estimator.profiles.iteration import Coefficients
 from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 
@@ -18,10 +15,6 @@ BUILTIN = builtin_profiles()
 every_profile = pytest.mark.parametrize(
     "profile", BUILTIN, ids=lambda p: f"{p.model}-{p.accelerator}-x{p.gpus}"
 )
-
-
-def good() -> dict[str, Any]:
-    return profile_mapping(find_profile(BUILTIN, "vicuna-13b", "A100"))
 
 
 def test_the_shipped_profiles_are_the_promised_ones() -> None:
@@ -145,98 +138,6 @@ def test_time_is_positive_and_grows_with_the_batch(
     linear = Coefficients(alpha=alpha, beta=beta, gamma=gamma, delta=delta)
     assert linear.ms(batch, tokens) > 0
     assert linear.ms(batch + 1, tokens) >= linear.ms(batch, tokens)
-
-
-@every_profile
-def test_writing_and_reading_gives_the_same_profile(profile: Profile) -> None:
-    assert parse_profile_text(yaml.safe_dump(profile_mapping(profile)), "x.yaml") == profile
-    assert parse_profile_text(profile_text(profile), "x.yaml") == profile
-
-
-def test_a_profile_without_points_and_uncertainties_is_accepted() -> None:
-    plain = good()
-    del plain["fits"]
-    for source in plain["sources"].values():
-        source.pop("uncertainty", None)
-    profile = parse_profile(plain, "x.yaml")
-    assert profile.fits == {}
-    assert profile_mapping(profile) == plain
-
-
-def change(path: str, value: Any) -> dict[str, Any]:
-    plain = good()
-    *folders, key = path.split(".")
-    inner = plain
-    for folder in folders:
-        inner = inner[folder]
-    if value is None:
-        del inner[key]
-    else:
-        inner[key] = value
-    return plain
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        ("speed", 3, "profile.speed is 3; expected no such key"),
-        ("version", 2, "version is 2; expected 1"),
-        ("version", None, "profile.version is None; expected a value; the key is missing"),
-        ("kv_tokens", None, "profile.kv_tokens is None"),
-        ("kv_tokens", "many", "kv_tokens is 'many'; expected a number"),
-        ("kv_tokens", 10.5, "kv_tokens is 10.5; expected a whole number"),
-        ("kv_tokens", 16, "kv_tokens is 16; expected at least 32"),
-        ("gpus", True, "gpus is True; expected a number"),
-        ("gpus", 0, "gpus is 0; expected a positive number"),
-        ("model", "", "model is ''; expected a text"),
-        ("swap_warm_s", math.nan, "swap_warm_s is nan; expected a positive number"),
-        ("decode_ms", 12, "decode_ms is 12; expected a mapping with the keys alpha"),
-        ("decode_ms.alpha", -0.1, "decode_ms.alpha is -0.1; expected 0 or more"),
-        ("decode_ms.delta", 0, "decode_ms.delta is 0.0; expected a positive number"),
-        ("decode_ms.delta", None, "decode_ms.delta is None"),
-        ("decode_ms.epsilon", 1, "decode_ms.epsilon is 1; expected no such key"),
-        ("sources.kv_tokens", None, "sources.kv_tokens is None"),
-        ("sources.nonsense", {"derived": "x"}, "sources.nonsense is"),
-        ("sources.kv_tokens", "somewhere", "sources.kv_tokens is 'somewhere'; expected one of measured"),
-        ("sources.kv_tokens", {"guessed": "x"}, "expected one of measured, derived, specified"),
-        ("sources.kv_tokens", {"derived": " "}, "sources.kv_tokens.derived is ' '; expected a text"),
-        ("sources.kv_tokens", {"uncertainty": 0.1}, "expected one of measured, derived, specified"),
-        ("sources.kv_tokens.uncertainty", -0.1, "sources.kv_tokens.uncertainty is -0.1; expected a share"),
-        ("sources.kv_tokens.uncertainty", 20, "sources.kv_tokens.uncertainty is 20; expected a share"),
-        ("sources.kv_tokens.uncertainty", math.nan, "uncertainty is nan; expected a share of 0 to 1"),
-        ("sources.kv_tokens.uncertainty", "20 %", "uncertainty is '20 %'; expected a number"),
-        ("sources.seqs_max.uncertainty", 0.1, "sources.seqs_max.uncertainty is 0.1; expected none"),
-        ("kv_tokens", math.inf, "kv_tokens is inf; expected a whole number"),
-        ("fits", [], "fits is []; expected a mapping with the keys prefill_ms, decode_ms"),
-        ("fits.kv_tokens", {}, "fits.kv_tokens is {}; expected no such key"),
-        ("fits.decode_ms.error_max", None, "fits.decode_ms.fit.error_max is None"),
-        ("fits.decode_ms.error_max", 2, "fits.decode_ms.error_max is 2; expected a share of 0 to 1"),
-        ("fits.decode_ms.error_mean", 0.5, "fits.decode_ms.error_mean is 0.5; expected 0 to error_max"),
-        ("fits.decode_ms.points", [], "fits.decode_ms.points is []; expected at least one"),
-        ("fits.decode_ms.points", 3, "fits.decode_ms.points is 3; expected a list"),
-        (
-            "fits.decode_ms.points",
-            [[1, 2]],
-            "fits.decode_ms.points.0 is [1, 2]; expected [batch, tokens, ms]",
-        ),
-        ("fits.decode_ms.points", [[1, 2, 0]], "fits.decode_ms.points.0.ms is 0; expected a positive number"),
-        ("fits.decode_ms.points", [[1, "2", 3]], "fits.decode_ms.points.0 is '2'; expected a number"),
-    ],
-)
-def test_a_bad_profile_is_refused_with_file_key_value_and_expectation(
-    path: str, value: Any, said: str
-) -> None:
-    with pytest.raises(InvalidValueError) as caught:
-        parse_profile(change(path, value), "mine.yaml")
-    assert f"mine.yaml: {said}" in str(caught.value) or said in str(caught.value)
-    assert str(caught.value).startswith("mine.yaml: ")
-
-
-def test_text_that_is_no_yaml_is_refused_with_its_line() -> None:
-    with pytest.raises(InvalidValueError, match=r"mine.yaml:2"):
-        parse_profile_text("model: x\n  gpus: [", "mine.yaml")
-    with pytest.raises(InvalidValueError, match="mapping"):
-        parse_profile_text("just words", "mine.yaml")
 
 
 def test_an_unknown_profile_is_refused_with_the_list_of_known_ones() -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profiles.fit import errors, fit_coefficients
-from qlm.rct_estimator.profiles.points import FitPoint
+from qlm.rct_estimator.profiles.points import FitPoint, FitPoints
 from qlm.rct_estimator.profiles.profile import Profile, SourceKind
 
 Cost = Callable[[int], float]
@@ -144,8 +143,8 @@ def transcribed(profile: Profile) -> tuple[Points, Points]:
     }[profile.model](profile)  # fmt: skip
 
 
-def four_digits(points: Iterable[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
-    return [(batch, tokens, float(f"{ms:.4g}")) for batch, tokens, ms in points]
+def four_digits(points: Iterable[FitPoint]) -> list[FitPoint]:
+    return [point._replace(ms=float(f"{point.ms:.4g}")) for point in points]
 
 
 every_profile = pytest.mark.parametrize(
@@ -153,29 +152,30 @@ every_profile = pytest.mark.parametrize(
 )
 
 
+def fitted(profile: Profile) -> FitPoints:
+    assert profile.fit is not None
+    return profile.fit
+
+
 @every_profile
 def test_the_points_in_the_file_are_the_transcribed_ones(profile: Profile) -> None:
-    for key, points in zip(("prefill_ms", "decode_ms"), transcribed(profile), strict=True):
-        assert four_digits(profile.fits[key].points) == four_digits(points)
+    prompts, decodes = transcribed(profile)
+    wanted = [FitPoint(b, n, 0, 0, 0, ms) for b, n, ms in prompts]
+    wanted += [FitPoint(0, 0, 0, b, c, ms) for b, c, ms in decodes]
+    assert four_digits(fitted(profile).points) == four_digits(wanted)
 
 
 @every_profile
-@pytest.mark.parametrize("key", ["prefill", "decode"])
-def test_a_fit_can_be_recomputed_and_is_as_good_as_the_file_says(profile: Profile, key: str) -> None:
-    stated, fits = getattr(profile, key), profile.fits[f"{key}_ms"]
-    again = fit_coefficients([FitPoint(*point) for point in fits.points])
-    for name in ("alpha", "beta", "gamma", "delta"):
-        assert getattr(stated, name) == pytest.approx(getattr(again.coefficients, name), rel=1e-3), name
-    mean, largest = errors(stated, fits.points)
-    assert fits.error_mean == pytest.approx(mean, rel=0.06)
-    assert fits.error_max == pytest.approx(largest, rel=0.06)
-    assert fits.error_max < 0.2
-
-
-@every_profile
-def test_the_stated_uncertainty_covers_the_error_of_the_fit(profile: Profile) -> None:
-    for key, fit in profile.fits.items():
-        assert (profile.sources[key].uncertainty or 0) >= fit.error_mean
+def test_the_stated_errors_are_those_of_the_coefficients_at_the_points(profile: Profile) -> None:
+    fit, equations = fitted(profile), profile.equations
+    assert equations is not None
+    each = [
+        [abs(equations.prefill.ms(p.prompts, p.new) / p.ms - 1) for p in fit.points if p.prompts],
+        [abs(equations.decode.ms(p.decodes, p.context) / p.ms - 1) for p in fit.points if p.decodes],
+    ]
+    assert fit.error_mean == pytest.approx(max(sum(part) / len(part) for part in each), rel=0.06)
+    assert fit.error_max == pytest.approx(max(map(max, each)), rel=0.06)
+    assert fit.error_max < 0.2
 
 
 @pytest.mark.parametrize(
@@ -183,4 +183,4 @@ def test_the_stated_uncertainty_covers_the_error_of_the_fit(profile: Profile) ->
 )
 def test_what_was_measured_on_the_accelerator_is_marked_measured(model: str, gpu: str, gpus: int) -> None:
     sources = find_profile(builtin_profiles(), model, gpu, gpus).sources
-    assert sources["prefill_ms"].kind is sources["decode_ms"].kind is SourceKind.MEASURED
+    assert sources["linear_ms"].kind is sources["kv_ms"].kind is SourceKind.MEASURED

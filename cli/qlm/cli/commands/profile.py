@@ -16,14 +16,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, fit_points, given_facts
+from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, given_facts
+from qlm.cli.profiling.fit_text import fit_lines
 from qlm.cli.profiling.measure import Grid, Measured, Prober, choose_grid, measure, measure_swap
 from qlm.cli.scenario.output import make_folder
 from qlm.domain.errors import EngineUnavailableError, InvalidValueError
 from qlm.domain.fleet import EngineCapacity
+from qlm.rct_estimator.profiles.beyond import beyond_fit
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
-from qlm.rct_estimator.profiles.fit import Fit
+from qlm.rct_estimator.profiles.fit import Fitted, fit_iteration
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
 
 _IDENTIFY_TIMEOUT_S: Final = 10.0
@@ -61,6 +63,12 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
     default=_BATCHED_TOKENS_MAX,
     show_default=True,
     help="The engine's setting.",
+)
+@click.option(
+    "--async-scheduling/--no-async-scheduling",
+    default=True,
+    show_default=True,
+    help="The engine's setting; vLLM's default since 0.14.",
 )
 @click.option("--api-key", envvar="QLM_ENGINE_API_KEY", help="API key of the engine (or QLM_ENGINE_API_KEY).")
 @click.option(
@@ -101,6 +109,8 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
         model=name,
         accelerator=options["accelerator"],
         gpus=options["gpus"],
+        engine=f"vLLM {version}",
+        async_scheduling=options["async_scheduling"],
         measured=f"Measured by qlm profile on {date} at {where}.",
     )
     facts = _facts(options, identity, date)
@@ -115,9 +125,9 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
             facts = {**facts, **{key: (round(s, 3), source) for key, s in times.items()}}
     finally:
         await engine.close()
-    fits = fit_points("prefill", measured.prefill), fit_points("decode", measured.decode)
-    profile = build_profile(identity, capacity, measured, fits, facts)
-    _print_fits(profile, fits, measured)
+    fitted = fit_iteration(measured.points)
+    profile = build_profile(identity, capacity, grid.batched_tokens_max, fitted, facts)
+    _print_fit(profile, fitted, measured)
     out.write_text(profile_text(profile), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))
     click.echo(f"written to {out}")
@@ -188,19 +198,12 @@ def _profile_facts(file: Path | None, identity: Identity) -> Facts:
         return {}
 
 
-def _print_fits(profile: Profile, fits: tuple[Fit, Fit], measured: Measured) -> None:
+def _print_fit(profile: Profile, fitted: Fitted, measured: Measured) -> None:
     click.echo(f"{profile.model} on {profile.gpus} x {profile.accelerator}, {profile.kv_tokens} KV tokens")
-    points = len(measured.prefill), len(measured.decode)
-    for key, fit, count in zip(("prefill", "decode"), fits, points, strict=True):
-        c = fit.coefficients
-        click.echo(
-            f"{key:8} ms = {c.alpha:.4g} b l + {c.beta:.4g} b + {c.gamma:.4g} l + {c.delta:.4g}   "
-            f"{count} points, R2 {fit.r2:.4f}, error {fit.error_mean:.1%} mean, {fit.error_max:.1%} at most"
-        )
-        if fit.unidentified:
-            click.echo(f"         the points do not identify {', '.join(fit.unidentified)}: taken as 0")
-    for line in measured.skipped:
-        click.echo(f"skipped: {line}")
+    for line in fit_lines(fitted):
+        click.echo(line)
+    for line in (*(f"skipped: {each}" for each in measured.skipped), *beyond_fit(profile)):
+        click.echo(line)
 
 
 def _file_name(model: str, accelerator: str, gpus: int) -> str:

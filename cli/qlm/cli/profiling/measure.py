@@ -17,7 +17,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import Engine, EngineCall
 from qlm.domain.sampling import Sampling
-from qlm.rct_estimator.profiles.fit import LinePoint
+from qlm.rct_estimator.profiles.points import FitPoint
 
 _ORDINARY_IDS: Final = range(10, 200)
 """Token ids that almost every vocabulary has; lower ids are often special tokens."""
@@ -80,13 +80,11 @@ class Measured:
     """Measured points.
 
     Attributes:
-        prefill: Median times by batch size and prompt tokens.
-        decode: Median times by batch size and mean context tokens.
+        points: Median times.
         skipped: Descriptions of points that could not be measured.
     """
 
-    prefill: tuple[LinePoint, ...]
-    decode: tuple[LinePoint, ...]
+    points: tuple[FitPoint, ...]
     skipped: tuple[str, ...]
 
 
@@ -211,12 +209,12 @@ class Prober:
                 return took_ns / 1e6
         return None
 
-    async def decode_point(self, batch: int, prompt_tokens: int, new_tokens: int) -> LinePoint | None:
+    async def decode_point(self, batch: int, prompt_tokens: int, new_tokens: int) -> FitPoint | None:
         """Time decode iterations of `batch` requests; None if they overlapped too little."""
         limit = _answer_tokens(batch, prompt_tokens, new_tokens, self._batched_tokens_max)
         streams = await asyncio.gather(*(self._stream(prompt_tokens, limit) for _ in range(batch)))
         steady = steady_ms(streams, _DROPPED_TOKENS)
-        return None if steady is None else LinePoint(batch, prompt_tokens + steady[1], steady[0])
+        return None if steady is None else FitPoint(0, 0, 0, batch, prompt_tokens + steady[1], steady[0])
 
     async def _stream(self, prompt_tokens: int, max_tokens: int) -> Arrivals:
         prompt = tuple(self._rng.choices(_ORDINARY_IDS, k=prompt_tokens))
@@ -249,13 +247,13 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
         on_point: Called with a description before each measurement.
     """
     await prober.warm_up()
-    prefill: dict[tuple[int, int], list[LinePoint]] = {pair: [] for pair in grid.prefill}
-    decode: dict[tuple[int, int], list[LinePoint]] = {pair: [] for pair in grid.decode}
+    prefill: dict[tuple[int, int], list[FitPoint]] = {pair: [] for pair in grid.prefill}
+    decode: dict[tuple[int, int], list[FitPoint]] = {pair: [] for pair in grid.decode}
     for _ in range(grid.repeats):
         for (batch, tokens), timed in prefill.items():
             on_point(f"prefill {batch} x {tokens}")
             if ms := await prober.prefill_ms(batch, tokens):
-                timed.append(LinePoint(batch, tokens, ms))
+                timed.append(FitPoint(batch, tokens, 0, 0, 0, ms))
         for (batch, tokens), timed in decode.items():
             on_point(f"decode {batch} x {tokens}")
             if point := await prober.decode_point(batch, tokens, grid.decode_tokens):
@@ -263,15 +261,14 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
     lost = [f"prefill of {b} x {n} tokens: never in one iteration" for (b, n), t in prefill.items() if not t]
     lost += [f"decoding of {b} x {n} tokens: hardly ever together" for (b, n), t in decode.items() if not t]
     return Measured(
-        prefill=tuple(_median(timed) for timed in prefill.values() if timed),
-        decode=tuple(_median(timed) for timed in decode.values() if timed),
+        points=tuple(_median(timed) for timed in (*prefill.values(), *decode.values()) if timed),
         skipped=tuple(lost),
     )
 
 
-def _median(points: Sequence[LinePoint]) -> LinePoint:
+def _median(points: Sequence[FitPoint]) -> FitPoint:
     columns: Iterator[Sequence[float]] = zip(*points, strict=True)
-    return LinePoint(*(statistics.median(column) for column in columns))
+    return FitPoint(*(statistics.median(column) for column in columns))
 
 
 async def measure_swap(engine: Engine, clock_ns: Callable[[], int]) -> dict[str, float]:

@@ -1,162 +1,160 @@
-"""Non-negative least squares for equations 14 and 15 of SLO-aware annealing."""
+"""Fit of the duration of an iteration: least relative error within what physics allows."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from qlm.domain.errors import InvalidValueError
-from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.columns import OTHERS, Columns, unidentified
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from qlm.rct_estimator.profiles.kinks import Bounds, Solution, find_kinks
+from qlm.rct_estimator.profiles.points import FitPoint, FitPoints, errors
 
-_PREFERENCE: Final = ("delta", "alpha", "beta", "gamma")
-"""Order of preference among coefficients that the points do not identify. With one request per iteration,
-time per token counts as `alpha`, not as `gamma`, so that it is right for larger batches too."""
-_COLLINEAR: Final = 1e-6
-"""Relative distance to the span of other columns below which a coefficient is not identified."""
-_DELTA_SHARE_MIN: Final = 0.01
-"""Lower bound of `delta`, as a share of the shortest time: an empty iteration takes time too."""
-_TOLERANCE: Final = 1e-10
-
-
-class LinePoint(NamedTuple):
-    """One timed iteration of `batch` requests with `tokens` tokens each."""
-
-    batch: float
-    tokens: float
-    ms: float
+_BANDWIDTH_SHARES: Final = (0.5, 0.75, 1.0)
+"""Shares of the memory bandwidth at which attention reads the KV cache: least, usual, most."""
+_FLOOR_SHARE_MIN: Final = 0.01
+"""Least time of an iteration, as a share of the shortest one: one without work takes time too."""
+_JUDGE_OF: Final = 5
+"""One of so many iterations of each kind judges the fit."""
+_DIGITS: Final = 6
+_COLLINEAR: Final = 1e-4
+"""Relative distance from the line between its neighbours at which a point of the table is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """Fitted coefficients with their errors at the points.
+class Physics:
+    """What bounds the coefficients; each is None where it is not known.
 
     Attributes:
-        coefficients: Fitted coefficients, in milliseconds.
-        r2: Explained share of the variance of the times; 1 if constant times are met exactly.
-        error_mean: Mean relative error.
-        error_max: Largest relative error.
-        unidentified: Coefficients that the points do not identify; they are 0.
+        kv_read_ms: Time in which the memory bandwidth of all GPUs reads the KV of one token, milliseconds.
+        weights_read_ms: Time in which it reads the weights.
     """
 
-    coefficients: Coefficients
-    r2: float
-    error_mean: float
-    error_max: float
-    unidentified: tuple[str, ...]
+    kv_read_ms: float | None = None
+    weights_read_ms: float | None = None
+
+    @classmethod
+    def of(
+        cls, *, kv_bytes_per_token: float, weights_bytes: float, bandwidth_bytes_per_s: float
+    ) -> "Physics":
+        """Return the bounds of a model on accelerators with this memory bandwidth, in total."""
+        return cls(
+            kv_read_ms=1e3 * kv_bytes_per_token / bandwidth_bytes_per_s,
+            weights_read_ms=1e3 * weights_bytes / bandwidth_bytes_per_s,
+        )
 
 
-def fit_coefficients(points: Sequence[LinePoint]) -> Fit:
-    """Fit equation 14 or 15 to timed iterations.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """Fitted coefficients.
 
-    Minimises relative errors, since points span orders of magnitude, and a schedule sums many short
-    iterations as well as few long ones. `delta` is at least 1 % of the shortest time.
+    Attributes:
+        iteration: The coefficients.
+        fit: The points, with the errors there and the coefficients that they do not identify.
+        at_limit: Coefficients that the points would move beyond what physics allows.
+    """
+
+    iteration: IterationTime
+    fit: FitPoints
+    at_limit: tuple[str, ...] = ()
+
+
+def fit_iteration(points: Sequence[FitPoint], physics: Physics | None = None) -> Fitted:
+    """Fit the coefficients of an iteration to timed ones.
+
+    Minimises the mean relative error, which some iterations that were disturbed hardly move. A fifth of the
+    iterations of each kind (prompts, decodes, both) is left out and judges the fit. The time on the host is
+    part of every iteration, so it counts in the linear term and is named as unidentified.
 
     Args:
-        points: Timed iterations, at least one; fewer than four distinct ones leave coefficients unidentified.
+        points: Timed iterations, at least one.
+        physics: Bounds of the coefficients.
 
     Raises:
-        InvalidValueError: There is no point, or one is not positive and finite.
+        InvalidValueError: There is no point, or one has an impossible value.
     """
-    if not points:
-        raise InvalidValueError("points", points, "at least one point")
-    batch, tokens, ms = (np.array(column, dtype=float) for column in zip(*points, strict=True))
-    for name, column in (("batch", batch), ("tokens", tokens), ("ms", ms)):
-        if not (np.isfinite(column).all() and (column > 0).all()):
-            raise InvalidValueError(f"points.{name}", column.tolist(), "positive numbers")
-    columns = {"delta": np.ones_like(ms), "alpha": batch * tokens, "beta": batch, "gamma": tokens}
-    kept = _identified({name: column / ms for name, column in columns.items()})
-    floor = _DELTA_SHARE_MIN * float(ms.min())
-    matrix = np.column_stack([columns[name] / ms for name in kept])
-    values = dict.fromkeys(_PREFERENCE, 0.0)
-    values |= dict(zip(kept, nnls(matrix, 1 - floor / ms).tolist(), strict=True))
-    values["delta"] += floor
-    coefficients = Coefficients(**values)
-    lost = tuple(name for name in _PREFERENCE if name not in kept)
-    return _judged(coefficients, points, unidentified=lost)
-
-
-def errors(coefficients: Coefficients, points: Sequence[LinePoint]) -> tuple[float, float]:
-    """Return the mean and the largest relative error of coefficients at the points."""
-    each = [abs(coefficients.ms(point.batch, point.tokens) / point.ms - 1) for point in points]
-    return sum(each) / len(each), max(each)
-
-
-def nnls(matrix: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Minimise |matrix x - target| over x >= 0, by the active-set method of Lawson and Hanson.
-
-    Source: C. L. Lawson, R. J. Hanson, Solving Least Squares Problems (1974), chapter 23.
-
-    Args:
-        matrix: Shape (points, coefficients), float64; columns may differ in size by many orders.
-        target: Shape (points,), float64.
-
-    Returns:
-        x, shape (coefficients,), float64.
-    """
-    scale = np.linalg.norm(matrix, axis=0)
-    scale[scale == 0] = 1
-    scaled = matrix / scale
-    x = np.zeros(matrix.shape[1])
-    free = np.zeros(matrix.shape[1], dtype=bool)
-    refused = np.zeros_like(free)
-    threshold = _TOLERANCE * max(1.0, float(np.linalg.norm(target)))
-    for _round in range(30 * matrix.shape[1]):
-        gradient = np.where(free | refused, -np.inf, scaled.T @ (target - scaled @ x))
-        entering = int(np.argmax(gradient))
-        if gradient[entering] <= threshold:
-            return np.asarray(x / scale)
-        free[entering] = True
-        x = _feasible_step(scaled, target, x, free)
-        # Rounding can remove a nearly collinear column again at once: do not retry it forever.
-        refused = np.zeros_like(free) if free[entering] else refused | (np.arange(free.size) == entering)
-    raise AssertionError(f"no least squares solution after {30 * matrix.shape[1]} rounds")
-
-
-def _feasible_step(
-    matrix: npt.NDArray[np.float64],
-    target: npt.NDArray[np.float64],
-    x: npt.NDArray[np.float64],
-    free: npt.NDArray[np.bool_],
-) -> npt.NDArray[np.float64]:
-    """Move to the optimum of the free coefficients; bind those that would turn negative."""
-    while True:
-        best = np.zeros_like(x)
-        best[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
-        blocked = free & (best <= 0)
-        if not blocked.any():
-            return best
-        span = np.where(blocked, x - best, 1).clip(min=np.finfo(float).tiny)
-        steps = np.where(blocked, x / span, np.inf)
-        x = x + steps.min() * (best - x)
-        free &= ~blocked | ((x > _TOLERANCE) & (steps > steps.min()))
-        x[~free] = 0
-
-
-def _identified(columns: dict[str, npt.NDArray[np.float64]]) -> list[str]:
-    """Choose the coefficients that the points identify, in the order of preference."""
-    kept: list[str] = []
-    basis: list[npt.NDArray[np.float64]] = []
-    for name in _PREFERENCE:
-        rest = columns[name] / np.linalg.norm(columns[name])
-        for _twice in range(2):
-            for direction in basis:
-                rest = rest - direction * (direction @ rest)
-        length = float(np.linalg.norm(rest))
-        if length > _COLLINEAR:
-            kept.append(name)
-            basis.append(rest / length)
-    return kept
-
-
-def _judged(coefficients: Coefficients, points: Sequence[LinePoint], *, unidentified: tuple[str, ...]) -> Fit:
-    ms = np.array([point.ms for point in points])
-    missed = np.array([coefficients.ms(point.batch, point.tokens) for point in points]) - ms
-    variation, left = float(((ms - ms.mean()) ** 2).sum()), float((missed**2).sum())
-    mean, largest = errors(coefficients, points)
-    varied = variation > _TOLERANCE * float((ms**2).sum())
-    r2 = 1 - left / variation if varied else float(largest < _COLLINEAR)
-    return Fit(
-        coefficients=coefficients, r2=r2, error_mean=mean, error_max=largest, unidentified=unidentified
+    checked = FitPoints(points=tuple(points), error_mean=0.0, error_max=0.0).points
+    kept, unseen = split(checked)
+    columns = Columns.of(kept)
+    lost = unidentified(columns)
+    bounds = _bounds(columns, lost, physics or Physics())
+    solution = find_kinks(columns, bounds)
+    iteration = _iteration(solution, has_mixed="kv_mixed_ms" not in lost)
+    mean, largest = _judged(iteration, kept)
+    judged = _judged(iteration, unseen) if unseen else (None, None)
+    fit = FitPoints(
+        points=checked,
+        error_mean=mean,
+        error_max=largest,
+        held_out_mean=judged[0],
+        held_out_max=judged[1],
+        unidentified=("host_ms", *lost),
     )
+    return Fitted(iteration=iteration, fit=fit, at_limit=_at_limit(solution, bounds, lost))
+
+
+def split(points: Sequence[FitPoint]) -> tuple[list[FitPoint], list[FitPoint]]:
+    """Divide points into those to fit and those to judge by: every fifth of each kind, ends never."""
+    judges: set[int] = set()
+    for kind in ((True, False), (False, True), (True, True)):
+        of_kind = [n for n, p in enumerate(points) if (p.prompts > 0, p.decodes > 0) == kind]
+        of_kind.sort(key=lambda n: (points[n][:5], n))
+        judges.update(of_kind[_JUDGE_OF // 2 :: _JUDGE_OF] if len(of_kind) >= _JUDGE_OF else ())
+    return (
+        [p for n, p in enumerate(points) if n not in judges],
+        [p for n, p in enumerate(points) if n in judges],
+    )
+
+
+def _bounds(columns: Columns, lost: Sequence[str], physics: Physics) -> Bounds:
+    shortest = float(columns.ms.min())
+    low, high, usual = np.zeros(len(OTHERS)), np.full(len(OTHERS), math.inf), np.zeros(len(OTHERS))
+    if physics.kv_read_ms is not None:
+        least, typical, most = (physics.kv_read_ms / share for share in reversed(_BANDWIDTH_SHARES))
+        low[:2], high[0], usual[:2] = least, most, typical
+    return Bounds(
+        # An iteration that was shorter than a reading of all weights did not read all.
+        floor_ms=max(_FLOOR_SHARE_MIN * shortest, min(shortest, physics.weights_read_ms or 0.0)),
+        low=low,
+        high=high,
+        usual=usual,
+        free=np.array([name in lost for name in OTHERS]),
+    )
+
+
+def _at_limit(solution: Solution, bounds: Bounds, lost: Sequence[str]) -> tuple[str, ...]:
+    names = []
+    for number, name in enumerate(OTHERS):
+        value, low, high = solution.others[number], bounds.low[number], bounds.high[number]
+        if name not in lost and low > 0 and (value <= low * 1.001 or value >= high * 0.999):
+            names.append(name)
+    return tuple(names)
+
+
+def _iteration(solution: Solution, *, has_mixed: bool) -> IterationTime:
+    others = dict(zip(OTHERS, (_digits(value) for value in solution.others.tolist()), strict=True))
+    mixed = others.pop("kv_mixed_ms")
+    table = _without_collinear([(_digits(tokens), _digits(ms)) for tokens, ms in solution.table])
+    return IterationTime(host_ms=0.0, linear_ms=table, kv_mixed_ms=mixed if has_mixed else None, **others)
+
+
+def _without_collinear(table: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    kept = table[:1]
+    for (x1, y1), (x2, y2) in pairwise(table[1:]):
+        x0, y0 = kept[-1]
+        between = y0 + (y2 - y0) * (x1 - x0) / (x2 - x0)
+        if abs(y1 - between) > _COLLINEAR * y1:
+            kept.append((x1, y1))
+    return (*kept, *table[1:][-1:])
+
+
+def _judged(iteration: IterationTime, points: Sequence[FitPoint]) -> tuple[float, float]:
+    mean, largest = (min(1.0, each) for each in errors(iteration, points))
+    return min(_digits(mean, 2), _digits(largest, 2)), _digits(largest, 2)
+
+
+def _digits(value: float, digits: int = _DIGITS) -> float:
+    return float(f"{value:.{digits}g}")

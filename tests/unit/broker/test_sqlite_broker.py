@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from qlm.broker.sqlite import messages
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.threads import SWITCH_INTERVAL_S
@@ -292,3 +294,25 @@ async def test_opening_lets_the_writer_in_beside_a_loop_that_never_rests(tmp_pat
         assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
     finally:
         sys.setswitchinterval(before_s)
+
+
+async def test_the_id_of_a_deleted_message_is_given_again_without_its_mark(tmp_path: Path) -> None:
+    path, copied = tmp_path / "queue.db", tmp_path / "crashed.db"
+    first = await SqliteFile.open(path)
+    queues = await SqliteQueues.open(first)
+    broker = queues.broker()
+    await broker.publish(Q, b"old")
+    (delivery,) = await broker.get(Q)
+    await broker.requeue(delivery)
+    (delivery,) = await broker.get(Q)
+    await broker.ack(delivery)
+    await first.write(messages.insert_queues, Q)  # after the deletion and the mark, in a file that goes on
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{copied}{suffix}")
+    await first.close()
+    second = await SqliteFile.open(copied)
+    broker = (await SqliteQueues.open(second)).broker()
+    await broker.publish(Q, b"new")
+    (delivery,) = await broker.get(Q)
+    await second.close()
+    assert (delivery.body, delivery.redelivered) == (b"new", False)

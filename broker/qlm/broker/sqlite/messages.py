@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from qlm.broker.sqlite.rows import insert_rows, json_array
 from qlm.domain.ids import QueueName
@@ -12,6 +12,10 @@ R = TypeVar("R")
 
 Facts = tuple[tuple[str, int], ...]
 """Names and values of facts about the file."""
+
+
+# The mark of a message outlives it until the next clean end, and the id of the newest one may be given again.
+_RETURNED: Final = "SELECT message FROM returned WHERE message IN (SELECT id FROM message)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Found:
     Attributes:
         messages: Id and queue of every message, oldest first.
         queues: Names of all queues ever published to.
-        returned: Ids of messages that were handed out and returned.
+        returned: Ids of messages in the file that were handed out and returned.
         redelivered_below: Messages with smaller ids may have been handed out before an unclean end.
         clean: True if the file was closed after all messages handed out were returned.
     """
@@ -48,7 +52,7 @@ def find(connection: sqlite3.Connection) -> Found:
     return Found(
         messages=connection.execute("SELECT id, queue FROM message ORDER BY id").fetchall(),
         queues=[QueueName(name) for (name,) in connection.execute("SELECT name FROM queue ORDER BY name")],
-        returned=frozenset(id for (id,) in connection.execute("SELECT message FROM returned")),
+        returned=frozenset(id for (id,) in connection.execute(_RETURNED)),
         redelivered_below=facts.get("redelivered_below", 0),
         clean=bool(facts.get("clean", 1)),
     )

@@ -67,16 +67,24 @@ class EngineCapacity:
         block_tokens: Tokens per KV block.
         seqs_max: Largest running batch (`--max-num-seqs`).
         context_tokens: Largest number of prompt plus output tokens of one request (`max_model_len`).
+        batched_tokens_max: Most tokens computed in one iteration (`--max-num-batched-tokens`), if the engine
+            reports it.
+        batched_tokens_expected: The same by its profile and the configuration; missing from older agents.
     """
 
     kv_tokens: int
     block_tokens: int
     seqs_max: int
     context_tokens: int
+    batched_tokens_max: int | None = None
+    batched_tokens_expected: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("kv_tokens", "block_tokens", "seqs_max", "context_tokens"):
             if getattr(self, name) < 1:
+                raise InvalidValueError(f"engine.{name}", getattr(self, name), "a positive number")
+        for name in ("batched_tokens_max", "batched_tokens_expected"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise InvalidValueError(f"engine.{name}", getattr(self, name), "a positive number")
 
     def blocks(self, tokens: int) -> int:

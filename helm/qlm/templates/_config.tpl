@@ -29,6 +29,7 @@
 {{- if hasKey $group $key }}{{ $_ := set $instance $name (get $group $key) }}{{ end -}}
 {{- end -}}
 {{- /* A large number would be written as 4e+10, which is a text in YAML. */ -}}
+{{- with $group.batchedTokensMax }}{{ $_ := set $instance "batched_tokens_max" (int64 .) }}{{ end -}}
 {{- with $group.kvCacheBytes }}{{ $_ := set $instance "kv_cache_bytes" (int64 .) }}{{ end -}}
 {{- $instances = append $instances $instance -}}
 {{- end -}}

@@ -113,7 +113,7 @@ one sentence.
   "tolerations" (default (list) $entry.tolerations)
   "runtimeClassName" (default "" $entry.runtimeClassName)
 -}}
-{{- range $key := list "seqsMax" "kvCacheBytes" "swapTiers" "environment" -}}
+{{- range $key := list "seqsMax" "batchedTokensMax" "kvCacheBytes" "swapTiers" "environment" -}}
 {{- if hasKey $entry $key }}{{ $_ := set $group $key (get $entry $key) }}{{ end -}}
 {{- end -}}
 {{- toJson $group -}}

@@ -332,8 +332,11 @@ def test_an_engine_of_several_gpus_uses_tensor_parallelism_unless_configured_oth
 
 
 def test_the_vllm_command_opens_what_agents_need_on_loopback_only() -> None:
-    settings = VllmSettings(model="/nowhere", served_model_name="m", port=8100, seqs_max=8, cpu=True)
+    settings = VllmSettings(
+        model="/nowhere", served_model_name="m", port=8100, seqs_max=8, batched_tokens_max=512, cpu=True
+    )
     command = vllm_command(settings)
+    assert command.argv[command.argv.index("--max-num-batched-tokens") + 1] == "512"
     assert command.argv[:3] == ("vllm", "serve", "/nowhere")
     assert {"--enable-scale-out", "--enforce-eager"} <= set(command.argv)
     assert "--enable-sleep-mode" not in command.argv
@@ -341,6 +344,7 @@ def test_the_vllm_command_opens_what_agents_need_on_loopback_only() -> None:
     assert command.env["VLLM_SERVER_DEV_MODE"] == "1"
     gpu = vllm_command(VllmSettings(model="/nowhere", served_model_name="m", port=8100))
     assert "--enable-sleep-mode" in gpu.argv
+    assert "--max-num-batched-tokens" not in gpu.argv
     with pytest.raises(InvalidValueError, match=r"engine.host is '0.0.0.0'"):
         vllm_command(VllmSettings(model="x", served_model_name="x", port=1, host="0.0.0.0"))
 

@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -187,3 +188,43 @@ async def test_only_sampling_that_differs_from_vllms_own_is_sent(cleanup: Any) -
         "logit_bias": {"5": -1.0},
     }
     assert all("authorization: bearer secret" in head for head in server.heads)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "reported"),
+    [
+        ("200 OK", {"vllm_config": {"scheduler_config": {"max_num_batched_tokens": 8192}}}, 8192),
+        ("200 OK", {"vllm_config": {"scheduler_config": {"max_num_batched_tokens": None}}}, None),
+        ("200 OK", {"vllm_config": {"scheduler_config": {"max_num_batched_tokens": 0}}}, None),
+        ("200 OK", {"vllm_config": "VllmConfig(...)"}, None),
+        ("200 OK", {"other": 1}, None),
+        ("200 OK", [], None),
+        ("404 Not Found", {"detail": "Not Found"}, None),
+        ("500 Internal Server Error", {}, None),
+    ],
+)
+async def test_the_token_budget_is_what_the_engine_reports_or_unknown(
+    cleanup: Any, status: str, answer: object, reported: int | None
+) -> None:
+    listener = await asyncio.start_server(partial(answer_once, status, answer), "127.0.0.1", 0)
+    engine = VllmEngine(f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}", "m", seqs_max=8)
+    cleanup.append((engine, listener))
+    assert await engine.batched_tokens_max() == reported
+
+
+async def answer_once(
+    status: str, answer: object, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"GET /server_info?config_format=json ")
+    body = orjson.dumps(answer)
+    writer.write(f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+    writer.close()
+
+
+async def test_an_engine_that_does_not_answer_reports_no_token_budget() -> None:
+    engine = VllmEngine("http://127.0.0.1:1", "m", seqs_max=8)
+    try:
+        assert await engine.batched_tokens_max() is None
+    finally:
+        await engine.close()

@@ -61,6 +61,17 @@ def test_a_sound_configuration_has_defaults_for_the_rest() -> None:
         ("instances.0.url", "http://h:1", ["instances.0", "exactly one model"]),
         ("instances.0.acelerator", "A10", ["instances.0.acelerator is 'A10'", "no key of this name"]),
         ("instances.0.environment", {"A B": "1"}, ["instances.0.environment", "A B"]),
+        ("instances.0.batched_tokens_max", 0, ["instances.0.batched_tokens_max is 0", "at least 1"]),
+        ("vllm.batched_tokens_max", "8k", ["vllm.batched_tokens_max is '8k'", "a whole number"]),
+        (
+            "vllm.extra_args",
+            ["--max-num-batched-tokens=512"],
+            [
+                "vllm",
+                "'--max-num-batched-tokens=512' in extra_args",
+                "expected the key batched_tokens_max instead",
+            ],
+        ),
         ("broker", "amqp://h", ["'amqp://h'", "'embedded'", "redis://"]),
         ("default_slo", {"tpot_ms": 5}, ["default_slo", "tpot_ms", "expected deadline_ms"]),
         ("default_slo", {"deadline_ms": 5, "ttft_ms": 5}, ["default_slo", "expected deadline_ms"]),

@@ -23,12 +23,19 @@ class ScriptedClient(AdminClient):
         return answer
 
 
-def an_instance(id: str, active: str | None = "m", *models: str, error: str = "") -> dict[str, Any]:
+def an_instance(
+    id: str,
+    active: str | None = "m",
+    *models: str,
+    error: str = "",
+    budgets: dict[str, int | None] | None = None,
+) -> dict[str, Any]:
     return {
         "id": id,
         "active_model": active,
         "models": [*models, *([active] if active else [])],
         "error": error,
+        "capacity": {"seqs_max": 8, **(budgets or {})} if active else None,
     }
 
 
@@ -119,3 +126,22 @@ def test_dead_letters_are_a_finding() -> None:
     assert not finding.ok
     assert finding.detail == "3 messages could not be decoded"
     assert "qlm requests --dead" in finding.remedy
+
+
+def budgets(reported: int | None, expected: int | None) -> dict[str, int | None]:
+    return {"batched_tokens_max": reported, "batched_tokens_expected": expected}
+
+
+def test_an_engine_with_another_token_budget_than_its_profile_is_a_finding() -> None:
+    agreeing = [budgets(8192, 8192), budgets(None, 8192), budgets(2048, None), {}, None]
+    instances = [an_instance(f"i{n}", budgets=each) for n, each in enumerate(agreeing)]
+    found = findings([*instances, an_instance("asleep", None), an_instance("b", budgets=budgets(2048, 8192))])
+    finding = found["token budget of b"]
+    assert not finding.ok
+    assert finding.detail == (
+        "the engine of m computes up to 2048 tokens per iteration, "
+        "and its profile or the configuration says 8192"
+    )
+    assert "batched_tokens_max of the instance to 2048" in finding.remedy
+    assert "--max-num-batched-tokens 8192" in finding.remedy
+    assert [name for name in found if name.startswith("token budget")] == ["token budget of b"]

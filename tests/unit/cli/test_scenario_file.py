@@ -414,3 +414,24 @@ def test_scenarios_of_benchmarks_are_sound(file: Path, tmp_path: Path) -> None:
     section = read_scenario_file(file, {"QLM_TRACES": str(tmp_path)})
     assert section.name
     assert all(trace.path.is_relative_to(tmp_path) for trace in section.traces.values())
+
+
+def test_a_token_budget_reaches_the_profiles_of_its_kind(tmp_path: Path) -> None:
+    raw = changed("instances.0.batched_tokens_max", 4096)
+    profiles = load_scenario(written(tmp_path, raw)).fleet.profiles
+    budgets = {(model, kind): profile.batched_tokens_max for (model, kind), profile in profiles.items()}
+    assert budgets == {
+        ("mistral-7b", "A100"): 4096,
+        ("vicuna-13b", "A100"): 4096,
+        ("mistral-7b", "A10"): 2048,
+    }
+
+
+def test_instances_of_one_kind_have_one_token_budget(tmp_path: Path) -> None:
+    raw = changed("instances.1.accelerator", "A100")
+    raw["instances"][1]["batched_tokens_max"] = 512
+    with pytest.raises(
+        ConfigError,
+        match=r"'a10-0' with batched_tokens_max 512; expected None, as 'a100-0' of the same kind A100 has",
+    ):
+        load_scenario(written(tmp_path, raw))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig, parse_config
@@ -14,6 +15,7 @@ from qlm.cli.runtime.wiring import (
     agent_settings,
     check,
     controller_settings,
+    effective_profile,
     fleet,
     gateway_limits,
     group_ids,
@@ -31,7 +33,7 @@ from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.profile import SourceKind
 
 SHIPPED = load_profiles(())
-PROFILES_FOLDER = Path(builtin_profiles.__code__.co_filename).parent / "profiles"
+PROFILES_FOLDER = Path(builtin_profiles.__code__.co_filename).parent / "shipped"
 
 
 def configured(**overrides: Any) -> Config:
@@ -62,6 +64,53 @@ def test_swap_costs_come_from_the_profile() -> None:
     cost = known.kinds["A10"].models[ModelId("mistral-7b")]
     assert (cost.weights_bytes, cost.swap_warm_s) == (profile.weights_bytes, profile.swap_warm_s)
     assert (cost.swap_cold_s, cost.unload_s) == (profile.swap_cold_s, profile.unload_s)
+
+
+def budget(config: Config, model: str, instance: int) -> int:
+    models = {each.id: each for each in config.models}
+    profile = effective_profile(config, models[model], config.instances[instance], SHIPPED)
+    return profile.batched_tokens_max
+
+
+def test_the_token_budget_is_the_instances_or_that_of_vllm_or_the_profiles() -> None:
+    h100 = {"accelerator": "H100", "models": ["mistral-7b"]}
+    instances = [
+        {"id": "plain", **h100},
+        {"id": "own", **h100, "batched_tokens_max": 4096},
+        {"id": "attached", **h100, "url": "http://127.0.0.1:8100"},
+        {"id": "real", "accelerator": "A10", "models": ["mine"]},
+    ]
+    config = configured(instances=instances)
+    assert [budget(config, "mistral-7b", n) for n in range(3)] == [8192, 4096, 8192]
+    assert budget(config, "mine", 3) == 2048
+    config = configured(instances=instances, vllm={"batched_tokens_max": 1024})
+    assert [budget(config, "mistral-7b", n) for n in range(3)] == [8192, 4096, 1024]
+    assert budget(config, "mine", 3) == 1024
+    assert fleet(config, SHIPPED).profiles[(ModelId("mistral-7b"), "H100")].batched_tokens_max == 1024
+
+
+def test_a_token_budget_has_room_for_a_token_of_each_request_of_the_batch() -> None:
+    wide = {"id": "a", "accelerator": "A10", "models": ["mistral-7b"], "seqs_max": 4096}
+    assert budget(configured(instances=[wide]), "mistral-7b", 0) == 4096
+    config = configured(instances=[wide | {"batched_tokens_max": 512}], models=[{"id": "mistral-7b"}])
+    named = r"batched_tokens_max of mistral-7b on a is 512; expected at least its seqs_max, 4096"
+    with pytest.raises(ConfigError, match=rf"^qlm\.yaml: {named}$"):
+        check(config, "qlm.yaml")
+
+
+async def test_an_emulated_engine_is_started_with_the_token_budget_of_its_profile(tmp_path: Path) -> None:
+    instance = {"id": "h", "accelerator": "H100", "models": ["mistral-7b"]}
+    config = configured(instances=[instance], data_dir=str(tmp_path))
+    host = model_host(config, config.instances[0], SHIPPED)
+    try:
+        changed = await host.swap(ModelId("mistral-7b"))
+        assert changed.capacity is not None, changed.error
+        assert (changed.capacity.batched_tokens_max, changed.capacity.batched_tokens_expected) == (8192, 8192)
+        engine = host.engine()
+        assert isinstance(engine, VllmEngine)
+        assert await engine.batched_tokens_max() == 8192
+    finally:
+        await host.close()
 
 
 def on(accelerator: str) -> InstanceConfig:

@@ -251,3 +251,17 @@ def test_a_profile_takes_over_the_capacity_that_engines_report() -> None:
     assert silent.times.entries[CHAT, KIND].times.batch == PLACES // 4, "what was reported stands"
     two = (quarter, replace(instance("gpu-1"), capacity=capacity(PLACES // 2)))
     assert learn_now(state, view_of(seen(100), instances=two)).profiles[M, KIND].seqs_max == PLACES // 4
+
+
+def test_a_profile_takes_over_the_token_budget_that_engines_report() -> None:
+    profile = FLEET.profiles[M, KIND]
+    budgets = [replace(capacity(PLACES), batched_tokens_max=tokens) for tokens in (None, 512, 256)]
+    silent, plain, less = (replace(instance(f"gpu-{n}"), capacity=each) for n, each in enumerate(budgets))
+    for instances, expected in (
+        ((silent,), profile.batched_tokens_max),
+        ((plain,), 512),
+        ((plain, less), 256),
+    ):
+        state = learn_now(NOTHING_LEARNED, view_of(seen(100), instances=instances))
+        assert state.profiles[M, KIND].batched_tokens_max == expected
+        assert learn_now(state, view_of(seen(100), instances=instances)) is state

@@ -1,5 +1,6 @@
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,18 @@ def test_options_override_the_profile() -> None:
     assert isinstance(engine, BatchingEngine)
     assert engine.capacity.seqs_max == 3
     assert engine.capacity.kv_tokens == engine.capacity.context_tokens == 61 * 16
+
+
+def test_the_token_budget_is_the_profiles_unless_given_and_has_room_for_the_batch() -> None:
+    profile = replace(PROFILE, batched_tokens_max=4096)
+    for options, expected in (
+        (MODEL, 4096),
+        (MODEL | {"batched_tokens_max": 512}, 512),
+        (MODEL | {"seqs_max": 5000}, 5000),
+    ):
+        assert make_engine(EmulateOptions(**options), profile).capacity.batched_tokens_max == expected
+    with pytest.raises(InvalidValueError, match="batched_tokens_max is 100; expected at least 256"):
+        make_engine(EmulateOptions(**MODEL, batched_tokens_max=100), profile)
 
 
 def test_a_fixed_time_gives_the_fixed_engine() -> None:

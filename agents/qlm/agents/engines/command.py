@@ -34,6 +34,7 @@ class VllmSettings:
         model: Folder, or name on the Hugging Face hub.
         host: Loopback only: the sleep and wake endpoints require no API key.
         seqs_max: Maximum batch size.
+        batched_tokens_max: Maximum number of tokens of one iteration.
         gpus: Tensor-parallel size, unless `extra` sets the parallelism.
         context_tokens: Maximum prompt plus output.
         block_tokens: Tokens per KV block; on a CPU a multiple of 32.
@@ -52,6 +53,7 @@ class VllmSettings:
     port: int
     host: str = "127.0.0.1"
     seqs_max: int = 256
+    batched_tokens_max: int | None = None
     gpus: int = 1
     context_tokens: int | None = None
     block_tokens: int | None = None
@@ -77,6 +79,7 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         "--host": settings.host,
         "--port": settings.port,
         "--max-num-seqs": settings.seqs_max,
+        "--max-num-batched-tokens": settings.batched_tokens_max,
         "--tensor-parallel-size": settings.gpus
         if settings.gpus > 1 and not _sets_parallelism(settings.extra)
         else None,
@@ -135,6 +138,7 @@ class EmulateSettings:
     served_model_name: str | None = None
     time_scale: float | None = None
     seqs_max: int | None = None
+    batched_tokens_max: int | None = None
     kv_tokens: int | None = None
     context_tokens: int | None = None
     mean_output_tokens: float | None = None
@@ -156,6 +160,7 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--served-model-name": settings.served_model_name,
         "--time-scale": settings.time_scale,
         "--max-num-seqs": settings.seqs_max,
+        "--max-num-batched-tokens": settings.batched_tokens_max,
         "--kv-tokens": settings.kv_tokens,
         "--max-model-len": settings.context_tokens,
         "--mean-output-tokens": settings.mean_output_tokens,

@@ -25,6 +25,7 @@ class LaunchedEngine:
         model: The name under which it serves.
         command: Returns the command line for a port.
         seqs_max: Its `--max-num-seqs`.
+        batched_tokens_max: Its `--max-num-batched-tokens`.
         folder: For logs and state files.
         weights: Cache of the files that its starts and reloads read; None if they cannot be prefetched.
     """
@@ -36,6 +37,7 @@ class LaunchedEngine:
         command: Callable[[int], EngineCommand],
         *,
         seqs_max: int,
+        batched_tokens_max: int,
         folder: Path,
         ready_timeout_s: float,
         weights: WeightsCache | None = None,
@@ -45,6 +47,7 @@ class LaunchedEngine:
         self._model = model
         self._command = command
         self._seqs_max = seqs_max
+        self._batched_tokens_max = batched_tokens_max
         self._folder = folder
         self._ready_timeout_s = ready_timeout_s
         self._process: EngineProcess | None = None
@@ -72,7 +75,13 @@ class LaunchedEngine:
             log_file=self._folder / "logs" / f"{self._name}.log",
             state_folder=self._folder / "engines",
         )
-        self._engine = VllmEngine(f"http://127.0.0.1:{port}", self._model, seqs_max=self._seqs_max)
+        self._engine = VllmEngine(
+            f"http://127.0.0.1:{port}",
+            self._model,
+            seqs_max=self._seqs_max,
+            batched_tokens_max=self._batched_tokens_max,
+            batched_tokens_expected=self._batched_tokens_max,
+        )
         await self._process.start()
         await self._process.wait_ready(self._engine.healthy, timeout_s=self._ready_timeout_s)
 

@@ -16,6 +16,8 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
 * Requests to a sleeping engine wait until it wakes. Going to sleep (mode `abort`) ends running requests with
   `abort`.
 * `kv_cache_size_tokens` includes one block that vLLM reserves for itself.
+* `/server_info`, a development endpoint, is the only one that reports `--max-num-batched-tokens`. Its first
+  answer takes seconds (3.3 s on two CPU cores), since the server also lists its packages.
 """
 
 import re
@@ -35,6 +37,7 @@ from qlm.domain.sampling import Sampling
 
 _ABORT_PREFIX: Final = "generate-tokens-"
 _HEALTH_TIMEOUT: Final = aiohttp.ClientTimeout(total=5.0)
+_SERVER_INFO_TIMEOUT: Final = aiohttp.ClientTimeout(total=30.0)
 _STALE_RETRIES_MAX: Final = 2
 _KEEPALIVE_S: Final = 4.0
 """Lifetime of an idle connection: less than the 5 s of vLLM (`VLLM_HTTP_TIMEOUT_KEEP_ALIVE`)."""
@@ -61,7 +64,9 @@ class VllmEngine:
     Args:
         base_url: Such as `http://127.0.0.1:8100`.
         model: The name under which the engine serves.
-        seqs_max: Its `--max-num-seqs`, which its API does not report.
+        seqs_max: Its `--max-num-seqs`, by the configuration.
+        batched_tokens_max: The `--max-num-batched-tokens` with which it was started; None to ask it.
+        batched_tokens_expected: The same by its profile and the configuration.
         answer_timeout_s: Limit for connecting, and for each call except generate, sleep and wake.
         sleep_timeout_s: Limit for sleep and wake.
     """
@@ -72,6 +77,8 @@ class VllmEngine:
         model: str,
         *,
         seqs_max: int,
+        batched_tokens_max: int | None = None,
+        batched_tokens_expected: int | None = None,
         api_key: str | None = None,
         answer_timeout_s: float = 10.0,
         sleep_timeout_s: float = 300.0,
@@ -79,6 +86,7 @@ class VllmEngine:
         self._base_url = base_url.rstrip("/")
         self._model = model
         self._seqs_max = seqs_max
+        self._batched_tokens = batched_tokens_max, batched_tokens_expected
         self._sleep_level = 0
         self._answer_timeout = aiohttp.ClientTimeout(total=answer_timeout_s)
         self._sleep_timeout = aiohttp.ClientTimeout(total=sleep_timeout_s)
@@ -120,6 +128,7 @@ class VllmEngine:
         labels = dict(re.findall(rb'(\w+)="([^"]*)"', _find(rb"^vllm:cache_config_info\{(.*)\}", metrics)))
         models = orjson.loads(await self._ask("GET", "/v1/models"))["data"]
         context_tokens = {model["id"]: model["max_model_len"] for model in models}
+        started_with, expected = self._batched_tokens
         try:
             block_tokens = int(labels[b"block_size"])
             tokens = labels[b"kv_cache_size_tokens"]
@@ -129,9 +138,21 @@ class VllmEngine:
                 block_tokens=block_tokens,
                 seqs_max=self._seqs_max,
                 context_tokens=int(context_tokens[self._model]),
+                batched_tokens_max=started_with or await self.batched_tokens_max(),
+                batched_tokens_expected=expected,
             )
         except (LookupError, ValueError) as error:
             raise EngineUnavailableError(f"cannot read the engine's capacity: {error!r}") from error
+
+    async def batched_tokens_max(self) -> int | None:
+        """Ask for `--max-num-batched-tokens`; None if the engine does not report it."""
+        path = "/server_info?config_format=json"
+        try:
+            info = orjson.loads(await self._ask("GET", path, limit=_SERVER_INFO_TIMEOUT))
+            reported = int(info["vllm_config"]["scheduler_config"]["max_num_batched_tokens"])
+        except (EngineUnavailableError, EngineRefusedError, LookupError, TypeError, ValueError):
+            return None
+        return reported if reported > 0 else None
 
     async def load(self) -> EngineLoad:
         """Read the gauges; they may be stale just after an abort."""

@@ -61,6 +61,7 @@ class VllmConfig(ConfigSection):
         kv_cache_bytes: `--kv-cache-memory-bytes`, on each accelerator of an engine; fixed so that several
             engines fit one accelerator.
         seqs_max: `--max-num-seqs`.
+        batched_tokens_max: `--max-num-batched-tokens`; without it, the profile's.
         extra_args: Further arguments, as they are.
         pythonpath: Folder prepended to its Python path, for a sitecustomize of its own.
         cpu: Set the environment that the CPU build needs.
@@ -72,10 +73,18 @@ class VllmConfig(ConfigSection):
     block_tokens: int = Field(16, ge=1)
     kv_cache_bytes: int | None = Field(None, ge=1)
     seqs_max: int = Field(64, ge=1)
+    batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
     extra_args: tuple[str, ...] = ()
     pythonpath: Path | None = None
     cpu: bool = False
     ready_timeout_s: float = Field(600.0, gt=0, le=86_400)
+
+    @model_validator(mode="after")
+    def _one_token_budget(self) -> Self:
+        for word in self.extra_args:
+            if word.partition("=")[0] == "--max-num-batched-tokens":
+                raise ValueError(f"has {word!r} in extra_args; expected the key batched_tokens_max instead")
+        return self
 
 
 class EmulateConfig(ConfigSection):
@@ -137,6 +146,8 @@ class InstanceConfig(ConfigSection):
         swap_tiers: Tiers in which models may sleep; without any, a model swap ends the old model's engine.
         environment: Environment variables of its engines (CUDA_VISIBLE_DEVICES, say).
         seqs_max: Largest batch; without it, the profile's, or `vllm.seqs_max`.
+        batched_tokens_max: Most tokens of one iteration; without it, `vllm.batched_tokens_max` for engines
+            that are not emulated, or the profile's.
         kv_cache_bytes: KV cache of its vLLM engines, instead of `vllm.kv_cache_bytes`.
     """
 
@@ -150,6 +161,7 @@ class InstanceConfig(ConfigSection):
     swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
     environment: Mapping[EnvironmentName, EnvironmentValue] = {}
     seqs_max: int | None = Field(None, ge=1, le=100_000)
+    batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
     kv_cache_bytes: int | None = Field(None, ge=1)
 
     @property

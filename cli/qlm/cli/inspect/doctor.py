@@ -35,6 +35,7 @@ def examine(client: AdminClient) -> list[Finding]:
     instances = client.get("/admin/v1/instances")["instances"]
     findings.append(_instances(instances))
     findings += [_instance(each) for each in instances if each["error"]]
+    findings += [finding for each in instances for finding in _token_budget(each)]
     findings += _waiting(client.get("/admin/v1/queues")["classes"], instances)
     findings += _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
     return findings
@@ -63,6 +64,23 @@ def _instances(instances: list[dict[str, Any]]) -> Finding:
 
 def _instance(each: dict[str, Any]) -> Finding:
     return Finding(f"instance {each['id']}", False, each["error"], "see the log of its engine")
+
+
+def _token_budget(each: dict[str, Any]) -> list[Finding]:
+    """Find an engine whose token budget differs from that of its profile and the configuration."""
+    capacity = each["capacity"] or {}
+    reported, expected = (capacity.get(f"batched_tokens_{name}") for name in ("max", "expected"))
+    if reported is None or expected is None or reported == expected:
+        return []
+    detail = (
+        f"the engine of {each['active_model']} computes up to {reported} tokens per iteration, "
+        f"and its profile or the configuration says {expected}"
+    )
+    remedy = (
+        f"set batched_tokens_max of the instance to {reported}, "
+        f"or start the engine with --max-num-batched-tokens {expected}"
+    )
+    return [Finding(f"token budget of {each['id']}", False, detail, remedy)]
 
 
 def _waiting(classes: list[dict[str, Any]], instances: list[dict[str, Any]]) -> list[Finding]:

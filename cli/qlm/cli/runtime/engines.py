@@ -21,7 +21,8 @@ from qlm.agents.engines.model_host import ManagedEngine, ModelHost
 from qlm.agents.engines.page_cache import EmulatedWeights, PageCachedWeights, WeightsCache
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
-from qlm.cli.runtime.wiring import GIB, profile_file, profile_of
+from qlm.cli.runtime.token_budget import engine_seqs_max
+from qlm.cli.runtime.wiring import GIB, effective_profile, profile_file
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.rct_estimator.profiles.profile import Profile
@@ -60,7 +61,9 @@ def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence
 
 def _served(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> dict[ModelId, Profile]:
     models = {model.id: model for model in config.models}
-    return {ModelId(name): profile_of(models[name], instance, profiles) for name in instance.models}
+    return {
+        ModelId(name): effective_profile(config, models[name], instance, profiles) for name in instance.models
+    }
 
 
 def _host_kv_pools(
@@ -104,20 +107,21 @@ def _unit(
     profile: Profile,
     kv_bytes: int,
 ) -> ManagedEngine:
+    seqs_max = engine_seqs_max(profile, config, model, instance)
     if instance.url is not None:
-        engine = VllmEngine(instance.url, model.id, seqs_max=instance.seqs_max or config.vllm.seqs_max)
+        engine = VllmEngine(
+            instance.url, model.id, seqs_max=seqs_max, batched_tokens_expected=profile.batched_tokens_max
+        )
         return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
     name = f"{instance.id}-{model.id}".replace("/", "_")
     weights: WeightsCache | None = None
     if model.engine == "emulated":
-        seqs_max = instance.seqs_max or profile.seqs_max
         # One marker per agent process: a killed one leaves its marker behind.
         marker = config.data_dir / "page-cache" / f"{name}-{os.getpid()}"
-        command = _emulated(config, model, instance, seqs_max, marker, kv_bytes)
+        command = _emulated(config, model, instance, profile, marker, kv_bytes)
         weights = EmulatedWeights(marker, profile.swap_reload_s * config.emulate.time_scale)
     else:
-        seqs_max = instance.seqs_max or config.vllm.seqs_max
-        command = _vllm(config, model, instance, seqs_max, kv_bytes)
+        command = _vllm(config, model, instance, profile, kv_bytes)
         if model.path is not None:
             weights = PageCachedWeights(model.path)
     return LaunchedEngine(
@@ -125,6 +129,7 @@ def _unit(
         model.id,
         command,
         seqs_max=seqs_max,
+        batched_tokens_max=profile.batched_tokens_max,
         folder=config.data_dir,
         ready_timeout_s=config.vllm.ready_timeout_s,
         weights=weights,
@@ -132,7 +137,12 @@ def _unit(
 
 
 def _emulated(
-    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, marker: Path, kv_bytes: int
+    config: Config,
+    model: ModelConfig,
+    instance: InstanceConfig,
+    profile: Profile,
+    marker: Path,
+    kv_bytes: int,
 ) -> Callable[[int], EngineCommand]:
     file = profile_file(model, instance, config.profiles)
 
@@ -146,7 +156,8 @@ def _emulated(
                 profile=file,
                 served_model_name=model.id,
                 time_scale=config.emulate.time_scale,
-                seqs_max=seqs_max,
+                seqs_max=engine_seqs_max(profile, config, model, instance),
+                batched_tokens_max=profile.batched_tokens_max,
                 context_tokens=model.context_tokens,
                 mean_output_tokens=config.emulate.mean_output_tokens,
                 fixed_ms=config.emulate.fixed_ms,
@@ -162,7 +173,7 @@ def _emulated(
 
 
 def _vllm(
-    config: Config, model: ModelConfig, instance: InstanceConfig, seqs_max: int, kv_bytes: int
+    config: Config, model: ModelConfig, instance: InstanceConfig, profile: Profile, kv_bytes: int
 ) -> Callable[[int], EngineCommand]:
     settings = config.vllm
     patches = {"PYTHONPATH": str(settings.pythonpath.resolve())} if settings.pythonpath else {}
@@ -173,7 +184,8 @@ def _vllm(
                 model=str(model.path),
                 served_model_name=model.id,
                 port=port,
-                seqs_max=seqs_max,
+                seqs_max=engine_seqs_max(profile, config, model, instance),
+                batched_tokens_max=profile.batched_tokens_max,
                 gpus=instance.gpus,
                 context_tokens=model.context_tokens,
                 block_tokens=settings.block_tokens,

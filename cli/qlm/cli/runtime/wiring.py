@@ -11,6 +11,7 @@ from qlm.agents.core.state import AgentSettings
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
+from qlm.cli.runtime.token_budget import with_token_budget
 from qlm.controller.core.decide import ControllerSettings
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.grouping import NewGroupId
@@ -146,8 +147,22 @@ def profile_of(model: ModelConfig, instance: InstanceConfig, profiles: Sequence[
     return unmeasured_profile(name, instance.accelerator, context_tokens=model.context_tokens)
 
 
+def effective_profile(
+    config: Config, model: ModelConfig, instance: InstanceConfig, profiles: Sequence[Profile]
+) -> Profile:
+    """Return the profile of a model on an instance, with the token budget that the configuration gives it.
+
+    Raises:
+        ConfigError: An emulated model has no profile there, or the token budget is too small.
+    """
+    return with_token_budget(profile_of(model, instance, profiles), config, model, instance)
+
+
 def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
-    """Return the costs and speeds of models on each kind of accelerator, for the controller."""
+    """Return the costs and speeds of models on each kind of accelerator, for the controller.
+
+    Where instances of a kind differ in host memory or token budget, the smallest counts.
+    """
     models = {model.id: model for model in config.models}
     costs: dict[str, dict[ModelId, ModelCost]] = {}
     speeds: dict[tuple[ModelId, str], Profile] = {}
@@ -156,8 +171,11 @@ def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
         host_bytes = round(instance.host_memory_gib * GIB)
         memory[instance.kind] = min(host_bytes, memory.get(instance.kind, host_bytes))
         for name in instance.models:
-            profile = profile_of(models[name], instance, profiles)
-            speeds[(ModelId(name), instance.kind)] = profile
+            profile = effective_profile(config, models[name], instance, profiles)
+            same = speeds.setdefault((ModelId(name), instance.kind), profile)
+            speeds[(ModelId(name), instance.kind)] = min(
+                same, profile, key=lambda each: each.batched_tokens_max
+            )
             costs.setdefault(instance.kind, {})[ModelId(name)] = ModelCost(
                 weights_bytes=profile.weights_bytes,
                 swap_warm_s=profile.swap_warm_s,

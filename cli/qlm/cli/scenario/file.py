@@ -55,6 +55,7 @@ def load_scenario(path: Path, *, load: float = 1.0) -> Scenario:
 
 def _scenario(file: ScenarioFile, load: float) -> Scenario:
     instances = _instances(file)
+    _check_token_budgets(instances)
     costs = fleet(_as_config(file, instances), load_profiles(file.profiles))
     models = _models(file, costs)
     _check_memory(instances, costs)
@@ -91,6 +92,7 @@ def _instances(file: ScenarioFile) -> tuple[InstanceConfig, ...]:
             models=section.models,
             host_memory_gib=section.host_memory_gib,
             swap_tiers=section.swap_tiers,
+            batched_tokens_max=section.batched_tokens_max,
         )
         for section in file.instances
         for name in section.ids
@@ -134,6 +136,22 @@ def _models(file: ScenarioFile, costs: Fleet) -> tuple[ModelSpec, ...]:
 
 def _context(profile: Profile) -> int:
     return min(profile.context_tokens, profile.kv_tokens - profile.block_tokens)
+
+
+def _check_token_budgets(instances: Sequence[InstanceConfig]) -> None:
+    """Check that instances of one kind have one token budget: a simulation has one profile for them all.
+
+    Raises:
+        ConfigError: Two of them differ.
+    """
+    first: dict[str, InstanceConfig] = {}
+    for instance in instances:
+        same = first.setdefault(instance.kind, instance)
+        if instance.batched_tokens_max != same.batched_tokens_max:
+            raise ConfigError(
+                f"instances has {instance.id!r} with batched_tokens_max {instance.batched_tokens_max}; "
+                f"expected {same.batched_tokens_max}, as {same.id!r} of the same kind {instance.kind} has"
+            )
 
 
 def _check_memory(instances: Sequence[InstanceConfig], costs: Fleet) -> None:

@@ -88,6 +88,7 @@ class InstanceSection(Section):
         models: Ids of models it may serve; the first is awake at the start.
         host_memory_gib: Host memory for sleeping models, and for prefetched weights files.
         swap_tiers: Tiers in which models may sleep; without any, a model swap ends the old model's engine.
+        batched_tokens_max: Most tokens of one iteration; without it, the profile's.
     """
 
     id: Name
@@ -97,6 +98,7 @@ class InstanceSection(Section):
     models: tuple[str, ...] = Field(min_length=1)
     host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
     swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
+    batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
 
     @property
     def ids(self) -> tuple[str, ...]:

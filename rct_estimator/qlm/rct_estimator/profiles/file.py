@@ -18,6 +18,7 @@ from qlm.rct_estimator.profiles.profile import (
     Source,
     SourceKind,
 )
+from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
 
 PROFILE_VERSION: Final = 2
 """Version of the file format that is written."""
@@ -27,7 +28,6 @@ _WHOLE: Final = frozenset(
     | {"batched_tokens_max", "weights_bytes", "accelerator_memory_bytes"}
 )
 _EQUATIONS: Final = ("prefill_ms", "decode_ms")
-_BATCHED_TOKENS_MAX_OF_VERSION_1: Final = 2048
 _OPTIONAL_COEFFICIENTS: Final = ("kv_mixed_ms", "sequence_ms", "square_ms")
 
 
@@ -145,7 +145,10 @@ def _version_1(plain: Mapping[str, Any]) -> Profile:
     for name in _EQUATIONS:
         if name not in sources:
             raise InvalidValueError("sources", sorted(sources), f"also a source of {name}")
-    of_version = Source(SourceKind.SPECIFIED, "What every engine had in files of version 1.")
+    gpus = int(values["gpus"])
+    memory_bytes = values["accelerator_memory_bytes"] / max(gpus, 1)
+    budget = default_batched_tokens(values["accelerator"], memory_bytes, gpus=gpus)
+    of_version = Source(SourceKind.SPECIFIED, "vLLM's default there; files of version 1 have none.")
     prefill, decode = sources.pop("prefill_ms"), sources.pop("decode_ms")
     sources |= {"linear_ms": prefill, "kv_ms": decode, "sequence_ms": decode}
     return Profile(
@@ -153,7 +156,7 @@ def _version_1(plain: Mapping[str, Any]) -> Profile:
         engine="unknown",
         iteration=IterationTime.of_equations(equations),
         async_scheduling=False,
-        batched_tokens_max=_BATCHED_TOKENS_MAX_OF_VERSION_1,
+        batched_tokens_max=budget,
         sources=sources | {"batched_tokens_max": of_version},
         fit=parse_fits_of_version_1(plain.get("fits", {}), _EQUATIONS),
         equations=equations,

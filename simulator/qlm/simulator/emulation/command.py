@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +26,7 @@ from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.server import EmulatedServer
-from qlm.simulator.engine.batching import BATCHED_TOKENS_MAX, BatchingEngine
+from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.fixed import FixedLatencyEngine
 from qlm.simulator.engine.generation import hashed_generation
 from qlm.simulator.engine.model import EngineModel
@@ -58,7 +58,7 @@ class EmulateOptions:
         seqs_max: Most requests in the batch; None for the profile's.
         kv_tokens: Size of the KV cache; None for the profile's.
         context_tokens: Most tokens of prompt and output; None for the profile's, or as many as fit.
-        batched_tokens_max: Most tokens per iteration.
+        batched_tokens_max: Most tokens per iteration; None for the profile's, or one per batch slot.
         watermark: Share of KV blocks that an admission leaves free.
         host_kv_gib: Host memory for copies of KV blocks, GiB; 0 for none.
         mean_output_tokens: Mean length of answers that no limit ends.
@@ -79,7 +79,7 @@ class EmulateOptions:
     seqs_max: int | None = None
     kv_tokens: int | None = None
     context_tokens: int | None = None
-    batched_tokens_max: int = BATCHED_TOKENS_MAX
+    batched_tokens_max: int | None = None
     watermark: float = 0.0
     host_kv_gib: float = 0.0
     mean_output_tokens: float = MEAN_OUTPUT_TOKENS
@@ -120,7 +120,9 @@ def load_profile(options: EmulateOptions) -> Profile:
 
 def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
     """Build the engine model of the options."""
-    capacity = _capacity(options, profile)
+    seqs_max = options.seqs_max or profile.seqs_max
+    batched_tokens_max = options.batched_tokens_max or max(profile.batched_tokens_max, seqs_max)
+    capacity = replace(_capacity(options, profile), batched_tokens_max=batched_tokens_max)
     start = hashed_generation(
         block_tokens=capacity.block_tokens,
         context_tokens=capacity.context_tokens,
@@ -132,7 +134,7 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         profile,
         capacity,
         start,
-        batched_tokens_max=max(options.batched_tokens_max, capacity.seqs_max),
+        batched_tokens_max=batched_tokens_max,
         watermark=options.watermark,
         host_kv_bytes=int(options.host_kv_gib * 2**30),
     )
@@ -299,8 +301,7 @@ def _add_batch_options(parser: argparse.ArgumentParser) -> None:
         "--max-num-batched-tokens",
         type=int,
         dest="batched_tokens_max",
-        default=BATCHED_TOKENS_MAX,
-        help="most tokens per iteration",
+        help="most tokens per iteration; default: the profile's",
     )
     parser.add_argument(
         "--max-model-len",

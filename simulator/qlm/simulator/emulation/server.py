@@ -123,6 +123,7 @@ class EmulatedServer:
                 Route("/health", self._health),
                 Route("/metrics", self._metrics),
                 Route("/version", self._version),
+                Route("/server_info", self._server_info),
                 Route("/sleep", self._sleep, methods=["POST"]),
                 Route("/wake_up", self._wake, methods=["POST"]),
                 Route("/collective_rpc", self._rpc, methods=["POST"]),
@@ -210,6 +211,15 @@ class EmulatedServer:
 
     async def _version(self, request: Request) -> Response:
         return JsonBytes({"version": "0.32.0+qlm.emulated"})
+
+    async def _server_info(self, request: Request) -> Response:
+        """Report the settings of the scheduler; vLLM reports many more."""
+        capacity = self._emulator.engine.capacity
+        scheduler = {
+            "max_num_batched_tokens": capacity.batched_tokens_max,
+            "max_num_seqs": capacity.seqs_max,
+        }
+        return JsonBytes({"vllm_config": {"scheduler_config": scheduler}})
 
     async def _sleep(self, request: Request) -> Response:
         level, keep = parse_sleep(request.query_params)

@@ -22,6 +22,7 @@ class EngineServer:
     Attributes:
         model: The name under which it serves.
         seqs_max: Maximum batch size.
+        batched_tokens_max: Maximum number of tokens of one iteration.
         context_tokens: Maximum prompt plus output; 1000 or more.
         ordinary_ids: Token ids without a special meaning.
     """
@@ -29,6 +30,7 @@ class EngineServer:
     base_url: str
     model: str
     seqs_max: int
+    batched_tokens_max: int
     context_tokens: int
     ordinary_ids: range
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from contract.suites.engine.probe import EngineServer
 from qlm.agents.engines.command import EmulateSettings, emulate_command
+from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
 
 CONTEXT_TOKENS: Final = 2048
 SEQS_MAX: Final = 8
@@ -19,12 +20,12 @@ class EmulatedEngine:
     def __init__(self) -> None:
         settings = EmulateSettings(
             port=0, model="llama-3-8b", accelerator="A10", time_scale=0.1, seqs_max=SEQS_MAX,
-            context_tokens=CONTEXT_TOKENS, mean_output_tokens=50,
+            batched_tokens_max=1024, context_tokens=CONTEXT_TOKENS, mean_output_tokens=50,
         )  # fmt: skip
         command = emulate_command(settings)
         self._process = subprocess.Popen(command.argv, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        self.server = _server(self._process.stdout.readline().split()[-1], "llama-3-8b", range(256))
+        self.server = _server(self._process.stdout.readline().split()[-1], "llama-3-8b", range(256), 1024)
 
     def end(self, number: signal.Signals) -> int:
         self._process.send_signal(number)
@@ -44,10 +45,15 @@ class MortalEngine:
 
 def tiny_vllm(base_url: str) -> EngineServer:
     """Describe a vLLM that serves the tiny model."""
-    return _server(base_url, "tiny", range(10, 1990))
+    return _server(base_url, "tiny", range(10, 1990), default_batched_tokens("CPU", 0))
 
 
-def _server(base_url: str, model: str, ids: range) -> EngineServer:
+def _server(base_url: str, model: str, ids: range, batched_tokens_max: int) -> EngineServer:
     return EngineServer(
-        base_url=base_url, model=model, seqs_max=SEQS_MAX, context_tokens=CONTEXT_TOKENS, ordinary_ids=ids
+        base_url=base_url,
+        model=model,
+        seqs_max=SEQS_MAX,
+        batched_tokens_max=batched_tokens_max,
+        context_tokens=CONTEXT_TOKENS,
+        ordinary_ids=ids,
     )

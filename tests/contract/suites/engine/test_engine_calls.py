@@ -168,6 +168,7 @@ async def test_capacity_and_load(server: EngineServer) -> None:
     async with client(server) as engine:
         capacity = await engine.capacity()
         assert (capacity.seqs_max, capacity.context_tokens) == (server.seqs_max, server.context_tokens)
+        assert capacity.batched_tokens_max == server.batched_tokens_max
         assert capacity.kv_tokens >= capacity.context_tokens
         assert capacity.kv_tokens % capacity.block_tokens == 0
         await until_load(

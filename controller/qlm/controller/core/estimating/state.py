@@ -4,6 +4,7 @@ A standby controller keeps learning. Without one, the state is rebuilt from noth
 the stores keep their counts, and speed corrections within a minute of work.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
@@ -65,7 +66,7 @@ def learn(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fleet
 
 
 def _with_reported_capacity(view: ClusterView, fleet: Fleet, before: Profiles) -> Profiles:
-    """Return the profiles with the batch slots and KV cache that live engines report.
+    """Return the profiles with the batch slots, token budget and KV cache that live engines report.
 
     Engines of one model on one kind of accelerator are assumed to be equal; if they differ, the smallest
     counts. A report stays valid until another one.
@@ -74,13 +75,17 @@ def _with_reported_capacity(view: ClusterView, fleet: Fleet, before: Profiles) -
     for status in view.instances:
         if status.active_model is not None and status.capacity is not None:
             key = (status.active_model, status.accelerator)
-            reported[key] = min(reported.get(key, status.capacity), status.capacity, key=_size)
+            reported[key] = min(reported.get(key, status.capacity), status.capacity, key=_rank)
     changed = {
         key: _with_capacity(known, capacity)
         for key, capacity in reported.items()
         if (known := before.get(key) or fleet.profiles.get(key)) is not None and not _agree(known, capacity)
     }
     return {**(before or fleet.profiles), **changed} if changed or not before else before
+
+
+def _rank(capacity: EngineCapacity) -> tuple[int, ...]:
+    return (*_size(capacity), capacity.batched_tokens_max or sys.maxsize)
 
 
 def _size(capacity: EngineCapacity) -> tuple[int, int, int, int]:
@@ -90,7 +95,8 @@ def _size(capacity: EngineCapacity) -> tuple[int, int, int, int]:
 def _agree(profile: Profile, capacity: EngineCapacity) -> bool:
     kv_tokens = max(capacity.kv_tokens, 2 * capacity.block_tokens)
     known = (profile.kv_tokens, profile.seqs_max, profile.context_tokens, profile.block_tokens)
-    return known == (kv_tokens, *_size(capacity)[1:])
+    budget = capacity.batched_tokens_max or profile.batched_tokens_max
+    return known == (kv_tokens, *_size(capacity)[1:]) and profile.batched_tokens_max == budget
 
 
 def _with_capacity(profile: Profile, capacity: EngineCapacity) -> Profile:
@@ -98,6 +104,7 @@ def _with_capacity(profile: Profile, capacity: EngineCapacity) -> Profile:
         profile,
         kv_tokens=max(capacity.kv_tokens, 2 * capacity.block_tokens),
         seqs_max=capacity.seqs_max,
+        batched_tokens_max=capacity.batched_tokens_max or profile.batched_tokens_max,
         context_tokens=capacity.context_tokens,
         block_tokens=capacity.block_tokens,
     )

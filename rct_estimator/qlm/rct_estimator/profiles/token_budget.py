@@ -1,0 +1,30 @@
+"""Token budget of an iteration that vLLM takes by default."""
+
+from typing import Final
+
+_GIB: Final = 1024**3
+_SMALL: Final = 2048
+_LARGE: Final = 8192
+_LARGEST: Final = 16_384
+_LARGE_FROM_BYTES: Final = 70 * _GIB
+_LARGEST_FROM_BYTES: Final = 160 * _GIB
+
+
+def default_batched_tokens(name: str, memory_bytes: float, *, gpus: int = 1) -> int:
+    """Return `--max-num-batched-tokens` of `vllm serve` without that argument, for text models.
+
+    The rule is `EngineArgs.get_batch_defaults` of vLLM 0.32: it depends on the memory of one accelerator, and
+    an A100 gets the small budget whatever its memory.
+
+    Args:
+        name: Kind of accelerator, as in profiles, or the name that its driver reports; `CPU` for none.
+        memory_bytes: Memory of one accelerator; 0 if unknown, which vLLM treats as small.
+        gpus: Accelerators, or CPU workers, that the engine spans.
+    """
+    if name.upper() == "CPU":
+        return _SMALL * gpus
+    if memory_bytes >= _LARGEST_FROM_BYTES:
+        return _LARGEST
+    if memory_bytes >= _LARGE_FROM_BYTES and "a100" not in name.lower():
+        return _LARGE
+    return _SMALL

@@ -1,0 +1,47 @@
+"""Token budget of an iteration by default: the rule of vLLM."""
+
+import pytest
+
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_gib", "gpus", "tokens"),
+    [
+        ("A10", 22.05, 1, 2048),
+        ("A100", 79.15, 1, 2048),
+        ("NVIDIA A100-SXM4-80GB", 79.15, 4, 2048),
+        ("H100", 79.1, 1, 8192),
+        ("H100", 79.1, 4, 8192),
+        ("H200", 139.8, 1, 8192),
+        ("B200", 178.35, 1, 16_384),
+        ("MI300X", 191.98, 1, 16_384),
+        ("L40S", 44.4, 1, 2048),
+        ("unheard of", 0, 1, 2048),
+        ("CPU", 200, 1, 2048),
+        ("cpu", 200, 2, 4096),
+    ],
+)
+def test_the_budget_follows_the_memory_of_one_accelerator(
+    name: str, memory_gib: float, gpus: int, tokens: int
+) -> None:
+    assert default_batched_tokens(name, memory_gib * GIB, gpus=gpus) == tokens
+
+
+def test_limits_of_memory_belong_to_the_larger_budget() -> None:
+    assert default_batched_tokens("H100", 70 * GIB) == 8192
+    assert default_batched_tokens("H100", 70 * GIB - 1) == 2048
+    assert default_batched_tokens("B200", 160 * GIB) == 16_384
+    assert default_batched_tokens("B200", 160 * GIB - 1) == 8192
+    assert default_batched_tokens("A100", 160 * GIB) == 16_384, "only below 160 GiB is an A100 an exception"
+
+
+def test_shipped_profiles_have_the_budget_that_vllm_takes_there() -> None:
+    for profile in builtin_profiles():
+        each_bytes = profile.accelerator_memory_bytes / profile.gpus
+        assert profile.batched_tokens_max == default_batched_tokens(
+            profile.accelerator, each_bytes, gpus=profile.gpus
+        )

@@ -15,7 +15,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.length_histogram import LengthHistogram
 from qlm.domain.view import ClusterView
-from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.iteration import IterationTime
 from support.batch_slots import STEP_S, draw, serve
 from support.estimating import (
     BATCH,
@@ -262,9 +262,9 @@ def test_a_first_token_is_what_a_ttft_class_is_judged_by() -> None:
 
 def test_a_batch_below_saturation_is_not_taken_for_a_full_one() -> None:
     """Iterations of a real profile get longer with the batch."""
-    slope = Coefficients(alpha=0.0, beta=2.0, gamma=0.0, delta=10.0)
+    slope = IterationTime(host_ms=0.0, linear_ms=((1, 10.0),), kv_ms=0.0, sequence_ms=2.0)
     fleet = steady_fleet(PLACES)
-    profile = replace(fleet.profiles[M, "GPU"], decode=slope)
+    profile = replace(fleet.profiles[M, "GPU"], iteration=slope)
     fleet = replace(fleet, profiles={**fleet.profiles, (M, "GPU"): profile})
     times = []
     for running in (0, 8, 16):

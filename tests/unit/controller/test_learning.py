@@ -15,7 +15,7 @@ from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.length_histogram import length_bin
 from qlm.domain.view import ClassView, ClusterView
-from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.served_work import served_work_s
 from support.batch_slots import CAP, STEP_S, draw
 from support.estimating import (
@@ -236,7 +236,8 @@ def test_served_work_takes_what_the_profile_says() -> None:
 def test_prompts_that_were_withdrawn_took_no_time() -> None:
     work = working(20.0).work
     given = replace(work, prompt_tokens=work.prompt_tokens + 9000, withdrawn_tokens=9000)
-    profile = replace(steady_profile(PLACES), prefill=Coefficients(alpha=0.0, beta=0.1, gamma=0.1, delta=1.0))
+    line = IterationTime(host_ms=0.0, linear_ms=((1, 30.0), (1001, 130.0)), kv_ms=0.0)
+    profile = replace(steady_profile(PLACES), iteration=line)
     predicted = [served_work_s(profile, each, started=work.ended) for each in (work, given)]
     assert predicted[1] == predicted[0]
     assert served_work_s(profile, replace(given, withdrawn_tokens=0), started=work.ended) > predicted[0]

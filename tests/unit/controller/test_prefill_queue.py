@@ -8,17 +8,17 @@ import pytest
 from qlm.controller.core.estimating.prefill_queue import STRATA, PrefillCosts, first_token_s
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.throughput import BATCHED_TOKENS_MAX
 from qlm.rct_estimator.workload import Workload
 from support.estimating import SHIPPED
 
+RUNNING = 48
 PROFILE = replace(
     SHIPPED,
-    prefill=Coefficients(alpha=0.05, beta=0.0, gamma=0.0, delta=6.0),
-    decode=Coefficients(alpha=0.0, beta=0.0, gamma=0.0, delta=10.0),
+    iteration=IterationTime(host_ms=0.0, linear_ms=((RUNNING, 10.0), (2048, 110.0)), kv_ms=0.0),
 )
-RUNNING = 48
+"""Each prompt token costs as much as the one before."""
 PREFILLS = PrefillCosts(PROFILE, RUNNING, 0.010)
 ROOM = BATCHED_TOKENS_MAX - RUNNING
 

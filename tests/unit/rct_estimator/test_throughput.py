@@ -14,7 +14,7 @@ from qlm.rct_estimator.correction import FACTOR_MAX, Correction
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profiles.iteration import Coefficients
+from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import (
     decodes_from_empty_s,
@@ -91,8 +91,9 @@ def test_a_burst_into_an_empty_batch_is_forecast_almost_as_well_as_with_the_law_
     bursts, requests, places = 30, 200, 16
     cpu = replace(
         find_profile(PROFILES, "llama-3-8b", "A10"),
-        prefill=Coefficients(alpha=0.0674, beta=0.355, gamma=0.0211, delta=4.16),
-        decode=Coefficients(alpha=0.00045, beta=0.0739, gamma=0.0, delta=5.77),
+        iteration=IterationTime(
+            host_ms=0.0, linear_ms=((14, 5.77), (2048, 185.8)), kv_ms=0.00045, sequence_ms=0.0739
+        ),
         seqs_max=places,
         kv_tokens=65_536,
         context_tokens=1024,
@@ -186,7 +187,7 @@ def test_theta_epsilon_and_d_hang_together() -> None:
 
 
 def test_theta_is_batch_over_decode_time_where_prompts_cost_nothing() -> None:
-    light = replace(A100, seqs_max=32, prefill=replace(A100.prefill, alpha=0.0, delta=1e-6))
+    light = replace(A100, seqs_max=32, iteration=replace(A100.iteration, linear_ms=((1, 8.0),)))
     state = steady_state(light, Workload(prompt_tokens=1, output=Normal(1000, 0)))
     tokens_per_s = state.workload.output.mean / state.request_s
     assert tokens_per_s == pytest.approx(32 / (light.decode_ms(32, 501) / 1000), rel=0.01)
@@ -203,8 +204,9 @@ def test_long_answers_hold_more_memory_than_their_mean_length_says() -> None:
 
 
 def test_prefill_bounds_throughput_by_the_token_budget() -> None:
-    state = steady_state(A100, Workload(prompt_tokens=4000, output=Normal(2, 0)), batched_tokens_max=512)
-    assert state.request_s >= 4001 / 512 * A100.prefill.ms(1, 512) / 1000 * 0.95
+    tight = replace(A100, batched_tokens_max=512)
+    state = steady_state(tight, Workload(prompt_tokens=4000, output=Normal(2, 0)))
+    assert state.request_s >= 4001 / 512 * A100.prefill_ms(1, 512) / 1000 * 0.95
 
 
 @given(profiles, workloads, st.floats(1, 256))

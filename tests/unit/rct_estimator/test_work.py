@@ -10,6 +10,7 @@ from qlm.domain.fleet import ServedWork
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.iteration import pairs_of
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
 from qlm.rct_estimator.throughput import full_batch, steady_state
@@ -96,9 +97,14 @@ def iterate(profile: Profile, rate: float, rng: np.random.Generator) -> ServedWo
         left += [200] * new
         if not left:
             continue
-        occupied = 1500 * len(left) + sum(200 - each for each in left)
-        step_ms = profile.decode_ms(len(left), occupied / len(left))
-        step_ms += new * (profile.prefill_ms(1, 1500) - profile.decode.delta)
+        decodes = len(left) - new
+        step_ms = profile.iteration.ms(
+            tokens=decodes + 1500 * new,
+            context_tokens=1500 * decodes + sum(200 - each for each in left),
+            sequences=len(left),
+            pairs=new * pairs_of(1500),
+            mixed=new > 0,
+        )
         busy_s += step_ms / 1000
         request_s += len(left) * step_ms / 1000
         tokens += len(left)

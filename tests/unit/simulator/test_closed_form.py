@@ -2,7 +2,7 @@
 
 import random
 from collections import deque
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hypothesis import given, settings
@@ -12,10 +12,10 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profiles.iteration import Coefficients
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import OpenGeneration, Script, hashed_generation, scripted_generation
+from support.iteration_times import iteration_times, timed
 from support.token_by_token import TokenByToken
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
@@ -157,15 +157,6 @@ def apply(engine: Engine, world: World, event: Event, seen: Seen, now_ns: int) -
     )
 
 
-coefficients = st.builds(
-    Coefficients,
-    alpha=st.floats(0, 0.3),
-    beta=st.floats(0, 3),
-    gamma=st.floats(0, 0.1),
-    delta=st.floats(0.001, 30),
-)
-
-
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     block_tokens = draw(st.sampled_from([1, 3, 4, 16]))
@@ -177,10 +168,9 @@ def worlds(draw: st.DrawFn) -> World:
         seqs_max=draw(st.integers(1, 6)),
         context_tokens=context,
     )
-    profile = replace(
+    profile = timed(
         PROFILE,
-        prefill=draw(coefficients),
-        decode=draw(coefficients),
+        draw(iteration_times(256)),
         host_bandwidth_bytes_per_s=draw(st.sampled_from([1e7, 1e8, 1e9, 1e11])),
     )
     horizon_ns = draw(st.sampled_from([1, 10**9, 10**10]))

@@ -11,6 +11,7 @@ import pytest
 
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.iteration import pairs_of
 from qlm.simulator.emulation.command import EmulateOptions, make_engine
 from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.server import EmulatedServer
@@ -105,8 +106,9 @@ def test_requests_that_arrive_later_join_the_batch() -> None:
         await asyncio.sleep((PROFILE.prefill_ms(1, 100) + 1) / 1000)
         await world.post("/inference/v1/generate", **generate([2] * 50, 2))
         assert first.done()
-        weights_once = min(PROFILE.prefill.delta, PROFILE.decode.delta)
-        mixed = PROFILE.prefill_ms(1, 50) + PROFILE.decode_ms(1, 102) - weights_once
+        mixed = PROFILE.iteration.ms(
+            tokens=51, context_tokens=102, sequences=2, pairs=pairs_of(50), mixed=True
+        )
         ms = PROFILE.prefill_ms(1, 100) + PROFILE.decode_ms(1, 101) + mixed + PROFILE.decode_ms(1, 51)
         assert world.now_ms() == pytest.approx(ms, rel=1e-6)
 

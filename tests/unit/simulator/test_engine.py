@@ -11,6 +11,7 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.iteration import pairs_of
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import hashed_generation
 
@@ -152,9 +153,9 @@ def test_a_mixed_iteration_pays_for_the_weights_once() -> None:
     engine.step(0)
     engine.add(call("new", [2] * 20, 50), 0)
     step = engine.step(0)
-    both = PROFILE.prefill_ms(1, 20) + PROFILE.decode_ms(1, 11) - PROFILE.prefill.delta
+    both_ms = PROFILE.iteration.ms(tokens=21, context_tokens=11, sequences=2, pairs=pairs_of(20), mixed=True)
     assert step is not None
-    assert step.duration_ns == pytest.approx(both * 1e6, abs=1)
+    assert step.duration_ns == pytest.approx(both_ms * 1e6, abs=1)
 
 
 def test_a_long_prompt_is_computed_in_chunks_beside_running_requests() -> None:

@@ -41,7 +41,7 @@ _HELP: Final = {
         "simulate": "Simulate the scenario in a YAML file: production decisions in virtual time.",
     },
     "evaluate": {
-        "evaluate": "Measure the accuracy of the estimates.",
+        "evaluate": "Measure the accuracy of the estimates and of the engine model.",
     },
 }
 """First line of help of each subcommand, by its module below `qlm.cli.commands`."""

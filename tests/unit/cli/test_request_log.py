@@ -82,7 +82,7 @@ def test_prefixes_are_numbered_by_their_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "expected"),
     [
         ("5,0,1,6,7", "4: prompt_tokens is 0"),
         ("5,1,0,6,7", "4: output_tokens is 0"),
@@ -95,15 +95,15 @@ def test_prefixes_are_numbered_by_their_ids(tmp_path: Path) -> None:
         ("5,1,1,6", "4 is '5,1,1,6'"),
     ],
 )
-def test_a_bad_row_is_one_error_with_its_line(tmp_path: Path, row: str, told: str) -> None:
+def test_a_bad_row_is_one_error_with_its_line(tmp_path: Path, row: str, expected: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         _read(tmp_path, f"{HEADER}\n{ROWS}{row}\n")
-    assert f"served.csv:{told}" in str(caught.value)
+    assert f"served.csv:{expected}" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "header"),
         (HEADER, "a header without rows"),
@@ -121,10 +121,10 @@ def test_a_bad_row_is_one_error_with_its_line(tmp_path: Path, row: str, told: st
         ('{"arrival":0,"prompt_tokens":1,"output_tokens":1,"ttft":1,"e2e":1}\n{}', ":2: arrival is None"),
     ],
 )
-def test_an_unusable_file_is_one_error(tmp_path: Path, text: str, told: str) -> None:
+def test_an_unusable_file_is_one_error(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         _read(tmp_path, text)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_a_missing_file_and_bytes_that_are_no_text_are_one_error(tmp_path: Path) -> None:

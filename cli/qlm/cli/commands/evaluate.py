@@ -1,4 +1,4 @@
-"""`qlm evaluate rct`: measure the accuracy of completion-time estimates."""
+"""`qlm evaluate`: measure the accuracy of completion-time estimates and of the engine model."""
 
 import math
 import time
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from qlm.cli.commands.evaluate_fidelity import fidelity_command
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.commands.simulation_options import bar, drawing, simulates
 from qlm.cli.scenario.output import make_folder, write_files
@@ -40,7 +41,10 @@ Judged = tuple[str, str, Pairs]
 
 @click.group("evaluate")
 def evaluate_command() -> None:
-    """Measure the accuracy of the estimates."""
+    """Measure the accuracy of the estimates and of the engine model."""
+
+
+evaluate_command.add_command(fidelity_command)
 
 
 @evaluate_command.command("rct")

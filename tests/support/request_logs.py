@@ -13,7 +13,8 @@ from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import Script, scripted_generation
-from qlm.simulator.evaluation.request_log import UNSHARED, RequestLog
+from qlm.simulator.evaluation.request_log import RequestLog
+from qlm.simulator.prefixes import UNSHARED
 
 
 def drawn_log(requests: int, rate_rps: float, *, seed: int = 1, mean_tokens: int = 150) -> RequestLog:

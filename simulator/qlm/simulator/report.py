@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from qlm.domain.operations import Operation
 from qlm.domain.outcome import Outcome
+from qlm.simulator.prefixes import prefix_tokens, shared_tokens
 from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
-from qlm.simulator.scenario import IntArray
+from qlm.simulator.scenario import IntArray, Workload
 from qlm.simulator.workload.stream import StreamCounts
 
 ANSWERED: Final = frozenset(outcome.value for outcome in Outcome if outcome.ok)
@@ -106,6 +107,8 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         },
         "moves": result.moves,
         "evictions": int(outcomes.evictions.sum()),
+        "prefix_tokens_shared": _shared_tokens(workload),
+        "prefix_tokens_hit": result.prefix_hits,
         "plans": len(result.plan_s),
         "plan_p50_ms": _quantile(plan_ms, 0.5),
         "plan_p99_ms": _quantile(plan_ms, 0.99),
@@ -123,6 +126,17 @@ def by_class(result: SimulationResult) -> Sequence[tuple[str, npt.NDArray[np.boo
         for number, each in enumerate(result.scenario.slo_classes)
     ]
     return [(name, mask) for name, mask in rows if mask.any()]
+
+
+def _shared_tokens(workload: Workload) -> int:
+    """Count the prompt tokens with which an earlier prompt of the same model began, too."""
+    if not workload.prefixes:
+        return 0
+    covered, shared = prefix_tokens(workload), 0
+    for model in np.unique(workload.model):
+        rows = np.flatnonzero(workload.model == model).tolist()
+        shared += shared_tokens(tuple(workload.prefixes[row] for row in rows), covered[rows].tolist())
+    return shared
 
 
 def _latencies(result: SimulationResult, rows: npt.NDArray[np.bool_]) -> dict[str, float | None]:

@@ -88,6 +88,7 @@ class SimulationResult:
         swaps_reload: Model swaps from storage into a running process.
         swaps_cold: Model swaps that start a process.
         swap_seconds: Time of instances without an awake engine because of swaps.
+        prefix_hits: Prompt tokens that the engines' prefix caches held, those of resumed requests included.
         operations: Operations of each incarnation of each agent.
         moves: Moves of groups from one instance's queue to another's.
         plan_s: Wall time of each decision of the controller.
@@ -106,6 +107,7 @@ class SimulationResult:
     swaps_reload: int = 0
     swaps_cold: int = 0
     swap_seconds: float = 0.0
+    prefix_hits: int = 0
     operations: list[OperationStats] = field(default_factory=list)
     moves: int = 0
     plan_s: list[float] = field(default_factory=list)

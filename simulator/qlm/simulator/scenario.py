@@ -50,6 +50,7 @@ class Workload:
         tenants: Names of tenants.
         prefixes: Ids of each prompt's shared blocks of `engine.generation.PREFIX_TOKENS` tokens; equal ids
             mean equal content. Empty if no prompts share anything.
+        prefix_tokens: Tokens that the ids of each prompt cover; None for whole blocks.
     """
 
     arrival_ns: IntArray
@@ -61,14 +62,18 @@ class Workload:
     max_tokens: IntArray
     tenants: tuple[str, ...] = ("default",)
     prefixes: tuple[tuple[int, ...], ...] = ()
+    prefix_tokens: IntArray | None = None
 
     def __post_init__(self) -> None:
-        columns = [f.name for f in fields(self) if f.name not in ("tenants", "prefixes")]
+        others = ("tenants", "prefixes", "prefix_tokens")
+        columns = [f.name for f in fields(self) if f.name not in others]
         for name in columns:
             if getattr(self, name).shape != self.arrival_ns.shape:
                 raise InvalidValueError(name, getattr(self, name).shape, f"shape {self.arrival_ns.shape}")
         if self.prefixes and len(self.prefixes) != len(self):
             raise InvalidValueError("prefixes", len(self.prefixes), f"{len(self)} or none")
+        if self.prefix_tokens is not None and len(self.prefix_tokens) != len(self.prefixes):
+            raise InvalidValueError("prefix_tokens", len(self.prefix_tokens), f"{len(self.prefixes)}")
         if len(self) and (self.arrival_ns[0] < 0 or np.any(np.diff(self.arrival_ns) < 0)):
             raise InvalidValueError("arrival_ns", self.arrival_ns.tolist()[:5], "0 or more, never falling")
         for name in ("prompt_tokens", "output_tokens", "max_tokens"):

@@ -103,6 +103,7 @@ def simulate(
         swaps_reload=simulation.fleet.swaps_reload,
         swaps_cold=simulation.fleet.swaps_cold,
         swap_seconds=simulation.fleet.swap_seconds,
+        prefix_hits=simulation.fleet.prefix_hits,
         operations=simulation.fleet.operations,
         moves=simulation.controller.moves,
         plan_s=simulation.controller.plan_s,

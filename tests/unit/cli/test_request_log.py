@@ -15,7 +15,8 @@ from qlm.cli.profiling.request_log import NAMES, fitted_to, log_source_text, rea
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.profile import Source, SourceKind
-from qlm.simulator.evaluation.request_log import UNSHARED, RequestLog
+from qlm.simulator.evaluation.request_log import RequestLog
+from qlm.simulator.prefixes import UNSHARED
 
 HEADER = "arrival_s,prompt_tokens,output_tokens,first_token_s,end_s"
 ROWS = "10.5,100,3,10.75,11.0\n10,50,1,10.125,10.125\n"
@@ -77,7 +78,9 @@ def test_levels_are_apart_and_each_starts_at_its_first_request(tmp_path: Path) -
 def test_prefixes_are_numbered_by_their_ids(tmp_path: Path) -> None:
     text = f"{HEADER},prefix_id,prefix_tokens\n0,9,1,1,1,a,4\n0,9,1,1,1,,\n1,9,1,2,2,b,9\n1,9,1,2,2,a,2\n"
     log = _read(tmp_path, text)
-    assert log.prefix.tolist() == [0, UNSHARED, 1, 0]
+    first, none, other, again = log.prefix.tolist()
+    assert (none, again) == (UNSHARED, first)
+    assert len({first, other, UNSHARED}) == 3
     assert log.prefix_tokens.tolist() == [4, 0, 9, 2]
 
 

@@ -223,3 +223,28 @@ def test_bad_use_gets_one_clear_line(
     assert done.exit_code in (1, 2)
     assert "Traceback" not in done.output and isinstance(done.exception, SystemExit)
     assert complaint in done.output.splitlines()[-1]
+
+
+def test_shared_prefixes_of_a_trace_are_found_and_counted(tmp_path: Path) -> None:
+    rows = [f"{number},1000,5,{'abc'[number % 3]},640" for number in range(30)]
+    head = "arrival_s,input_tokens,output_tokens"
+    (tmp_path / "log.csv").write_text("\n".join([f"{head},prefix_id,prefix_tokens", *rows]), "utf-8")
+    shared = _traced(tmp_path)
+    summed = json.loads(shared.output)
+    assert summed["prefix_tokens_shared"] == summed["prefix_tokens_hit"] == 27 * 640
+    plain = [row.rsplit(",", 2)[0] for row in rows]
+    (tmp_path / "log.csv").write_text("\n".join([head, *plain]), "utf-8")
+    unshared = json.loads(_traced(tmp_path).output)
+    assert unshared["prefix_tokens_shared"] == unshared["prefix_tokens_hit"] == 0
+    latency = [each["latency_by_class"]["chat"]["first_token_p50_s"] for each in (summed, unshared)]
+    assert latency[0] < 0.7 * latency[1]
+    assert "no request shares a prefix" in qlm("simulate", tmp_path / "other.yaml").output
+
+
+def _traced(folder: Path) -> Result:
+    path = with_arrivals(folder, "{trace: log}", "traces:\n  log: {path: log.csv, format: csv}\n")
+    text = re.sub(r"    lengths:\n(      .*\n)+", "    lengths: {trace: log}\n", path.read_text("utf-8"))
+    path.write_text(
+        text.replace("count: 2", "count: 1").replace("{chat: 0.7, batch: 0.3}", "{chat: 1}"), "utf-8"
+    )
+    return qlm("simulate", path, "--json")

@@ -93,10 +93,18 @@ def _print(summed: dict[str, object], out: Path | None) -> None:
         f"{summed['refused']} refused, {summed['unfinished']} unfinished; "
         f"{summed['swaps']} model swaps, {summed['evictions']} evictions"
     )
+    console.print(_prefixes(summed))
     console.print(
         f"{_number(summed['simulated_s'])} s simulated in {_number(summed['wall_s'])} s"
         + (f"; written to {out}" if out else "")
     )
+
+
+def _prefixes(summed: dict[str, object]) -> str:
+    if not summed["prefix_tokens_shared"]:
+        return "no request shares a prefix"
+    shared, hit = summed["prefix_tokens_shared"], summed["prefix_tokens_hit"]
+    return f"shared prefixes: {shared} prompt tokens; {hit} found in the engines' caches"
 
 
 def _number(value: object) -> str:

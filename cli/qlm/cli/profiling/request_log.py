@@ -11,9 +11,16 @@ import orjson
 
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.profile import Profile
-from qlm.simulator.evaluation.request_log import UNSHARED, RequestLog
+from qlm.simulator.evaluation.request_log import RequestLog
+from qlm.simulator.prefixes import UNSHARED, prefix_numbers
 from qlm.simulator.scenario import IntArray
-from qlm.simulator.workload.cells import BadCellError, seconds, timestamps, whole_numbers
+from qlm.simulator.workload.cells import (
+    BadCellError,
+    seconds,
+    timestamps,
+    whole_numbers,
+    whole_numbers_or_none,
+)
 from qlm.simulator.workload.csv_table import Column, Convert, Table, not_utf8, open_text, read_table, text
 from qlm.simulator.workload.trace import Labels
 
@@ -71,7 +78,7 @@ def read_request_log(path: Path) -> RequestLog:
         first_token_ns=(first - start_ns)[order],
         end_ns=(end - start_ns)[order],
         level=None if level is None else Labels.of(level).at(order),
-        prefix=(none + UNSHARED if prefix is None else _prefixes(prefix))[order],
+        prefix=(none + UNSHARED if prefix is None else prefix_numbers(prefix))[order],
         prefix_tokens=numbers.get("prefix_tokens", none)[order],
     )
 
@@ -177,11 +184,9 @@ def _converter(meaning: str, times: Convert) -> Convert | None:
         return times
     if meaning in ("ttft", "e2e"):
         return seconds
-    return {"prompt": whole_numbers, "output": whole_numbers, "prefix_tokens": _wholes_or_none}.get(meaning)
-
-
-def _wholes_or_none(cells: Sequence[str]) -> IntArray:
-    return whole_numbers([cell or "0" for cell in cells])
+    if meaning in ("prompt", "output"):
+        return whole_numbers
+    return whole_numbers_or_none if meaning == "prefix_tokens" else None
 
 
 def _converted(table: Table, name: str, cells: Sequence[str], convert: Convert) -> Any:
@@ -189,11 +194,3 @@ def _converted(table: Table, name: str, cells: Sequence[str], convert: Convert) 
         return convert(cells)
     except BadCellError as error:
         raise table.refuse(error.index, name, cells[error.index], error.expected) from None
-
-
-def _prefixes(cells: Sequence[str]) -> IntArray:
-    """Number the ids of prefixes; an empty cell is none."""
-    numbers = {"": UNSHARED}
-    for cell in cells:
-        numbers.setdefault(cell, len(numbers) - 1)
-    return np.array([numbers[cell] for cell in cells], dtype=np.int64)

@@ -21,7 +21,9 @@ TIME_MAX_S = 31_536_000.0
 Seconds = Annotated[float, Field(ge=0, le=TIME_MAX_S)]
 Duration = Annotated[float, Field(gt=0, le=TIME_MAX_S)]
 RoundTripMs = Annotated[float, Field(ge=0, le=60_000)]
-CsvColumn = Literal["arrival_s", "model", "tenant", "slo_class", "input_tokens", "output_tokens"]
+CsvColumn = Literal[
+    "arrival_s", "model", "tenant", "slo_class", "input_tokens", "output_tokens", "prefix_id", "prefix_tokens"
+]
 
 
 def no_truth(value: Any) -> Any:

@@ -13,6 +13,7 @@ from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.cluster.engine_driver import EngineDriver, OnOutput
 from qlm.simulator.cluster.event_queue import EventQueue, Rank
 from qlm.simulator.engine.batching import BatchingEngine
+from qlm.simulator.engine.model import EngineCounters
 from qlm.simulator.engine.residency import Residency, ResidentEngine
 
 
@@ -91,7 +92,13 @@ class SimulatedEngineHost:
         self._on_change = on_change
         self._slowness = slowness
         self._processes: dict[ModelId, _Process] = {}
+        self._counters: list[EngineCounters] = []
         self._dead = False
+
+    @property
+    def prefix_hits(self) -> int:
+        """Prompt tokens that the prefix caches of its engines held, those that have ended included."""
+        return sum(counters.prefix_hits for counters in self._counters)
 
     def start_awake(self, model: ModelId) -> None:
         """Start a model's engine in no time, at the start of the simulation."""
@@ -206,6 +213,7 @@ class SimulatedEngineHost:
         hosted = self._models[model]
         residency = ResidentEngine(hosted.profile, state, in_page_cache=lambda: model in self._fetched)
         process = _Process(hosted.new_engine(), residency)
+        self._counters.append(process.engine.counters)
         self._processes[model] = process
         return process
 

@@ -19,7 +19,8 @@ from qlm.simulator.cluster.engine_host import HostedModel
 from qlm.simulator.cluster.observer import ClusterObserver
 from qlm.simulator.cluster.services import SharedServices
 from qlm.simulator.engine.batching import BatchingEngine
-from qlm.simulator.engine.generation import PREFIX_TOKENS, OpenGeneration, Script, scripted_generation
+from qlm.simulator.engine.generation import OpenGeneration, Script, scripted_generation
+from qlm.simulator.prefixes import prefix_tokens
 from qlm.simulator.results import NEVER
 from qlm.simulator.scenario import Scenario, SimulatedInstance, Workload
 
@@ -48,6 +49,7 @@ class SimulatedFleet:
         self.swaps_warm = 0
         self.swaps_reload = 0
         self.swaps_cold = 0
+        self.prefix_hits = 0
         self.swap_seconds = 0.0
         self.operations: list[OperationStats] = []
         self._services = services
@@ -75,7 +77,7 @@ class SimulatedFleet:
         """Kill an agent with its engines."""
         agent = self._agents.pop(number, None)
         if agent is not None:
-            self._count_swaps(agent)
+            self._count(agent)
             agent.kill()
 
     def restart(self, number: int) -> None:
@@ -95,7 +97,7 @@ class SimulatedFleet:
     def finish(self) -> None:
         """Add the statistics of the agents that still run."""
         for agent in self._agents.values():
-            self._count_swaps(agent)
+            self._count(agent)
 
     def agent(self, number: int) -> Agent | None:
         """Return the agent of an instance, if one runs."""
@@ -138,11 +140,12 @@ class SimulatedFleet:
         self._sessions[number] += 1
         agent.start(awake)
 
-    def _count_swaps(self, agent: SimulatedAgent) -> None:
+    def _count(self, agent: SimulatedAgent) -> None:
         self.swaps_warm += agent.host.swaps.warm
         self.swaps_reload += agent.host.swaps.reload
         self.swaps_cold += agent.host.swaps.cold
         self.swap_seconds += agent.host.swaps.seconds
+        self.prefix_hits += agent.host.prefix_hits
         self.operations.append(agent.core.state.stats.operations.stats())
 
     def _models(self, instance: SimulatedInstance) -> Mapping[ModelId, HostedModel]:
@@ -178,6 +181,7 @@ class SimulatedFleet:
 def _answers_of(workload: Workload) -> Callable[[EngineCall], Script]:
     """Return a function from a call, which begins or resumes an answer, to the rest of the answer."""
     prompts, outputs = workload.prompt_tokens.tolist(), workload.output_tokens.tolist()
+    shared = prefix_tokens(workload).tolist()
 
     def script(call: EngineCall) -> Script:
         number = request_number(call.call_id)
@@ -185,10 +189,11 @@ def _answers_of(workload: Workload) -> Callable[[EngineCall], Script]:
         base = (number + 1) * _BLOCKS_MAX
         if not workload.prefixes:
             return Script(output_tokens=max(1, outputs[number] - done), base=base)
-        prefix = workload.prefixes[number]
-        shared = min(len(prefix) * PREFIX_TOKENS, prompts[number])
         return Script(
-            output_tokens=max(1, outputs[number] - done), base=base, prefix_ids=prefix, prefix_tokens=shared
+            output_tokens=max(1, outputs[number] - done),
+            base=base,
+            prefix_ids=workload.prefixes[number],
+            prefix_tokens=shared[number],
         )
 
     return script

@@ -8,11 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.errors import InvalidValueError
+from qlm.simulator.prefixes import UNSHARED
 from qlm.simulator.scenario import IntArray
 from qlm.simulator.workload.trace import Labels
-
-UNSHARED: Final = -1
-"""Prefix of a request that shares none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -57,6 +57,11 @@ def whole_numbers(cells: Sequence[str]) -> IntArray:
     return numbers
 
 
+def whole_numbers_or_none(cells: Sequence[str]) -> IntArray:
+    """Parse token counts as `whole_numbers` does; an empty cell is 0."""
+    return whole_numbers([cell or "0" for cell in cells])
+
+
 def seconds(cells: Sequence[str]) -> IntArray:
     """Parse times in seconds as nanoseconds.
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.simulator.engine.generation import PREFIX_TOKENS
+from qlm.simulator.prefixes import PrefixIds, covered_tokens
 from qlm.simulator.scenario import IntArray
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.workload.arrivals import Arrivals, nanoseconds
@@ -34,6 +35,7 @@ class Drawn:
         output_tokens: Lengths of answers.
         max_tokens: Limits of the clients.
         prefixes: Block ids of prompts; empty if there are none.
+        prefix_tokens: Tokens that these cover.
         counts: Counts of cut and skipped requests.
     """
 
@@ -42,7 +44,8 @@ class Drawn:
     slo_class: IntArray
     output_tokens: IntArray
     max_tokens: IntArray
-    prefixes: tuple[tuple[int, ...], ...]
+    prefixes: PrefixIds
+    prefix_tokens: IntArray
     counts: StreamCounts
 
 
@@ -65,6 +68,7 @@ def draw(stream: Stream, seeds: Seeds, load: float, context_tokens: IntArray) ->
     fitted = stream.limits.fit(rows.prompt_tokens, rows.output_tokens, context_tokens[models])
     rows = rows.at(fitted.kept)
     requests = _requests(stream, rows, models[fitted.kept], fitted)
+    prefixes = _prefixes(rows, fitted.prompt_tokens)
     limits = stream.max_tokens.tokens(requests.model, fitted.output_tokens)
     return Drawn(
         arrival_ns=_times(rows),
@@ -72,7 +76,8 @@ def draw(stream: Stream, seeds: Seeds, load: float, context_tokens: IntArray) ->
         slo_class=stream.slo.classes(requests, _rng(stream, seeds, "slo")),
         output_tokens=fitted.output_tokens,
         max_tokens=np.minimum(limits, context_tokens[requests.model] - fitted.prompt_tokens),
-        prefixes=_prefixes(rows, fitted.prompt_tokens),
+        prefixes=prefixes,
+        prefix_tokens=_prefix_tokens(rows, prefixes, fitted.prompt_tokens),
         counts=StreamCounts(
             name=stream.name,
             requests=len(rows),
@@ -169,9 +174,17 @@ def _times(rows: Trace) -> IntArray:
     return rows.arrival_ns
 
 
-def _prefixes(rows: Trace, prompt_tokens: IntArray) -> tuple[tuple[int, ...], ...]:
+def _prefixes(rows: Trace, prompt_tokens: IntArray) -> PrefixIds:
     blocks = (-(-prompt_tokens // PREFIX_TOKENS)).tolist()
     return tuple(ids[:count] for ids, count in zip(rows.prefixes, blocks, strict=False))
+
+
+def _prefix_tokens(rows: Trace, prefixes: PrefixIds, prompt_tokens: IntArray) -> IntArray:
+    if not prefixes:
+        return np.zeros(len(rows), dtype=np.int64)
+    if rows.prefix_tokens is None:
+        return covered_tokens(prefixes, prompt_tokens)
+    return np.asarray(np.minimum(rows.prefix_tokens, prompt_tokens))
 
 
 def _rng(stream: Stream, seeds: Seeds, decision: str) -> np.random.Generator:

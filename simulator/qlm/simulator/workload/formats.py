@@ -1,14 +1,16 @@
 """Readers of comma-separated traces: Azure, BurstGPT, plain lengths, and others by column names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from qlm.domain.errors import InvalidValueError
+from qlm.simulator.prefixes import UNSHARED, PrefixIds, block_ids, prefix_numbers
 from qlm.simulator.scenario import IntArray
-from qlm.simulator.workload.cells import seconds, timestamps, whole_numbers
+from qlm.simulator.workload.cells import seconds, timestamps, whole_numbers, whole_numbers_or_none
 from qlm.simulator.workload.csv_table import Column, Table, read_table, text
 from qlm.simulator.workload.trace import Labels, Trace
 
@@ -30,6 +32,8 @@ CSV_COLUMNS: Final[Mapping[str, str]] = {
     "slo_class": "slo_class",
     "input_tokens": "input_tokens",
     "output_tokens": "output_tokens",
+    "prefix_id": "prefix_id",
+    "prefix_tokens": "prefix_tokens",
 }
 """Default header name by meaning of a column."""
 
@@ -81,7 +85,7 @@ def read_csv(
     Args:
         path: The file.
         columns: Header names that differ from CSV_COLUMNS, by meaning. These columns must exist; otherwise
-            model, tenant, class and times are optional.
+            model, tenant, class, times and prefixes are optional.
         zero_output: Treatment of rows without output tokens.
     """
     given = dict(columns or {})
@@ -91,8 +95,31 @@ def read_csv(
     names |= {meaning: by_meaning[meaning] for meaning in ("model", "tenant", "slo_class")}
     labels = [Column(names[m], text, m in given) for m in ("model", "tenant", "slo_class")]
     arrival = Column(names["arrival"], seconds, "arrival_s" in given)
-    table = read_table(path, [arrival, *labels, *_lengths(names)])
-    return _trace(table, names, zero_output, start=_full_second)
+    shared = [by_meaning[meaning] for meaning in ("prefix_id", "prefix_tokens")]
+    both = "prefix_id" in given or "prefix_tokens" in given
+    prefix = [Column(shared[0], list, both), Column(shared[1], whole_numbers_or_none, both)]
+    table = read_table(path, [arrival, *labels, *_lengths(names), *prefix])
+    ids, tokens = _prefixes(table, shared, names["prompt"])
+    return _trace(table, names, zero_output, start=_full_second, prefixes=ids, prefix_tokens=tokens)
+
+
+def _prefixes(table: Table, names: Sequence[str], prompt: str) -> tuple[PrefixIds, IntArray | None]:
+    """Return the ids of blocks and the tokens that they cover; nothing without these columns."""
+    ids, tokens = (table.columns.get(name) for name in names)
+    if ids is None and tokens is None:
+        return (), None
+    if ids is None or tokens is None:
+        missing = names[0] if ids is None else names[1]
+        raise InvalidValueError(f"{table.path}:1: header", f"no {missing}", f"both {' and '.join(names)}")
+    numbers = prefix_numbers(ids)
+    for bad, expected in (
+        (tokens > table.columns[prompt], f"at most {prompt}"),
+        ((numbers == UNSHARED) & (tokens > 0), f"0 without a {names[0]}"),
+    ):
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise table.refuse(row, names[1], int(tokens[row]), expected)
+    return block_ids(numbers, tokens), tokens
 
 
 def _full_second(first_ns: int) -> int:
@@ -104,7 +131,13 @@ def _lengths(names: Mapping[str, str]) -> list[Column]:
 
 
 def _trace(
-    table: Table, names: Mapping[str, str], zero_output: ZeroOutput, *, start: Start | None = None
+    table: Table,
+    names: Mapping[str, str],
+    zero_output: ZeroOutput,
+    *,
+    start: Start | None = None,
+    prefixes: PrefixIds = (),
+    prefix_tokens: IntArray | None = None,
 ) -> Trace:
     columns = table.columns
     arrival = columns.get(names.get("arrival", ""))
@@ -122,6 +155,8 @@ def _trace(
         prompt_tokens=columns[names["prompt"]],
         output_tokens=columns[names["output"]],
         arrival_ns=arrival,
+        prefixes=prefixes,
+        prefix_tokens=prefix_tokens,
         zero_output_dropped=len(table.lines) - len(kept),
         **labels,
     )

@@ -72,12 +72,13 @@ def _merged(drawn: list[Drawn]) -> Workload:
     prompt = _joined([each.requests.prompt_tokens for each in drawn])
     output = _joined([each.output_tokens for each in drawn])
     max_tokens = _joined([each.max_tokens for each in drawn])
+    prefix_tokens = _joined([each.prefix_tokens for each in drawn])
     prefixes: list[tuple[int, ...]] = []
     if any(each.prefixes for each in drawn):
         for each in drawn:
             prefixes.extend(each.prefixes or [()] * len(each.arrival_ns))
     # Equal times are ordered by content, so that the order of streams and rows has no effect.
-    keys = [ranks(prefixes)] if prefixes else []
+    keys = [prefix_tokens, ranks(prefixes)] if prefixes else []
     order = np.lexsort([*keys, max_tokens, output, prompt, slo_class, tenant, model, arrival_ns])
     return Workload(
         arrival_ns=arrival_ns[order],
@@ -89,6 +90,7 @@ def _merged(drawn: list[Drawn]) -> Workload:
         max_tokens=max_tokens[order],
         tenants=tenants,
         prefixes=tuple(prefixes[row] for row in order.tolist()) if prefixes else (),
+        prefix_tokens=prefix_tokens[order] if prefixes else None,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.errors import InvalidValueError
+from qlm.simulator.prefixes import PrefixIds
 from qlm.simulator.scenario import IntArray
 
 
@@ -52,7 +53,8 @@ class Trace:
         model: Model names; None without them.
         tenant: Tenant names; None without them.
         slo_class: Class names; None without them.
-        prefixes: Ids of the prompt's blocks by row; empty without them.
+        prefixes: Ids of the prompt's first blocks by row, see `prefixes.PrefixIds`; empty without them.
+        prefix_tokens: Tokens that the ids of a row cover; None for whole blocks.
         zero_output_dropped: Dropped rows without output tokens.
     """
 
@@ -63,7 +65,8 @@ class Trace:
     model: Labels | None = None
     tenant: Labels | None = None
     slo_class: Labels | None = None
-    prefixes: tuple[tuple[int, ...], ...] = ()
+    prefixes: PrefixIds = ()
+    prefix_tokens: IntArray | None = None
     zero_output_dropped: int = 0
 
     def __len__(self) -> int:
@@ -80,13 +83,15 @@ class Trace:
             tenant=self.tenant and self.tenant.at(rows),
             slo_class=self.slo_class and self.slo_class.at(rows),
             prefixes=tuple(self.prefixes[row] for row in rows.tolist()) if self.prefixes else (),
+            prefix_tokens=None if self.prefix_tokens is None else self.prefix_tokens[rows],
         )
 
     def canonical(self) -> "Trace":
         """Order rows of equal time by content; without times, the file order counts."""
         if self.arrival_ns is None:
             return self
-        keys = [ranks(self.prefixes)] if self.prefixes else []
+        keys = [] if self.prefix_tokens is None else [self.prefix_tokens]
+        keys += [ranks(self.prefixes)] if self.prefixes else []
         keys += [self.output_tokens, self.prompt_tokens]
         keys += [labels.codes for labels in (self.slo_class, self.tenant, self.model) if labels is not None]
         return self.at(np.lexsort([*keys, self.arrival_ns]))

@@ -106,6 +106,34 @@ def test_newer_burstgpt_files_have_more_columns(tmp_path: Path) -> None:
     assert read(tmp_path, BURSTGPT_SESSIONS, "burstgpt").prompt_tokens.tolist() == [472]
 
 
+SHARED = """arrival_s,input_tokens,output_tokens,prefix_id,prefix_tokens
+0,2000,5,system,600
+1,2000,5,,
+2,700,5,system,700
+3,400,5,other,400
+"""
+
+
+def test_csv_prefixes_become_ids_of_blocks(tmp_path: Path) -> None:
+    trace = read(tmp_path, SHARED, "csv")
+    first, none, again, other = trace.prefixes
+    assert first == again and len(first) == 2
+    assert none == ()
+    assert len(other) == 1 and other[0] not in first
+    assert trace.prefix_tokens is not None
+    assert trace.prefix_tokens.tolist() == [600, 0, 700, 400]
+
+
+def test_csv_prefixes_of_equal_ids_are_equal_in_all_files(tmp_path: Path) -> None:
+    one, two = read(tmp_path, SHARED, "csv"), read(tmp_path, SHARED.replace("600", "1999"), "csv")
+    assert two.prefixes[0][:2] == one.prefixes[0]
+    assert two.prefixes[3] == one.prefixes[3]
+    named = SHARED.replace("prefix_id", "prompt").replace("prefix_tokens", "length")
+    columns = {"prefix_id": "prompt", "prefix_tokens": "length"}
+    assert read(tmp_path, named, "csv", columns).prefixes == one.prefixes
+    assert read(tmp_path, named, "csv").prefixes == ()
+
+
 def test_mooncake_has_milliseconds_and_blocks(tmp_path: Path) -> None:
     trace = read(tmp_path, MOONCAKE, "mooncake")
     assert times_s(trace) == [0.0, 3.0]
@@ -259,6 +287,14 @@ def test_a_bad_tokenizer_is_named(tmp_path: Path) -> None:
             "csv",
             SERVEGEN.replace("input_tokens", "tokens"),
             r"trace:1: header is .*also the columns input_tokens",
+        ),
+        ("csv", SHARED.replace("600", "2001"), r"trace:2: prefix_tokens is 2001; expected at most input_tok"),
+        ("csv", SHARED.replace(",,", ",,3"), r"trace:3: prefix_tokens is 3; expected 0 without a prefix_id"),
+        ("csv", SHARED.replace("600", "x"), r"trace:2: prefix_tokens is 'x'"),
+        (
+            "csv",
+            SHARED.replace("prefix_id", "id"),
+            r"trace:1: header is .*expected both prefix_id and",
         ),
         ("mooncake", "", "trace is 'empty'"),
         ("mooncake", MOONCAKE[:-20], r"trace:2 is .*expected one whole JSON object"),

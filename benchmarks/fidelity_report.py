@@ -103,26 +103,34 @@ def show(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> None:
     print("saturated at", ", ".join(f"{one.saturation_rps:.1f}" for one in rounds), "requests/s")
     print("\nend-to-end           real, s            again, s           emulated, s        error of emulated")
     print(
-        "latency            P50   P95   P99     P50   P95   P99     P50   P95   P99    each (self)  bias  P95"
+        "latency            P50   P95   P99     P50   P95   P99     P50   P95   P99    "
+        "each (self)  bias  P95 (self)"
     )
     for name, load in _by_load(rounds):
         times = "  ".join("".join(f"{q:6.2f}" for q in quantiles) for quantiles in load.quantiles_s)
         print(
-            f"{name} {times}  {load.latency_error:6.1%} ({load.self_error:.1%}) "
-            f"{load.latency_bias:+.1%} {load.p95_error:+.1%}"
+            f"{name} {times}  {load.model.each:6.1%} ({load.own.each:.1%}) "
+            f"{load.model.bias:+.1%} {load.model.p95:+.1%} ({load.own.p95:+.1%})"
         )
-    print("\nemulated against real, means     first token   further tokens")
+    print("\nagainst the first real run, means   first token (self)   further tokens (self)")
     for name, load in _by_load(rounds):
-        print(f"{name} {load.first_token_bias:+22.1%} {load.pace_bias:+15.1%}")
-    print("\noutput tokens/s, steady part       real   again  emulated  error")
+        first = f"{load.model.first_token_bias:+.1%} ({load.own.first_token_bias:+.1%})"
+        print(f"{name} {first:>34} {f'{load.model.pace_bias:+.1%} ({load.own.pace_bias:+.1%})':>23}")
+    print("\noutput tokens/s, steady part       real   again  emulated  error (self)")
     for name, load in _by_load(rounds):
         if name.strip().startswith(SATURATED):
             paces = "".join(f"{pace or 0:8.0f}" for pace in load.tokens_per_s)
-            print(f"{name:<30} {paces}    {load.throughput_error or 0:+.1%}")
+            error, own = (_share(one.throughput) for one in (load.model, load.own))
+            print(f"{name:<30} {paces}    {error} ({own})")
     print("\nmedian of the rounds")
     for verdict in verdicts:
         state = "passed" if verdict.passed else "FAILED"
-        print(f"  {verdict.name:<34} {verdict.value:6.1%}  at most {verdict.bound:.1%}  {state}")
+        own = "" if verdict.own is None else f"(the engine itself {verdict.own:.1%})"
+        print(f"  {verdict.name:<34} {verdict.value:6.1%} {own:<26} at most {verdict.bound:.1%}  {state}")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1%}"
 
 
 def _by_load(rounds: Sequence[Round]) -> Iterator[tuple[str, Load]]:

@@ -23,6 +23,8 @@ ACCELERATOR = "CPU"
 SEQS_MAX = 16
 BATCHED_TOKENS_MAX = 2048
 CONTEXT_TOKENS = PROMPTS.tokens_max + ANSWERS.tokens_max
+ASYNC_SCHEDULING = False
+"""vLLM on the CPU never schedules asynchronously, whatever its flag says."""
 KV_BYTES = 256 * 2**20
 KV_BYTES_PER_TOKEN = 4096
 """4 layers x 2 KV heads x 64 dimensions x key and value x 4 bytes of float32."""
@@ -58,7 +60,7 @@ def emulated_engine(profile: Path) -> Iterator[Engine]:
         port = free_port()
         argv = [
             QLM, "emulate", "--profile", str(profile.resolve()), "--served-model-name", MODEL,
-            "--port", str(port), "--max-num-batched-tokens", str(BATCHED_TOKENS_MAX),
+            "--port", str(port),
         ]  # fmt: skip
         server = ServerProcess("emulated", argv, env=dict(os.environ), folder=Path(folder))
         server.start()
@@ -84,7 +86,8 @@ def measure_profile(engine: Engine, file: Path, *, quick: bool) -> Cores:
     file.parent.mkdir(parents=True, exist_ok=True)
     argv = [
         QLM, "profile", engine.url, "--accelerator", ACCELERATOR, "--max-num-seqs", str(SEQS_MAX),
-        "--max-num-batched-tokens", str(BATCHED_TOKENS_MAX), "--out", str(file), "--force",
+        "--max-num-batched-tokens", str(BATCHED_TOKENS_MAX),
+        "--async-scheduling" if ASYNC_SCHEDULING else "--no-async-scheduling", "--out", str(file), "--force",
         *(str(word) for fact in facts.items() for word in fact), *(["--quick"] if quick else []),
     ]  # fmt: skip
     _done, cores = metered(engine, "profile", lambda: subprocess.run(argv, check=True, stdout=sys.stderr))
@@ -108,6 +111,7 @@ def provenance() -> dict[str, Any]:
             "max_model_len": OPTIONS.max_model_len,
             "max_num_seqs": OPTIONS.max_num_seqs,
             "max_num_batched_tokens": BATCHED_TOKENS_MAX,
+            "async_scheduling": ASYNC_SCHEDULING,
             "kv_cache_bytes": OPTIONS.kv_cache_bytes,
             "omp_threads": 1,
         },

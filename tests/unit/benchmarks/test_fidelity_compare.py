@@ -52,25 +52,28 @@ def test_a_run_below_capacity_has_no_steady_part() -> None:
 def test_equal_runs_do_not_differ() -> None:
     run = served(plan(100, 20.0, 3))
     load = compare(run, run, run, places=PLACES)
-    assert (load.latency_error, load.self_error, load.p95_error, load.throughput_error) == (0, 0, 0, 0)
+    assert load.model == load.own
+    assert (load.model.each, load.model.bias, load.model.p95, load.model.throughput) == (0, 0, 0, 0)
 
 
 @given(st.floats(0.5, 2.0), st.floats(0.5, 2.0))
 def test_a_run_that_takes_longer_by_a_factor_differs_by_it(factor: float, again: float) -> None:
     run = served(plan(100, 20.0, 3))
     load = compare(run, stretched(run, again), stretched(run, factor), places=PLACES)
-    assert load.latency_error == pytest.approx(abs(factor - 1), abs=1e-9)
-    assert load.latency_bias == pytest.approx(factor - 1, abs=1e-9)
-    assert load.first_token_bias == pytest.approx(factor - 1, abs=1e-9)
-    assert load.pace_bias == pytest.approx(factor - 1, abs=1e-9)
-    assert load.p95_error == pytest.approx(factor - 1, abs=1e-9)
-    assert load.self_error == pytest.approx(abs(again - 1), abs=1e-9)
+    assert load.model.each == pytest.approx(abs(factor - 1), abs=1e-9)
+    assert load.model.bias == pytest.approx(factor - 1, abs=1e-9)
+    assert load.model.first_token_bias == pytest.approx(factor - 1, abs=1e-9)
+    assert load.model.pace_bias == pytest.approx(factor - 1, abs=1e-9)
+    assert load.model.p95 == pytest.approx(factor - 1, abs=1e-9)
+    assert load.own.each == pytest.approx(abs(again - 1), abs=1e-9)
+    assert load.own.p95 == pytest.approx(again - 1, abs=1e-9)
+    assert load.own.first_token_bias == pytest.approx(again - 1, abs=1e-9)
 
 
 def test_throughput_differs_by_the_pace() -> None:
     planned = plan(100, float("inf"), 5)
     load = compare(served(planned), served(planned), served(planned, pace_s=0.0125), places=PLACES)
-    assert load.throughput_error == pytest.approx(-0.2, abs=0.01)
+    assert load.model.throughput == pytest.approx(-0.2, abs=0.01)
 
 
 def test_the_median_round_is_judged_against_the_real_engines_own_error() -> None:
@@ -83,6 +86,7 @@ def test_the_median_round_is_judged_against_the_real_engines_own_error() -> None
     latency, p95 = judge("x", rounds, saturated=False)
     assert [latency.value, latency.bound] == pytest.approx([0.14, 0.15])
     assert p95.value == pytest.approx(0.14)
+    assert latency.own == pytest.approx(0.10)
     assert latency.passed and p95.passed
     quiet = judge("x", [a_round(1.12, 1.0)], saturated=False)[0]
     assert quiet.bound == pytest.approx(0.10)

@@ -19,12 +19,13 @@ from support.request_logs import drawn_log, served, write_csv
 
 SHIPPED = "llama-3-8b on 1 x A100"
 LLAMA = find_profile(builtin_profiles(), "llama-3-8b", "A100")
+SYNCHRONOUS = "--no-async-scheduling"
 
 
 @pytest.fixture(scope="module")
 def log_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("logs") / "served.csv"
-    write_csv(served(drawn_log(100, 2.0), LLAMA), path)
+    write_csv(served(drawn_log(100, 2.0), replace(LLAMA, async_scheduling=False)), path)
     return path
 
 
@@ -33,7 +34,7 @@ def fidelity(*arguments: str | Path) -> Result:
 
 
 def test_the_log_of_the_profile_itself_has_no_errors(log_file: Path, tmp_path: Path) -> None:
-    done = fidelity("--log", log_file, "--profile", SHIPPED, "--json", tmp_path / "out.json")
+    done = fidelity("--log", log_file, "--profile", SHIPPED, SYNCHRONOUS, "--json", tmp_path / "out.json")
     assert done.exit_code == 0, done.output
     assert "no source of the profile names this log" in done.output
     assert "no request shares a prefix" in done.output
@@ -78,14 +79,16 @@ def test_a_profile_fitted_to_the_log_is_not_judged_with_it(log_file: Path, tmp_p
 
 def test_levels_and_the_saturated_rate_are_printed(tmp_path: Path) -> None:
     path = tmp_path / "levels.csv"
+    small = replace(LLAMA, seqs_max=64, batched_tokens_max=2048, async_scheduling=False)
     lines = ["load,arrival_s,prompt_tokens,output_tokens,first_token_s,end_s"]
     for load, rate in (("light", 0.5), ("overload", 300.0)):
-        write_csv(served(drawn_log(800, rate), LLAMA), path)
+        write_csv(served(drawn_log(400, rate), small), path)
         lines += [f"{load},{line}" for line in path.read_text("utf-8").splitlines()[1:]]
     path.write_text("\n".join(lines), "utf-8")
-    done = fidelity("--log", path, "--profile", SHIPPED)
+    limits = "--seqs-max", "64", "--batched-tokens-max", "2048"
+    done = fidelity("--log", path, "--profile", SHIPPED, SYNCHRONOUS, *limits)
     assert done.exit_code == 0, done.output
-    assert done.output.index("light: 800 requests") < done.output.index("overload: 800 requests")
+    assert done.output.index("light: 400 requests") < done.output.index("overload: 400 requests")
     (expected,) = re.findall(r"saturated: log (\S+)/s, model (\S+)/s \((\S+)%\)", done.output)
     assert float(expected[0]) == pytest.approx(float(expected[1]), rel=1e-3)
     assert abs(float(expected[2])) < 0.1

@@ -42,6 +42,8 @@ REQUESTS: tuple[RequestMetadata, ...] = tuple(
     )
     for n in range(5)
 )
+OTHER_BODY = replace(REQUESTS[3], fingerprint="other", arrival_ns=ARRIVAL_NS + 4)
+"""Has the id of another request, as two bodies with one Idempotency-Key have."""
 HOLDERS = (A, A_AGAIN, B)
 CONTROLLERS = (ControllerId("one"), ControllerId("other"))
 GROUPS = tuple(GroupId(f"g{n}") for n in range(3))
@@ -61,7 +63,7 @@ class Step:
         return f"{self.name} (after {self.pass_s:g} s)"
 
 
-any_metadata = st.sampled_from(REQUESTS)
+any_metadata = st.sampled_from((*REQUESTS, OTHER_BODY))
 ids = st.sampled_from([metadata.id for metadata in REQUESTS])
 holders = st.sampled_from(HOLDERS)
 groups = st.sampled_from(GROUPS)
@@ -205,8 +207,8 @@ _steps = st.one_of(
     st.builds(lambda c: Step(f"apply {c}", lambda store, _: store.apply(c)), st.lists(changes, max_size=4)),
     st.builds(lambda c: Step(f"apply {c}", lambda store, _: store.apply(c)), st.lists(changes, max_size=4)),
     st.builds(
-        lambda id, w: Step(f"watch {id} {w}", lambda store, _: store.watch(id, w)),
-        ids,
+        lambda each, w: Step(f"watch {each.id} {w}", lambda store, _: store.watch(each, w)),
+        any_metadata,
         st.sampled_from((GATEWAY, OTHER_GATEWAY)),
     ),
     st.builds(

@@ -33,4 +33,12 @@ class Over:
     outcome: Outcome
 
 
-LeaseAnswer = Granted | LeaseHeldElsewhere | Over
+@value
+class IdTaken:
+    """The id is that of another request; the message can be dropped.
+
+    Two bodies came with one Idempotency-Key at the same time, and the other one was indexed first.
+    """
+
+
+LeaseAnswer = Granted | LeaseHeldElsewhere | Over | IdTaken

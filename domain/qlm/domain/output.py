@@ -62,6 +62,8 @@ class OutputSlice(NamedTuple):
         token_ids: The log from `offset` to its end.
         outcome: Set once the request has ended and `token_ids` reaches the end.
         detail: Reason of an error.
+        fingerprint: That of the request if the slice was read, for a comparison; empty if it was announced,
+            since a request is announced only to those who were compared when they watched it.
     """
 
     id: RequestId
@@ -69,6 +71,7 @@ class OutputSlice(NamedTuple):
     token_ids: TokenIds = ()
     outcome: Outcome | None = None
     detail: str = ""
+    fingerprint: str = ""
 
     @property
     def end(self) -> int:

@@ -111,6 +111,10 @@ class RequestMetadata:
         """Time at which it expires if unanswered; None if it is served however late."""
         return self.deadline_ns if self.on_miss is OnMiss.DROP else None
 
+    def is_same_request(self, other: "RequestMetadata") -> bool:
+        """Return True unless an Idempotency-Key gave this id to two bodies."""
+        return self.id == other.id and self.fingerprint == other.fingerprint
+
     @property
     def evictability(self) -> Evictability:
         """Permission to preempt it while running."""

@@ -39,7 +39,7 @@ from qlm.domain.actions import (
 )
 from qlm.domain.ids import GroupId, InstanceId, SessionId, TokenIds
 from qlm.domain.lease import Holder
-from qlm.domain.lease_answer import LeaseHeldElsewhere, Over
+from qlm.domain.lease_answer import IdTaken, LeaseHeldElsewhere, Over
 from qlm.domain.notices import CancelAsked, DrainAsked
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult
@@ -149,6 +149,38 @@ def test_the_message_of_an_ended_request_is_dropped() -> None:
         Pulled(group=None, limit=0, messages=(PulledMessage(delivery=delivery_of(request), request=request),))
     )
     assert bench.answer(request, Over(outcome=Outcome.CANCELLED)) == [Ack(delivery=delivery_of(request))]
+
+
+def test_the_message_of_a_request_whose_id_is_taken_is_dropped() -> None:
+    bench = Bench()
+    request = a_request()
+    bench.send(
+        Pulled(group=None, limit=0, messages=(PulledMessage(delivery=delivery_of(request), request=request),))
+    )
+    assert bench.answer(request, IdTaken()) == [Ack(delivery=delivery_of(request))]
+    assert not bench.agent.state.requests.all
+
+
+def test_another_body_under_the_id_of_a_leased_request_is_dropped_and_does_not_replace_it() -> None:
+    bench = Bench()
+    request = a_request()
+    bench.start(request)
+    other = PulledMessage(delivery=delivery_of(request, 2), request=replace(request, fingerprint="other"))
+    assert bench.send(Pulled(group=None, limit=0, messages=(other,))) == [Ack(delivery=other.delivery)]
+    (tracked,) = bench.agent.state.requests.all.values()
+    assert (tracked.request, tracked.claim.delivery) == (request, delivery_of(request))
+
+
+def test_another_body_under_the_id_of_a_request_waits_until_the_store_has_decided() -> None:
+    bench = Bench()
+    request = a_request()
+    bench.send(
+        Pulled(group=None, limit=0, messages=(PulledMessage(delivery=delivery_of(request), request=request),))
+    )
+    other = PulledMessage(delivery=delivery_of(request, 2), request=replace(request, fingerprint="other"))
+    (returned,) = bench.send(Pulled(group=None, limit=0, messages=(other,)))
+    assert isinstance(returned, Return)
+    assert (returned.delivery, returned.epoch) == (other.delivery, None)
 
 
 def test_our_own_request_redelivered_to_us_keeps_running_with_the_new_message() -> None:

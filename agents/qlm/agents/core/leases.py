@@ -22,7 +22,7 @@ from qlm.domain.actions import (
     Return,
 )
 from qlm.domain.ids import GroupId
-from qlm.domain.lease_answer import Granted, LeaseHeldElsewhere, Over
+from qlm.domain.lease_answer import Granted, IdTaken, LeaseHeldElsewhere, Over
 
 
 def pulled(state: AgentState, event: Pulled, now_ns: int) -> list[Action]:
@@ -53,7 +53,7 @@ def lease_answered(state: AgentState, event: LeaseAnswered, now_ns: int) -> list
             state.queue.give_back(claim.group)
             forgotten = advance(requests, tracked, Cause.FORGOTTEN)
             return [*forgotten, ForwardMessage(delivery=claim.delivery, holder=holder)]
-        case Over():
+        case Over() | IdTaken():
             state.queue.give_back(claim.group)
             return [*advance(requests, tracked, Cause.FORGOTTEN), Ack(delivery=claim.delivery)]
         case None if tracked.phase is Phase.LEASING:
@@ -105,12 +105,22 @@ def _track(state: AgentState, message: PulledMessage, group: GroupId | None, now
     request, delivery = message.request, message.delivery
     known = state.requests.all.get(request.id)
     if known is not None:
-        return _duplicate(known, message, now_ns)
+        same = known.request.is_same_request(request)
+        return _duplicate(known, message, now_ns) if same else _id_taken(known, message)
     if state.draining or request.model not in state.engines.models:
         why = "draining" if state.draining else f"{request.model} is not served here"
         return [Return(id=request.id, epoch=None, delivery=delivery, home=request.cls.queue, why=why)]
     state.requests.add(TrackedRequest(request, delivery=delivery, delivered_ns=now_ns, group=group))
     return [AcquireLease(metadata=request, group=group)]
+
+
+def _id_taken(tracked: TrackedRequest, message: PulledMessage) -> list[Action]:
+    """Drop the message of another request with the id of a tracked one, once the store has decided."""
+    request, delivery = message.request, message.delivery
+    if tracked.claim.epoch is not None:
+        return [Ack(delivery=delivery)]
+    why = "two bodies came with one Idempotency-Key"
+    return [Return(id=request.id, epoch=None, delivery=delivery, home=request.cls.queue, why=why)]
 
 
 def _duplicate(tracked: TrackedRequest, message: PulledMessage, now_ns: int) -> list[Action]:

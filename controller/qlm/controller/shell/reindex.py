@@ -98,6 +98,9 @@ class Reindexer:
             return 0
         # Publish before indexing, so that no agent looks for a message that is not there yet.
         record = await self._store.record(request.id)
+        if record is not None and not record.metadata.is_same_request(request):
+            await self._ack(delivery)
+            return 0
         known = request if record is None else as_known(request, record)
         await self._broker.publish(known.cls.queue, codec.encode_request(known))
         await self._store.enqueue(known.metadata())
@@ -114,8 +117,11 @@ class Reindexer:
         if request.id in seen:
             await self._ack(delivery)
             return False
-        seen.add(request.id)
         record = (await self._store.enqueue(request.metadata())).record
+        if not record.metadata.is_same_request(request):
+            await self._ack(delivery)  # its client was told that the Idempotency-Key is another request's
+            return False
+        seen.add(request.id)
         known = as_known(request, record)
         if record.lease is not None:
             # It is leased: its message belongs to the holder's hold queue, and returns if that dies.

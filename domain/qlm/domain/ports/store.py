@@ -28,6 +28,9 @@ class RequestIndex(Protocol):
     ) -> Enqueued:
         """Index an accepted request as waiting, unless its id is known; add the watcher in either case.
 
+        The record that is returned may be that of another request with the same id (`is_same_request`), which
+        then has not been changed.
+
         If the newest group of the class is unsealed and on a virtual queue, the request joins it at once.
         The instance gets a QueueChanged, unless the request is so far back that polling finds it in time.
         The controller is woken in any case.
@@ -95,12 +98,13 @@ class GatewayStore(RequestIndex, Protocol):
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
         """Return the log from `offset` on, with the outcome if ended; None if the request is unknown.
 
-        An `offset` beyond the log returns an empty slice at the end of the log, which shows the loss.
+        An `offset` beyond the log returns an empty slice at the end of the log, which shows the loss. The
+        slice has the fingerprint of the request, for whoever expects that of another one.
         """
         ...
 
-    async def watch(self, id: RequestId, watcher: GatewayId) -> None:
-        """Announce further output of a request to this gateway also."""
+    async def watch(self, metadata: RequestMetadata, watcher: GatewayId) -> None:
+        """Announce further output of a request to this gateway also, unless another one has its id."""
         ...
 
     async def unwatch(self, id: RequestId, watcher: GatewayId) -> int:
@@ -149,6 +153,8 @@ class AgentStore(Protocol):
         instance), or if `holder` has the lease already (a new epoch then fences the former one). A cancelled
         request ends here instead, unless another holder lives.
 
+        `IdTaken` if another request has the id (`is_same_request`).
+
         The grant of a waiting request counts as one pull of `group`, if given, of the same class and not
         exhausted; the grant of an unknown request does not count.
         """
@@ -180,7 +186,8 @@ class AgentStore(Protocol):
         """Release the lease and let the request wait in the class of `metadata`, by arrival.
 
         A request that waits already, or is unknown, waits in that class from now on, since its message is
-        there. False if it has ended, or if another lease of it is current. A cancelled one ends instead.
+        there. False if it has ended, if another lease of it is current, or if another request has the id. A
+        cancelled one ends instead.
         """
         ...
 
@@ -188,7 +195,7 @@ class AgentStore(Protocol):
         """Restore a running request that the store has lost, with its whole output log.
 
         Granted if the request is unknown, waits, has a dead holder, or is leased to `holder`. The log becomes
-        the longer of both.
+        the longer of both. `IdTaken` if another request has the id.
         """
         ...
 

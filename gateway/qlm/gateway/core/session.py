@@ -37,6 +37,10 @@ UNKNOWN_POLLS: Final = 2
 emptied the request may reappear at any time, and its output is announced only to known watchers."""
 
 
+OTHER_BODY: Final = "its Idempotency-Key came with another body at the same time, which was kept instead"
+"""Why the output of a request is not the one that the store has under its id."""
+
+
 class Mode(Enum):
     """Delivery of the answer."""
 
@@ -222,6 +226,8 @@ class Session:
         self._reading = False
         if read.slice is None:
             self._poll_at_ns = read.now_ns + self._timing.poll_ns // UNKNOWN_POLLS
+        elif read.slice.fingerprint != self.metadata.fingerprint:
+            return [self._end(Outcome.OUTPUT_LOST, OTHER_BODY)]
         else:
             self._back_off(read.now_ns)
         actions = self._judge(read)

@@ -208,7 +208,7 @@ class DeadLetterQueue:
             )
             raise ApiError(status=409, message=message, param="id", code="letter_unreadable")
         record = await self._store.record(metadata.id)
-        if record is not None and (why := _served(record)):
+        if record is not None and (why := _served(record, metadata)):
             return ResolvedLetter(letter=letter, resolution=Resolution.REMOVED, why=why)
         await self._broker.publish(metadata.cls.queue, decode_dead_letter(body).body)
         await self._store.enqueue(metadata)
@@ -225,7 +225,7 @@ class DeadLetterQueue:
         why = ""
         if (metadata := letter.metadata) is not None:
             record = await self._store.record(metadata.id)
-            if record is not None and not _served(record):
+            if record is not None and not _served(record, metadata):
                 # Without this message no agent will ever run it.
                 await self._store.cancel(metadata.id)
                 why = f"request {metadata.id} is cancelled"
@@ -240,8 +240,10 @@ class DeadLetterQueue:
                         await self._broker.requeue(delivery)
 
 
-def _served(record: RequestRecord) -> str:
+def _served(record: RequestRecord, metadata: RequestMetadata) -> str:
     """Return why a request needs no message in its queue; empty if it waits."""
+    if not record.metadata.is_same_request(metadata):
+        return f"another request has the id {metadata.id}, from the same Idempotency-Key"
     if record.outcome is not None:
         return f"request {record.metadata.id} has ended: {record.outcome}"
     if record.lease is not None:

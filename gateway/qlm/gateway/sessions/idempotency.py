@@ -57,8 +57,13 @@ def check_same_body(key: str, metadata: RequestMetadata, digest: str) -> None:
         ApiError: They differ.
     """
     if metadata.fingerprint != digest:
-        message = f"{KEY_HEADER} is {shown(key)}, which came before with another body; expected a new key"
-        raise ApiError(status=422, message=message, param=KEY_HEADER, code="idempotency_key_reused")
+        raise key_reused(f"{KEY_HEADER} is {shown(key)}, which")
+
+
+def key_reused(which: str = "the key") -> ApiError:
+    """Return the error for a key that came with two bodies; `which` begins its message."""
+    message = f"{which} came before with another body; expected a new key"
+    return ApiError(status=422, message=message, param=KEY_HEADER, code="idempotency_key_reused")
 
 
 def keyed_id(tenant: str, key: str, attempt: int) -> RequestId:

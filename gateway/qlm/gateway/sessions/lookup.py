@@ -4,6 +4,7 @@ import asyncio
 from typing import Final, cast
 
 from qlm.domain.ids import RequestId
+from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.plain import slo_to_plain
 from qlm.domain.ports.store import GatewayStore
@@ -14,6 +15,7 @@ from qlm.gateway.api.fields.requests import Objective, RequestStatus
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.core.answer_text import answer_text, finish_reason
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.session import OTHER_BODY
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.core.tokenizer import Tokenizer
 from qlm.gateway.sessions.gateway import Gateway
@@ -74,6 +76,8 @@ async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:
     log = await gateway.store.read_output(metadata.id, 0)
     if log is None:
         raise await _unknown(gateway.load, metadata.id)
+    if log.fingerprint != metadata.fingerprint:
+        return SendFinal(0, "", None, Outcome.OUTPUT_LOST, OTHER_BODY)
     outcome = record.outcome if log.outcome is None else log.outcome
     assert outcome is not None
     if not outcome.ok:

@@ -57,7 +57,7 @@ class OutputStore:
             except StoreEmptiedError:
                 subscription.index_pending_in = None
         if subscription.index_pending_in is None:
-            await self._store.watch(subscription.metadata.id, self._id)
+            await self._store.watch(subscription.metadata, self._id)
         subscription.index_pending_in = None
         subscription.indexed = True
 

@@ -11,11 +11,12 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import Request, RequestMetadata
-from qlm.gateway.api.errors import from_qlm
+from qlm.gateway.api.errors import ApiError, from_qlm
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
 from qlm.gateway.sessions.hub import Hub
+from qlm.gateway.sessions.idempotency import KEY_HEADER, key_reused
 from qlm.gateway.sessions.load_watch import LoadWatch
 from qlm.gateway.sessions.subscription import Subscription
 
@@ -60,7 +61,8 @@ class Publisher:
             kind: Kind of answer, for the metrics: `stream`, `whole` or `async`.
 
         Raises:
-            ApiError: The broker did not confirm; nothing was accepted.
+            ApiError: The broker did not confirm, or at the same time another gateway accepted another body
+                under the same Idempotency-Key; nothing was accepted.
         """
         incarnation = self._load.incarnation
         request = self._spans.begin(request)
@@ -125,13 +127,22 @@ class Publisher:
     ) -> None:
         watcher = None if subscription is None else self._hub.gateway_id
         record = (await self._store.enqueue(metadata, watcher, incarnation)).record
+        if not record.metadata.is_same_request(metadata):
+            # Whoever pulls our message is told so by the store, too, and drops it.
+            raise self._not_accepted(metadata, subscription, key_reused(f"the {KEY_HEADER}"))
         if record.outcome is Outcome.CANCELLED and metadata.fingerprint:
             # Another attempt with the same key was not confirmed meanwhile, and withdrew this request.
-            self._spans.not_queued(metadata.id)
-            self._drop(subscription)
-            raise from_qlm(BrokerUnavailableError("another attempt of this request was withdrawn meanwhile"))
+            withdrawn = BrokerUnavailableError("another attempt of this request was withdrawn meanwhile")
+            raise self._not_accepted(metadata, subscription, from_qlm(withdrawn))
         if subscription is not None:
             subscription.indexed, subscription.index_pending_in = True, None
+
+    def _not_accepted(
+        self, metadata: RequestMetadata, subscription: Subscription | None, error: ApiError
+    ) -> ApiError:
+        self._spans.not_queued(metadata.id)
+        self._drop(subscription)
+        return error
 
     def _count(
         self,

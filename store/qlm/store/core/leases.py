@@ -6,7 +6,7 @@ from typing import Final
 
 from qlm.domain.ids import GroupId, RequestId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
-from qlm.domain.lease_answer import Granted, LeaseAnswer, LeaseHeldElsewhere, Over
+from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
 from qlm.domain.notices import CancelAsked
 from qlm.domain.request import Request, RequestMetadata, RequestState
 from qlm.store.core.effects import WAKE_RETURNED, Effects
@@ -37,7 +37,7 @@ def lease(
     row = state.requests.get(metadata.id)
     if row is None:
         row = add_request(state, metadata, now_ns)
-    refusal = _refusal(state, row, holder, now_ns)
+    refusal = _refusal(state, row, metadata, holder, now_ns)
     if refusal is None and row.cancel is not None:
         end(state, row, row.cancel, "", now_ns, effects)
         refusal = Over(outcome=row.cancel)
@@ -48,7 +48,11 @@ def lease(
     return _grant(state, row, holder, "leased", now_ns), effects
 
 
-def _refusal(state: State, row: RequestRow, holder: Holder, now_ns: int) -> LeaseHeldElsewhere | Over | None:
+def _refusal(
+    state: State, row: RequestRow, metadata: RequestMetadata, holder: Holder, now_ns: int
+) -> LeaseHeldElsewhere | Over | IdTaken | None:
+    if not row.metadata.is_same_request(metadata):
+        return IdTaken()
     if row.outcome is not None:
         return Over(outcome=row.outcome)
     if row.holder is not None and row.holder != holder and is_alive(state, row.holder, now_ns):
@@ -118,7 +122,9 @@ def demote(
         wait(state, add_request(state, metadata, now_ns))
         effects.wakeups.append(WAKE_RETURNED)
         return True, effects
-    if row.outcome is not None or (row.holder is not None and not is_current(state, row, epoch)):
+    if row.outcome is not None or not row.metadata.is_same_request(metadata):
+        return False, effects
+    if row.holder is not None and not is_current(state, row, epoch):
         return False, effects
     stop_waiting(row)
     if row.metadata.cls != metadata.cls:
@@ -162,7 +168,7 @@ def reregister(
     row = state.requests.get(metadata.id)
     if row is None:
         row = add_request(state, metadata, now_ns)
-    refusal = _refusal(state, row, holder, now_ns)
+    refusal = _refusal(state, row, metadata, holder, now_ns)
     if refusal is not None:
         return refusal, effects
     stop_waiting(row)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
-from qlm.domain.request import RequestState
+from qlm.domain.request import RequestMetadata, RequestState
 from qlm.store.core.effects import Effects
 from qlm.store.core.lifecycle import add_watcher, announce, end, extend, is_current
 from qlm.store.core.state import State
@@ -50,14 +50,12 @@ def read_output(state: State, id: RequestId, offset: int) -> OutputSlice | None:
     if row is None:
         return None
     start = min(max(offset, 0), len(row.log))
-    return OutputSlice(
-        id=id, offset=start, token_ids=row.tokens(start), outcome=row.outcome, detail=row.detail
-    )
+    return OutputSlice(id, start, row.tokens(start), row.outcome, row.detail, row.metadata.fingerprint)
 
 
-def watch(state: State, id: RequestId, watcher: GatewayId) -> None:
-    row = state.requests.get(id)
-    if row is not None:
+def watch(state: State, metadata: RequestMetadata, watcher: GatewayId) -> None:
+    row = state.requests.get(metadata.id)
+    if row is not None and row.metadata.is_same_request(metadata):
         add_watcher(row, watcher)
 
 

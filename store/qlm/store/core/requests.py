@@ -44,7 +44,7 @@ def index(
         wait(state, row)
         _join_newest_group(state, row, effects)
         effects.wakeups.append(WAKE_REQUEST)
-    if watcher is not None:
+    if watcher is not None and row.metadata.is_same_request(metadata):
         add_watcher(row, watcher)
     return created, effects
 

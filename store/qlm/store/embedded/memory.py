@@ -140,8 +140,8 @@ class MemoryStore(Store):
         await self._settled(id)
         return output_log.read_output(self._state, id, offset)
 
-    async def watch(self, id: RequestId, watcher: GatewayId) -> None:
-        output_log.watch(self._state, id, watcher)
+    async def watch(self, metadata: RequestMetadata, watcher: GatewayId) -> None:
+        output_log.watch(self._state, metadata, watcher)
 
     async def unwatch(self, id: RequestId, watcher: GatewayId) -> int:
         return output_log.unwatch(self._state, id, watcher)

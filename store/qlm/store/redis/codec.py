@@ -13,7 +13,7 @@ from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder, Lease
-from qlm.domain.lease_answer import Granted, LeaseAnswer, LeaseHeldElsewhere, Over
+from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
 from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
@@ -44,7 +44,7 @@ def class_of(key: bytes) -> RequestClass:
 
 
 def metadata_arguments(metadata: RequestMetadata) -> tuple[Argument, ...]:
-    """Return request metadata as the eight arguments that the scripts read."""
+    """Return request metadata as the nine arguments that the scripts read."""
     return (
         metadata.id,
         orjson.dumps(metadata_to_plain(metadata)),
@@ -54,6 +54,7 @@ def metadata_arguments(metadata: RequestMetadata) -> tuple[Argument, ...]:
         "" if metadata.drop_at_ns is None else padded(metadata.drop_at_ns),
         metadata.prompt_tokens,
         metadata.sampling.max_tokens,
+        metadata.fingerprint,
     )
 
 
@@ -220,6 +221,8 @@ def read_lease_answer(reply: list[Any], holder: Holder) -> LeaseAnswer:
             return LeaseHeldElsewhere(holder=read_holder(instance, session))
         case [b"over", outcome]:
             return Over(outcome=Outcome(outcome.decode()))
+        case [b"taken"]:
+            return IdTaken()
         case _:
             raise UndecodableDataError(f"the lease script answered {reply!r:.200}")
 

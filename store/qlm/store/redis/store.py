@@ -212,20 +212,21 @@ class RedisStore(RedisPlans, Store):
         reply = await self._scripts.run("read_output", id, offset)
         if not reply:
             return None
-        start, packed, outcome, detail = reply
+        start, packed, outcome, detail, fingerprint = reply
         return OutputSlice(
             id=id,
             offset=start,
             token_ids=decode_tokens(packed),
             outcome=Outcome(outcome.decode()) if outcome else None,
             detail=detail.decode(),
+            fingerprint=fingerprint.decode(),
         )
 
-    async def watch(self, id: RequestId, watcher: GatewayId) -> None:
-        await self._scripts.run("watch", id, watcher, 1)
+    async def watch(self, metadata: RequestMetadata, watcher: GatewayId) -> None:
+        await self._scripts.run("watch", metadata.id, watcher, 1, metadata.fingerprint)
 
     async def unwatch(self, id: RequestId, watcher: GatewayId) -> int:
-        return int(await self._scripts.run("watch", id, watcher, 0))
+        return int(await self._scripts.run("watch", id, watcher, 0, ""))
 
     async def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         channel = f"{self._prefix}outputs:{watcher}"

@@ -7,6 +7,7 @@ from contract.suites.store.values import (
     ARRIVAL_NS,
     CHAT,
     GATEWAY,
+    OTHER_GATEWAY,
     A,
     B,
     Subject,
@@ -22,7 +23,7 @@ from contract.suites.store.values import (
     until,
 )
 from qlm.domain.lease import Epoch
-from qlm.domain.lease_answer import Granted, LeaseAnswer, LeaseHeldElsewhere, Over
+from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
@@ -63,6 +64,36 @@ async def test_an_unknown_request_is_indexed_and_granted(subject: Subject) -> No
     found = await store.enqueue(metadata(1), GATEWAY)
     assert not found.created
     assert found.record.state is RequestState.RUNNING
+
+
+async def test_of_two_requests_with_one_id_the_first_is_kept(subject: Subject) -> None:
+    """Two bodies with one Idempotency-Key: nobody leases, watches or moves the one that came second."""
+    store, other = subject.store, replace(metadata(1), fingerprint="other body")
+    await alive(store, A, B)
+    await enqueued(store, 1)
+    found = await store.enqueue(other, GATEWAY)
+    assert (found.created, found.record.metadata) == (False, metadata(1))
+    assert await store.lease(other, A, None) == IdTaken()
+    assert await store.reregister(other, A, (8, 9)) == IdTaken()
+    assert not await store.demote(replace(other, cls=CHAT.missed()), Epoch(1, 1), "late")
+    await store.watch(other, GATEWAY)
+    assert await store.unwatch(metadata(1).id, OTHER_GATEWAY) == 0
+    epoch = await leased(store, 1, A)
+    assert await store.lease(other, B, None) == IdTaken()
+    assert await _log(store, 1, epoch, 0, 5) is AppendResult.TAKEN
+    read = await store.read_output(metadata(1).id, 0)
+    assert read == OutputSlice(metadata(1).id, 0, (5,), fingerprint="")
+    assert await store.record(metadata(1).id) is not None
+
+
+async def test_what_is_read_has_the_fingerprint_of_its_request(subject: Subject) -> None:
+    """Whoever expects another body under this id can tell."""
+    store, keyed = subject.store, replace(metadata(1), fingerprint="a body")
+    await store.enqueue(keyed)
+    assert await store.read_output(keyed.id, 0) == OutputSlice(keyed.id, 0, fingerprint="a body")
+    await store.cancel(keyed.id)
+    read = await store.read_output(keyed.id, 0)
+    assert read is not None and (read.outcome, read.fingerprint) == (Outcome.CANCELLED, "a body")
 
 
 async def test_a_live_holder_keeps_its_lease(subject: Subject) -> None:

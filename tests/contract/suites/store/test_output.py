@@ -156,7 +156,7 @@ async def test_two_gateways_watch_one_request(subject: Subject) -> None:
         listening(each_slice(store.outputs(OTHER_GATEWAY))) as second,
     ):
         await store.append([_entry(1, epoch, 0, 5)])
-        await store.watch(metadata(1).id, OTHER_GATEWAY)
+        await store.watch(metadata(1), OTHER_GATEWAY)
         await store.append([_entry(1, epoch, 1, 6)])
         assert await store.unwatch(metadata(1).id, GATEWAY) == 1
         await store.append([_entry(1, epoch, 2, end=Outcome.STOP)])

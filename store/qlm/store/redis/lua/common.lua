@@ -73,14 +73,15 @@ local function record(id)
   return { fields, log_tokens(id), call('LRANGE', key('events', id), 0, -1), INCARNATION }
 end
 
--- Request metadata arrives as eight arguments.
+-- Request metadata arrives as nine arguments.
 local function read_metadata(at)
   return {
     id = ARGV[at], plain = ARGV[at + 1], class = ARGV[at + 2], model = ARGV[at + 3],
     arrival = ARGV[at + 4], drop_at = ARGV[at + 5], prompt_tokens = ARGV[at + 6], max_tokens = ARGV[at + 7],
+    fingerprint = ARGV[at + 8],
   }
 end
-local METADATA_ARGUMENTS = 8
+local METADATA_ARGUMENTS = 9
 
 local function count_accepted(metadata)
   call('SADD', PREFIX .. 'classes', metadata.class)
@@ -96,7 +97,8 @@ end
 local function add(metadata)
   call('HSET', key('request', metadata.id), 'card', metadata.plain, 'class', metadata.class,
     'model', metadata.model,
-    'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0)
+    'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0,
+    'fingerprint', metadata.fingerprint)
   call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
   count_accepted(metadata)
   add_event(metadata.id, 'accepted', '')
@@ -108,7 +110,7 @@ end
 
 -- transitions; `row` has the fields ROW of a request
 
-local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel' }
+local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint' }
 
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
@@ -259,8 +261,18 @@ local function put_back(row, why)
   end
 end
 
--- Return why a lease is refused: the request has ended, or another live holder has it. Nil if not refused.
-local function refusal(row, instance, session)
+-- Return true unless an Idempotency-Key gave the id of a row to another body. Rows of earlier versions have no
+-- fingerprint of their own.
+local function is_same_request(row, metadata)
+  return not row.fingerprint or row.fingerprint == metadata.fingerprint
+end
+
+-- Return why a lease is refused: another request has the id, it has ended, or another live holder has it. Nil if
+-- not refused.
+local function refusal(row, metadata, instance, session)
+  if not is_same_request(row, metadata) then
+    return { 'taken' }
+  end
   if row.outcome then
     return { 'over', row.outcome }
   end

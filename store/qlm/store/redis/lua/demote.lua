@@ -7,7 +7,10 @@ if not row then
   wake('returned')
   return reply(1)
 end
-if row.outcome or (row.instance and not is_current(row, ARGV[at], ARGV[at + 1])) then
+if row.outcome or not is_same_request(row, metadata) then
+  return reply(0)
+end
+if row.instance and not is_current(row, ARGV[at], ARGV[at + 1]) then
   return reply(0)
 end
 stop_waiting(row)

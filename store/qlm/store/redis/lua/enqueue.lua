@@ -18,10 +18,10 @@ local incarnation = ARGV[FIRST + METADATA_ARGUMENTS + 1]
 if incarnation ~= '' and incarnation ~= INCARNATION then
   return reply(false)
 end
-local state = call('HGET', key('request', metadata.id), 'state')
+local row = read_row(metadata.id)
 local created = 0
-if not state then
-  created, state = 1, 'queued'
+if not row then
+  created, row = 1, { state = 'queued' }
   add(metadata)
   wait(metadata)
   local newest = call('ZRANGE', key('groups', metadata.class), -1, -1)[1]
@@ -34,7 +34,7 @@ if not state then
   end
   wake('request')
 end
-if watcher ~= '' and state ~= 'ended' then
+if watcher ~= '' and row.state ~= 'ended' and is_same_request(row, metadata) then
   call('SADD', key('watchers', metadata.id), watcher)
 end
 return reply({ created, record(metadata.id) })

@@ -1,4 +1,5 @@
--- metadata, instance, session, group ('' for none) -> {'granted', n, log, incarnation}, {'held', ...} or {'over', outcome}
+-- metadata, instance, session, group ('' for none) -> {'granted', n, log, incarnation}, {'held', ...},
+-- {'over', outcome} or {'taken'}
 local metadata, at = read_metadata(FIRST), FIRST + METADATA_ARGUMENTS
 local instance, session, group = ARGV[at], ARGV[at + 1], ARGV[at + 2]
 local row = read_row(metadata.id)
@@ -6,7 +7,7 @@ if not row then
   add(metadata)
   row = read_row(metadata.id)
 end
-local refused = refusal(row, instance, session)
+local refused = refusal(row, metadata, instance, session)
 if not refused and row.cancel then
   end_request(row, row.cancel, '')
   refused = { 'over', row.cancel }

@@ -6,7 +6,7 @@ if not row then
   add(metadata)
   row = read_row(metadata.id)
 end
-local refused = refusal(row, instance, session)
+local refused = refusal(row, metadata, instance, session)
 if refused then
   return reply(refused)
 end

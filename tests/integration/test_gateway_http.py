@@ -384,6 +384,18 @@ async def test_reading_an_asynchronous_request_does_not_bind_it_to_the_reader(
     await until(lambda: cluster.agent.ended.get(id) is Outcome.STOP)
 
 
+@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
+@pytest.mark.parametrize("field", ["model", "metadata", "messages", "tools"])
+async def test_a_body_with_a_thousand_levels_is_refused_like_any_other(
+    url: str, http: httpx.AsyncClient, field: str, headers: dict[str, str]
+) -> None:
+    for levels in (300, 1000):
+        deep = b'{"a": ' * levels + b"1" + b"}" * levels
+        body = b'{"model": "emulated", "messages": [], "%s": %s}' % (field.encode(), deep)
+        answer = await http.post(f"{url}/v1/chat/completions", content=body, headers=headers)
+        assert (answer.status_code, refusal(answer)["code"]) == (400, "invalid_json")
+
+
 # --- idempotency
 
 

@@ -9,9 +9,13 @@ from qlm.domain.errors import UndecodableDataError
 from qlm.domain.ids import QueueName
 from qlm.domain.plain import request_from_plain, request_to_plain
 from qlm.domain.request import Request
+from qlm.domain.shown import shown
 
 DEAD_LETTER_VERSION: Final = 1
 """Version of the dead-letter header; a reader rejects any other."""
+
+SHOWN_MAX: Final = 80
+"""Characters shown of a message that cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +72,7 @@ def decode_dead_letter(body: bytes) -> DeadLetter:
             return DeadLetter(reason=reason, queue=QueueName(queue), at_ns=at_ns, body=original)
         case header:
             raise UndecodableDataError(
-                f"dead letter has header {_shown(header)}; expected version {DEAD_LETTER_VERSION}"
+                f"dead letter has header {shown(header, SHOWN_MAX)}; expected version {DEAD_LETTER_VERSION}"
             )
 
 
@@ -76,12 +80,7 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         plain = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise UndecodableDataError(f"message {_shown(body)} is not JSON: {error}") from error
+        raise UndecodableDataError(f"message {shown(body, SHOWN_MAX)} is not JSON: {error}") from error
     if not isinstance(plain, dict):
-        raise UndecodableDataError(f"message is {_shown(plain)}; expected a JSON object")
+        raise UndecodableDataError(f"message is {shown(plain, SHOWN_MAX)}; expected a JSON object")
     return plain
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -10,6 +10,7 @@ from qlm.domain.errors import UndecodableDataError
 from qlm.domain.group import RequestClass
 from qlm.domain.request import Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
+from qlm.domain.shown import shown
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
 
 SCHEMA_VERSION: Final = 1
@@ -100,7 +101,7 @@ def _shallow(value: Any) -> dict[str, Any]:
 def _metadata_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
     version = plain.get("version")
     if version != SCHEMA_VERSION:
-        raise UndecodableDataError(f"message has schema version {version!r}; expected {SCHEMA_VERSION}")
+        raise UndecodableDataError(f"message has schema version {shown(version)}; expected {SCHEMA_VERSION}")
     try:
         sampling = dict(plain["sampling"])
         sampling["stop_token_ids"] = tuple(sampling["stop_token_ids"])

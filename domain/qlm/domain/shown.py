@@ -11,14 +11,16 @@ DIGITS_MAX: Final = 4000
 """Longer whole numbers are shown by their number of digits; Python formats none of more than 4300."""
 
 
-def shown(value: object) -> str:
+def shown(value: object, characters_max: int = SHOWN_CHARACTERS_MAX) -> str:
     """Return the repr of any value, cut if it is long."""
     if isinstance(value, int) and (digits := _digits(value)) > DIGITS_MAX:
         return f"a whole number of {digits} digits"
     try:
-        return cut(repr(value))
+        return cut(repr(value), characters_max)
     except ValueError:  # it holds such a number
         return f"a {type(value).__name__} that holds a number of thousands of digits"
+    except RecursionError:
+        return f"a {type(value).__name__} with hundreds of levels"
 
 
 def _digits(number: int) -> int:

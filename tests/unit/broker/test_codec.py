@@ -147,3 +147,14 @@ def test_readers_of_version_1_can_read_what_is_written() -> None:
 def test_a_reader_leaves_out_what_a_newer_writer_tells_besides() -> None:
     newer = {**orjson.loads(VERSION_1), "a_later_field": {"x": 1}}
     assert decode_request(orjson.dumps(newer)) == REQUEST
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 1000 + b"]" * 1000, b'{"version": ' + b"[" * 1000 + b"]" * 1000 + b"}", b"[" * 5000],
+)
+def test_a_message_with_too_many_levels_is_undecodable(body: bytes) -> None:
+    for decode in (decode_request, decode_dead_letter):
+        with pytest.raises(UndecodableDataError) as caught:
+            decode(body)
+        assert len(str(caught.value)) < 400

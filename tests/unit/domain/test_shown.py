@@ -24,6 +24,14 @@ def test_of_a_number_that_python_does_not_write_the_digits_are_counted(sign: int
     assert len(shown(10 ** (DIGITS_MAX - 1))) < 300
 
 
+def test_what_has_too_many_levels_to_be_written_is_shown() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep) == "a list with hundreds of levels"
+    assert "a dict with hundreds of levels" in str(InvalidValueError("slo", {"a": deep}, "a number"))
+
+
 @pytest.mark.parametrize("digits", [4001, 4300, 5000, 33_000])
 def test_digits_are_counted_right(digits: int) -> None:
     for number in (10 ** (digits - 1), 10**digits - 1):

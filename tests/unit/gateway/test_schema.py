@@ -1,7 +1,7 @@
 import pytest
 
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.schema import parse_chat, parse_completion, parse_json
+from qlm.gateway.api.schema import DEPTH_MAX, parse_chat, parse_completion, parse_json
 
 COMPLETION = {"model": "m", "prompt": "Once"}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -171,6 +171,24 @@ def test_a_body_that_is_no_json_object_is_refused(raw: bytes) -> None:
     with pytest.raises(ApiError) as caught:
         parse_json(raw)
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize(("begin", "end"), [(b'{"a":', b"}"), (b"[", b"]"), (b'[{"a":[', b"]}]")])
+@pytest.mark.parametrize("repeats", [101, 250, 900, 1020, 5000])
+def test_a_body_with_too_many_levels_is_refused(begin: bytes, end: bytes, repeats: int) -> None:
+    raw = b'{"model": "m", "prompt": "p", "metadata": ' + begin * repeats + b"1" + end * repeats + b"}"
+    with pytest.raises(ApiError) as caught:
+        parse_json(raw)
+    assert (caught.value.status, caught.value.code) == (400, "invalid_json")
+    assert len(caught.value.message) < 200
+
+
+def test_levels_are_counted_and_not_brackets() -> None:
+    deepest = b"[" * (DEPTH_MAX - 1) + b"]" * (DEPTH_MAX - 1)
+    assert parse_json(b'{"a": ' + deepest + b"}")["a"]
+    with pytest.raises(ApiError, match="nested too deeply; expected at most 100 levels"):
+        parse_json(b'{"a": [' + deepest + b"]}")
+    assert parse_json(b'{"a": "' + b"[{" * 1000 + b'", "b": [' + b"[1]," * 1000 + b"{}]}")
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:

@@ -15,6 +15,9 @@ _INT64_MAX: Final = 2**63 - 1
 STOPS_MAX: Final = 4
 """Stop strings of one request, as at OpenAI."""
 
+DEPTH_MAX: Final = 100
+"""Levels of nested objects and lists in a body; what shows, compares or writes a body may be recursive."""
+
 TokenId = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 StopText = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
 Priority = Annotated[int, Field(strict=True, ge=-PRIORITY_LIMIT, le=PRIORITY_LIMIT)]
@@ -182,7 +185,22 @@ def parse_json(raw: bytes) -> dict[str, Any]:
         ) from error
     if not isinstance(body, dict):
         raise invalid(None, f"the body is a {type(body).__name__}; expected a JSON object", "invalid_json")
+    # Text has at least as many brackets as levels.
+    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deeper(body, DEPTH_MAX):
+        expected = f"expected at most {DEPTH_MAX} levels of objects and lists"
+        raise invalid(None, f"the body is nested too deeply; {expected}", "invalid_json")
     return body
+
+
+def _is_deeper(body: dict[str, Any], depth_max: int) -> bool:
+    """Return True if a JSON value has more than `depth_max` levels of objects and lists."""
+    level: list[Any] = [body]
+    for _ in range(depth_max):
+        values = [list(each.values()) if isinstance(each, dict) else each for each in level]
+        level = [value for each in values for value in each if isinstance(value, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def parse_completion(body: dict[str, Any]) -> CompletionBody:

@@ -291,3 +291,60 @@ async def test_a_plan_is_not_kept_in_a_redis_that_is_down() -> None:
     with pytest.raises(StoreUnavailableError, match="cannot be used"):
         await store.published_plan()
     await store.close()
+
+
+GARBAGE = (
+    b"",
+    b"garbage",
+    b"\xff\xfe",
+    b"null",
+    b"7",
+    b"[7]",
+    b"[{}]",
+    b'{"kind": "cancel"}',
+    b'{"kind": "cancel", "id": 7, "outcome": "stop"}',
+    b'{"kind": "cancel", "id": "r0001", "outcome": "exploded"}',
+    b'[{"id": "r0001", "offset": "0", "token_ids": [1]}]',
+    b'[{"id": "r0001", "offset": -1, "token_ids": [1]}]',
+    b'[{"id": "r0001", "offset": 0, "token_ids": [-1]}]',
+    b'[{"id": "r0001", "offset": 0, "token_ids": ["x"]}]',
+    b'[{"id": "r0001", "offset": 0, "token_ids": "abc"}]',
+    b'[{"id": ["r0001"], "offset": 0, "token_ids": [1]}]',
+    b'[{"id": "r0001", "offset": 0, "token_ids": [1], "outcome": "exploded"}]',
+    b"[" * 1000 + b"]" * 1000,
+)
+
+
+async def test_unreadable_messages_are_dropped_and_nothing_behind_them_is_lost(
+    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefix = next(_prefixes)
+    channels = [f"{prefix}{name}" for name in (f"outputs:{GATEWAY}", f"notices:{A.instance}", "wakeups")]
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A)
+        await enqueued(store, 1, watcher=GATEWAY)
+        async with (
+            listening(each_slice(store.outputs(GATEWAY))) as outputs,
+            listening(store.notices(A.instance)) as notices,
+            listening(store.wakeups()) as wakeups,
+        ):
+            for each in GARBAGE * 20:
+                for channel in channels:
+                    await client.publish(channel, each)
+            epoch = await leased(store, 1, A)
+            await store.append([_entry(1, epoch, 0, 5)])
+            await store.cancel(metadata(1).id)
+            await enqueued(store, 2)
+
+            async def all_received() -> bool:
+                cancelled = CancelAsked(id=metadata(1).id, outcome=Outcome.CANCELLED)
+                parts = [part for part in outputs if part is not None]
+                return bool(parts) and cancelled in notices and "request" in wakeups
+
+            await until(all_received, "what comes after the garbage")
+            assert [part.token_ids for part in outputs if part is not None] == [(5,)]
+            assert None in outputs and QueueChanged() in notices, "what may be lost is asked for again"
+            assert outputs.count(None) < 10, "but not for every message"
+    told = [record.getMessage() for record in caplog.records if "unreadable" in record.getMessage()]
+    assert 2 <= len(told) <= 3
+    assert all(len(line) < 700 for line in told)

@@ -1,9 +1,10 @@
 """Subscriptions over Redis that reconnect."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 from weakref import WeakSet
 
 from redis.asyncio import Redis
@@ -16,6 +17,12 @@ RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to connect, seconds; the last one repeats."""
 BATCH_MAX: Final = 256
 """Messages per batch."""
+UNREADABLE_PAUSE_S: Final = 1.0
+"""Time between two new beginnings of a reader because of unreadable messages, which may be announcements."""
+UNREADABLE_LOGGED_S: Final = 60.0
+"""Time between log lines about unreadable messages of one channel."""
+
+log = logging.getLogger("qlm.store")
 
 T = TypeVar("T")
 
@@ -42,11 +49,11 @@ class RedisFeed:
 
         Args:
             channel: Name of the channel.
-            read: Decodes one message.
+            read: Decodes one message. One that it cannot read is dropped, and counts as a lost announcement.
             standing: Returns the batch to begin with. Called each time the subscription becomes live, since
                 earlier messages are lost.
         """
-        failures = 0
+        failures, reader = 0, _Reader(channel, read)
         while not self._closed:
             pubsub = self._client.pubsub()
             self._open.add(pubsub)
@@ -56,8 +63,11 @@ class RedisFeed:
                     failures = 0
                     if messages is None:
                         yield await standing()
-                    else:
-                        yield [item for message in messages for item in read(message)]
+                        continue
+                    if items := [item for message in messages for item in reader.items(message)]:
+                        yield items
+                    if reader.missed():
+                        yield await standing()
             except (RedisError, OSError, StoreUnavailableError):
                 if not self._closed:
                     await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
@@ -70,6 +80,41 @@ class RedisFeed:
         self._closed = True
         for pubsub in tuple(self._open):
             await _close(pubsub)
+
+
+class _Reader(Generic[T]):
+    """Decodes the messages of one channel, which anybody could have sent."""
+
+    def __init__(self, channel: str, read: Callable[[bytes], Iterable[T]]) -> None:
+        self._channel = channel
+        self._read = read
+        self._unreadable = 0
+        self._missed = False
+        self._begin_anew_s = self._log_s = 0.0
+
+    def items(self, message: bytes) -> Iterable[T]:
+        """Decode a message; return nothing if it cannot be read."""
+        try:
+            return self._read(message)
+        except Exception as error:  # of whatever kind: one message must not silence all others
+            self._missed = True
+            self._unreadable += 1
+            self._tell(error)
+            return ()
+
+    def missed(self) -> bool:
+        """Return whether announcements may be lost, and the reader has to begin anew."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._missed or now_s < self._begin_anew_s:
+            return False
+        self._missed, self._begin_anew_s = False, now_s + UNREADABLE_PAUSE_S
+        return True
+
+    def _tell(self, error: Exception) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._log_s:
+            self._log_s = now_s + UNREADABLE_LOGGED_S
+            log.warning("%d unreadable messages on %s so far: %s", self._unreadable, self._channel, error)
 
 
 async def _close(pubsub: PubSub) -> None:

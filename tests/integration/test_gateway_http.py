@@ -396,6 +396,16 @@ async def test_a_body_with_a_thousand_levels_is_refused_like_any_other(
         assert (answer.status_code, refusal(answer)["code"]) == (400, "invalid_json")
 
 
+@pytest.mark.parametrize("path", ["/healthz/", "/readyz/", "/v1/completions/", "/admin/v1/queues/"])
+async def test_no_answer_leads_a_client_to_the_host_that_it_names(
+    url: str, http: httpx.AsyncClient, path: str
+) -> None:
+    for method in ("GET", "POST"):
+        answer = await http.request(method, url + path, headers={"host": "evil.example"})
+        assert (answer.status_code, refusal(answer)["code"]) == (404, "not_found")
+        assert "location" not in answer.headers
+
+
 # --- idempotency
 
 

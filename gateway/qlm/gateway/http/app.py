@@ -99,6 +99,8 @@ def app_of(gateway: Gateway, lifespan: Lifespan[Starlette] | None = None) -> Sta
         },
         lifespan=lifespan,
     )
+    # A redirect from /healthz/ would lead to the host that the client names.
+    app.router.redirect_slashes = False
     app.state.gateway = gateway
     return app
 

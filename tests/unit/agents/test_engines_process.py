@@ -353,3 +353,20 @@ def test_the_emulate_command_names_only_what_is_set() -> None:
     command = emulate_command(EmulateSettings(port=8100, model="m", accelerator="A10", fixed_ms=50))
     assert command.argv[1:4] == ("-m", "qlm.simulator.emulation.command", "--no-cold-start")
     assert command.argv[4:] == ("--port", "8100", "--model", "m", "--accelerator", "A10", "--fixed-ms", "50")
+
+
+async def test_an_engine_gets_no_secret_of_the_deployment(
+    make: Callable[..., EngineProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard between agent and engine has them neither; what is meant for engines arrives."""
+    for name in ("QLM_BROKER", "QLM_STORE", "QLM_ANYTHING", "HF_TOKEN"):
+        monkeypatch.setenv(name, f"secret of {name}")
+    guard = "open(f'/proc/{os.getppid()}/environ').read()"
+    dump = f"import json, os; print(json.dumps([dict(os.environ), {guard}]))"
+    engine = make(sys.executable, "-c", dump, QLM_MEANT="configured")
+    await engine.start()
+    end = await asyncio.wait_for(asyncio.shield(engine.exited), WAIT_S)
+    own, of_the_guard = json.loads((tmp_path / "log").read_text())
+    assert (own["HF_TOKEN"], own["QLM_MEANT"], end.return_code) == ("secret of HF_TOKEN", "configured", 0)
+    assert {name for name in own if name.startswith("QLM_")} == {"QLM_MEANT", MARKER_VARIABLE}
+    assert "secret of QLM_" not in of_the_guard

@@ -22,6 +22,10 @@ _TAIL_BYTES: Final = 16_384
 _TAIL_LINES: Final = 40
 
 
+QLM_PREFIX: Final = "QLM_"
+"""Beginning of the names of QLM's own environment variables."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineExit:
     """End of an engine process.
@@ -42,7 +46,8 @@ class EngineProcess:
 
     Args:
         name: For messages and the state file.
-        env: Variables added to the agent's own.
+        env: Variables added to the agent's own, of which the engine gets all but those of QLM: the addresses
+            of broker and store have passwords.
         log_file: Receives the engine's output; appended to.
         state_folder: Folder in which later agents find orphans; one for all agents of a machine.
     """
@@ -79,7 +84,7 @@ class EngineProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self._env},
+                env={**_inherited(os.environ), **self._env},
                 start_new_session=True,
             )  # fmt: skip
         self._watch = asyncio.create_task(self._wait(self._guard))
@@ -142,3 +147,7 @@ class EngineProcess:
         if process.stdin is not None:
             process.stdin.close()
         self.exited.set_result(EngineExit(code, self._log_tail()))
+
+
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not name.startswith(QLM_PREFIX)}

@@ -13,6 +13,7 @@ import redis.asyncio
 from contract.suites.store.values import (
     GATEWAY,
     A,
+    B,
     alive,
     each_slice,
     enqueued,
@@ -22,10 +23,12 @@ from contract.suites.store.values import (
     until,
 )
 from qlm.domain.errors import InvalidValueError, StoreUnavailableError
+from qlm.domain.ids import ControllerId
 from qlm.domain.lease import Epoch
+from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.view import RequestFilter
 from qlm.store.core.limits import PLAN_TTL_S, SIGNAL_TTL_S, StoreLimits
 from qlm.store.redis.store import APPEND_CHUNK, RedisStore
@@ -348,3 +351,119 @@ async def test_unreadable_messages_are_dropped_and_nothing_behind_them_is_lost(
     told = [record.getMessage() for record in caplog.records if "unreadable" in record.getMessage()]
     assert 2 <= len(told) <= 3
     assert all(len(line) < 700 for line in told)
+
+
+async def _answered(store: RedisStore, n: int, *token_ids: int) -> None:
+    await enqueued(store, n)
+    epoch = await leased(store, n, A)
+    await store.append([_entry(n, epoch, 0, *token_ids[:1])])
+    await store.append([replace(_entry(n, epoch, 1, *token_ids[1:]), outcome=Outcome.STOP)])
+
+
+@pytest.mark.parametrize("left", [b"", b"\x01\0\0\0", b"\x02\0\0\0\x03\0\0\0", b"\x01\0\0\0" * 4])
+async def test_an_answer_with_a_hole_is_lost_and_never_an_answer(
+    redis_server: RedisServer, left: bytes
+) -> None:
+    """An evicted log, one without its end, one without its beginning, and one with more than was recorded."""
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A)
+        await _answered(store, 1, 1, 2, 3)
+        whole = await store.read_output(metadata(1).id, 0)
+        assert whole == OutputSlice(metadata(1).id, 0, (1, 2, 3), Outcome.STOP)
+        await client.delete(f"{prefix}log:r0001")
+        if left:
+            await client.set(f"{prefix}log:r0001", left)
+        for offset in (0, 1, 3):
+            read = await store.read_output(metadata(1).id, offset)
+            assert read is not None
+            assert (read.offset, read.token_ids, read.outcome) == (0, (), Outcome.OUTPUT_LOST)
+            assert read.detail == f"its output log has {len(left) // 4} tokens, 3 were recorded"
+        record = await store.record(metadata(1).id)
+        assert record is not None
+        assert (record.outcome, record.output_tokens) == (Outcome.OUTPUT_LOST, 0)
+        assert [each.outcome for each in await store.records(RequestFilter())] == [Outcome.OUTPUT_LOST]
+        assert (await store.enqueue(metadata(1))).record.outcome is Outcome.OUTPUT_LOST
+
+
+@pytest.mark.parametrize("left", [b"", b"\x02\0\0\0"])
+async def test_the_holder_writes_a_damaged_log_again(redis_server: RedisServer, left: bytes) -> None:
+    """Its append finds the hole; a watcher gets the log from the start, and can compare."""
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A)
+        await enqueued(store, 1, watcher=GATEWAY)
+        epoch = await leased(store, 1, A)
+        assert await store.append([_entry(1, epoch, 0, 1), _entry(1, epoch, 1, 2)]) == ["taken", "taken"]
+        await client.set(f"{prefix}log:r0001", left)
+        assert await store.append([_entry(1, epoch, len(left) // 4, 3)]) == [AppendResult.GAP]
+        assert await store.append([_entry(1, epoch, 2, 3)]) == [AppendResult.GAP]
+        assert await store.read_output(metadata(1).id, 0) == OutputSlice(metadata(1).id, 0)
+        async with listening(each_slice(store.outputs(GATEWAY))) as received:
+            again = await store.reregister(metadata(1), A, (1, 2, 3))
+            assert isinstance(again, Granted) and again.output == (1, 2, 3)
+            last = replace(_entry(1, again.lease.epoch, 3), outcome=Outcome.STOP)
+            assert await store.append([last]) == [AppendResult.TAKEN]
+
+            async def ended() -> bool:
+                return len(received) == 2
+
+            await until(ended, "both slices")
+            assert received[0] == OutputSlice(metadata(1).id, 0, (1, 2, 3))
+        whole = await store.read_output(metadata(1).id, 0)
+        assert whole == OutputSlice(metadata(1).id, 0, (1, 2, 3), Outcome.STOP)
+
+
+async def test_who_takes_over_a_request_with_a_damaged_log_generates_it_from_the_start(
+    redis_server: RedisServer,
+) -> None:
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A, B)
+        epoch = await leased(store, 1, A)
+        await store.append([_entry(1, epoch, 0, 1, 2)])
+        await store.release(metadata(1).id, epoch, "drained")
+        await client.set(f"{prefix}log:r0001", b"\x02\0\0\0")
+        granted = await store.lease(metadata(1), B, None)
+        assert isinstance(granted, Granted) and granted.output == ()
+        assert await store.append([_entry(1, granted.lease.epoch, 0, 1, 2)]) == [AppendResult.TAKEN]
+
+
+async def test_a_log_whose_request_was_forgotten_is_not_continued_by_the_next_with_its_id(
+    redis_server: RedisServer,
+) -> None:
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A)
+        epoch = await leased(store, 1, A)
+        await store.append([_entry(1, epoch, 0, 7, 8)])
+        await client.delete(f"{prefix}request:r0001")
+        granted = await store.lease(metadata(1), A, None)
+        assert isinstance(granted, Granted) and granted.output == ()
+
+
+async def test_a_request_stopped_without_its_holder_keeps_no_answer_with_a_hole(
+    redis_server: RedisServer,
+) -> None:
+    """The gateway saw a stop string; the instance died, and the log is gone."""
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A)
+        epoch = await leased(store, 1, A)
+        await store.append([_entry(1, epoch, 0, 1, 2)])
+        await store.leave(A)
+        await client.delete(f"{prefix}log:r0001")
+        ended = await store.cancel(metadata(1).id, Outcome.STOP)
+        assert ended is not None and ended.outcome is Outcome.OUTPUT_LOST
+
+
+async def test_a_lost_incarnation_means_that_the_queues_are_read_again(redis_server: RedisServer) -> None:
+    """A Redis that evicts keys may have evicted requests as well."""
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        former = await store.incarnation()
+        await store.mark_indexed((await store.acquire_leadership(ControllerId("c"), 60)).term)
+        assert await store.indexed()
+        await client.delete(f"{prefix}incarnation")
+        assert await store.incarnation() > former
+        assert not await store.indexed()

@@ -100,6 +100,9 @@ class GatewayStore(RequestIndex, Protocol):
 
         An `offset` beyond the log returns an empty slice at the end of the log, which shows the loss. The
         slice has the fingerprint of the request, for whoever expects that of another one.
+
+        If tokens that were recorded are missing, the slice is empty, and what ended as an answer has the
+        outcome OUTPUT_LOST, here and in its record. A request that runs gets its log again by `reregister`.
         """
         ...
 

@@ -74,6 +74,7 @@ def encode_ended(ended: Ended) -> bytes:
             "detail": ended.detail,
             "first_token_ns": record.first_token_ns,
             "ended_ns": record.ended_ns,
+            "output_tokens": len(ended.output),
             "events": [(e.at_ns, e.what, e.why, e.instance) for e in record.events],
         }
     )
@@ -89,16 +90,24 @@ def decode_ended(key: str, value: bytes) -> Ended:
     try:
         (length,) = _LENGTH.unpack_from(value)
         plain: dict[str, Any] = orjson.loads(value[_LENGTH.size : _LENGTH.size + length])
-        output = decode_tokens(value[_LENGTH.size + length :])
+        output, outcome, detail = (
+            decode_tokens(value[_LENGTH.size + length :]),
+            Outcome(plain["outcome"]),
+            plain["detail"],
+        )
+        recorded = plain.get("output_tokens", len(output))  # earlier versions wrote none
+        if recorded != len(output):
+            detail = f"its output log has {len(output)} tokens, {recorded} were recorded"
+            output, outcome = (), Outcome.OUTPUT_LOST if outcome.ok else outcome
         record = RequestRecord(
             metadata=metadata_from_plain(plain["card"]),
             state=RequestState.ENDED,
             output_tokens=len(output),
-            outcome=Outcome(plain["outcome"]),
+            outcome=outcome,
             first_token_ns=plain["first_token_ns"],
             ended_ns=plain["ended_ns"],
             events=tuple(Event(at_ns=t, what=w, why=y, instance=i) for t, w, y, i in plain["events"]),
         )
     except (KeyError, TypeError, ValueError, struct.error) as error:
         raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error!r}") from error
-    return Ended(record, plain["detail"], output)
+    return Ended(record, detail, output)

@@ -4,6 +4,7 @@ local function append(at)
   local id, incarnation, n, offset = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   local packed, outcome, detail, slice = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   local row = read_row(id)
+  local tokens, whole = log_state(id, row and row.tokens)
   if not row then
     return 'unknown'
   elseif row.state == 'ended' then
@@ -12,7 +13,7 @@ local function append(at)
     return 'unknown'
   elseif not is_current(row, incarnation, n) then
     return 'stale'
-  elseif offset ~= log_tokens(id) then
+  elseif offset ~= tokens or not whole then
     return 'gap'
   end
   extend(row, packed)

@@ -14,6 +14,7 @@ end
 local INCARNATION = call('GET', PREFIX .. 'incarnation')
 if not INCARNATION then
   call('SET', PREFIX .. 'incarnation', SEED)
+  call('DEL', PREFIX .. 'indexed') -- without the incarnation other keys may be lost as well
   INCARNATION = SEED
 end
 
@@ -60,8 +61,20 @@ local function member(arrival, id)
   return arrival .. ':' .. id
 end
 
-local function log_tokens(id)
-  return call('STRLEN', key('log', id)) / TOKEN_BYTES
+-- Return the tokens in the output log of a request, and whether these are all that were recorded. Redis may lose
+-- the log or a part of it: by eviction, or with a damaged append-only file. What is left may lack its beginning.
+-- Requests of earlier versions have no recorded number.
+local function log_state(id, recorded)
+  local tokens = call('STRLEN', key('log', id)) / TOKEN_BYTES
+  return tokens, not recorded or tonumber(recorded) == tokens
+end
+
+local function is_answer(outcome)
+  return outcome == 'stop' or outcome == 'length'
+end
+
+local function lost_detail(tokens, recorded)
+  return string.format('its output log has %d tokens, %d were recorded', tokens, recorded)
 end
 
 -- Return a record as {fields and values, output tokens, events, incarnation}, or false.
@@ -70,7 +83,18 @@ local function record(id)
   if #fields == 0 then
     return false
   end
-  return { fields, log_tokens(id), call('LRANGE', key('events', id), 0, -1), INCARNATION }
+  local at = {}
+  for i = 1, #fields, 2 do
+    at[fields[i]] = i + 1
+  end
+  local tokens, whole = log_state(id, fields[at.tokens])
+  if not whole then
+    tokens = 0
+    if is_answer(fields[at.outcome]) then
+      fields[at.outcome] = 'output_lost'
+    end
+  end
+  return { fields, tokens, call('LRANGE', key('events', id), 0, -1), INCARNATION }
 end
 
 -- Request metadata arrives as nine arguments.
@@ -97,7 +121,7 @@ end
 local function add(metadata)
   call('HSET', key('request', metadata.id), 'card', metadata.plain, 'class', metadata.class,
     'model', metadata.model,
-    'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0,
+    'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0, 'tokens', 0,
     'fingerprint', metadata.fingerprint)
   call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
   count_accepted(metadata)
@@ -110,7 +134,8 @@ end
 
 -- transitions; `row` has the fields ROW of a request
 
-local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint' }
+local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
+  'tokens' }
 
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
@@ -203,14 +228,17 @@ end
 
 -- End a request; `tail` is the slice to announce, if it has more than the outcome.
 local function end_request(row, outcome, detail, tail)
+  local tokens, whole = log_state(row.id, row.tokens)
+  if not whole and is_answer(outcome) then
+    outcome, detail, tail = 'output_lost', lost_detail(tokens, row.tokens), nil
+  end
   if stop_waiting(row) then
     wake('removed')
   end
   drop_lease(row)
   call('HSET', key('request', row.id), 'state', 'ended', 'outcome', outcome, 'detail', detail, 'ended_at', NOW)
   add_event(row.id, 'ended', detail ~= '' and detail or outcome, row.instance)
-  local tokens = log_tokens(row.id)
-  if outcome == 'stop' or outcome == 'length' then
+  if is_answer(outcome) then
     call('HINCRBY', key('class', row.class), 'finished', 1)
   end
   count_length(row.class, outcome, tokens)
@@ -225,7 +253,8 @@ end
 
 local function extend(row, packed)
   if packed ~= '' then
-    call('APPEND', key('log', row.id), packed)
+    row.tokens = call('APPEND', key('log', row.id), packed) / TOKEN_BYTES
+    call('HSET', key('request', row.id), 'tokens', row.tokens)
     local first = call('HSETNX', key('request', row.id), 'first_token_at', NOW) == 1
     if first and row.drop_at ~= '' then
       local slo = cjson.decode(call('HGET', key('request', row.id), 'card')).slo.kind
@@ -238,7 +267,20 @@ local function extend(row, packed)
   end
 end
 
+-- Begin the output log of a row anew if tokens are missing: they are generated again.
+local function drop_damaged_log(row)
+  local tokens, whole = log_state(row.id, row.tokens)
+  if whole then
+    return tokens
+  end
+  call('DEL', key('log', row.id))
+  call('HSET', key('request', row.id), 'tokens', 0)
+  row.tokens = '0'
+  return 0
+end
+
 local function grant(row, instance, session, what)
+  drop_damaged_log(row)
   count_lease(row.instance, -1)
   count_lease(instance, 1)
   local n = call('HINCRBY', key('request', row.id), 'n', 1)

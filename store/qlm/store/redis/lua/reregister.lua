@@ -11,7 +11,7 @@ if refused then
   return reply(refused)
 end
 stop_waiting(row)
-local tokens = log_tokens(metadata.id)
+local tokens = drop_damaged_log(row)
 local tail = string.sub(packed, tokens * TOKEN_BYTES + 1)
 if tail ~= '' then
   extend(row, tail)

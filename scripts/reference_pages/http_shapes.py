@@ -34,6 +34,7 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     forecast.Normal: "Uncertain time",
     forecast.Drain: "Drain",
     queues.Leadership: "Controller",
+    service.StoreSettings: "Shared state",
     instances.Instances: "Instances",
     instances.Draining: "Draining",
     dead.DeadLetters: "Dead letters",

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from qlm.store.core.effects import Effects
 from qlm.store.embedded.memory import MemoryStore
-from qlm.store.redis import codec
+from qlm.store.redis import announcements
 from qlm.store.redis.store import RedisStore
 from support.redis import RedisServer
 from support.store_steps import LIMITS, Step, SteppedClock, histories, snapshot
@@ -75,7 +75,11 @@ class _Channels:
 def _read(channel: str, text: bytes) -> list[Any]:
     if channel == "wakeups":
         return [text.decode()]
-    return codec.read_slices(text) if channel.startswith("outputs:") else list(codec.read_notice(text))
+    return (
+        announcements.read_slices(text)
+        if channel.startswith("outputs:")
+        else list(announcements.read_notice(text))
+    )
 
 
 async def _compare(url: str, history: list[Step]) -> None:

@@ -348,9 +348,9 @@ async def test_unreadable_messages_are_dropped_and_nothing_behind_them_is_lost(
             assert [part.token_ids for part in outputs if part is not None] == [(5,)]
             assert None in outputs and QueueChanged() in notices, "what may be lost is asked for again"
             assert outputs.count(None) < 10, "but not for every message"
-    told = [record.getMessage() for record in caplog.records if "unreadable" in record.getMessage()]
-    assert 2 <= len(told) <= 3
-    assert all(len(line) < 700 for line in told)
+    lines = [record.getMessage() for record in caplog.records if "unreadable" in record.getMessage()]
+    assert 2 <= len(lines) <= 3
+    assert all(len(line) < 700 for line in lines)
 
 
 async def _answered(store: RedisStore, n: int, *token_ids: int) -> None:
@@ -467,3 +467,35 @@ async def test_a_lost_incarnation_means_that_the_queues_are_read_again(redis_ser
         await client.delete(f"{prefix}incarnation")
         assert await store.incarnation() > former
         assert not await store.indexed()
+
+
+@pytest.mark.parametrize(
+    ("policy", "memory_max", "reported"),
+    [("volatile-lru", "256mb", True), ("allkeys-lfu", "256mb", True), ("volatile-lru", "0", False)],
+)
+async def test_a_redis_that_drops_keys_is_reported(
+    start_redis: Callable[..., RedisServer], policy: str, memory_max: str, reported: bool
+) -> None:
+    server = start_redis()
+    async with _client(server) as client, _store(server) as store:
+        assert await store.warnings() == ()
+        await client.config_set("maxmemory-policy", policy)
+        await client.config_set("maxmemory", memory_max)
+        warnings = await store.warnings()
+        assert len(warnings) == reported
+        if reported:
+            assert f"maxmemory-policy is {policy}; expected noeviction" in warnings[0]
+
+
+async def test_a_redis_that_does_not_tell_its_settings_is_believed(
+    start_redis: Callable[..., RedisServer],
+) -> None:
+    server = start_redis()
+    async with _client(server) as client:
+        await client.execute_command("ACL", "SETUSER", "qlm", "on", ">secret", "~*", "&*", "+@all", "-info")  # type: ignore[no-untyped-call]
+    store = RedisStore(server.url.replace("//", "//qlm:secret@"), SystemClock())
+    try:
+        await store.incarnation()
+        assert await store.warnings() == ()
+    finally:
+        await store.close()

@@ -130,7 +130,7 @@ async def test_the_refused_body_does_not_take_the_place_of_the_other_when_queues
     assert served.json()["choices"][0]["text"] == _prompt(decode_request(left))
 
 
-async def test_who_waits_while_an_emptied_store_learns_of_the_other_body_first_is_told_of_the_loss(
+async def test_who_waits_while_an_emptied_store_learns_of_the_other_body_first_gets_output_lost(
     cluster: Cluster, http: httpx.AsyncClient
 ) -> None:
     cluster.agent.working.clear()

@@ -52,9 +52,11 @@ def findings(
     *,
     dead: int = 0,
     leader: dict[str, Any] | None = LEADER,
+    store: dict[str, Any] | Exception | None = None,
 ) -> dict[str, Finding]:
     answers = {
         "/readyz": READY,
+        "/admin/v1/store": store or {"warnings": []},
         "/admin/v1/controller": {"leader": leader},
         "/admin/v1/instances": {"instances": instances},
         "/admin/v1/queues": {"classes": classes or []},
@@ -77,6 +79,17 @@ def test_without_a_gateway_only_this_machine_is_looked_at() -> None:
     assert [(finding.check, finding.ok) for finding in found] == [("disk", True), ("gateway", False)]
     assert found[1].detail == "no QLM gateway answers"
     assert found[1].remedy
+
+
+def test_a_store_that_drops_keys_is_a_finding() -> None:
+    dropped = "Redis at h drops keys: maxmemory-policy is allkeys-lru; expected noeviction"
+    found = findings([an_instance("a")], store={"warnings": [dropped]})["store"]
+    assert (found.ok, found.detail) == (False, dropped)
+    assert "CONFIG SET" in found.remedy
+
+
+def test_a_gateway_of_an_earlier_version_is_not_asked_about_its_store() -> None:
+    assert "store" not in findings([an_instance("a")], store=AdminError("404", "not_found"))
 
 
 def test_who_leads_is_shown_and_that_nobody_does_is_a_finding() -> None:

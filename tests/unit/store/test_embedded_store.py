@@ -317,3 +317,22 @@ async def test_a_journal_with_a_hole_is_refused() -> None:
     del journal.entries["log/0/r0001"]
     with pytest.raises(UndecodableDataError, match="lacks tokens 0 to 1"):
         await _opened(journal)
+
+
+async def test_an_answer_of_which_tokens_are_missing_in_the_journal_is_lost() -> None:
+    journal = DictJournal()
+    store = await EmbeddedStore.open(SystemClock(), journal)
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    end = LogEntry(id=metadata(1).id, epoch=epoch, offset=0, token_ids=(1, 2, 3), outcome=Outcome.STOP)
+    await store.append([end])
+    await store.close()
+    key = f"ended/{metadata(1).id}"
+    journal.entries[key] = journal.entries[key][:-4]
+    again = await EmbeddedStore.open(SystemClock(), journal)
+    read, record = await again.read_output(metadata(1).id, 0), await again.record(metadata(1).id)
+    assert read is not None and record is not None
+    assert (read.token_ids, read.outcome) == ((), Outcome.OUTPUT_LOST)
+    assert read.detail == "its output log has 2 tokens, 3 were recorded"
+    assert (record.outcome, record.output_tokens) == (Outcome.OUTPUT_LOST, 0)
+    await again.close()

@@ -1,4 +1,4 @@
-"""Checks of `qlm doctor`: disk, gateway, controller, instances, unserved models, dead letters."""
+"""Checks of `qlm doctor`: disk, gateway, store, controller, instances, unserved models, dead letters."""
 
 import shutil
 from collections import Counter
@@ -31,6 +31,7 @@ def examine(client: AdminClient) -> list[Finding]:
     except AdminError as error:
         findings.append(Finding("gateway", False, str(error), "start it, or look at its log"))
         return findings
+    findings += _store(client)
     findings.append(_controller(client.get("/admin/v1/controller")["leader"]))
     instances = client.get("/admin/v1/instances")["instances"]
     findings.append(_instances(instances))
@@ -46,6 +47,17 @@ def _disk() -> Finding:
     ok = free >= DISK_FREE_MIN_BYTES
     remedy = "" if ok else "free some space: the embedded queue refuses requests when the disk is full"
     return Finding("disk", ok, f"{free / 1e9:.0f} GB free in {Path.cwd()}", remedy)
+
+
+def _store(client: AdminClient) -> list[Finding]:
+    try:
+        warnings = client.get("/admin/v1/store")["warnings"]
+    except AdminError as error:
+        if error.code == "not_found":  # a gateway of an earlier version
+            return []
+        raise
+    remedy = "set it in redis.conf and with CONFIG SET"
+    return [Finding("store", False, warning, remedy) for warning in warnings]
 
 
 def _controller(leader: dict[str, Any] | None) -> Finding:

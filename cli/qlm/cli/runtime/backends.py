@@ -41,12 +41,15 @@ async def open_backends(config: Config, clock: Clock, stack: AsyncExitStack) -> 
     Raises:
         BrokerUnavailableError: The broker cannot be reached, or its file is in use.
         StoreUnavailableError: The store cannot be reached.
+        ConfigError: A setting of the store's server breaks promises.
     """
     if config.embedded:
         return await _embedded(config, clock, stack)
     store = RedisStore(config.store, clock, prefix=config.store_prefix)
     stack.push_async_callback(store.close)
     await store.incarnation()
+    if warnings := await store.warnings():
+        raise ConfigError("; ".join(warnings))
 
     async def open_broker() -> Broker:
         return await RabbitBroker.connect(RabbitSettings(url=config.broker), random.Random())

@@ -119,7 +119,7 @@ class Reindexer:
             return False
         record = (await self._store.enqueue(request.metadata())).record
         if not record.metadata.is_same_request(request):
-            await self._ack(delivery)  # its client was told that the Idempotency-Key is another request's
+            await self._ack(delivery)  # its client got 422: the Idempotency-Key is another request's
             return False
         seen.add(request.id)
         known = as_known(request, record)

@@ -71,6 +71,10 @@ class GatewayStore(RequestIndex, Protocol):
         """Return the identity of the store's content; an emptied store returns a larger number."""
         ...
 
+    async def warnings(self) -> Sequence[str]:
+        """Return what the settings of the server break of the promises of this port, in a sentence each."""
+        ...
+
     async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:
         """List records, newest arrival first."""
         ...
@@ -99,7 +103,7 @@ class GatewayStore(RequestIndex, Protocol):
         """Return the log from `offset` on, with the outcome if ended; None if the request is unknown.
 
         An `offset` beyond the log returns an empty slice at the end of the log, which shows the loss. The
-        slice has the fingerprint of the request, for whoever expects that of another one.
+        slice has the fingerprint of the request: a reader may expect another request under this id.
 
         If tokens that were recorded are missing, the slice is empty, and what ended as an answer has the
         outcome OUTPUT_LOST, here and in its record. A request that runs gets its log again by `reregister`.

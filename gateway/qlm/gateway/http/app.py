@@ -50,6 +50,7 @@ ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
     ("GET", "/admin/v1/plan", admin.get_plan),
     ("GET", "/admin/v1/forecast", admin.get_forecast),
     ("GET", "/admin/v1/controller", admin.get_controller),
+    ("GET", "/admin/v1/store", service.get_store),
     ("GET", "/admin/v1/instances", admin.list_instances),
     ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
     ("GET", "/admin/v1/dead", admin_dead_letters.list_dead),

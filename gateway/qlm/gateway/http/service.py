@@ -8,7 +8,7 @@ from starlette.responses import Response
 from qlm.broker.topology import DEAD
 from qlm.domain.errors import QlmError
 from qlm.gateway.api.fields.openai import Model, ModelList
-from qlm.gateway.api.fields.service import Health, Readiness
+from qlm.gateway.api.fields.service import Health, Readiness, StoreSettings
 from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.http.responses import Json, NotReady
 from qlm.gateway.observability.metrics import CONTENT_TYPE
@@ -60,3 +60,8 @@ def _model(served: ServedModel) -> Model:
         "owned_by": "qlm",
         "max_model_len": served.spec.context_tokens,
     }
+
+
+async def get_store(gateway: Gateway, request: HttpRequest) -> Json[StoreSettings]:
+    """Answer GET /admin/v1/store: what the settings of the shared state's server break of QLM's promises."""
+    return Json({"warnings": list(await gateway.store.warnings())})

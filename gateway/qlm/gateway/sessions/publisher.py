@@ -128,7 +128,7 @@ class Publisher:
         watcher = None if subscription is None else self._hub.gateway_id
         record = (await self._store.enqueue(metadata, watcher, incarnation)).record
         if not record.metadata.is_same_request(metadata):
-            # Whoever pulls our message is told so by the store, too, and drops it.
+            # The agent that pulls our message gets IdTaken from the store, and drops it.
             raise self._not_accepted(metadata, subscription, key_reused(f"the {KEY_HEADER}"))
         if record.outcome is Outcome.CANCELLED and metadata.fingerprint:
             # Another attempt with the same key was not confirmed meanwhile, and withdrew this request.

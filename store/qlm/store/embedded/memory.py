@@ -60,6 +60,9 @@ class MemoryStore(Store):
     async def incarnation(self) -> int:
         return self._state.incarnation
 
+    async def warnings(self) -> Sequence[str]:
+        return ()
+
     async def indexed(self) -> bool:
         return self._state.indexed
 

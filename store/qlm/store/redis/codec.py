@@ -1,9 +1,7 @@
 """Encoding of domain values as arguments of the Lua scripts, and decoding of replies."""
 
 import struct
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -12,19 +10,17 @@ import orjson
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, SessionId
+from qlm.domain.ids import ControllerId, GroupId, InstanceId, SessionId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
 from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
-from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import LogEntry, OutputSlice
+from qlm.domain.output import LogEntry
 from qlm.domain.plain import class_to_plain, metadata_from_plain, metadata_to_plain
 from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
 from qlm.domain.request import Event, Request, RequestMetadata, RequestRecord, RequestState
-from qlm.domain.shown import shown
 from qlm.domain.view import ClassView, RequestPosition
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.core.plans import mean_and_variance
@@ -302,75 +298,3 @@ def read_queue(reply: list[Any], groups: Mapping[GroupId, Group]) -> VirtualQueu
         version=version,
         groups=tuple(groups[GroupId(id.decode())] for id in ids),
     )
-
-
-# announcements
-
-
-@contextmanager
-def _readable(text: bytes) -> Iterator[None]:
-    """Translate whatever an unreadable message leads to.
-
-    Raises:
-        UndecodableDataError: The message cannot be read.
-    """
-    try:
-        yield
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UndecodableDataError(f"the message {shown(text)} cannot be read: {error!r:.200}") from error
-
-
-def read_slices(text: bytes) -> list[OutputSlice]:
-    """Decode the slices of one message.
-
-    Raises:
-        UndecodableDataError: The message cannot be read.
-    """
-    with _readable(text):
-        return [_read_slice(plain) for plain in orjson.loads(text)]
-
-
-def _read_slice(plain: dict[str, Any]) -> OutputSlice:
-    outcome, offset = plain.get("outcome"), plain["offset"]
-    if type(offset) is not int or offset < 0:
-        raise ValueError(f"offset is {shown(offset)}")
-    return OutputSlice(
-        id=RequestId(_text(plain["id"])),
-        offset=offset,
-        token_ids=tuple(array("I", plain["token_ids"])),  # refuses whatever is no token id
-        outcome=Outcome(outcome) if outcome else None,
-        detail=_text(plain.get("detail", "")),
-    )
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{shown(value)} is no text")
-    return value
-
-
-def read_notice(text: bytes) -> tuple[InstanceNotice]:
-    """Decode the notice of one message.
-
-    Raises:
-        UndecodableDataError: The message cannot be read.
-    """
-    with _readable(text):
-        plain = orjson.loads(text)
-        match plain["kind"]:
-            case "cancel":
-                return (CancelAsked(id=RequestId(_text(plain["id"])), outcome=Outcome(plain["outcome"])),)
-            case "drain":
-                return (DrainAsked(),)
-            case _:
-                return (QueueChanged(),)
-
-
-def read_wakeup(text: bytes) -> tuple[str]:
-    """Decode the wakeup of one message.
-
-    Raises:
-        UndecodableDataError: The message cannot be read.
-    """
-    with _readable(text):
-        return (text.decode(),)

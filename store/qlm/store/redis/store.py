@@ -4,8 +4,8 @@ Every operation is one Lua script, called by its digest. It changes the state an
 in one atomic step, so the two cannot diverge. Keys, after a configurable prefix:
 
 * `incarnation`: set once from a clock; an emptied Redis gets a larger one with the next operation.
-* `request:<id>` (hash: metadata as `card`, state, lease, outcome, times), `log:<id>` (string: the output log,
-  four bytes per token), `events:<id>` (list), `watchers:<id>` (set).
+* `request:<id>` (hash: metadata as `card`, state, lease, outcome, times, `tokens` in its log),
+  `log:<id>` (string: the output log, four bytes per token), `events:<id>` (list), `watchers:<id>` (set).
 * `indexed`: time when the global queue was last indexed into an empty Redis; missing until then.
 * `requests` (all requests) and `held` (leased ones), `waiting:<class>`, `drops`: sorted sets whose members
   are `<time as 20 digits>:<id>`, all of score 0, so that they sort exactly by time, then id.
@@ -52,11 +52,12 @@ from qlm.store.core.leases import HOLDER_LOST
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.plans import class_order
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
-from qlm.store.redis import codec
+from qlm.store.redis import announcements, codec
 from qlm.store.redis.batch import Batched
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.scripts import Scripts, padded
+from qlm.store.redis.server_settings import eviction_warnings
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REPLY_TIMEOUT_S: Final = 5.0
@@ -120,6 +121,9 @@ class RedisStore(RedisPlans, Store):
         incarnation = int(await self._scripts.run("incarnation"))
         self._scripts.saw_incarnation(incarnation)
         return incarnation
+
+    async def warnings(self) -> Sequence[str]:
+        return await eviction_warnings(self._client, self._address)
 
     # requests
 
@@ -230,7 +234,7 @@ class RedisStore(RedisPlans, Store):
 
     async def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         channel = f"{self._prefix}outputs:{watcher}"
-        async for slices in self._feed.listen(channel, codec.read_slices, _nothing):
+        async for slices in self._feed.listen(channel, announcements.read_slices, _nothing):
             yield slices
 
     # instances
@@ -260,7 +264,7 @@ class RedisStore(RedisPlans, Store):
     async def notices(self, instance: InstanceId) -> AsyncIterator[InstanceNotice]:
         channel = f"{self._prefix}notices:{instance}"
         standing = partial(self._standing, instance)
-        async for notices in self._feed.listen(channel, codec.read_notice, standing):
+        async for notices in self._feed.listen(channel, announcements.read_notice, standing):
             for notice in dict.fromkeys(notices):
                 yield notice
 
@@ -288,7 +292,7 @@ class RedisStore(RedisPlans, Store):
 
     async def wakeups(self) -> AsyncIterator[str]:
         channel = f"{self._prefix}wakeups"
-        async for reasons in self._feed.listen(channel, codec.read_wakeup, _subscribed):
+        async for reasons in self._feed.listen(channel, announcements.read_wakeup, _subscribed):
             for reason in dict.fromkeys(reasons):
                 yield reason
 

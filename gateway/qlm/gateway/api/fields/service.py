@@ -1,5 +1,6 @@
 """Health and readiness."""
 
+from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 
@@ -16,3 +17,9 @@ class Readiness(TypedDict):
     broker: str  # `ok`, or why the global queue cannot be used
     store: str  # `ok`, or why the shared state cannot be used
     sessions: str  # `ok`, or why clients receive no output, for example because the gateway stops
+
+
+class StoreSettings(TypedDict):
+    """Settings of the server of the shared state."""
+
+    warnings: Sequence[str]  # What they break of QLM's promises, in a sentence each; empty if nothing

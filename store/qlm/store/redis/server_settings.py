@@ -1,0 +1,31 @@
+"""Settings of the Redis server on which the promises of the store depend."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from qlm.store.redis.scripts import translated_errors
+
+_SAFE_POLICY: Final = "noeviction"
+
+
+async def eviction_warnings(client: Redis, address: str) -> Sequence[str]:
+    """Return a sentence if Redis drops keys when its memory is full; none if it does not, or does not say.
+
+    Raises:
+        StoreUnavailableError: Redis cannot be reached.
+    """
+    with translated_errors(address):
+        try:
+            memory = await client.info("memory")
+        except ResponseError:  # not permitted to this user
+            return ()
+    policy, memory_max_bytes = memory.get("maxmemory_policy"), memory.get("maxmemory", 0)
+    if policy in (None, _SAFE_POLICY) or not memory_max_bytes:
+        return ()
+    return (
+        f"Redis at {address} drops keys when it has {memory_max_bytes} bytes: maxmemory-policy is {policy}; "
+        f"expected {_SAFE_POLICY}, since requests and their output would be lost",
+    )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qlm.cli.commands.profile import token_budget
 from qlm.cli.profiling.facts import FACTS, Identity, build_profile, given_facts
 from qlm.cli.profiling.measure import Grid, Prober, choose_grid, measure, measure_swap, steady_ms
 from qlm.domain.errors import InvalidValueError
@@ -210,3 +211,18 @@ def test_a_built_profile_is_one_that_can_be_read_and_says_where_numbers_come_fro
     assert "kv_ms" in profile.fit.unidentified
     assert profile.sources["swap_cold_s"].kind is SourceKind.SPECIFIED
     assert profile.sources["kv_tokens"].text == "Reported by the engine. Measured today."
+
+
+@pytest.mark.parametrize(
+    ("option", "reported", "budget"),
+    [(None, 8192, 8192), (512, None, 512), (512, 512, 512), (None, None, 2048)],
+)
+def test_the_token_budget_is_what_the_engine_reports_or_is_given(
+    option: int | None, reported: int | None, budget: int
+) -> None:
+    assert token_budget(option, replace(LARGE, batched_tokens_max=reported)) == budget
+
+
+def test_a_token_budget_that_the_engine_contradicts_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="--max-num-batched-tokens is 512; expected 8192"):
+        token_budget(512, replace(LARGE, batched_tokens_max=8192))

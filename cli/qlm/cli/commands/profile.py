@@ -60,9 +60,7 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
     "--max-num-batched-tokens",
     "batched_tokens_max",
     type=click.IntRange(64),
-    default=_BATCHED_TOKENS_MAX,
-    show_default=True,
-    help="The engine's setting.",
+    help=f"The engine's setting.  [default: as the engine reports it, else {_BATCHED_TOKENS_MAX}]",
 )
 @click.option(
     "--async-scheduling/--no-async-scheduling",
@@ -117,7 +115,8 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
     engine = VllmEngine(options["url"], served, seqs_max=options["seqs_max"], api_key=options["api_key"])
     try:
         capacity = await engine.capacity()
-        grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=options["batched_tokens_max"])
+        budget = token_budget(options["batched_tokens_max"], capacity)
+        grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=budget)
         measured = await _measure(engine, capacity, grid, console)
         if options["swap"]:
             source = Source(SourceKind.MEASURED, identity.measured)
@@ -131,6 +130,18 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
     out.write_text(profile_text(profile), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))
     click.echo(f"written to {out}")
+
+
+def token_budget(given: int | None, capacity: EngineCapacity) -> int:
+    """Return the token budget of the engine.
+
+    Raises:
+        InvalidValueError: The engine reports another one than that given on the command line.
+    """
+    reported = capacity.batched_tokens_max
+    if given is not None and reported is not None and given != reported:
+        raise InvalidValueError("--max-num-batched-tokens", given, f"{reported}, which the engine reports")
+    return given or reported or _BATCHED_TOKENS_MAX
 
 
 async def _measure(engine: VllmEngine, capacity: EngineCapacity, grid: Grid, console: Console) -> Measured:

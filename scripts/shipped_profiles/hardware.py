@@ -1,0 +1,195 @@
+"""Constants of the accelerators: figures of data sheets, and the shares of them that engines reach."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """All-reduce of a message between the GPUs of an engine: fixed time and bandwidth.
+
+    Attributes:
+        fixed_ms: Time of the smallest message.
+        bytes_per_s: Bytes of the message per further second.
+        source: Where that comes from.
+    """
+
+    fixed_ms: float
+    bytes_per_s: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """An accelerator under vLLM V1.
+
+    Attributes:
+        name: Name in profiles.
+        bytes_per_s: Bandwidth of the data sheet.
+        flops_per_s: Dense 16-bit operations of the data sheet.
+        memory_bytes: Memory that CUDA reports.
+        memory_source: Where that comes from.
+        weights_share: Share of the bandwidth at which weights are read.
+        weights_source: Where that comes from.
+        layer_ms: Time of a layer that grows neither with weights nor with tokens.
+        compute_share: Share of the operations in large products, one GPU.
+        compute_source: Where that comes from.
+        attention_share: Share of the operations in the attention of prompts.
+        attention_source: Where that comes from.
+        kv_share: Share of the bandwidth at which KV is read, with one query head per KV head.
+        kv_share_grouped: The same with several.
+        kv_source: Where these come from.
+        host_ms: Time per iteration that neither hides the other.
+        sequence_ms: Time per sequence beside its output projection.
+        links: All-reduce by number of GPUs.
+        uncertainty: Of times of one GPU: floor, slope, KV, square.
+    """
+
+    name: str
+    bytes_per_s: float
+    flops_per_s: float
+    memory_bytes: int
+    memory_source: str
+    weights_share: float
+    weights_source: str
+    layer_ms: float
+    compute_share: float
+    compute_source: str
+    attention_share: float
+    attention_source: str
+    kv_share: float
+    kv_share_grouped: float
+    kv_source: str
+    host_ms: float
+    sequence_ms: float
+    links: dict[int, Link]
+    uncertainty: tuple[float, float, float, float]
+
+
+VIDUR: Final = (
+    "https://github.com/microsoft/vidur/tree/41ab8ab15cd6217284b025750fc6b81364d359e6/data/profiling"
+)
+ARGONNE: Final = "https://github.com/argonne-lcf/LLM-Inference-Bench/blob/4211f5d4/Plots/All_results.csv"
+A6000_V1: Final = (
+    "https://ld-singh.github.io/ai-factory-ops-lab/portfolio-lab/06-validation-reports/"
+    "inference-benchmark-report/"
+)
+FA2: Final = "https://arxiv.org/abs/2307.08691"
+FA3: Final = "https://arxiv.org/abs/2407.08608"
+NCCL_A100: Final = "small messages as in vLLM's custom all-reduce, large ones as Vidur's of 4096 tokens"
+
+A10: Final = Hardware(
+    name="A10",
+    bytes_per_s=600e9,
+    flops_per_s=125e12,
+    memory_bytes=24_150_000_000,
+    memory_source="A10 24GB: 22.5 GiB as the driver reports it.",
+    weights_share=0.875,
+    weights_source=(
+        "the share at which an RTX A6000, the same generation with the same kind of memory, decodes"
+        f" Qwen2.5-7B alone in 21.9 ms under vLLM 0.23 ({A6000_V1})"
+    ),
+    layer_ms=0.02,
+    compute_share=0.6,
+    compute_source=(
+        "the share of the A40, whose linear layers Vidur measured (0.62 to 0.72 from 1024 tokens on), less"
+        f" a tenth, since an A10 has half its power ({VIDUR})"
+    ),
+    attention_share=0.5,
+    attention_source=f"the share of the A100 with FlashAttention 2 ({FA2})",
+    kv_share=0.9,
+    kv_share_grouped=0.7,
+    kv_source=f"the shares of the A100, from the growth of latency with context ({ARGONNE})",
+    host_ms=0.3,
+    sequence_ms=0.012,
+    links={
+        2: Link(
+            fixed_ms=0.03,
+            bytes_per_s=10e9,
+            source="over PCIe, since an A10 has no NVLink; not measured: 0.03 ms and 10 GB/s",
+        )
+    },
+    uncertainty=(0.1, 0.25, 0.25, 0.3),
+)
+
+A100: Final = Hardware(
+    name="A100",
+    bytes_per_s=2039e9,
+    flops_per_s=312e12,
+    memory_bytes=85_000_000_000,
+    memory_source="A100 80GB: 79.15 GiB as the driver reports it.",
+    weights_share=0.752,
+    weights_source=(
+        "least squares over the linear layers of seven models of 7 to 72 billion parameters that Vidur"
+        f" measured on one A100 with 1 to 16 tokens (within 1 %; {VIDUR})"
+    ),
+    layer_ms=0.027,
+    compute_share=0.66,
+    compute_source=f"Vidur's linear layers on one A100 with 2048 and 4096 tokens: 0.63 to 0.73 ({VIDUR})",
+    attention_share=0.5,
+    attention_source=f"FlashAttention 2, head width 128, causal, on an A100: 0.6 ({FA2}), less chunking",
+    kv_share=0.9,
+    kv_share_grouped=0.65,
+    kv_source=(
+        "growth of latency with context, 128 to 2048 tokens, of TensorRT-LLM and vLLM on an A100 40GB:"
+        f" 0.90 and 0.96 for Llama-2-7B, 0.58 and 0.60 with grouped heads in kernels of 2024 ({ARGONNE})"
+    ),
+    host_ms=0.2,
+    sequence_ms=0.012,
+    links={
+        2: Link(fixed_ms=0.008, bytes_per_s=175e9, source=f"{NCCL_A100} ({VIDUR})"),
+        4: Link(fixed_ms=0.010, bytes_per_s=111e9, source=f"{NCCL_A100} ({VIDUR})"),
+    },
+    uncertainty=(0.07, 0.1, 0.2, 0.2),
+)
+
+H100: Final = Hardware(
+    name="H100",
+    bytes_per_s=3350e9,
+    flops_per_s=989.4e12,
+    memory_bytes=84_930_000_000,
+    memory_source="H100 80GB SXM: 79.1 GiB as CUDA reports it.",
+    weights_share=0.875,
+    weights_source=(
+        "least squares over the linear layers of five models of 7 to 72 billion parameters that Vidur"
+        f" measured on one H100 with 1 to 16 tokens (within 1 %; {VIDUR})"
+    ),
+    layer_ms=0.0387,
+    compute_share=0.645,
+    compute_source=f"Vidur's linear layers on one H100 with 2048 and 4096 tokens: 0.64 to 0.66 ({VIDUR})",
+    attention_share=0.45,
+    attention_source=(
+        f"FlashAttention 3, head width 128, causal: 400 to 600 TFLOPS from 1k to 8k tokens ({FA3})"
+    ),
+    kv_share=0.7,
+    kv_share_grouped=0.65,
+    kv_source=(
+        "between FlashAttention 3 over pages on an H100 (0.54; "
+        "https://github.com/Dao-AILab/flash-attention/issues/1572) and the A100's shares "
+        f"({ARGONNE})"
+    ),
+    host_ms=0.2,
+    sequence_ms=0.012,
+    links={
+        2: Link(
+            fixed_ms=0.006,
+            bytes_per_s=190e9,
+            source=(
+                "small messages from https://github.com/vllm-project/vllm/pull/24111, large ones from Vidur's"
+                f" all-reduce of 4096 tokens ({VIDUR})"
+            ),
+        ),
+        4: Link(
+            fixed_ms=0.007,
+            bytes_per_s=210e9,
+            source=(
+                "0.010 ms for 0.5 MB, 0.014 ms for 1 MB, 0.023 ms for 2 MB"
+                " (https://github.com/vllm-project/vllm/pull/24532), 0.32 ms for 67 MB"
+                f" ({VIDUR})"
+            ),
+        ),
+    },
+    uncertainty=(0.06, 0.1, 0.25, 0.25),
+)
+
+HARDWARE: Final = {each.name: each for each in (A10, A100, H100)}

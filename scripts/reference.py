@@ -13,6 +13,7 @@ from scripts.reference_pages.cli import cli_page
 from scripts.reference_pages.configuration import configuration_page
 from scripts.reference_pages.http import http_page
 from scripts.reference_pages.http_admin import http_admin_page
+from scripts.reference_pages.profile_accuracy import profile_accuracy_page
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs/reference"
 
@@ -22,6 +23,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "cli.md": cli_page,
     "http.md": http_page,
     "http-admin.md": http_admin_page,
+    "profile-accuracy.md": profile_accuracy_page,
 }
 """Each page by the name of its file."""
 

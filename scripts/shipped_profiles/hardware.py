@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+WIDE: Final = 5120
+"""Width of hidden states from which large products count as wide."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
@@ -32,7 +35,8 @@ class Hardware:
         weights_share: Share of the bandwidth at which weights are read.
         weights_source: Where that comes from.
         layer_ms: Time of a layer that grows neither with weights nor with tokens.
-        compute_share: Share of the operations in large products, one GPU.
+        compute_share: Share of the operations in large products, hidden states narrower than `WIDE`.
+        compute_shares_wide: The same for wider ones, by number of GPUs.
         compute_source: Where that comes from.
         attention_share: Share of the operations in the attention of prompts.
         attention_source: Where that comes from.
@@ -54,6 +58,7 @@ class Hardware:
     weights_source: str
     layer_ms: float
     compute_share: float
+    compute_shares_wide: dict[int, float]
     compute_source: str
     attention_share: float
     attention_source: str
@@ -64,6 +69,14 @@ class Hardware:
     sequence_ms: float
     links: dict[int, Link]
     uncertainty: tuple[float, float, float, float]
+
+    def flops(self, hidden: int, gpus: int) -> float:
+        """Return the operations per second of one GPU in large products of that width."""
+        return self.flops_per_s * self.product_share(hidden, gpus)
+
+    def product_share(self, hidden: int, gpus: int) -> float:
+        """Return the share of the data sheet that large products of that width reach."""
+        return self.compute_share if hidden < WIDE else self.compute_shares_wide[gpus]
 
 
 VIDUR: Final = (
@@ -91,6 +104,7 @@ A10: Final = Hardware(
     ),
     layer_ms=0.02,
     compute_share=0.6,
+    compute_shares_wide={2: 0.6},
     compute_source=(
         "the share of the A40, whose linear layers Vidur measured (0.62 to 0.72 from 1024 tokens on), less"
         f" a tenth, since an A10 has half its power ({VIDUR})"
@@ -124,8 +138,9 @@ A100: Final = Hardware(
         f" measured on one A100 with 1 to 16 tokens (within 1 %; {VIDUR})"
     ),
     layer_ms=0.027,
-    compute_share=0.66,
-    compute_source=f"Vidur's linear layers on one A100 with 2048 and 4096 tokens: 0.63 to 0.73 ({VIDUR})",
+    compute_share=0.65,
+    compute_shares_wide={1: 0.71, 2: 0.7, 4: 0.68},
+    compute_source=f"what Vidur's linear layers reach on the A100 with 2048 and 4096 tokens ({VIDUR})",
     attention_share=0.5,
     attention_source=f"FlashAttention 2, head width 128, causal, on an A100: 0.6 ({FA2}), less chunking",
     kv_share=0.9,
@@ -156,17 +171,18 @@ H100: Final = Hardware(
     ),
     layer_ms=0.0387,
     compute_share=0.645,
-    compute_source=f"Vidur's linear layers on one H100 with 2048 and 4096 tokens: 0.64 to 0.66 ({VIDUR})",
+    compute_shares_wide={1: 0.645, 2: 0.64, 4: 0.62},
+    compute_source=f"what Vidur's linear layers reach on the H100 with 2048 and 4096 tokens ({VIDUR})",
     attention_share=0.45,
     attention_source=(
         f"FlashAttention 3, head width 128, causal: 400 to 600 TFLOPS from 1k to 8k tokens ({FA3})"
     ),
-    kv_share=0.7,
+    kv_share=0.75,
     kv_share_grouped=0.65,
     kv_source=(
-        "between FlashAttention 3 over pages on an H100 (0.54; "
-        "https://github.com/Dao-AILab/flash-attention/issues/1572) and the A100's shares "
-        f"({ARGONNE})"
+        "an estimate: for FlashAttention 3 over pages on an H100 its authors report almost the whole"
+        " bandwidth, a user 0.54 (https://github.com/Dao-AILab/flash-attention/issues/1572); less with"
+        " grouped heads, where a tuned kernel reaches 0.83 on an H200 (https://github.com/tile-ai/TileOPs/pull/2136)"
     ),
     host_ms=0.2,
     sequence_ms=0.012,

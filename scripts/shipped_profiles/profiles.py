@@ -57,7 +57,7 @@ def time_sources(shape: Shape, hardware: Hardware, gpus: int, iteration: Iterati
     return {
         "host_ms": derived(
             "With asynchronous scheduling the host works while the GPU computes; what remains is launching a"
-            " CUDA graph and sampling. No measurement tells it apart from the layers.",
+            " CUDA graph and sampling. No measurement separates it from the layers.",
             1.0,
         ),
         "linear_ms": derived(
@@ -71,8 +71,8 @@ def time_sources(shape: Shape, hardware: Hardware, gpus: int, iteration: Iterati
             kv,
         ),
         "sequence_ms": derived(
-            f"{hardware.sequence_ms:g} ms of sampling and bookkeeping, between none and the 0.022 ms that fit"
-            " TensorRT-LLM on an A100, and the output projection of one token.",
+            f"{hardware.sequence_ms:g} ms of sampling and bookkeeping, an assumption, and the output"
+            " projection of one token at the share of large products.",
             1.0,
         ),
         "square_ms": derived(
@@ -92,7 +92,8 @@ def linear_text(shape: Shape, hardware: Hardware, gpus: int) -> str:
     )
     computing = (
         f" Computing: 2 x {shape.layer_parameters / 1e9:.4g} billion operations per token at"
-        f" {hardware.compute_share} of {hardware.flops_per_s / 1e12:g} TFLOPS{per_gpu(gpus)}:"
+        f" {hardware.product_share(shape.hidden, gpus)} of {hardware.flops_per_s / 1e12:g}"
+        f" TFLOPS{per_gpu(gpus)}:"
         f" {hardware.compute_source}. Added: {hardware.layer_ms:g} ms per layer, from the same fit"
     )
     if gpus == 1:
@@ -100,8 +101,8 @@ def linear_text(shape: Shape, hardware: Hardware, gpus: int) -> str:
     link = hardware.links[gpus]
     return (
         f"{reading}{computing}, and two all-reduces per layer of {link.fixed_ms:g} ms + bytes /"
-        f" {link.bytes_per_s / 1e9:g} GB/s: {link.source}. Split products are taken to reach the shares of"
-        " whole ones; no measurement of vLLM V1 confirms that, hence the larger uncertainty."
+        f" {link.bytes_per_s / 1e9:g} GB/s: {link.source}. Split products were"
+        " measured with kernels of 2024 only, hence the larger uncertainty."
     )
 
 

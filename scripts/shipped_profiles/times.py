@@ -18,7 +18,7 @@ def iteration_time(shape: Shape, hardware: Hardware, gpus: int) -> IterationTime
     grouped = shape.kv_heads < shape.heads
     kv_share = hardware.kv_share_grouped if grouped else hardware.kv_share
     kv = shape.kv_bytes_per_token / (hardware.bytes_per_s * kv_share * gpus)
-    output = 2 * shape.output_parameters / (hardware.flops_per_s * hardware.compute_share * gpus)
+    output = 2 * shape.output_parameters / (hardware.flops(shape.hidden, gpus) * gpus)
     square = shape.pair_flops / (hardware.flops_per_s * hardware.attention_share * gpus)
     return IterationTime(
         host_ms=hardware.host_ms,
@@ -42,7 +42,7 @@ def linear_ms(shape: Shape, hardware: Hardware, gpus: int, tokens: int) -> float
 
 def slope_s(shape: Shape, hardware: Hardware, gpus: int) -> float:
     """Return the time to compute the linear layers of a token, seconds."""
-    return 2 * shape.layer_parameters / (hardware.flops_per_s * hardware.compute_share * gpus)
+    return 2 * shape.layer_parameters / (hardware.flops(shape.hidden, gpus) * gpus)
 
 
 def fixed_ms(shape: Shape, hardware: Hardware, gpus: int, tokens: int) -> float:

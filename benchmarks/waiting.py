@@ -20,7 +20,6 @@ from benchmarks.fidelity_compare import Verdict
 from benchmarks.fidelity_options import parse_options
 from benchmarks.fidelity_run import Engine, Run, disturbed, run
 from benchmarks.fidelity_servers import (
-    BATCHED_TOKENS_MAX,
     SEQS_MAX,
     measure_profile,
     provenance,
@@ -92,9 +91,7 @@ def _round(
     engine: Engine, profile: Profile, seed: int, requests: int, learned: Learned
 ) -> tuple[Burst, Run, dict[str, Any], Learned]:
     def forecast(known: Sequence[Planned]) -> Floats:
-        return first_token_times(
-            profile, known, requests, batched_tokens_max=BATCHED_TOKENS_MAX, learned=learned
-        )
+        return first_token_times(profile, known, requests, learned=learned)
 
     history = plan(HISTORY, float("inf"), seed + _OTHER_DRAWS)
     forecast_s, short_forecast_s = forecast(history), forecast(history[:SHORT_HISTORY])

@@ -24,7 +24,6 @@ def first_token_times(
     history: Sequence[Planned],
     requests: int,
     *,
-    batched_tokens_max: int,
     learned: Learned | None = None,
 ) -> Floats:
     """Forecast the first-token time of each request of a burst on an idle engine, in seconds.
@@ -35,7 +34,6 @@ def first_token_times(
         profile: Profile of the engine.
         history: Ended requests of the class.
         requests: Size of the burst.
-        batched_tokens_max: Token budget of the engine's iterations.
         learned: State after earlier bursts of that size; None without any.
 
     Returns:
@@ -44,9 +42,11 @@ def first_token_times(
     tokens = np.array([one.output_tokens for one in history], dtype=np.float64)
     cut_off = tokens >= ANSWERS.tokens_max
     lengths = observe_all(typical_prior(ANSWERS.tokens_max), tokens, cut_off).predictive()
-    prompt_tokens = float(np.mean([one.prompt_tokens for one in history]))
-    workload = class_workload(lengths, prompt_tokens, ANSWERS.tokens_max)
-    state = steady_state(profile, workload, batched_tokens_max=batched_tokens_max)
+    prompts = np.array([one.prompt_tokens for one in history], dtype=np.float64)
+    workload = class_workload(
+        lengths, float(prompts.mean()), ANSWERS.tokens_max, prompt_var=float(prompts.var())
+    )
+    state = steady_state(profile, workload)
     learned = learned or Learned()
     state = state.corrected(learned.correction)
     ranks = np.arange(1, requests + 1)

@@ -51,8 +51,10 @@ class Learned:
             forecast_s: Their forecast first-token times.
         """
         correction, places = self.correction, profile.seqs_max
+        prompts = np.array([one.prompt_tokens for one in planned], dtype=np.float64)
+        prompt_cv2 = float(prompts.var() / prompts.mean() ** 2)
         for work, started in readings(planned, answers, places):
-            predicted_s = served_work_s(profile, work, started=started)
+            predicted_s = served_work_s(profile, work, started=started, prompt_cv2=prompt_cv2)
             correction = correction.observed(predicted_s, work.busy_s)
         start_s = min(answer.sent_s for answer in answers)
         first_s = statistics.fmean(answer.token_s[0] for answer in answers[:places]) - start_s

@@ -8,7 +8,12 @@ from qlm.rct_estimator.workload import Workload
 
 
 def served_work_s(
-    profile: Profile, work: ServedWork, *, started: int, context_tokens: float | None = None
+    profile: Profile,
+    work: ServedWork,
+    *,
+    started: int,
+    context_tokens: float | None = None,
+    prompt_cv2: float = 0.0,
 ) -> float:
     """Return the busy time of an interval predicted by the profile, seconds, without correction.
 
@@ -20,6 +25,7 @@ def served_work_s(
         work: Work of the interval, with some output and some busy time.
         started: Requests that started in it.
         context_tokens: Mean KV cache tokens per running request, if known.
+        prompt_cv2: Squared coefficient of variation of the prompts: the mean iteration depends on it.
     """
     requests = max(1, started, work.ended)
     computed_tokens = max(0, work.prompt_tokens - work.withdrawn_tokens)
@@ -27,7 +33,12 @@ def served_work_s(
     prompt_bias = 1.0
     if context_tokens is not None and prompt:
         prompt_bias = max(0.0, context_tokens - output / 2) / prompt
-    workload = Workload(prompt_tokens=prompt, output=Normal(output), prompt_bias=prompt_bias)
+    workload = Workload(
+        prompt_tokens=prompt,
+        output=Normal(output),
+        prompt_var=prompt_cv2 * prompt**2,
+        prompt_bias=prompt_bias,
+    )
     batch = work.request_s / work.busy_s
     state = steady_state(profile, workload, batch=batch)
     # The observed batch is a mean over time; the model needs the mean over iterations. Long iterations have

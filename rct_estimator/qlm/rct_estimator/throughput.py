@@ -12,13 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.rct_estimator.correction import Correction
+from qlm.rct_estimator.iteration_costs import load_of, mean_times
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.workload import Workload
-
-BATCHED_TOKENS_MAX: Final = 2048
-"""Tokens computed in one iteration at most; default `--max-num-batched-tokens` of vLLM's API server."""
 
 KV_WATERMARK: Final = 0.01
 """Share of the KV cache that agents and vLLM keep free when they admit a request to the batch."""
@@ -46,8 +44,9 @@ class SteadyState:
         iteration_s: Time of one iteration with prefills of other requests: epsilon d, the TPOT.
         decode_s: Time of one iteration without prefills: d.
         alone_s: Time of one iteration of a batch of one.
-        prefill_s: Time from a batch slot to the first token: P.
-        own_prefill_s: The part of P for the request's own prompt; the rest is the queue for prefill.
+        prefill_s: Time from a batch slot to the first token: P. With asynchronous scheduling it begins with
+            an iteration that was put together before the slot was free.
+        own_prefill_s: The part of P without the queue for prefill.
         prompt_s: Prefill of one request as a part of `request_s`.
         first_prompts_saving_s: Time saved by the first prompts of an empty batch, against `prompt_s` each:
             they are computed together and delay no decodes.
@@ -149,7 +148,7 @@ class SteadyState:
         return self.batch * (self.request_s - self.prompt_s) / self.workload.output.mean
 
     def step_s(self, batch: FloatArray) -> FloatArray:
-        """Return the time of one iteration with `batch` requests, elementwise; linear, as equation 15 is."""
+        """Return the time of one iteration with `batch` requests, elementwise; linear between one and all."""
         share = np.clip((batch - 1) / max(self.batch - 1, 1e-9), 0.0, 1.0)
         return np.asarray(self.alone_s + share * (self.iteration_s - self.alone_s), dtype=np.float64)
 
@@ -171,58 +170,56 @@ class SteadyState:
         )
 
 
-def steady_state(
-    profile: Profile,
-    workload: Workload,
-    *,
-    batch: float | None = None,
-    batched_tokens_max: int = BATCHED_TOKENS_MAX,
-) -> SteadyState:
+def steady_state(profile: Profile, workload: Workload, *, batch: float | None = None) -> SteadyState:
     """Return the steady state of continuous batching with chunked prefill.
 
     A request takes max(1, p / chunk) iterations for its prompt of p tokens and one for each of its O - 1
-    further tokens. Of a batch of B, B over that number end per iteration, limited by the token budget. One
-    iteration costs its decodes (equation 15 of SLO-aware annealing) and its share of a prefill
-    (equation 14), but reads the weights once.
+    further tokens; with asynchronous scheduling its batch slot is empty for one more. Of a batch of B, B over
+    that number end per iteration, limited by the token budget. An iteration costs `IterationTime`, in the
+    mean over the prompts in it (`mean_times`).
 
     Args:
         profile: Profile of the model on the accelerator of the instance.
         workload: A class, or a mixture of classes.
         batch: Requests in the batch, if known; else the number that slots and KV cache allow.
-        batched_tokens_max: Token budget of one iteration.
     """
     slots = max(1.0, full_batch(profile, workload) if batch is None else min(batch, profile.seqs_max))
     prompt, steps = max(1.0, workload.prompt_tokens), max(0.0, workload.output.mean - 1)
-    chunks = max(1.0, prompt / batched_tokens_max)
-    for _ in range(_ROUNDS):
-        ends = min(slots / (steps + chunks), batched_tokens_max / (prompt + steps))
-        budget = max(1.0, batched_tokens_max - ends * steps)
-        chunks = (chunks + max(1.0, prompt / budget)) / 2
-    ends = min(slots / (steps + chunks), batched_tokens_max / (prompt + steps))
+    empty, chunks, ends = _pace(profile, slots, prompt, steps)
     # Where the token budget is the bottleneck, all slots are taken and requests queue for prefill (Little).
-    prefill_iterations = slots / ends - steps
+    prefill_iterations = slots / ends - steps - empty
     decodes = min(slots, ends * steps)
-    costs = _IterationCosts(profile, workload, decodes, prompt / chunks, batched_tokens_max)
-    decode_s = costs.seconds(0)
-    # Requests start at random: the chunks in one iteration are Poisson distributed.
-    iteration_s = costs.mean_s(ends * chunks)
-    extra_s = iteration_s - min(1.0, decodes) * decode_s
-    own_s = costs.seconds(1)
+    load = load_of(profile, workload, ends=ends, chunks=chunks, decodes=decodes)
+    times = mean_times(profile.iteration, load, workload.context_tokens)
+    mean_s, decode_s = times.mean_s, times.decode_s
+    extra_s = mean_s - min(1.0, decodes) * decode_s
+    own_s = max(mean_s, times.own_s)
+    # A request decodes beside the prompts of the others only.
+    iteration_s = max(decode_s, mean_s - extra_s / slots)
     return SteadyState(
         workload=workload,
         batch=slots,
-        request_s=iteration_s / ends,
+        request_s=mean_s / ends,
         iteration_s=iteration_s,
-        decode_s=decode_s if decodes >= 1 else iteration_s,
+        decode_s=decode_s,
         alone_s=min(iteration_s, profile.decode_ms(1, workload.context_tokens) / 1000),
-        prefill_s=prefill_iterations * max(iteration_s, own_s),
-        own_prefill_s=chunks * max(iteration_s, own_s),
-        queue_s=_prefill_queue_s(workload, ends * chunks, chunks * own_s),
+        prefill_s=(empty + prefill_iterations - chunks) * mean_s + chunks * own_s,
+        own_prefill_s=empty * mean_s + chunks * own_s,
+        queue_s=_prefill_queue_s(workload, ends * chunks, chunks * times.single_s),
         prompt_s=extra_s / ends,
-        first_prompts_saving_s=slots * extra_s / ends
-        - _first_prompts_s(profile, prompt, slots, batched_tokens_max),
+        first_prompts_saving_s=slots * extra_s / ends - _first_prompts_s(profile, workload, slots),
         kv_share=_kv_share(profile, workload, decodes, decode_s),
     )
+
+
+def _pace(profile: Profile, slots: float, prompt: float, steps: float) -> tuple[float, float, float]:
+    """Return iterations of an empty slot, iterations of one prompt, and requests that end per iteration."""
+    budget, empty = profile.batched_tokens_max, float(profile.async_scheduling)
+    chunks = max(1.0, prompt / budget)
+    for _ in range(_ROUNDS):
+        ends = min(slots / (steps + chunks + empty), budget / (prompt + steps))
+        chunks = (chunks + max(1.0, prompt / max(1.0, budget - ends * steps))) / 2
+    return empty, chunks, min(slots / (steps + chunks + empty), budget / (prompt + steps))
 
 
 def decodes_from_empty_s(
@@ -250,16 +247,23 @@ def _prefill_queue_s(workload: Workload, busy: float, own_s: float) -> float:
     return share * own_s * (1 + workload.prompt_cv2) / 2 / (1 - share)
 
 
-def _first_prompts_s(profile: Profile, prompt: float, slots: float, batched_tokens_max: int) -> float:
+def _first_prompts_s(profile: Profile, workload: Workload, slots: float) -> float:
     """Return the delay that the first prompts of an empty batch cause to the requests behind them, seconds.
 
     The token budget computes several prompts together. The slots start over k iterations, on average
     (k - 1) / 2 after the first. Those iterations decode for only half of the slots.
     """
-    iterations = max(1.0, slots * prompt / batched_tokens_max)
+    of, prompt = profile.iteration, max(1.0, workload.prompt_tokens)
+    iterations = max(1.0, slots * prompt / profile.batched_tokens_max)
     floor_s = profile.decode_ms(1, 0.0) / 1000
-    each_s = profile.prefill_ms(slots / iterations, prompt) / 1000 - floor_s
-    return iterations * each_s + (iterations - 1) / 2 * floor_s
+    together_ms = of.ms(
+        tokens=slots * prompt / iterations,
+        context_tokens=0.0,
+        sequences=slots / iterations,
+        pairs=slots / iterations * (prompt**2 + workload.prompt_var) / 2,
+        mixed=True,
+    )
+    return iterations * (together_ms / 1000 - floor_s) + (iterations - 1) / 2 * floor_s
 
 
 def _kv_share(profile: Profile, workload: Workload, decodes: float, decode_s: float) -> float:
@@ -279,45 +283,3 @@ def full_batch(profile: Profile, workload: Workload) -> float:
     occupied += (0.5 + GROWTH_BLOCKS) * profile.block_tokens
     usable = (1 - KV_WATERMARK) * profile.kv_tokens - workload.prompt_tokens / 2
     return max(1.0, min(profile.seqs_max, usable / occupied))
-
-
-@dataclass(frozen=True, slots=True)
-class _IterationCosts:
-    """Time of iterations with a mean number of decodes and some chunks of prompts.
-
-    Attributes:
-        decodes: Mean number of decodes.
-        chunk_tokens: Tokens of a chunk of a prompt.
-    """
-
-    profile: Profile
-    workload: Workload
-    decodes: float
-    chunk_tokens: float
-    batched_tokens_max: int
-
-    def seconds(self, chunks: float) -> float:
-        """Return the time of an iteration with that many chunks."""
-        decodes = self.decodes if chunks else max(1.0, self.decodes)
-        return (
-            self.profile.iteration.ms(
-                tokens=min(max(decodes, self.batched_tokens_max), decodes + chunks * self.chunk_tokens),
-                context_tokens=decodes * self.workload.context_tokens,
-                sequences=decodes + chunks,
-                # Over all chunks of a prompt, the mean of position + new / 2 is half of the prompt.
-                pairs=chunks * self.chunk_tokens * self.workload.prompt_tokens / 2,
-                mixed=chunks > 0,
-            )
-            / 1000
-        )
-
-    def mean_s(self, chunks: float) -> float:
-        """Return the mean time of an iteration whose chunks are Poisson distributed with that mean."""
-        most = math.ceil(chunks + 4 * math.sqrt(chunks) + 2)
-        weight, left, total_s = math.exp(-chunks), 1.0, 0.0
-        for count in range(most):
-            seconds = self.seconds(count)
-            total_s += weight * (seconds if count else seconds * min(1.0, self.decodes))
-            left -= weight
-            weight *= chunks / (count + 1)
-        return total_s + max(0.0, left) * self.seconds(most)

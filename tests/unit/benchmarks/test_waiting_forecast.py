@@ -44,7 +44,7 @@ def test_the_whole_run_says_less_of_the_throughput_than_its_steady_part() -> Non
 
 def test_the_forecast_knows_how_an_engine_of_constant_pace_behaves() -> None:
     planned, history = plan(200, float("inf"), 4), plan(2000, float("inf"), 5)
-    forecast = first_token_times(constant_pace(), history, 200, batched_tokens_max=2048)
+    forecast = first_token_times(constant_pace(), history, 200)
     burst = judge_burst(served(planned), forecast, forecast, forecast, places=PLACES)
     assert burst.forecast_error < 0.10
     assert burst.r2 > 0.98

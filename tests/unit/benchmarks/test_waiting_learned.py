@@ -27,7 +27,7 @@ def burst(seed: int) -> tuple[list[Planned], list[Answer]]:
 
 def forecast(learned: Learned | None) -> Floats:
     history = plan(1000, float("inf"), 99)
-    return first_token_times(PROFILE, history, 200, batched_tokens_max=2048, learned=learned)
+    return first_token_times(PROFILE, history, 200, learned=learned)
 
 
 def test_readings_count_all_that_was_done_while_the_batch_was_full() -> None:

@@ -12,6 +12,7 @@ from qlm.controller.core.estimating.kv_occupancy import (
     BIAS_BOUNDS,
     DISPERSION_BOUNDS,
     kv_occupancies,
+    model_mixtures,
 )
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.domain.fleet import ServedWork
@@ -26,6 +27,7 @@ VIEW = cluster(
     queues={},
 )
 STATE = learn(NOTHING_LEARNED, VIEW, now_ns=NOW_NS, fleet=steady_fleet(16))
+MIXED = model_mixtures(STATE.classes)
 MEAN = STATE.classes[CHAT].workload
 
 
@@ -41,7 +43,7 @@ def reading(per_request: float, answers: float) -> KvReadings:
 
 
 def bias(*readings: KvReadings) -> float:
-    return kv_occupancies(VIEW, histories_of(*readings), STATE.classes)[M, KIND].prompt_bias
+    return kv_occupancies(VIEW, histories_of(*readings), MIXED)[M, KIND].prompt_bias
 
 
 def test_what_is_held_as_expected_changes_nothing() -> None:
@@ -94,7 +96,7 @@ def cost_dispersion(costs: np.ndarray[tuple[int], np.dtype[np.float64]], answers
         id: replace(each, kv_costs={M: known})
         for id, each in histories_of(reading(MEAN.context_tokens, 1)).items()
     }
-    return kv_occupancies(VIEW, histories, STATE.classes)[M, KIND].cost_dispersion
+    return kv_occupancies(VIEW, histories, MIXED)[M, KIND].cost_dispersion
 
 
 def test_the_dispersion_of_costs_is_learned_from_ended_requests() -> None:

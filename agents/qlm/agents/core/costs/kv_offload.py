@@ -35,13 +35,15 @@ class KvSwapCost:
     def of(cls, profile: Profile, host_kv_bytes: int) -> "KvSwapCost":
         """Estimate the cost from a profile.
 
-        A full iteration of prompts grows by the last slope of the linear term per token. The iteration itself
-        is paid either way, since the last token is always computed. A load takes the bytes of the token's KV
-        cache over the bandwidth of the host.
+        A full iteration of prompts grows by the last slope of the linear term per token, and by the square
+        term at the token's position: that of the middle of a text of half the largest context. The iteration
+        itself is paid either way, since the last token is always computed. A load takes the bytes of the
+        token's KV cache over the bandwidth of the host.
         """
+        iteration, position = profile.iteration, profile.context_tokens / 4
         return cls(
             host_tokens=host_kv_bytes // profile.kv_bytes_per_token,
-            recompute_s=profile.iteration.last_slope_ms / 1000,
+            recompute_s=(iteration.last_slope_ms + iteration.square_ms * position) / 1000,
             load_s=profile.kv_bytes_per_token / profile.host_bandwidth_bytes_per_s,
         )
 

@@ -12,6 +12,7 @@ from qlm.domain.view import ClusterView
 from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.served_work import served_work_s
+from qlm.rct_estimator.workload import Workload
 
 BUSY_MIN_S: Final = 5.0
 """Least busy time of a comparison with the profile, seconds: less is not representative."""
@@ -142,16 +143,32 @@ class InstanceHistory:
 
 
 def update_histories(
-    view: ClusterView, now_ns: int, profiles: Profiles, before: Mapping[InstanceId, InstanceHistory]
+    view: ClusterView,
+    now_ns: int,
+    profiles: Profiles,
+    before: Mapping[InstanceId, InstanceHistory],
+    mixed: Mapping[ModelId, Workload],
 ) -> Mapping[InstanceId, InstanceHistory]:
-    """Return the histories after a view; `before` itself if nothing changed."""
-    after = {s.id: _updated(s, now_ns, profiles, before.get(s.id)) for s in view.instances}
+    """Return the histories after a view; `before` itself if nothing changed.
+
+    Args:
+        view: The cluster.
+        now_ns: Time of the view, nanoseconds since the epoch.
+        profiles: Profiles by model and kind.
+        before: The histories so far.
+        mixed: Mixture of the classes of each model: the variation of its prompts.
+    """
+    after = {s.id: _updated(s, now_ns, profiles, before.get(s.id), mixed) for s in view.instances}
     same = len(after) == len(before) and all(before.get(id) is known for id, known in after.items())
     return before if same else after
 
 
 def _updated(
-    status: InstanceStatus, now_ns: int, profiles: Profiles, known: InstanceHistory | None
+    status: InstanceStatus,
+    now_ns: int,
+    profiles: Profiles,
+    known: InstanceHistory | None,
+    mixed: Mapping[ModelId, Workload],
 ) -> InstanceHistory:
     if known is None:
         known = InstanceHistory(since=status)
@@ -161,7 +178,7 @@ def _updated(
     asleep = frozenset(model for model, state in status.engines if state.sleeps)
     if asleep != known.asleep:
         known = replace(known, asleep=asleep)
-    return _compared(status, profiles, known)
+    return _compared(status, profiles, known, mixed)
 
 
 def _loading(status: InstanceStatus, now_ns: int, known: InstanceHistory) -> ModelLoad | None:
@@ -174,7 +191,9 @@ def _loading(status: InstanceStatus, now_ns: int, known: InstanceHistory) -> Mod
     return ModelLoad(model, now_ns, model in known.asleep)
 
 
-def _compared(status: InstanceStatus, profiles: Profiles, known: InstanceHistory) -> InstanceHistory:
+def _compared(
+    status: InstanceStatus, profiles: Profiles, known: InstanceHistory, mixed: Mapping[ModelId, Workload]
+) -> InstanceHistory:
     """Compare the work since `known.since` with the profile, once there is enough of it."""
     model, since = status.active_model, known.since
     work = _difference(status.work, since.work)
@@ -190,6 +209,7 @@ def _compared(status: InstanceStatus, profiles: Profiles, known: InstanceHistory
             work,
             started=work.ended + status.running + status.parked - since.running - since.parked,
             context_tokens=_context_tokens(since, status),
+            prompt_cv2=mixed[model].prompt_cv2 if model in mixed else 0.0,
         )
         correction = corrections.get(model, Correction()).observed(predicted_s, work.busy_s)
         corrections = {**corrections, model: correction}

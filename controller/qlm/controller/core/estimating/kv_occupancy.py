@@ -43,14 +43,14 @@ INDEPENDENT: Final = KvOccupancy()
 def kv_occupancies(
     view: ClusterView,
     histories: Mapping[InstanceId, InstanceHistory],
-    classes: Mapping[RequestClass, ClassPosterior],
+    mixed: Mapping[ModelId, Workload],
 ) -> dict[tuple[ModelId, str], KvOccupancy]:
     """Return the occupancy terms of each model on each kind of accelerator with readings.
 
     Args:
         view: The cluster.
         histories: Histories of its instances.
-        classes: Posteriors of its classes; their answers so far weigh the mixture of a model.
+        mixed: `model_mixtures` of its classes.
     """
     readings: defaultdict[tuple[ModelId, str], list[KvReadings]] = defaultdict(list)
     costs: defaultdict[tuple[ModelId, str], list[KvCosts]] = defaultdict(list)
@@ -60,14 +60,16 @@ def kv_occupancies(
             if reading.requests:
                 readings[model, status.accelerator].append(reading)
                 costs[model, status.accelerator].append(history.kv_costs.get(model, KvCosts()))
-    mixed = _mixed(classes)
     return {
         key: _occupancy(each, costs[key], mixed[key[0]]) for key, each in readings.items() if key[0] in mixed
     }
 
 
-def _mixed(classes: Mapping[RequestClass, ClassPosterior]) -> dict[ModelId, Workload]:
-    """Return the mixture of the classes of each model, with independent lengths within a class."""
+def model_mixtures(classes: Mapping[RequestClass, ClassPosterior]) -> dict[ModelId, Workload]:
+    """Return the mixture of the classes of each model, weighted by their answers so far.
+
+    Lengths within a class are independent. Classes without answers or without prompts are left out.
+    """
     mixed: defaultdict[ModelId, list[ClassPosterior]] = defaultdict(list)
     for cls, posterior in classes.items():
         if posterior.answers and posterior.workload.prompt_tokens:

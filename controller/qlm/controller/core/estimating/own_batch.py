@@ -48,7 +48,13 @@ class OwnBatch:
         """
         shared, factor = self.shared, self.factor
         running = shared.batch - 1
-        prefills = PrefillCosts(self.entry.profile, running, shared.decode_s / factor if running > 0 else 0.0)
+        prefills = PrefillCosts(
+            profile=self.entry.profile,
+            running=running,
+            context_tokens=shared.workload.context_tokens,
+            decode_s=shared.decode_s / factor if running > 0 else 0.0,
+            iteration_s=shared.iteration_s / factor if running > 0 else 0.0,
+        )
         # Where the token budget is the bottleneck, prompts queue until the number of decodes fits the budget.
         # That number varies like a count of independent requests. The time in the batch without decodes is
         # no better known than `RESIDENCE_UNCERTAINTY`.

@@ -2,7 +2,8 @@
 
 The engine computes prompts in the order of arrival, chunk by chunk, with one token per running request in
 each iteration. Without prompts it continues to decode, so a new prompt waits for the end of that iteration: a
-single server with vacations.
+single server with vacations. With asynchronous scheduling the next iteration is put together by then, so the
+prompt waits for that one too.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ STRATA: Final = 32
 SHARE_MAX: Final = 0.8
 """Bound of the engine's share of time for prompts: above it, the batch has no free slots."""
 
+_INSTANT_S: Final = 1e-9
+"""Least time of a prompt, seconds."""
+
 _SHARES: Final = (np.arange(STRATA) + 0.5) / STRATA
 _NORMAL: Final = np.array([NormalDist().inv_cdf(share) for share in _SHARES])
 _SHUFFLED: Final = np.array([int(f"{at:05b}"[::-1], 2) for at in range(STRATA)])
@@ -30,19 +34,23 @@ _SHUFFLED: Final = np.array([int(f"{at:05b}"[::-1], 2) for at in range(STRATA)])
 _SHUFFLED_AGAIN: Final = (_SHUFFLED * 13 + 5) % STRATA
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PrefillCosts:
     """Cost of prompts beside a running batch.
 
     Attributes:
         profile: Profile of the model on the accelerator.
         running: Requests in the batch.
+        context_tokens: Mean context of one of them.
         decode_s: One iteration without prompts, seconds; 0 for an empty batch.
+        iteration_s: Mean time of an iteration, seconds; 0 for an empty batch.
     """
 
     profile: Profile
     running: float
+    context_tokens: float
     decode_s: float
+    iteration_s: float
 
     @property
     def budget_tokens(self) -> float:
@@ -50,18 +58,30 @@ class PrefillCosts:
         return max(1.0, self.profile.batched_tokens_max - self.running)
 
     @property
-    def token_s(self) -> float:
-        """Time that one prompt token adds to an iteration, seconds."""
-        return self.profile.iteration.last_slope_ms / 1000
+    def composed_s(self) -> float:
+        """Time of the iteration that was put together before a request came: asynchronous scheduling."""
+        return self.iteration_s if self.profile.async_scheduling else 0.0
+
+    def chunks(self, prompt_tokens: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the number of iterations with all of the budget, and the tokens of the last; elementwise."""
+        full = np.maximum(0.0, np.ceil(prompt_tokens / self.budget_tokens) - 1)
+        return full, prompt_tokens - full * self.budget_tokens
 
     def seconds(self, prompt_tokens: FloatArray) -> FloatArray:
         """Return the time of all iterations of a prompt, elementwise."""
         of = self.profile.iteration
-        chunks = np.maximum(1.0, np.ceil(prompt_tokens / self.budget_tokens))
-        linear_ms = of.linears(prompt_tokens / chunks + self.running) - of.linear(self.running)
-        alone_ms = 0.0 if self.decode_s else of.host_ms + of.linear(self.running)
-        extra_ms = chunks * (linear_ms + alone_ms + of.sequence_ms) + of.square_ms * prompt_tokens**2 / 2
-        return np.asarray(chunks * self.decode_s + extra_ms / 1000)
+        full, rest = self.chunks(prompt_tokens)
+        each_ms = of.sequence_ms + (of.kv_beside_prompts_ms - of.kv_ms) * self.running * self.context_tokens
+        if not self.decode_s:
+            each_ms += of.host_ms + of.linear(self.running)
+        extra_ms = full * self.linear_ms(self.budget_tokens) + self.linear_ms(rest)
+        extra_ms += (full + 1) * each_ms + of.square_ms * prompt_tokens**2 / 2
+        return np.maximum((full + 1) * self.decode_s + extra_ms / 1000, _INSTANT_S)
+
+    def linear_ms(self, prompt_tokens: FloatArray | float) -> FloatArray:
+        """Return the time that prompt tokens add to the linear term of an iteration, milliseconds."""
+        of = self.profile.iteration
+        return of.linears(self.running + prompt_tokens) - of.linear(self.running)
 
 
 def first_token_s(
@@ -97,11 +117,13 @@ def first_token_s(
         queue_s = queued.mean * _lognormal(_NORMAL, queued.var / queued.mean**2)
     prompts = _prompts(own) if prompt_tokens is None else np.full(STRATA, float(prompt_tokens))
     prompts = prompts[_SHUFFLED_AGAIN]
-    waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED]
+    waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED] + prefills.composed_s
     # Later arrivals share its last iteration as far as the token budget allows.
     behind = waited_s * sum(rate_rps * workload.prompt_tokens for rate_rps, workload in arriving)
-    behind = np.minimum(behind, -prompts % prefills.budget_tokens)
-    return np.sort(waited_s + prefills.seconds(prompts) + behind * prefills.token_s)
+    _, rest = prefills.chunks(prompts)
+    together = rest + np.minimum(behind, prefills.budget_tokens - rest)
+    behind_s = (prefills.linear_ms(together) - prefills.linear_ms(rest)) / 1000
+    return np.sort(waited_s + prefills.seconds(prompts) + behind_s)
 
 
 def _prompts(workload: Workload) -> FloatArray:

@@ -12,7 +12,7 @@ from typing import Final
 from qlm.controller.core.estimating.arrivals import Arrivals, update_arrivals
 from qlm.controller.core.estimating.classes import ClassPosterior, class_posteriors
 from qlm.controller.core.estimating.instances import InstanceHistory, Profiles, update_histories
-from qlm.controller.core.estimating.kv_occupancy import kv_occupancies
+from qlm.controller.core.estimating.kv_occupancy import kv_occupancies, model_mixtures
 from qlm.controller.core.estimating.service_times import NO_TIMES, ServiceTimes, service_times
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import EngineCapacity
@@ -57,8 +57,9 @@ def learn(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fleet
     profiles = _with_reported_capacity(view, fleet, state.profiles)
     arriving = update_arrivals(view, now_ns, state.arrivals)
     classes = class_posteriors(view, state.classes, arriving)
-    instances = update_histories(view, now_ns, profiles, state.instances)
-    occupancies = kv_occupancies(view, instances, classes)
+    mixed = model_mixtures(classes)
+    instances = update_histories(view, now_ns, profiles, state.instances, mixed)
+    occupancies = kv_occupancies(view, instances, mixed)
     times = service_times(view, fleet, classes, profiles, occupancies, state.times)
     after = EstimatorState(classes, instances, profiles, times, arriving)
     same = all(getattr(after, f.name) is getattr(state, f.name) for f in fields(EstimatorState))

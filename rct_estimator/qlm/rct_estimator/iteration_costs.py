@@ -6,11 +6,10 @@ one iteration are Poisson distributed; their tokens are taken as log-normal with
 follow.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import erf, exp, log, log1p, sqrt
-from typing import Final
+from typing import Final, NamedTuple
 
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile
@@ -25,8 +24,7 @@ _NO_TOKENS: Final = 1e-9
 """Mean tokens of prompts below this count as none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(NamedTuple):
     """What one iteration computes in steady state.
 
     Attributes:
@@ -75,8 +73,7 @@ BACKLOG_POWER: Final = 4
 """Share of iterations with a full budget by the used share of it, to this power."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanTimes:
+class MeanTimes(NamedTuple):
     """Mean times of iterations, seconds.
 
     Attributes:

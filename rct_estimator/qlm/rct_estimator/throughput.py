@@ -174,21 +174,24 @@ def steady_state(profile: Profile, workload: Workload, *, batch: float | None = 
     """Return the steady state of continuous batching with chunked prefill.
 
     A request takes max(1, p / chunk) iterations for its prompt of p tokens and one for each of its O - 1
-    further tokens; with asynchronous scheduling its batch slot is empty for one more. Of a batch of B, B over
-    that number end per iteration, limited by the token budget. An iteration costs `IterationTime`, in the
-    mean over the prompts in it (`mean_times`).
+    further tokens. Of a batch of B, B over that number end per iteration, limited by the token budget. An
+    iteration costs `IterationTime`, in the mean over the prompts in it (`mean_times`).
+
+    With asynchronous scheduling an iteration is put together when the one before starts. A request that ends
+    then keeps its slot for one more iteration, and is computed once more: the engine knows too late.
 
     Args:
         profile: Profile of the model on the accelerator of the instance.
         workload: A class, or a mixture of classes.
         batch: Requests in the batch, if known; else the number that slots and KV cache allow.
     """
-    slots = max(1.0, full_batch(profile, workload) if batch is None else min(batch, profile.seqs_max))
+    full = full_batch(profile, workload)
+    slots = max(1.0, full if batch is None else min(batch, profile.seqs_max))
     prompt, steps = max(1.0, workload.prompt_tokens), max(0.0, workload.output.mean - 1)
     empty, chunks, ends = _pace(profile, slots, prompt, steps)
     # Where the token budget is the bottleneck, all slots are taken and requests queue for prefill (Little).
     prefill_iterations = slots / ends - steps - empty
-    decodes = min(slots, ends * steps)
+    decodes = min(slots, ends * (steps + empty))
     load = load_of(profile, workload, ends=ends, chunks=chunks, decodes=decodes)
     times = mean_times(profile.iteration, load, workload.context_tokens)
     mean_s, decode_s = times.mean_s, times.decode_s
@@ -208,18 +211,21 @@ def steady_state(profile: Profile, workload: Workload, *, batch: float | None = 
         queue_s=_prefill_queue_s(workload, ends * chunks, chunks * times.single_s),
         prompt_s=extra_s / ends,
         first_prompts_saving_s=slots * extra_s / ends - _first_prompts_s(profile, workload, slots),
-        kv_share=_kv_share(profile, workload, decodes, decode_s),
+        kv_share=1.0 if full < profile.seqs_max else _kv_share(profile, workload, decodes, decode_s),
     )
 
 
 def _pace(profile: Profile, slots: float, prompt: float, steps: float) -> tuple[float, float, float]:
-    """Return iterations of an empty slot, iterations of one prompt, and requests that end per iteration."""
+    """Return iterations after the end, iterations of one prompt, and requests that end per iteration."""
     budget, empty = profile.batched_tokens_max, float(profile.async_scheduling)
-    chunks = max(1.0, prompt / budget)
+    chunks, decodes = max(1.0, prompt / budget), steps + empty
     for _ in range(_ROUNDS):
-        ends = min(slots / (steps + chunks + empty), budget / (prompt + steps))
-        chunks = (chunks + max(1.0, prompt / max(1.0, budget - ends * steps))) / 2
-    return empty, chunks, min(slots / (steps + chunks + empty), budget / (prompt + steps))
+        ends = min(slots / (decodes + chunks), budget / (prompt + decodes))
+        needed = max(1.0, prompt / max(1.0, budget - ends * decodes))
+        if needed == chunks:
+            break
+        chunks = (chunks + needed) / 2
+    return empty, chunks, min(slots / (decodes + chunks), budget / (prompt + decodes))
 
 
 def decodes_from_empty_s(
@@ -267,8 +273,6 @@ def _first_prompts_s(profile: Profile, workload: Workload, slots: float) -> floa
 
 
 def _kv_share(profile: Profile, workload: Workload, decodes: float, decode_s: float) -> float:
-    if full_batch(profile, workload) < profile.seqs_max:
-        return 1.0
     reading_s = profile.iteration.kv_ms * decodes * workload.context_tokens / 1000
     return min(1.0, reading_s / decode_s) if decode_s else 0.0
 

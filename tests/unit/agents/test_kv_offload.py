@@ -29,6 +29,19 @@ def test_the_cheaper_way_is_chosen_by_bandwidth_and_prefill(profile: Profile) ->
     assert not KvSwapCost.of(profile, 0).swaps
 
 
+def test_a_token_late_in_a_text_costs_more_to_compute_again() -> None:
+    """Causal attention compares it with all tokens before it."""
+    profile = builtin_profiles()[0]
+    sources = {**profile.sources, "square_ms": profile.sources["kv_tokens"]}
+    steep = replace(profile.iteration, square_ms=1e-5)
+    plain, squared = (
+        KvSwapCost.of(replace(profile, iteration=each, sources=sources), 2**30)
+        for each in (replace(steep, square_ms=0.0), steep)
+    )
+    assert plain.recompute_s == pytest.approx(profile.iteration.last_slope_ms / 1000)
+    assert squared.recompute_s - plain.recompute_s == pytest.approx(1e-8 * profile.context_tokens / 4)
+
+
 ON_A100 = {
     ModelId(profile.model): profile
     for profile in builtin_profiles()

@@ -87,32 +87,33 @@ def test_where_the_token_budget_bounds_requests_queue_for_their_prefill() -> Non
     assert free.prefill_s == pytest.approx(free.own_prefill_s)
 
 
-def iterate(profile: Profile, rate: float, rng: np.random.Generator) -> ServedWork:
+def iterate(profile: Profile, rate: float, rng: np.random.Generator, cv2: float = 0.0) -> ServedWork:
     """Serve Poisson arrivals of 1500 and 200 tokens, iteration by iteration, with places for all."""
-    left: list[int] = []
+    left: list[tuple[int, float]] = []
     busy_s = request_s = 0.0
-    ended = tokens = prompts = 0
+    ended = tokens = 0
+    prompts = 0.0
+    log_sd = np.sqrt(np.log1p(cv2))
     for _ in range(40_000):
-        new = int(rng.poisson(rate))
-        left += [200] * new
-        if not left:
+        new = 1500 * rng.lognormal(-(log_sd**2) / 2, log_sd, int(rng.poisson(rate)))
+        if not (left or len(new)):
             continue
-        decodes = len(left) - new
         step_ms = profile.iteration.ms(
-            tokens=decodes + 1500 * new,
-            context_tokens=1500 * decodes + sum(200 - each for each in left),
-            sequences=len(left),
-            pairs=new * pairs_of(1500),
-            mixed=new > 0,
+            tokens=len(left) + float(new.sum()),
+            context_tokens=sum(prompt + 200 - steps for steps, prompt in left),
+            sequences=len(left) + len(new),
+            pairs=sum(pairs_of(each) for each in new.tolist()),
+            mixed=len(new) > 0,
         )
+        left += [(200, prompt) for prompt in new.tolist()]
         busy_s += step_ms / 1000
         request_s += len(left) * step_ms / 1000
         tokens += len(left)
-        prompts += 1500 * new
-        ended += sum(each == 1 for each in left)
-        left = [each - 1 for each in left if each > 1]
+        prompts += float(new.sum())
+        ended += sum(steps == 1 for steps, _ in left)
+        left = [(steps - 1, prompt) for steps, prompt in left if steps > 1]
     return ServedWork(
-        busy_s=busy_s, request_s=request_s, prompt_tokens=prompts, output_tokens=tokens, ended=ended
+        busy_s=busy_s, request_s=request_s, prompt_tokens=round(prompts), output_tokens=tokens, ended=ended
     )
 
 
@@ -150,11 +151,12 @@ def test_the_third_moment_of_a_class_and_of_a_mixture_is_that_of_its_answers() -
     assert both.cube == pytest.approx((cls.cube + 3 * short.cube) / 4)
 
 
+@pytest.mark.parametrize("cv2", [0.0, 0.6])
 @pytest.mark.parametrize("running", [3, 8])
-def test_work_of_a_batch_that_comes_and_goes_is_predicted_without_bias(running: int) -> None:
+def test_work_of_a_batch_that_comes_and_goes_is_predicted_without_bias(running: int, cv2: float) -> None:
     """The mean batch over time is larger than that of iterations: 2 to 5 % were missing."""
-    work = iterate(A10, running / 200, np.random.default_rng(6))
-    predicted_s = served_work_s(A10, work, started=work.ended, context_tokens=1600.0)
+    work = iterate(A10, running / 200, np.random.default_rng(6), cv2)
+    predicted_s = served_work_s(A10, work, started=work.ended, context_tokens=1600.0, prompt_cv2=cv2)
     assert predicted_s == pytest.approx(work.busy_s, rel=0.02)
 
 

@@ -18,6 +18,9 @@ from qlm.rct_estimator.workload import Workload
 _NO_SPREAD: Final = 1e-6
 """Standard deviations of the logarithm below this count as none."""
 
+_FAR: Final = 4.5
+"""Standard deviations of the logarithm beyond which no tokens count: their share is less than 1e-5."""
+
 _HALF_ROOT: Final = sqrt(0.5)
 
 _NO_TOKENS: Final = 1e-9
@@ -127,12 +130,15 @@ def _linear_mean(of: IterationTime, decodes: float, mean: float, var: float) -> 
     """
     start_ms, hinges = _hinges(of.linear_ms)
     spread = sqrt(log1p(var / mean**2)) if mean > _NO_TOKENS else 0.0
+    most = mean * exp(_FAR * spread)
     for point, slope_ms in hinges:
         above = point - decodes
         if above <= 0:
             start_ms += slope_ms * (mean - above)
+        elif above > most:
+            break
         elif spread < _NO_SPREAD:
-            start_ms += slope_ms * max(0.0, mean - above)
+            start_ms += slope_ms * (mean - above)
         else:
             at = log(mean / above) / spread
             start_ms += slope_ms * (mean * _share(at + spread / 2) - above * _share(at - spread / 2))

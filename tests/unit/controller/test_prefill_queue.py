@@ -14,8 +14,15 @@ from qlm.rct_estimator.workload import Workload
 from support.estimating import SHIPPED
 
 RUNNING = 48
-FLOOR = replace(
+BUDGET = 2048
+ENGINE = replace(
     SHIPPED,
+    batched_tokens_max=BUDGET,
+    async_scheduling=False,
+    sources={name: SHIPPED.sources["kv_tokens"] for name in (*COEFFICIENTS, *NUMBERS)},
+)
+FLOOR = replace(
+    ENGINE,
     iteration=IterationTime(
         host_ms=2.0,
         linear_ms=((1, 8.0), (400, 8.0), (2048, 90.4)),
@@ -24,15 +31,14 @@ FLOOR = replace(
         sequence_ms=0.0,
         square_ms=2e-6,
     ),
-    sources={name: SHIPPED.sources["kv_tokens"] for name in (*COEFFICIENTS, *NUMBERS)},
 )
 """Weights are read for 8 ms, computing more than 400 tokens takes longer."""
 PROFILE = replace(
-    SHIPPED,
+    ENGINE,
     iteration=IterationTime(host_ms=0.0, linear_ms=((RUNNING, 10.0), (2048, 110.0)), kv_ms=0.0),
 )
 """Each prompt token costs as much as the one before."""
-ROOM = SHIPPED.batched_tokens_max - RUNNING
+ROOM = BUDGET - RUNNING
 CONTEXT = 1000.0
 
 

@@ -33,6 +33,8 @@ BENT = IterationTime(
 PROFILE = replace(
     SHIPPED,
     iteration=BENT,
+    async_scheduling=False,
+    batched_tokens_max=2048,
     sources={name: SHIPPED.sources["kv_tokens"] for name in (*COEFFICIENTS, *NUMBERS)},
 )
 CONTEXT = 700.0

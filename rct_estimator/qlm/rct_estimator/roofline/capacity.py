@@ -1,0 +1,79 @@
+"""Room for KV, limits of a batch and swap times, by the rules of vLLM and of the shipped profiles."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.profiles.accelerators import Accelerator
+from qlm.rct_estimator.roofline import shares
+from qlm.rct_estimator.roofline.architecture import Architecture
+
+BLOCK_TOKENS: Final = 16
+"""vLLM's block size on CUDA."""
+
+_GIB: Final = 1024**3
+_GPUS: Final = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """vLLM's `--max-num-seqs` and `--max-num-batched-tokens` where nobody sets them."""
+
+    seqs_max: int
+    batched_tokens_max: int
+
+
+def batch_limits(accelerator: Accelerator, context_tokens: int) -> BatchLimits:
+    """Return the limits that the API server of vLLM 0.32 chooses by memory and name of the accelerator."""
+    if accelerator.memory_bytes >= 160 * _GIB:
+        seqs, tokens = 1024, 16384
+    elif accelerator.memory_bytes >= 70 * _GIB and "a100" not in accelerator.name.lower():
+        seqs, tokens = 1024, 8192
+    else:
+        seqs, tokens = 256, 2048
+    return BatchLimits(seqs, min(tokens, seqs * context_tokens))
+
+
+def kv_tokens(model: Architecture, accelerator: Accelerator, gpus: int) -> int:
+    """Return the tokens of KV cache that fit beside the weights, in whole blocks.
+
+    Raises:
+        InvalidValueError: The weights leave no room for a request of 64 tokens; names the GPUs needed.
+    """
+    tokens = _room(model, accelerator, gpus)
+    if tokens < 4 * BLOCK_TOKENS:
+        enough = [n for n in _GPUS if n > gpus and _room(model, accelerator, n) >= 4 * BLOCK_TOKENS]
+        size = f"{model.weights_bytes / 1e9:.1f} GB of weights beside which no KV cache fits"
+        expected = f"at least {enough[0]} of {accelerator.name} for {size}" if enough else f"less than {size}"
+        raise InvalidValueError("gpus", gpus, expected)
+    return tokens
+
+
+def _room(model: Architecture, accelerator: Accelerator, gpus: int) -> int:
+    per_gpu = shares.MEMORY * accelerator.memory_bytes - shares.ACTIVATION_BYTES
+    tokens = int((per_gpu * gpus - model.weights_bytes) / model.kv_bytes_per_token(gpus))
+    return tokens // BLOCK_TOKENS * BLOCK_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class SwapTimes:
+    """Times of swaps, seconds, and the bandwidth behind them."""
+
+    warm_s: float
+    reload_s: float
+    cold_s: float
+    unload_s: float
+    host_bandwidth_bytes_per_s: float
+
+
+def swap_times(weights_bytes: int, accelerator: Accelerator, gpus: int) -> SwapTimes:
+    """Return the swap times of weights by the rules of the shipped profiles."""
+    link = shares.HOST_LINK * accelerator.host_link_bytes_per_s * gpus**shares.HOST_LINK_GROWTH
+    warm_s = shares.WAKE_S + weights_bytes / link
+    return SwapTimes(
+        warm_s=round(warm_s, 2),
+        reload_s=round(shares.RELOAD_S + weights_bytes / shares.RELOAD_BYTES_PER_S, 2),
+        cold_s=round(shares.COLD_S + weights_bytes / shares.COLD_BYTES_PER_S, 1),
+        unload_s=round(warm_s, 2),
+        host_bandwidth_bytes_per_s=float(f"{link:.3g}"),
+    )

@@ -1,0 +1,66 @@
+"""Profile of a model from its configuration and the accelerator's data sheet."""
+
+from typing import Final
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.profiles.accelerators import Accelerator
+from qlm.rct_estimator.profiles.profile import Profile
+from qlm.rct_estimator.roofline.architecture import Architecture
+from qlm.rct_estimator.roofline.capacity import BLOCK_TOKENS, batch_limits, kv_tokens, swap_times
+from qlm.rct_estimator.roofline.sources import sources
+from qlm.rct_estimator.roofline.timing import Roofline
+
+ENGINE: Final = "vLLM 0.32.0, not measured"
+_GPUS_MAX: Final = 64
+
+
+def roofline_profile(
+    architecture: Architecture,
+    *,
+    model: str,
+    accelerator: Accelerator,
+    gpus: int = 1,
+    name: str | None = None,
+    context_tokens: int | None = None,
+) -> Profile:
+    """Return the profile of a model that nobody measured.
+
+    Args:
+        architecture: The model.
+        model: Its name in the profile.
+        accelerator: What it runs on.
+        gpus: Accelerators that one engine spans by tensor parallelism.
+        name: Name of the accelerator in the profile; without it, that of the table.
+        context_tokens: Prompt plus output at most; without it, what the model allows.
+
+    Raises:
+        InvalidValueError: The weights do not fit; the message names the GPUs needed.
+    """
+    if not 1 <= gpus <= _GPUS_MAX:
+        raise InvalidValueError("gpus", gpus, f"1 to {_GPUS_MAX}")
+    roofline = Roofline(architecture, accelerator, gpus)
+    context = context_tokens or architecture.context_tokens
+    limits = batch_limits(accelerator, context)
+    swap = swap_times(architecture.weights_bytes, accelerator, gpus)
+    return Profile(
+        model=model,
+        accelerator=name or accelerator.name,
+        gpus=gpus,
+        engine=ENGINE,
+        iteration=roofline.iteration(),
+        async_scheduling=True,
+        kv_bytes_per_token=architecture.kv_bytes_per_token(gpus),
+        block_tokens=BLOCK_TOKENS,
+        kv_tokens=kv_tokens(architecture, accelerator, gpus),
+        seqs_max=limits.seqs_max,
+        batched_tokens_max=limits.batched_tokens_max,
+        context_tokens=context,
+        weights_bytes=architecture.weights_bytes,
+        accelerator_memory_bytes=accelerator.memory_bytes * gpus,
+        swap_warm_s=swap.warm_s,
+        swap_reload_s=swap.reload_s,
+        swap_cold_s=swap.cold_s,
+        unload_s=swap.unload_s,
+        host_bandwidth_bytes_per_s=swap.host_bandwidth_bytes_per_s,
+        sources=sources(roofline),
+    )

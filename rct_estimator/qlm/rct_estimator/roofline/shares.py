@@ -1,0 +1,124 @@
+"""Shares of an accelerator's peaks that engines reach, fitted to published measurements.
+
+Linear layers: fitted to the 748 rows that Vidur measured of seven dense models (7B to 72B) on 1 to 8 A100,
+A40 and H100, with 1 to 4096 tokens, by least squares of the relative error
+(https://github.com/microsoft/vidur/tree/41ab8ab15cd6217284b025750fc6b81364d359e6/data/profiling).
+With the values of an accelerator the mean error of its rows is 3 to 4 % (90th percentile 8 %, largest 22 %);
+with those of `OTHERS`, 5 % (10 %, 27 %).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.rct_estimator.profiles.accelerators import Accelerator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Behaviour of linear layers on an accelerator.
+
+    Attributes:
+        layer_us: Time of a layer that no peak explains: small kernels, their starts and ends.
+        bandwidth: Share of the peak bandwidth at which weights are read.
+        flops: Share of the peak of matrix products.
+        uncertainty: Relative error of times made from them.
+        source: Where they come from.
+    """
+
+    layer_us: float
+    bandwidth: float
+    flops: float
+    uncertainty: float
+    source: str
+
+
+_VIDUR: Final = "fitted to the linear layers that Vidur measured"
+
+OTHERS: Final = Shares(
+    layer_us=34.0, bandwidth=0.79, flops=0.71, uncertainty=0.25, source=f"{_VIDUR} on A100, A40 and H100"
+)
+"""Accelerators that no measurement covers."""
+
+_MEASURED: Final[Mapping[str, Shares]] = {
+    "A100": Shares(layer_us=42.0, bandwidth=0.78, flops=0.70, uncertainty=0.15, source=f"{_VIDUR} on A100"),
+    "H100": Shares(layer_us=34.0, bandwidth=0.87, flops=0.70, uncertainty=0.15, source=f"{_VIDUR} on H100"),
+    "A40": Shares(layer_us=26.0, bandwidth=0.76, flops=0.74, uncertainty=0.15, source=f"{_VIDUR} on A40"),
+    "RTX-4090": Shares(
+        layer_us=34.0,
+        bandwidth=0.95,
+        flops=1.0,
+        uncertainty=0.2,
+        source="Llama-3.1-8B measured on it: 16.7 ms per decode of one sequence, 94.5 ms per 1024 tokens "
+        "of a prompt; its clock exceeds the nominal one (https://github.com/casys-kaist/LLMServingSim)",
+    ),
+}
+_ALIKE: Final[Mapping[str, str]] = {"A100-40GB": "A100", "H100-PCIe": "H100", "H200": "H100"}
+"""Accelerators of the same architecture as a measured one."""
+
+
+def shares_of(accelerator: Accelerator) -> Shares:
+    """Return the shares that engines reach on an accelerator."""
+    name = accelerator.name
+    return _MEASURED.get(_ALIKE.get(name, name), OTHERS)
+
+
+KNEE: Final = 2.4
+"""Sharpness of the kink between reading weights and computing: p of the p-norm of both times; of the fit."""
+
+TRAFFIC_VECTORS: Final = 18
+"""Hidden states that each token reads and writes per layer beside the weights; of the fit."""
+
+EXPERT_LAYER_US: Final = 30.0
+"""Time per layer of experts for choosing them and sorting tokens by them. An estimate: five more kernels."""
+
+EXPERTS_UNCERTAINTY: Final = 0.35
+"""No measurement of a model with experts went into the shares."""
+QUANTIZED_UNCERTAINTY: Final = 0.3
+"""No measurement of a quantized model went into the shares."""
+
+KV_BANDWIDTH: Final = 0.85
+KV_BANDWIDTH_SOURCE: Final = (
+    "growth of the time per token with context of Llama-2-7B and 13B on the A100: 0.85 to 0.95 of the peak "
+    "(https://github.com/InternLM/lmdeploy/blob/3e391df4/docs/en/benchmark/a100_fp16.md)"
+)
+"""Share of the peak bandwidth at which attention reads the KV cache."""
+
+READ_FLOPS: Final = 0.45
+PAIR_FLOPS: Final = 0.45
+PAIR_FLOPS_SOURCE: Final = (
+    "causal FlashAttention-2 on 1000 to 2000 tokens on the A100: 0.4 to 0.5 of the peak"
+)
+PAIR_FLOPS_ADDRESS: Final = "https://arxiv.org/abs/2307.08691"
+"""Share of the peak that attention of prompts reaches."""
+
+REDUCE_US: Final = 30.0
+REDUCE_BANDWIDTH: Final = 0.58
+REDUCE_UNCERTAINTY: Final = 0.5
+"""Time of an all-reduce of few bytes, and share of the link that large ones reach, fitted to those that
+Vidur measured on 2 to 8 A100 and H100 with NVLink: 33 us, mean error 28 %, 90th percentile 50 %. Whole
+iterations of LMDeploy on 2 and 4 A100 leave 15 to 22 us, hence a little less. For PCIe the same is taken."""
+
+HOST_MS: Final = 1.0
+"""Time of an iteration on the host that asynchronous scheduling does not hide; without it, 1 to 3 ms."""
+SEQUENCE_MS: Final = 0.01
+"""Time per sequence of sampling and bookkeeping."""
+
+MEMORY: Final = 0.9
+ACTIVATION_BYTES: Final = 1_000_000_000
+"""Share of the memory that vLLM uses, and bytes per GPU for activations and CUDA graphs. With both, the KV
+cache of Llama-2-7B on 80 GB is 0.6 % smaller than vLLM 0.11 reports."""
+
+HOST_LINK: Final = 2 / 3
+HOST_LINK_GROWTH: Final = 0.527
+"""Share of the host link that waking from sleep reaches on one GPU (61 GB in 2.87 s on one A100), and the
+power of the number of GPUs with which it grows (235 GB in 5.4 s on four)."""
+SLEEP_MODE: Final = "https://blog.vllm.ai/2025/10/26/sleep-mode.html"
+
+WAKE_S: Final = 0.15
+RELOAD_S: Final = 0.47
+RELOAD_BYTES_PER_S: Final = 3.93e9
+COLD_S: Final = 36.0
+COLD_BYTES_PER_S: Final = 2e9
+"""Times of waking, reloading and starting without weights, and rates of reading weights, as in the shipped
+profiles."""

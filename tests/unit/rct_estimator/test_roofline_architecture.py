@@ -1,0 +1,173 @@
+"""Sizes of published models, computed from their configuration."""
+
+import json
+from typing import Any
+
+import pytest
+
+from qlm.domain.errors import InvalidValueError
+from qlm.rct_estimator.roofline.architecture import Architecture
+from qlm.rct_estimator.roofline.config_json import parse_config, parse_config_text
+from support.model_configs import CONFIGS
+
+
+def architecture(name: str, **changes: Any) -> Architecture:
+    return parse_config(CONFIGS[name] | changes, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("llama-2-7b", 6.74),
+        ("vicuna-13b", 13.02),
+        ("llama-2-70b", 68.98),
+        ("llama-3-8b", 8.03),
+        ("llama-3.2-1b", 1.236),
+        ("mistral-7b", 7.242),
+        ("qwen2.5-7b", 7.616),
+        ("gemma-2-9b", 9.242),
+        ("gpt2-xl", 1.558),
+        ("opt-13b", 12.85),
+        ("internlm-20b", 20.1),
+        ("mixtral-8x7b", 46.7),
+        ("qwen3-30b-a3b", 30.53),
+        ("deepseek-v3", 671.0),
+        ("gpt-oss-20b", 20.91),
+        ("llama-4-maverick", 400.7),
+    ],
+)
+def test_parameters_are_those_published_within_one_per_cent(name: str, billions: float) -> None:
+    assert architecture(name).parameters == pytest.approx(billions * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "counts_input_embedding"),
+    [
+        ("mixtral-8x7b", 12.9, True),
+        ("qwen3-30b-a3b", 3.35, True),
+        ("deepseek-v3", 36.7, False),
+        ("gpt-oss-20b", 3.61, False),
+        ("llama-4-maverick", 17.17, True),
+    ],
+)
+def test_active_parameters_are_those_published(
+    name: str, billions: float, counts_input_embedding: bool
+) -> None:
+    model = architecture(name)
+    looked_up = model.embedding_parameters if counts_input_embedding else 0
+    assert model.active_parameters + looked_up == pytest.approx(billions * 1e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_bytes"),
+    [
+        ("llama-2-7b", 524288),
+        ("vicuna-13b", 819200),
+        ("llama-2-70b", 327680),
+        ("llama-3-8b", 131072),
+        ("mistral-7b", 131072),
+        ("internlm-20b", 1228800),
+        ("qwen2.5-7b", 57344),
+        ("mixtral-8x7b", 131072),
+        ("qwen3-30b-a3b", 98304),
+        ("deepseek-v3", 70272),
+    ],
+)
+def test_kv_bytes_are_exact(name: str, kv_bytes: int) -> None:
+    assert architecture(name).kv_bytes_per_token() == kv_bytes
+
+
+def test_kv_is_kept_twice_where_gpus_outnumber_its_heads() -> None:
+    model = architecture("llama-3-8b")
+    assert [model.kv_bytes_per_token(n) for n in (1, 2, 8, 16)] == [131072, 131072, 131072, 262144]
+    latent = architecture("deepseek-v3")
+    assert latent.kv_bytes_per_token(8) == 8 * 70272, "every GPU keeps the latent vectors"
+
+
+def test_layers_with_a_window_count_by_the_share_they_keep() -> None:
+    half = 12 * 2 * 8 * 64 * 2
+    assert architecture("gpt-oss-20b").kv_bytes_per_token() == round(half * (1 + 128 / 2000))
+    assert architecture("gemma-2-9b").kv_bytes_per_token() == 42 * 2 * 8 * 256 * 2, "4096 tokens are enough"
+
+
+@pytest.mark.parametrize(
+    ("name", "quantization", "gigabytes"),
+    [
+        ("gpt-oss-20b", CONFIGS["gpt-oss-20b"]["quantization_config"], 13.76),
+        ("deepseek-v3", CONFIGS["deepseek-v3"]["quantization_config"], 673.0),
+        ("llama-2-70b", {"quant_method": "awq", "bits": 4, "group_size": 128}, 36.6),
+        ("llama-2-70b", {"quant_method": "gptq", "bits": 4, "group_size": 128}, 36.6),
+        ("llama-3-8b", {"quant_method": "bitsandbytes", "load_in_4bit": True}, 6.03),
+        (
+            "llama-3-8b",
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {
+                    "group_0": {
+                        "weights": {"num_bits": 8, "type": "float"},
+                        "input_activations": {"num_bits": 8},
+                    }
+                },
+            },
+            9.08,
+        ),
+        ("llama-3-8b", {"quant_method": "modelopt", "quant_algo": "NVFP4"}, 6.03),
+    ],
+)
+def test_bytes_of_quantized_weights(name: str, quantization: dict[str, Any], gigabytes: float) -> None:
+    model = architecture(name, quantization_config=quantization)
+    assert model.weights_bytes == pytest.approx(gigabytes * 1e9, rel=0.015)
+
+
+def test_experts_are_read_as_tokens_touch_them() -> None:
+    model = architecture("qwen3-30b-a3b")
+    assert model.bytes_read(1) == pytest.approx(2 * model.active_parameters)
+    assert model.bytes_read(4096) == pytest.approx(
+        2 * (model.parameters - model.embedding_parameters), rel=1e-6
+    )
+    reads = [model.bytes_read(1 << power) for power in range(12)]
+    assert reads == sorted(reads)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": None}, "config.json: num_hidden_layers is None; expected a whole number"),
+        ({"hidden_size": "big"}, "config.json: hidden_size is 'big'; expected a whole number of at least 1"),
+        ({"vocab_size": 0}, "config.json: vocab_size is 0"),
+        ({"vocab_size": True}, "config.json: vocab_size is True"),
+        ({"vocab_size": 32000.5}, r"config.json: vocab_size is 32000\.5"),
+        ({"num_key_value_heads": 5}, "config.json: num_key_value_heads is 5; expected a divisor of the 32"),
+        ({"hidden_size": 4097}, "config.json: hidden_size is 4097; expected a multiple of the 32 heads"),
+        ({"layer_types": 3}, "config.json: layer_types is 3; expected a list of texts"),
+        ({"quantization_config": 4}, "config.json: quantization_config is 4; expected a mapping"),
+        (
+            {"quantization_config": {"quant_method": "aqlm"}},
+            "config.json: quantization_config.quant_method is 'aqlm'; expected one of fp8",
+        ),
+        (
+            {"quantization_config": {"quant_method": "awq"}},
+            "config.json: quantization_config.bits is None; expected a whole number",
+        ),
+        (
+            {"num_local_experts": 8, "num_experts_per_tok": 9},
+            "config.json: num_experts_per_tok is 9; expected at most the 8 experts",
+        ),
+        ({"num_local_experts": 8}, "config.json: num_experts_per_tok is None"),
+    ],
+)
+def test_a_bad_key_is_named_with_its_file(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"^{message}"):
+        architecture("llama-3-8b", **change)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '"model"'])
+def test_what_is_no_configuration_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"^here/config\.json is .*expected .*JSON") as refused:
+        parse_config_text(text, "here/config.json")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_config_in_the_file_is_read_as_its_mapping() -> None:
+    text = json.dumps(CONFIGS["mixtral-8x7b"])
+    assert parse_config_text(text, "config.json") == architecture("mixtral-8x7b")

@@ -37,6 +37,9 @@ _HELP: Final = {
     "profile": {
         "profile": "Measure the engine at URL, fit its speed, and write a profile.",
     },
+    "roofline": {
+        "roofline": "Compute the profile of an unmeasured model from its config.json.",
+    },
     "simulate": {
         "simulate": "Simulate the scenario in a YAML file: production decisions in virtual time.",
     },

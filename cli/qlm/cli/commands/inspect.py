@@ -1,6 +1,7 @@
 """Commands that show the state of a running QLM: queues, groups, instances, requests, doctor."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from qlm.cli.commands.control import retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
-from qlm.cli.inspect.doctor import examine
+from qlm.cli.inspect.doctor import Finding, examine, examine_profiles
 
 WATCH_S = 1.0
 PIPE_COLUMNS = 200
@@ -110,9 +111,16 @@ def requests_command(
 
 @click.command("doctor")
 @talks_to_gateway
-def doctor_command(client: AdminClient, as_json: bool) -> None:
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Configuration file; with it, the profile of each model is checked, too.",
+)
+def doctor_command(client: AdminClient, as_json: bool, config_file: Path | None) -> None:
     """Check a running QLM and this machine, and suggest repairs."""
-    findings = examine(client)
+    findings = [] if config_file is None else _profiles(config_file)
+    findings += examine(client)
     if as_json:
         print_json([{"check": f.check, "ok": f.ok, "detail": f.detail, "remedy": f.remedy} for f in findings])
     else:
@@ -124,6 +132,15 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
                 out.print(f"      {finding.remedy}", highlight=False)
     if not all(finding.ok for finding in findings):
         raise SystemExit(1)
+
+
+def _profiles(file: Path) -> list[Finding]:
+    """Check the profiles of a configuration; its packages are loaded for this alone."""
+    from qlm.cli.config.settings import load_config
+    from qlm.cli.runtime.wiring import load_profiles
+
+    config = load_config(file, {})
+    return examine_profiles(config.models, config.instances, load_profiles(config.profiles))
 
 
 def console() -> Console:

@@ -113,6 +113,8 @@ class ModelConfig(ConfigSection):
         kv_swap: Storage of KV blocks in host memory: `auto` where loading is faster than recomputing, or
             `never`.
         profile: Name of the model in the profiles; without it, the id.
+        config: Its `config.json`, or the folder with it, from which its speed is computed where there is no
+            profile; without it, that in `path`.
         context_tokens: Largest number of prompt plus output tokens.
     """
 
@@ -120,6 +122,7 @@ class ModelConfig(ConfigSection):
     engine: Literal["emulated", "vllm"] = "emulated"
     path: Path | None = None
     profile: str | None = None
+    config: Path | None = None
     context_tokens: int = Field(8192, ge=2, le=100_000_000)
     kv_swap: Literal["auto", "never"] = "auto"
 

@@ -1,13 +1,17 @@
-"""Checks of `qlm doctor`: disk, gateway, store, controller, instances, unserved models, dead letters."""
+"""Checks of `qlm doctor`: profiles, disk, gateway, store, controller, instances, models, dead letters."""
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from qlm.cli.config.settings import InstanceConfig, ModelConfig
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.render import ago
+from qlm.cli.speed.choice import Choice, choose
+from qlm.rct_estimator.profiles.profile import Profile
 
 DISK_FREE_MIN_BYTES: Final = 1_000_000_000
 
@@ -40,6 +44,26 @@ def examine(client: AdminClient) -> list[Finding]:
     findings += _waiting(client.get("/admin/v1/queues")["classes"], instances)
     findings += _dead_letters(client.get("/admin/v1/dead", limit=1)["total"])
     return findings
+
+
+def examine_profiles(
+    models: Iterable[ModelConfig], instances: Iterable[InstanceConfig], profiles: Sequence[Profile]
+) -> list[Finding]:
+    """Say for each model on each kind of accelerator whether its profile is measured, roofline or guessed.
+
+    Raises:
+        ConfigError: A model has no profile and its config.json cannot be used.
+    """
+    by_id = {model.id: model for model in models}
+    served = {(name, instance.kind): instance for instance in instances for name in instance.models}
+    return [
+        _profile(f"profile of {name} on {kind}", choose(by_id[name], instance, profiles))
+        for (name, kind), instance in served.items()
+    ]
+
+
+def _profile(check: str, choice: Choice) -> Finding:
+    return Finding(check, not choice.warning, f"{choice.basis}: {choice.reason}", choice.warning)
 
 
 def _disk() -> Finding:

@@ -25,7 +25,9 @@ from qlm.cli.runtime.token_budget import engine_seqs_max
 from qlm.cli.runtime.wiring import GIB, effective_profile, profile_file
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.profiles.file import profile_text
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.rct_estimator.roofline.profile import ENGINE as ROOFLINE_ENGINE
 
 log = logging.getLogger("qlm.cli")
 
@@ -144,9 +146,14 @@ def _emulated(
     marker: Path,
     kv_bytes: int,
 ) -> Callable[[int], EngineCommand]:
-    file = profile_file(model, instance, config.profiles)
+    own = profile_file(model, instance, config.profiles)
 
     def command(port: int) -> EngineCommand:
+        file = own
+        if own is None and profile.engine == ROOFLINE_ENGINE:  # computed, so that there is no file yet
+            file = config.data_dir / "profiles" / f"{instance.id}-{model.id}.yaml".replace("/", "_")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(profile_text(profile), "utf-8")
         made = emulate_command(
             EmulateSettings(
                 port=port,

@@ -116,7 +116,13 @@ def _of_instance(config: Config, instance: InstanceConfig) -> Config:
 def _absolute(config: Config) -> Config:
     """Resolve paths here, since a process of Ray has another working directory."""
     models = tuple(
-        model.model_copy(update={"path": model.path.absolute()}) if model.path else model
+        model.model_copy(
+            update={
+                key: path.absolute()
+                for key, path in (("path", model.path), ("config", model.config))
+                if path is not None
+            }
+        )
         for model in config.models
     )
     python = config.vllm.python

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
@@ -28,7 +28,7 @@ from qlm.cli.runtime.wiring import (
     load_profiles,
     new_controller_id,
 )
-from qlm.controller.core.fleet import Fleet
+from qlm.cli.speed.choice import warn_of_profiles
 from qlm.controller.shell.loop import ControllerLoop
 from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
@@ -86,7 +86,6 @@ async def serve(
     """
     clock = SystemClock()
     profiles = load_profiles(config.profiles)
-    known = fleet(config, profiles)
     async with AsyncExitStack() as stack:
         telemetry = open_telemetry(
             config,
@@ -111,7 +110,7 @@ async def serve(
         if not roles.gateway:
             await stack.enter_async_context(monitoring(config, telemetry))
         if roles.controller:
-            tasks.append(asyncio.create_task(_control(config, backends, known, clock, telemetry)))
+            tasks.append(asyncio.create_task(_control(config, backends, profiles, clock, telemetry)))
         for instance in config.instances:
             if instance.id in roles.instances:
                 work = serve_instance(config, instance, backends, profiles, clock, telemetry)
@@ -145,8 +144,14 @@ async def _reindex(backends: Backends, clock: SystemClock) -> None:
 
 
 async def _control(
-    config: Config, backends: Backends, known: Fleet, clock: SystemClock, telemetry: Telemetry
+    config: Config,
+    backends: Backends,
+    profiles: Sequence[Profile],
+    clock: SystemClock,
+    telemetry: Telemetry,
 ) -> None:
+    known = fleet(config, profiles)
+    warn_of_profiles(config.models, config.instances, profiles)
     generator = PlanGenerator(config.data_dir)
     async with broker_client(backends) as broker, _task_group() as tasks:
         loop = ControllerLoop(

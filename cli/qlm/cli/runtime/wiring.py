@@ -12,6 +12,7 @@ from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
 from qlm.cli.runtime.token_budget import with_token_budget
+from qlm.cli.speed.choice import choose
 from qlm.controller.core.decide import ControllerSettings
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.grouping import NewGroupId
@@ -21,7 +22,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.profiles.builtin import builtin_profiles, unmeasured_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
 
@@ -129,22 +130,8 @@ def load_profiles(folders: Sequence[Path]) -> tuple[Profile, ...]:
 
 
 def profile_of(model: ModelConfig, instance: InstanceConfig, profiles: Sequence[Profile]) -> Profile:
-    """Return the profile of a model on an instance's accelerators, or a guess marked as one.
-
-    Raises:
-        ConfigError: An emulated model has no profile there, so its speed is unknown.
-    """
-    name, kind = model.profile or model.id, instance.kind
-    for profile in profiles:
-        if (profile.model, profile.accelerator, profile.gpus) == (name, instance.accelerator, instance.gpus):
-            return profile
-    if model.engine == "emulated":
-        known = sorted(f"{p.accelerator} with gpus {p.gpus}" for p in profiles if p.model == name)
-        raise ConfigError(
-            f"models has {model.id!r} to be emulated on {kind!r}, which has no profile; expected "
-            + (f"one of the accelerators {', '.join(known)}" if known else f"a model of {_models(profiles)}")
-        )
-    return unmeasured_profile(name, instance.accelerator, context_tokens=model.context_tokens)
+    """Return the profile of a model on an instance's accelerators; see `choose`."""
+    return choose(model, instance, profiles).profile
 
 
 def effective_profile(
@@ -212,7 +199,3 @@ def group_ids() -> NewGroupId:
         return GroupId(f"g-{token}-{next(numbers)}")
 
     return new_id
-
-
-def _models(profiles: Sequence[Profile]) -> str:
-    return ", ".join(sorted({p.model for p in profiles}))

@@ -9,6 +9,7 @@ from qlm.cli.runtime.wiring import GIB, fleet, load_profiles
 from qlm.cli.scenario.sections import FaultSection
 from qlm.cli.scenario.stream_building import Names, build_stream, trace_source
 from qlm.cli.scenario.yaml import ScenarioFile, name_of, read_scenario_file
+from qlm.cli.speed.choice import warn_of_profiles
 from qlm.controller.core.decide import ControllerSettings
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.errors import InvalidValueError
@@ -56,7 +57,9 @@ def load_scenario(path: Path, *, load: float = 1.0) -> Scenario:
 def _scenario(file: ScenarioFile, load: float) -> Scenario:
     instances = _instances(file)
     _check_token_budgets(instances)
-    costs = fleet(_as_config(file, instances), load_profiles(file.profiles))
+    config, profiles = _as_config(file, instances), load_profiles(file.profiles)
+    costs = fleet(config, profiles)
+    warn_of_profiles(config.models, instances, profiles)
     models = _models(file, costs)
     _check_memory(instances, costs)
     return Scenario(
@@ -100,7 +103,9 @@ def _instances(file: ScenarioFile) -> tuple[InstanceConfig, ...]:
 
 
 def _as_config(file: ScenarioFile, instances: Sequence[InstanceConfig]) -> Config:
-    models = tuple(ModelConfig(id=model.id, profile=model.profile) for model in file.models)
+    models = tuple(
+        ModelConfig(id=model.id, profile=model.profile, config=model.config) for model in file.models
+    )
     # Its lists are checked already; a simulation has no limit on instances.
     return Config.model_construct(models=models, instances=tuple(instances))
 

@@ -70,12 +70,15 @@ class ModelSection(Section):
     Attributes:
         id: Its name.
         profile: Name of the model in the profiles; without it, the id.
+        config: Its `config.json`, or the folder with it, from which its speed is computed where there is no
+            profile.
         context_tokens: Largest number of prompt plus output tokens; without it, the largest that all its
             profiles allow.
     """
 
     id: ModelName
     profile: str | None = None
+    config: Path | None = None
     context_tokens: int | None = Field(None, ge=2, le=100_000_000)
 
 

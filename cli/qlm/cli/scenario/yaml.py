@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
@@ -165,28 +165,32 @@ def _raw(path: Path) -> dict[str, Any]:
 
 
 def _with_paths(raw: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
-    """Change the paths of traces, tokenizers and profile folders; validation refuses other types."""
-    changed, traces, profiles = dict(raw), raw.get("traces"), raw.get("profiles")
+    """Change the paths of traces, tokenizers, models and profile folders; validation refuses other types."""
+    changed, traces, profiles, models = dict(raw), *(raw.get(k) for k in ("traces", "profiles", "models"))
     if isinstance(traces, Mapping):
         changed["traces"] = {
-            name: _trace_with_paths(f"traces.{name}", trace, change) for name, trace in traces.items()
+            name: _entry_with_paths(f"traces.{name}", trace, ("path", "tokenizer"), change)
+            for name, trace in traces.items()
         }
     if isinstance(profiles, list):
         changed["profiles"] = [
             change(f"profiles.{index}", each) if isinstance(each, str) else each
             for index, each in enumerate(profiles)
         ]
+    if isinstance(models, list):
+        changed["models"] = [
+            _entry_with_paths(f"models.{index}", each, ("config",), change)
+            for index, each in enumerate(models)
+        ]
     return changed
 
 
-def _trace_with_paths(key: str, trace: Any, change: Callable[[str, str], str]) -> Any:
-    if not isinstance(trace, Mapping):
-        return trace
+def _entry_with_paths(key: str, entry: Any, names: Sequence[str], change: Callable[[str, str], str]) -> Any:
+    if not isinstance(entry, Mapping):
+        return entry
     return {
-        name: change(f"{key}.{name}", value)
-        if name in ("path", "tokenizer") and isinstance(value, str)
-        else value
-        for name, value in trace.items()
+        name: change(f"{key}.{name}", value) if name in names and isinstance(value, str) else value
+        for name, value in entry.items()
     }
 
 

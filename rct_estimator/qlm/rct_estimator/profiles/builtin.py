@@ -32,10 +32,11 @@ def find_profile(profiles: Sequence[Profile], model: str, accelerator: str, gpus
 def unmeasured_profile(model: str, accelerator: str, *, context_tokens: int) -> Profile:
     """Return a guessed profile in the range of a 7B model on a data-centre GPU; all sources name it a guess.
 
-    Plans stay sensible with it (longer work takes longer, swaps cost time); its times are not accurate.
-    `qlm doctor` lists the models that are served with a guess.
+    Plans stay sensible with it (longer work takes longer, swaps cost time); its times are off by a factor of
+    two and more. `qlm.rct_estimator.roofline` does better where the model's config.json is known.
     """
-    source = Source(SourceKind.DERIVED, "a guess: this model was not measured on this accelerator")
+    text = "a guess, off by a factor of two or more: this model was not measured on this accelerator"
+    source = Source(SourceKind.DERIVED, text, 1.0)
     return Profile(
         model=model,
         accelerator=accelerator,

@@ -31,7 +31,7 @@ class Experts:
     shared_intermediate: int = 0
 
     def touched(self, tokens: float) -> float:
-        """Return the expected number of experts of a layer that so many tokens use, if all are as likely."""
+        """Return the expected number of experts of a layer that are used, if all are as likely."""
         unused: float = (1.0 - self.per_token / self.count) ** tokens
         return self.count * (1.0 - unused)
 
@@ -118,7 +118,7 @@ class Architecture:
         return round(2 * embeddings + self._always_bytes + all_experts * self._expert_bytes)
 
     def bytes_read(self, tokens: float) -> float:
-        """Return the bytes of weights that an iteration of so many tokens reads, output embedding too."""
+        """Return the bytes of weights that an iteration reads, the output embedding too."""
         touched = self.experts.touched(tokens) if self.experts else 0.0
         return 2 * self.embedding_parameters + self._always_bytes + touched * self._expert_bytes
 

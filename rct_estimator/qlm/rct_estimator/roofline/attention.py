@@ -12,6 +12,10 @@ class Attention(Protocol):
         """Numbers that one token adds to the KV cache of one layer."""
 
     @property
+    def grouped(self) -> bool:
+        """Several query heads share a KV head."""
+
+    @property
     def pair_flops(self) -> int:
         """Operations for one pair of tokens of a prompt."""
 
@@ -44,6 +48,11 @@ class GroupedAttention:
     def kv_values(self) -> int:
         """Numbers that one token adds to the KV cache of one layer."""
         return 2 * self.kv_heads * self.head_dim
+
+    @property
+    def grouped(self) -> bool:
+        """Several query heads share a KV head."""
+        return self.heads > self.kv_heads
 
     @property
     def pair_flops(self) -> int:
@@ -88,6 +97,11 @@ class LatentAttention:
     def kv_values(self) -> int:
         """Numbers that one token adds to the KV cache of one layer."""
         return self.kv_rank + self.rope_dim
+
+    @property
+    def grouped(self) -> bool:
+        """Several query heads share a KV head: all of them."""
+        return True
 
     @property
     def pair_flops(self) -> int:

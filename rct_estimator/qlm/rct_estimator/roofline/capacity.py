@@ -5,19 +5,24 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.accelerators import Accelerator
+from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
 from qlm.rct_estimator.roofline import shares
 from qlm.rct_estimator.roofline.architecture import Architecture
 
 BLOCK_TOKENS: Final = 16
 """vLLM's block size on CUDA."""
 
-_GIB: Final = 1024**3
+_TOKENS_SMALL: Final = 2048
+_SEQS_SMALL: Final = 256
+_SEQS_LARGE: Final = 1024
+"""vLLM chooses the smaller number of sequences together with the smallest token budget."""
+
 _GPUS: Final = (1, 2, 4, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """vLLM's `--max-num-seqs` and `--max-num-batched-tokens` where nobody sets them."""
+    """vLLM's `--max-num-seqs` and `--max-num-batched-tokens` where they are not set."""
 
     seqs_max: int
     batched_tokens_max: int
@@ -25,12 +30,8 @@ class BatchLimits:
 
 def batch_limits(accelerator: Accelerator, context_tokens: int) -> BatchLimits:
     """Return the limits that the API server of vLLM 0.32 chooses by memory and name of the accelerator."""
-    if accelerator.memory_bytes >= 160 * _GIB:
-        seqs, tokens = 1024, 16384
-    elif accelerator.memory_bytes >= 70 * _GIB and "a100" not in accelerator.name.lower():
-        seqs, tokens = 1024, 8192
-    else:
-        seqs, tokens = 256, 2048
+    tokens = default_batched_tokens(accelerator.name, accelerator.memory_bytes)
+    seqs = _SEQS_SMALL if tokens == _TOKENS_SMALL else _SEQS_LARGE
     return BatchLimits(seqs, min(tokens, seqs * context_tokens))
 
 

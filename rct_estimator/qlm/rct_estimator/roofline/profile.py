@@ -23,7 +23,7 @@ def roofline_profile(
     name: str | None = None,
     context_tokens: int | None = None,
 ) -> Profile:
-    """Return the profile of a model that nobody measured.
+    """Return the profile of an unmeasured model.
 
     Args:
         architecture: The model.

@@ -77,12 +77,16 @@ EXPERTS_UNCERTAINTY: Final = 0.35
 QUANTIZED_UNCERTAINTY: Final = 0.3
 """No measurement of a quantized model went into the shares."""
 
-KV_BANDWIDTH: Final = 0.85
+KV_BANDWIDTH: Final = 0.9
+KV_BANDWIDTH_GROUPED: Final = 0.7
 KV_BANDWIDTH_SOURCE: Final = (
-    "growth of the time per token with context of Llama-2-7B and 13B on the A100: 0.85 to 0.95 of the peak "
-    "(https://github.com/InternLM/lmdeploy/blob/3e391df4/docs/en/benchmark/a100_fp16.md)"
+    "growth of the time per token with context on the A100: 0.85 to 0.95 of the peak for Llama-2-7B and 13B "
+    "(https://github.com/InternLM/lmdeploy/blob/3e391df4/docs/en/benchmark/a100_fp16.md), 0.6 to 0.75 with "
+    "several query heads per KV head "
+    "(https://github.com/argonne-lcf/LLM-Inference-Bench/blob/4211f5d4/Plots/All_results.csv)"
 )
-"""Share of the peak bandwidth at which attention reads the KV cache."""
+"""Shares of the peak bandwidth at which attention reads the KV cache, with one query head per KV head and
+with several."""
 
 READ_FLOPS: Final = 0.45
 PAIR_FLOPS: Final = 0.45
@@ -92,14 +96,15 @@ PAIR_FLOPS_SOURCE: Final = (
 PAIR_FLOPS_ADDRESS: Final = "https://arxiv.org/abs/2307.08691"
 """Share of the peak that attention of prompts reaches."""
 
-REDUCE_US: Final = 30.0
+REDUCE_US: Final = 20.0
 REDUCE_BANDWIDTH: Final = 0.58
 REDUCE_UNCERTAINTY: Final = 0.5
-"""Time of an all-reduce of few bytes, and share of the link that large ones reach, fitted to those that
-Vidur measured on 2 to 8 A100 and H100 with NVLink: 33 us, mean error 28 %, 90th percentile 50 %. Whole
-iterations of LMDeploy on 2 and 4 A100 leave 15 to 22 us, hence a little less. For PCIe the same is taken."""
+"""Time of an all-reduce of few bytes, and share of the link that large ones reach. The share is fitted to
+what Vidur measured of NCCL on 2 to 8 A100 and H100 with NVLink (mean error 28 %, 90th percentile 50 %). Few
+bytes take 33 us there, 15 to 22 in iterations of LMDeploy, and 6 to 14 in vLLM's own kernel over NVLink
+(https://github.com/vllm-project/vllm/pull/24532); over PCIe about 30. For PCIe the same is taken."""
 
-HOST_MS: Final = 1.0
+HOST_MS: Final = 0.3
 """Time of an iteration on the host that asynchronous scheduling does not hide; without it, 1 to 3 ms."""
 SEQUENCE_MS: Final = 0.01
 """Time per sequence of sampling and bookkeeping."""

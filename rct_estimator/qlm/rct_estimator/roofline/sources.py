@@ -28,7 +28,7 @@ def _of_iteration(roofline: Roofline) -> dict[str, Source]:
         ),
         "linear_ms": _derived(_linear(roofline), uncertainty(roofline)),
         "kv_ms": _derived(
-            f"Bytes of KV per token at {shares.KV_BANDWIDTH:.0%} of the peak bandwidth: "
+            f"Bytes of KV per token at {roofline.kv_share:.0%} of the peak bandwidth: "
             f"{shares.KV_BANDWIDTH_SOURCE}.",
             0.2,
         ),

@@ -19,7 +19,7 @@ _DIGITS: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """A model on so many accelerators, joined by tensor parallelism.
+    """A model on one accelerator or several, joined by tensor parallelism.
 
     Attributes:
         model: Its architecture.
@@ -42,7 +42,7 @@ class Roofline:
         )
 
     def linear_ms(self, tokens: float) -> float:
-        """Return the time of linear layers and all-reduces for so many tokens, milliseconds."""
+        """Return the time of linear layers and all-reduces, milliseconds."""
         model, share = self.model, shares.shares_of(self.accelerator)
         read_s = model.bytes_read(tokens) / (share.bandwidth * self._bandwidth)
         compute_s = 2 * model.layer_parameters_per_token * tokens / (share.flops * self._flops)
@@ -52,7 +52,7 @@ class Roofline:
         return self._kernels_ms + 1e3 * (longer_s + traffic_s) + self.reduce_ms(tokens)
 
     def reduce_ms(self, tokens: float) -> float:
-        """Return the time of the two all-reduces per layer for so many tokens, milliseconds."""
+        """Return the time of the two all-reduces per layer, milliseconds."""
         if self.gpus == 1:
             return 0.0
         message = tokens * self.model.hidden * _VALUE_BYTES
@@ -71,6 +71,11 @@ class Roofline:
         """Time to compute one more token of a large batch, milliseconds."""
         share = shares.shares_of(self.accelerator).flops
         return 1e3 * 2 * self.model.layer_parameters_per_token / (share * self._flops)
+
+    @property
+    def kv_share(self) -> float:
+        """Share of the bandwidth at which attention reads the KV cache."""
+        return shares.KV_BANDWIDTH_GROUPED if self.model.attention.grouped else shares.KV_BANDWIDTH
 
     @property
     def _bandwidth(self) -> float:
@@ -94,7 +99,7 @@ class Roofline:
 
     @property
     def _kv_ms(self) -> float:
-        read_s = self.model.kv_bytes_per_token(self.gpus) / (shares.KV_BANDWIDTH * self._bandwidth)
+        read_s = self.model.kv_bytes_per_token(self.gpus) / (self.kv_share * self._bandwidth)
         layers = self.model.kv_layers + self.model.window_layers
         flops = layers * self.model.attention.read_flops
         return 1e3 * max(read_s, flops / (shares.READ_FLOPS * self._flops_16))

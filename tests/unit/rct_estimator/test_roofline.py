@@ -131,6 +131,19 @@ def test_capacity_and_swaps_agree_with_the_shipped_profiles() -> None:
             assert getattr(made, key) == pytest.approx(getattr(shipped, key), rel=0.08), (shipped.model, key)
 
 
+def test_times_agree_with_the_shipped_profiles() -> None:
+    names = {"llama-70b": "llama-2-70b"}
+    for shipped in builtin_profiles():
+        made = profile(names.get(shipped.model, shipped.model), shipped.accelerator, shipped.gpus)
+        times = [
+            (each.prefill_ms(1, 1024), *(each.decode_ms(batch, 1024) for batch in (1, 8, 32, 64)))
+            for each in (made, shipped)
+        ]
+        errors = [computed / there - 1 for computed, there in zip(*times, strict=True)]
+        largest = 0.25 if shipped.accelerator == "A10" else 0.15
+        assert max(map(abs, errors)) < largest, (shipped.model, shipped.accelerator, shipped.gpus, errors)
+
+
 def test_limits_of_a_batch_follow_vllm() -> None:
     limits = {
         name: (made.seqs_max, made.batched_tokens_max)

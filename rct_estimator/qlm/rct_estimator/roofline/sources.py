@@ -60,7 +60,7 @@ def _linear(roofline: Roofline) -> str:
 def _of_capacity(roofline: Roofline) -> dict[str, Source]:
     model = roofline.model
     rule = "vLLM's rule for memory and name of the accelerator (get_batch_defaults of vLLM 0.32)."
-    memory = f"{shares.MEMORY} x memory - weights - {shares.ACTIVATION_BYTES / 1e9:.0f} GB per GPU"
+    memory = f"{shares.MEMORY} x memory - weights - {shares.ACTIVATION_BYTES / 1e9:.1f} GB per GPU"
     windows = ", sliding windows for a request of 2000 tokens" if model.window_layers else ""
     return {
         "kv_bytes_per_token": _specified(f"The model's configuration: 16-bit numbers{windows}."),

@@ -154,6 +154,52 @@ async def test_a_surplus_that_is_gone_the_next_time_is_not_looked_into(bench: Be
     assert not await bench.look(), "what was seen once before the pause does not count"
 
 
+async def test_requests_that_arrive_after_the_view_was_read_are_no_surplus(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At every check, as under steady load: the view does not know the newest one, the queue does."""
+    bench.faults.fail(StoreUnavailableError("there is no reason to read the queue"), "get")
+    for n in range(60):
+        view = await bench.store.view()
+        await bench.accept(a_request(f"r{n}", arrival_ns=bench.clock.time_ns))
+        bench.clock.time_ns += 2 * PERIOD_NS
+        assert not await bench.reconciler.run(view)
+    assert not bench.faults.raised
+    assert not caplog.records
+
+
+async def test_a_queue_whose_newest_messages_are_on_their_way_to_the_store_is_rarely_read(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At every check one request is published and not yet indexed: never the same one."""
+    reads = 0
+    for n in range(60):
+        bench.clock.time_ns += 2 * PERIOD_NS
+        request = a_request(f"r{n}", arrival_ns=bench.clock.time_ns)
+        await bench.publish(request)
+        await bench.reconciler.run(await bench.store.view())
+        reads += await bench.state(request) is not None
+        await bench.store.enqueue(request.metadata())
+    assert 1 <= reads <= 7, "twice as rarely each time"
+    assert not caplog.records
+
+
+async def test_an_unknown_message_is_found_among_those_that_are_on_their_way(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost = a_request("lost")
+    await bench.publish(lost)
+    for n in range(3):
+        bench.clock.time_ns += 2 * PERIOD_NS
+        request = a_request(f"r{n}", arrival_ns=bench.clock.time_ns)
+        await bench.publish(request)
+        await bench.reconciler.run(await bench.store.view())
+        await bench.store.enqueue(request.metadata())
+    assert await bench.state(lost) is RequestState.QUEUED
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == f"{lost.cls.queue}: 1 unknown requests indexed, 0 messages removed"
+
+
 async def test_indexing_keeps_the_order_of_the_queue(bench: Bench) -> None:
     requests = [a_request(f"r{n}", arrival_ns=n) for n in range(5)]
     for request in requests:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from qlm.controller.shell.reindex import Reindexer
+from qlm.controller.shell.surplus import SurplusWatch, more_than
 from qlm.domain.ids import QueueName
 from qlm.domain.leadership import Term
 from qlm.domain.lease import Holder
@@ -48,7 +49,7 @@ class Reconciler:
         self._unread = False
         self._unmarked = False
         self._grace_until_ns = 0
-        self._excess: set[QueueName] = set()
+        self._surplus = SurplusWatch()
 
     async def run(self, view: ClusterView, term: Term | None = None) -> bool:
         """Run the repairs that are due; return True if the view is outdated now.
@@ -71,7 +72,7 @@ class Reconciler:
         self._next_ns = self._grace_until_ns if in_grace else now_ns + PERIOD_NS
         self._alive = alive
         changed = False if in_grace else await self._reclaim(alive, term)
-        found = await self._index({each.cls.queue: each.queued for each in view.classes})
+        found = await self._index(_queued(view), now_ns)
         if term is not None and self._unmarked and not in_grace:
             await self._store.mark_indexed(term)
             self._unmarked = False
@@ -88,9 +89,9 @@ class Reconciler:
         self._incarnation = incarnation
         return self._unread
 
-    async def _index(self, queued: Mapping[QueueName, int]) -> int:
+    async def _index(self, queued: Mapping[QueueName, int], now_ns: int) -> int:
         if not self._unread:
-            return await self._index_unknown(queued)
+            return await self._index_unknown(queued, now_ns)
         found = await self._reindexer.index_all()
         self._unread = False
         if found:
@@ -105,20 +106,28 @@ class Reconciler:
             log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
         return bool(released or moved)
 
-    async def _index_unknown(self, queued: Mapping[QueueName, int]) -> int:
+    async def _index_unknown(self, queued: Mapping[QueueName, int], now_ns: int) -> int:
         """Index queues that hold more messages than the store has waiting requests.
 
         It takes two checks in a row, unless the store was just emptied. Once is normal: a request is
         published before it is indexed, and returned before its lease is released.
         """
-        more = set()
-        for queue in await self._reindexer.class_queues():
-            if await self._broker.depth(queue) > queued.get(queue, 0):
-                more.add(queue)
-        confirmed = more if self._unmarked else more & self._excess
-        self._excess = more
+        depths = {queue: await self._broker.depth(queue) for queue in await self._reindexer.class_queues()}
+        suspects = self._surplus.suspects(depths, queued, now_ns)
+        if self._unmarked:
+            suspects = more_than(depths, queued)
+        elif suspects:
+            # Requests may have arrived between the view and the depths; a later view has them.
+            suspects &= more_than(depths, _queued(await self._store.view()))
         found = 0
-        for queue in sorted(confirmed):
-            found += await self._reindexer.index(queue)
-            log.warning("%s had messages unknown to the store: %d requests indexed", queue, found)
+        for queue in sorted(suspects):
+            repairs = await self._reindexer.index(queue)
+            self._surplus.read(queue, repaired=any(repairs), now_ns=now_ns)
+            found += sum(repairs)
+            if any(repairs):
+                log.warning("%s: %d unknown requests indexed, %d messages removed", queue, *repairs)
         return found
+
+
+def _queued(view: ClusterView) -> dict[QueueName, int]:
+    return {each.cls.queue: each.queued for each in view.classes}

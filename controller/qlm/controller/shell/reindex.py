@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_instance, hold_queue
@@ -18,6 +18,21 @@ log = logging.getLogger("qlm.controller")
 
 BATCH: Final = 256
 CLASS_PREFIX: Final = "qlm.class."
+
+IN_FLIGHT_NS: Final = 2_000_000_000
+"""Age up to which a request that the store does not know may still be on its way there."""
+
+
+class Repairs(NamedTuple):
+    """Results of reading a queue.
+
+    Attributes:
+        indexed: Requests that the store did not know, apart from those that have just arrived.
+        removed: Messages that do not belong into the queue: ended, duplicate, elsewhere or unreadable.
+    """
+
+    indexed: int
+    removed: int
 
 
 def as_known(request: Request, record: RequestRecord) -> Request:
@@ -45,11 +60,11 @@ class Reindexer:
         return [queue for queue in await self._broker.queues() if queue.startswith(CLASS_PREFIX)]
 
     async def index_all(self) -> int:
-        """Index all messages of all class queues; return the number of waiting requests."""
-        return sum([await self.index(queue) for queue in await self.class_queues()])
+        """Index all messages of all class queues; return how many requests the store did not know."""
+        return sum([(await self.index(queue)).indexed for queue in await self.class_queues()])
 
-    async def index(self, queue: QueueName) -> int:
-        """Index all messages of a class queue in place; return the number of waiting requests in it.
+    async def index(self, queue: QueueName) -> Repairs:
+        """Index all messages of a class queue in place.
 
         Messages of ended requests are deleted. So are duplicates: the queue would always seem to hold unknown
         messages. Unreadable messages become dead letters.
@@ -57,13 +72,17 @@ class Reindexer:
         # All are taken before the first is returned, since a returned message goes to the front.
         taken: list[Delivery] = []
         seen: set[RequestId] = set()
+        indexed = removed = 0
         try:
             while batch := await self._broker.get(queue, BATCH):
                 taken.extend(batch)
             for delivery in list(taken):
-                if not await self._index_one(delivery, seen):
+                kept, created = await self._index_one(delivery, seen)
+                indexed += created
+                if not kept:
                     taken.remove(delivery)
-            return len(taken)
+                    removed += 1
+            return Repairs(indexed, removed)
         finally:
             for delivery in reversed(taken):
                 await self._give_back(delivery)
@@ -107,20 +126,29 @@ class Reindexer:
         await self._ack(delivery)
         return 1
 
-    async def _index_one(self, delivery: Delivery, seen: set[RequestId]) -> bool:
-        """Index one message of a queue; return False if it was removed. `seen`: the requests before it."""
+    async def _index_one(self, delivery: Delivery, seen: set[RequestId]) -> tuple[bool, bool]:
+        """Index one message of a queue.
+
+        Args:
+            delivery: The message.
+            seen: The requests before it.
+
+        Returns:
+            Whether it is still in the queue, and whether its request was unknown.
+        """
         try:
             request = codec.decode_request(delivery.body)
         except UndecodableDataError as error:
             await self._dead_letter(delivery, str(error))
-            return False
+            return False, False
         if request.id in seen:
             await self._ack(delivery)
-            return False
-        record = (await self._store.enqueue(request.metadata())).record
+            return False, False
+        enqueued = await self._store.enqueue(request.metadata())
+        record, created = enqueued.record, enqueued.created and not self._is_new(request)
         if not record.metadata.is_same_request(request):
             await self._ack(delivery)  # its client got 422: the Idempotency-Key is another request's
-            return False
+            return False, False
         seen.add(request.id)
         known = as_known(request, record)
         if record.lease is not None:
@@ -128,11 +156,15 @@ class Reindexer:
             await self._broker.publish(hold_queue(record.lease.holder.instance), delivery.body)
         elif record.outcome is None:
             if known.cls.queue == delivery.queue:
-                return True
+                return True, created
             await self._broker.publish(known.cls.queue, codec.encode_request(known))
         # It ended and the acknowledgement was lost, or its message is safe elsewhere.
         await self._ack(delivery)
-        return False
+        return False, created
+
+    def _is_new(self, request: Request) -> bool:
+        # Its gateway publishes a request before it indexes it.
+        return self._clock.now_ns() - request.arrival_ns < IN_FLIGHT_NS
 
     async def _dead_letter(self, delivery: Delivery, reason: str) -> None:
         log.error("unreadable message moved from %s to %s: %s", delivery.queue, DEAD, reason)

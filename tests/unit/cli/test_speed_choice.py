@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.settings import InstanceConfig, ModelConfig
+from qlm.cli.config.settings import InstanceConfig, ModelConfig, parse_config
 from qlm.cli.inspect.doctor import examine_profiles
 from qlm.cli.main import main
+from qlm.cli.runtime.engines import model_host
 from qlm.cli.runtime.wiring import load_profiles
 from qlm.cli.scenario.file import load_scenario
 from qlm.cli.speed.choice import Basis, choose, warn_of_profiles
@@ -152,6 +153,24 @@ def test_doctor_reads_the_configuration(tmp_path: Path) -> None:
     (tmp_path / "w" / "config.json").unlink()
     done = CliRunner().invoke(main, ["doctor", "--url", "http://127.0.0.1:9", "--config", str(file)])
     assert "profile of mine on A100: guessed: it has no profile and no config.json" in done.output
+
+
+async def test_an_emulated_engine_runs_with_the_computed_profile(tmp_path: Path) -> None:
+    raw = {
+        "models": [{"id": "org/mine", "config": str(weights(tmp_path / "w")), "context_tokens": 4096}],
+        "instances": [{"id": "i", "accelerator": "L40S", "models": ["org/mine"]}],
+        "data_dir": str(tmp_path / "data"),
+        "emulate": {"time_scale": 0.001},
+    }
+    config = parse_config(raw, "tests")
+    host = model_host(config, config.instances[0], SHIPPED)
+    try:
+        changed = await host.swap(ModelId("org/mine"))
+        assert changed.capacity is not None, changed.error
+        made = choose(config.models[0], config.instances[0], SHIPPED).profile
+        assert changed.capacity.kv_tokens == pytest.approx(made.kv_tokens, abs=2 * made.block_tokens)
+    finally:
+        await host.close()
 
 
 SCENARIO = """

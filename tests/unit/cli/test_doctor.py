@@ -1,10 +1,17 @@
 """What `qlm doctor` finds, with a gateway that answers by a script."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from qlm.cli.config.default import emulated_config
 from qlm.cli.inspect import doctor
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
-from qlm.cli.inspect.doctor import Finding, examine
+from qlm.cli.inspect.doctor import Finding, examine, examine_ranges
+from qlm.cli.profiling.used_beyond import lines_of_config
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.file import profile_text
+from qlm.rct_estimator.profiles.points import FitPoint, FitPoints
 
 READY = {"status": "ok", "broker": "ok", "store": "ok"}
 
@@ -158,3 +165,25 @@ def test_an_engine_with_another_token_budget_than_its_profile_is_a_finding() -> 
     assert "batched_tokens_max of the instance to 2048" in finding.remedy
     assert "--max-num-batched-tokens 8192" in finding.remedy
     assert [name for name in found if name.startswith("token budget")] == ["token budget of b"]
+
+
+def test_profiles_used_beyond_what_was_timed_are_named_once_and_are_no_fault(tmp_path: Path) -> None:
+    point = FitPoint(4, 512, 6144, 64, 1024, 100.0)
+    fit = FitPoints(points=(point,), error_mean=0.0, error_max=0.0)
+    for number, profile in enumerate(builtin_profiles()):
+        limits = replace(profile, batched_tokens_max=2048, fit=fit)
+        (tmp_path / f"{number}.yaml").write_text(profile_text(limits))
+    config = emulated_config({}).model_copy(update={"profiles": [tmp_path]})
+    models = [each.model_copy(update={"context_tokens": 7000}) for each in config.models]
+
+    def details(seqs_max: int) -> list[str]:
+        instances = [each.model_copy(update={"seqs_max": seqs_max}) for each in config.instances]
+        used = config.model_copy(update={"instances": instances, "models": models})
+        found = examine_ranges(lines_of_config(used))
+        assert all(finding.ok for finding in found)
+        return [finding.detail for finding in found]
+
+    assert details(64) == []
+    named = details(256)
+    assert all(line.endswith("is extrapolated to 256 requests in a batch (timed to 68)") for line in named)
+    assert len(set(named)) == len(named) > 1

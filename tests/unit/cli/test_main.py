@@ -39,7 +39,8 @@ def test_completion_knows_commands_and_their_options() -> None:
 
 
 def test_a_command_whose_packages_are_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "qlm.cli.commands.profile", raising=False)
+    for module in ("qlm.cli.commands.profile", "qlm.cli.profiling.identify"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     done = CliRunner().invoke(main, ["profile", "--help"])
     assert (done.exit_code, done.output) == (1, "Error: profile needs aiohttp, which is not installed here\n")

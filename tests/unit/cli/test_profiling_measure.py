@@ -1,3 +1,5 @@
+"""Measurement of an engine, against emulated engines in virtual time: what was timed is what they do."""
+
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -7,17 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.cli.commands.profile import token_budget
 from qlm.cli.profiling.facts import FACTS, Identity, build_profile, given_facts
-from qlm.cli.profiling.measure import Grid, Prober, choose_grid, measure, measure_swap, steady_ms
+from qlm.cli.profiling.grid import Cell, Grid, answer_tokens, choose_grid
+from qlm.cli.profiling.identify import Described
+from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
+from qlm.cli.profiling.settings import Settings, choose_settings
+from qlm.cli.profiling.stream import Stream
+from qlm.cli.profiling.timing import are_chunks, iterations_until, steady_ms
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.sampling import Sampling
+from qlm.rct_estimator.profiles.beyond import beyond_fit
+from qlm.rct_estimator.profiles.builtin import unmeasured_profile
 from qlm.rct_estimator.profiles.columns import Columns, unidentified
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.fit import fit_iteration
-from qlm.rct_estimator.profiles.points import FitPoint
-from qlm.rct_estimator.profiles.profile import SourceKind
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from qlm.rct_estimator.profiles.points import FitPoint, errors
+from qlm.rct_estimator.profiles.profile import Profile, SourceKind
+from support.virtual_engine import VirtualEngine, in_virtual_time
 
 LARGE = EngineCapacity(kv_tokens=450_000, block_tokens=16, seqs_max=256, context_tokens=8192)
 MS = 1_000_000
@@ -59,6 +70,31 @@ def test_streams_that_hardly_run_together_give_no_pace(streams: Sequence[list[tu
     assert steady_ms(streams, 4) is None
 
 
+def test_iterations_are_timed_by_the_tokens_of_a_decode() -> None:
+    stream = [(10 * MS, 1), (20 * MS, 2), (30 * MS, 3), (90 * MS, 4), (150 * MS, 5), (160 * MS, 6)]
+    assert iterations_until(stream, 151 * MS, 2) == ([10.0, 60.0, 60.0], 5)
+    assert iterations_until(stream, 89 * MS, 1) == ([10.0, 60.0], 4)
+    assert iterations_until(stream, 31 * MS, 2) is None, "it began too late"
+    assert iterations_until([*stream[:3], *stream[4:]], 150 * MS, 2) is None, "two tokens came as one chunk"
+
+
+@pytest.mark.parametrize(
+    ("times", "whole"),
+    [
+        ([10, 60], True),
+        ([10, 60, 60, 25], True),
+        ([60, 60], False),
+        ([10, 10, 60], False),
+        ([10, 12], True),
+    ],
+    ids=["one", "three", "began before", "began later", "too short to judge"],
+)
+def test_a_prompt_that_took_other_iterations_than_expected_is_noticed(
+    times: list[float], whole: bool
+) -> None:
+    assert are_chunks(times, 10.0) is whole
+
+
 capacities = st.builds(
     EngineCapacity,
     kv_tokens=st.integers(256, 500_000),
@@ -72,36 +108,45 @@ capacities = st.builds(
 def test_a_grid_asks_for_nothing_that_the_engine_cannot_hold(
     capacity: EngineCapacity, quick: bool, batched: int
 ) -> None:
-    grid = choose_grid(capacity, quick=quick, batched_tokens_max=batched)
-    for batch, tokens in grid.prefill:
-        assert batch * tokens <= batched
-        assert batch <= capacity.seqs_max
-        assert tokens < capacity.context_tokens
-    for batch, tokens in grid.decode:
-        assert batch * (tokens + grid.decode_tokens) <= capacity.kv_tokens
-        assert batch <= capacity.seqs_max
-        assert tokens + grid.decode_tokens < capacity.context_tokens
+    try:
+        grid = choose_grid(capacity, quick=quick, batched_tokens_max=batched)
+    except InvalidValueError:
+        assert capacity.kv_tokens < 512
+        return
+    for cell in grid.cells:
+        text = cell.context + answer_tokens(cell, grid.decode_tokens, batched)
+        assert text < capacity.context_tokens
+        assert cell.decodes * text + max((b * n for b, n in cell.prompts), default=0) <= capacity.kv_tokens
+        for number, tokens in cell.prompts:
+            assert cell.decodes + number <= capacity.seqs_max
+            assert tokens < capacity.context_tokens
+            assert number == 1 or number * tokens + cell.decodes <= batched
 
 
 @pytest.mark.parametrize("quick", [False, True])
-@pytest.mark.parametrize("context_tokens", [512, 8192])
+@pytest.mark.parametrize("context_tokens", [2048, 8192])
 def test_a_grid_identifies_all_coefficients(quick: bool, context_tokens: int) -> None:
     capacity = replace(LARGE, context_tokens=context_tokens)
     grid = choose_grid(capacity, quick=quick, batched_tokens_max=2048)
-    points = [FitPoint(b, n, 0, 0, 0, 5 + 0.1 * b * n) for b, n in grid.prefill]
-    points += [FitPoint(0, 0, 0, b, c, 5 + 0.001 * b * c) for b, c in grid.decode]
-    assert set(unidentified(Columns.of(points))) <= {"kv_mixed_ms", "square_ms", "sequence_ms"}
+    points = [FitPoint(0, 0, 0, cell.decodes, cell.context, 10.0) for cell in grid.cells]
+    points += [
+        FitPoint(b, min(n, 2047), 0, cell.decodes, cell.context, 10 + 0.05 * b * n)
+        for cell in grid.cells
+        for b, n in cell.prompts
+    ]
+    points += [FitPoint(1, 2047, 2047, 1, 20, 110.0)] if context_tokens > 4096 else []
+    assert set(unidentified(Columns.of(points))) <= ({"square_ms"} if context_tokens == 2048 else set())
 
 
-@pytest.mark.parametrize(
-    ("context_tokens", "quick", "contexts"),
-    [(8192, False, {128, 512, 2048}), (1024, False, {128, 512, 896}), (1024, True, {128, 936})],
-)
-def test_the_longest_context_that_fits_stands_for_those_that_do_not(
-    context_tokens: int, quick: bool, contexts: set[int]
-) -> None:
-    grid = choose_grid(replace(LARGE, context_tokens=context_tokens), quick=quick, batched_tokens_max=2048)
-    assert {tokens for _batch, tokens in grid.decode} == contexts
+def test_a_grid_has_short_prompts_prompts_beside_decodes_and_prompts_up_to_the_context() -> None:
+    grid = choose_grid(LARGE, quick=False, batched_tokens_max=2048)
+    alone, *others = grid.cells
+    assert {n for b, n in alone.prompts if b == 1} >= {16, 32, 64, 128, 256}
+    assert max(n for _b, n in alone.prompts) > 8000
+    mixed = {(cell.decodes, n) for cell in others for _b, n in cell.prompts}
+    assert mixed == {(decodes, n) for decodes in (8, 32, 128) for n in (128, 1024)}
+    for batch in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        assert len({cell.context for cell in others if cell.decodes == batch}) >= 2, batch
 
 
 def test_an_engine_too_small_to_measure_is_refused() -> None:
@@ -110,20 +155,92 @@ def test_an_engine_too_small_to_measure_is_refused() -> None:
         choose_grid(tiny, quick=True, batched_tokens_max=2048)
 
 
-class ScriptedEngine:
-    """An engine whose every answer takes what the script says; its clock moves with it."""
+TRUTH = IterationTime(
+    host_ms=1.0,
+    linear_ms=((1, 11.0), (150, 11.5), (2048, 130.0)),
+    kv_ms=8e-5,
+    kv_mixed_ms=1.1e-4,
+    sequence_ms=0.02,
+    square_ms=2e-6,
+)
 
-    def __init__(self, first_token_ms: Sequence[float], *, lost_tokens: int = 0) -> None:
-        self.now_ns = 0
+
+def engine_profile(**changes: object) -> Profile:
+    plain = unmeasured_profile("m", "X", context_tokens=8192)
+    known = {"iteration": TRUTH, "kv_tokens": 200_000, "seqs_max": 64}
+    return replace(plain, **{**known, **changes})  # type: ignore[arg-type]
+
+
+def measured_by(engine: VirtualEngine, grid: Grid, context_tokens: int = 8192) -> Prober:
+    return Prober(
+        engine,
+        batched_tokens_max=grid.batched_tokens_max,
+        context_tokens=context_tokens,
+        clock_ns=engine.now_ns,
+        rng=random.Random(1),
+    )
+
+
+def measure_engine(profile: Profile, *, quick: bool, stated: int = 2048) -> tuple[Measured, list[str]]:
+    seen: list[str] = []
+
+    async def scenario(engine: VirtualEngine) -> Measured:
+        grid = choose_grid(await engine.capacity(), quick=quick, batched_tokens_max=stated)
+        grid = replace(grid, repeats=1)
+        measured = await measure(measured_by(engine, grid), grid, seen.append)
+        assert len(seen) == grid.measurements
+        return measured
+
+    return in_virtual_time(profile, scenario), seen
+
+
+@pytest.mark.parametrize("async_scheduling", [False, True])
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_measured_times_are_those_of_the_engine(quick: bool, async_scheduling: bool) -> None:
+    profile = engine_profile(async_scheduling=async_scheduling)
+    measured, _seen = measure_engine(profile, quick=quick)
+    assert measured.skipped == ()
+    assert errors(TRUTH, measured.points)[1] < 0.01
+    fitted = fit_iteration(measured.points)
+    assert fitted.fit.unidentified == ("host_ms",)
+    for name in ("kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms"):
+        assert getattr(fitted.iteration, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
+    assert max(p.position + p.new for p in measured.points) > 7000
+    assert max(p.sequences for p in measured.points) == (64 if not quick else 33)
+
+
+@pytest.mark.parametrize("actual", [1024, 4096])
+def test_a_token_budget_other_than_the_stated_one_is_noticed(actual: int) -> None:
+    profile = engine_profile(batched_tokens_max=actual)
+    measured, _seen = measure_engine(profile, quick=True)
+    assert any("is --max-num-batched-tokens right?" in line for line in measured.skipped)
+    assert errors(TRUTH, measured.points)[1] < 0.02
+
+
+def test_the_whole_grid_is_measured_before_any_point_is_measured_again() -> None:
+    seen: list[str] = []
+    cells = (Cell(1, 16, ((1, 128),)), Cell(2, 64))
+    grid = Grid(cells=cells, repeats=3, decode_tokens=8, batched_tokens_max=2048)
+
+    async def scenario(engine: VirtualEngine) -> Measured:
+        return await measure(measured_by(engine, grid), grid, seen.append)
+
+    measured = in_virtual_time(engine_profile(), scenario)
+    assert seen == ["decode 1 x 16", "prefill 1 x 128 beside 1 x 16", "decode 2 x 64"] * 3
+    assert len(seen) == grid.measurements
+    assert [point[:4] for point in measured.points] == [(0, 0, 0, 1), (1, 128, 0, 1), (0, 0, 0, 2)]
+
+
+class ScriptedEngine:
+    """An engine that answers with fewer tokens than it was asked for."""
+
+    def __init__(self) -> None:
         self.calls: list[EngineCall] = []
-        self._first_token_ms = list(first_token_ms)
-        self._lost_tokens = lost_tokens
+        self.now_ns = 0
 
     async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
         self.calls.append(call)
-        self.now_ns += round(self._first_token_ms.pop(0) * MS)
-        wanted = call.sampling.max_tokens - self._lost_tokens
-        yield EngineChunk(token_ids=(1,) * wanted, finish="length")
+        yield EngineChunk(token_ids=(1,) * (call.sampling.max_tokens - 1), finish="length")
 
     async def abort(self, call_ids: Sequence[str]) -> None:
         raise AssertionError("nothing is aborted")
@@ -147,82 +264,73 @@ class ScriptedEngine:
         return
 
 
-def prober(engine: ScriptedEngine) -> Prober:
-    rng = random.Random(1)
-    return Prober(
-        engine, batched_tokens_max=2048, context_tokens=8192, clock_ns=lambda: engine.now_ns, rng=rng
-    )
+def test_an_answer_cut_short_is_an_error_and_no_measurement() -> None:
+    call = EngineCall(call_id="x", prompt_ids=(1,), sampling=Sampling(max_tokens=32))
 
+    async def scenario() -> None:
+        await Stream(ScriptedEngine(), call, lambda: 0).until(32)
 
-def test_a_prompt_iteration_is_timed_from_the_token_before_it() -> None:
-    engine = ScriptedEngine([100, 40, 1, 1])
-    assert asyncio.run(prober(engine).prefill_ms(3, 128)) == pytest.approx(41)
-    assert [len(call.prompt_ids) for call in engine.calls] == [2048, 128, 128, 128]
-
-
-def test_prompts_that_were_split_over_iterations_are_measured_again() -> None:
-    engine = ScriptedEngine([100, 40, 40, 100, 40, 1])
-    assert asyncio.run(prober(engine).prefill_ms(2, 128)) == pytest.approx(40.5)
-    assert asyncio.run(prober(ScriptedEngine([100, 40, 40] * 4)).prefill_ms(2, 128)) is None
+    with pytest.raises(InvalidValueError, match=r"answer is '31 tokens'; expected 32 tokens"):
+        asyncio.run(scenario())
 
 
 def test_no_two_prompts_share_their_first_block() -> None:
-    engine = ScriptedEngine([100, 40, *[0.0] * 29])
-    asyncio.run(prober(engine).prefill_ms(30, 16))
-    assert len({call.prompt_ids[:16] for call in engine.calls}) == len(engine.calls)
+    engine = ScriptedEngine()
+    prober = Prober(
+        engine, batched_tokens_max=2048, context_tokens=8192, clock_ns=lambda: 0, rng=random.Random(1)
+    )
+
+    async def scenario() -> None:
+        async with prober.decoding(Cell(30, 16), 8):
+            pass
+
+    asyncio.run(scenario())
+    assert len({call.prompt_ids[:16] for call in engine.calls}) == len(engine.calls) == 30
     assert len({call.call_id for call in engine.calls}) == len(engine.calls)
 
 
-def test_an_answer_cut_short_is_an_error_and_no_measurement() -> None:
-    with pytest.raises(InvalidValueError, match=r"answer is '31 tokens'; expected 32 tokens"):
-        asyncio.run(prober(ScriptedEngine([10], lost_tokens=1)).decode_point(1, 128, 25))
-
-
-def test_the_whole_grid_is_measured_before_any_point_is_measured_again() -> None:
-    # Blocker and prompt, three times for each of two prompt lengths, after three calls to warm up; the
-    # engine is disturbed during the second pass.
-    passes = [[100, 10, 100, 20], [100, 90, 100, 90], [100, 12, 100, 22]]
-    engine = ScriptedEngine([1, 1, 1, *(ms for one in passes for ms in one)])
-    grid = Grid(prefill=((1, 128), (1, 256)), decode=(), repeats=3, decode_tokens=8, batched_tokens_max=2048)
-    seen: list[str] = []
-    measured = asyncio.run(measure(prober(engine), grid, seen.append))
-    assert seen == ["prefill 1 x 128", "prefill 1 x 256"] * 3
-    assert len(seen) == grid.measurements
-    assert measured.points == (FitPoint(1, 128, 0, 0, 0, 12.0), FitPoint(1, 256, 0, 0, 0, 22.0))
-    assert measured.skipped == ()
-
-
 def test_swaps_are_timed_at_both_levels() -> None:
-    engine = ScriptedEngine([])
+    engine = ScriptedEngine()
     times = asyncio.run(measure_swap(engine, lambda: engine.now_ns))
     assert times == {"unload_s": 3.0, "swap_warm_s": 2.0, "swap_reload_s": 2.0}
 
 
+SETTINGS_GIVEN = {"seqs_max": None, "batched_tokens_max": None, "async_scheduling": None}
+
+
+def test_settings_are_what_the_engine_says_else_what_was_given_else_the_usual() -> None:
+    says = Described(served="m", version="1", seqs_max=64, batched_tokens_max=8192, async_scheduling=False)
+    reported = frozenset(SETTINGS_GIVEN)
+    assert choose_settings(says, SETTINGS_GIVEN) == (Settings(64, 8192, False, reported), [])
+    silent = Described(served="m", version="1")
+    settings, assumed = choose_settings(silent, {**SETTINGS_GIVEN, "seqs_max": 8})
+    assert settings == Settings(8, 2048, True)
+    assert [line.split(";")[0] for line in assumed] == [
+        "assumed: --max-num-batched-tokens 2048",
+        "assumed: --async-scheduling True",
+    ]
+    with pytest.raises(InvalidValueError, match="--max-num-seqs is 8; expected 64, which the engine reports"):
+        choose_settings(says, {**SETTINGS_GIVEN, "seqs_max": 8})
+
+
 def test_a_built_profile_is_one_that_can_be_read_and_says_where_numbers_come_from() -> None:
     fitted = fit_iteration([FitPoint(b, n, 0, 0, 0, 1 / 3 + 0.1 * b * n) for b in (1, 2) for n in (100, 200)])
-    identity = Identity(
-        model="m", accelerator="X", gpus=2, engine="vLLM 1", async_scheduling=True, measured="Measured today."
+    identity = Identity(model="m", accelerator="X", gpus=2, engine="vLLM 1", measured="Measured today.")
+    settings = Settings(256, 4096, True, frozenset({"seqs_max"}))
+    profile = build_profile(
+        identity, LARGE, settings, fitted, given_facts(dict.fromkeys(FACTS, 2.0), "today")
     )
-    profile = build_profile(identity, LARGE, 4096, fitted, given_facts(dict.fromkeys(FACTS, 2.0), "today"))
     assert parse_profile_text(profile_text(profile), "x.yaml") == profile
     assert (profile.kv_tokens, profile.batched_tokens_max) == (LARGE.kv_tokens + 16, 4096)
     assert (profile.engine, profile.async_scheduling) == ("vLLM 1", True)
     assert profile.fit is not None
     assert "kv_ms" in profile.fit.unidentified
-    assert profile.sources["swap_cold_s"].kind is SourceKind.SPECIFIED
-    assert profile.sources["kv_tokens"].text == "Reported by the engine. Measured today."
-
-
-@pytest.mark.parametrize(
-    ("option", "reported", "budget"),
-    [(None, 8192, 8192), (512, None, 512), (512, 512, 512), (None, None, 2048)],
-)
-def test_the_token_budget_is_what_the_engine_reports_or_is_given(
-    option: int | None, reported: int | None, budget: int
-) -> None:
-    assert token_budget(option, replace(LARGE, batched_tokens_max=reported)) == budget
-
-
-def test_a_token_budget_that_the_engine_contradicts_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="--max-num-batched-tokens is 512; expected 8192"):
-        token_budget(512, replace(LARGE, batched_tokens_max=8192))
+    for name in ("swap_cold_s", "batched_tokens_max"):
+        assert profile.sources[name].kind is SourceKind.SPECIFIED
+    for name in ("kv_tokens", "seqs_max"):
+        assert profile.sources[name].text == "Reported by the engine. Measured today."
+    assert beyond_fit(profile) == (
+        "profile m on 2 x X is extrapolated to 256 requests in a batch (timed to 2), "
+        "4096 tokens in an iteration (timed to 400), 8192 tokens of a text (timed to 200)",
+    )
+    assert beyond_fit(replace(profile, fit=None)) == ()

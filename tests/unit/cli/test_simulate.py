@@ -76,7 +76,7 @@ def test_equal_seeds_write_equal_files(scenario: Path, tmp_path: Path) -> None:
 
 def test_load_makes_requests_come_faster(scenario: Path) -> None:
     plain, doubled = (
-        json.loads(qlm("simulate", scenario, "--load", load, "--json").output) for load in ("1", "4")
+        json.loads(qlm("simulate", scenario, "--load", load, "--json").stdout) for load in ("1", "4")
     )
     assert doubled["simulated_s"] < plain["simulated_s"]
 

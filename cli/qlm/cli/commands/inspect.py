@@ -12,7 +12,7 @@ from qlm.cli.commands.control import retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
-from qlm.cli.inspect.doctor import Finding, examine, examine_profiles
+from qlm.cli.inspect.doctor import Finding, examine, examine_profiles, examine_ranges
 
 WATCH_S = 1.0
 PIPE_COLUMNS = 200
@@ -137,10 +137,12 @@ def doctor_command(client: AdminClient, as_json: bool, config_file: Path | None)
 def _profiles(file: Path) -> list[Finding]:
     """Check the profiles of a configuration; its packages are loaded for this alone."""
     from qlm.cli.config.settings import load_config
+    from qlm.cli.profiling.used_beyond import lines_of_config
     from qlm.cli.runtime.wiring import load_profiles
 
     config = load_config(file, {})
-    return examine_profiles(config.models, config.instances, load_profiles(config.profiles))
+    findings = examine_profiles(config.models, config.instances, load_profiles(config.profiles))
+    return findings + examine_ranges(lines_of_config(config))
 
 
 def console() -> Console:

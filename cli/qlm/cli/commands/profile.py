@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import aiohttp
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,19 +17,18 @@ from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, given_facts
 from qlm.cli.profiling.fit_text import fit_lines
-from qlm.cli.profiling.measure import Grid, Measured, Prober, choose_grid, measure, measure_swap
+from qlm.cli.profiling.grid import Grid, choose_grid
+from qlm.cli.profiling.identify import describe
+from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
+from qlm.cli.profiling.settings import BATCHED_TOKENS_MAX, SEQS_MAX, SETTINGS, choose_settings
 from qlm.cli.scenario.output import make_folder
-from qlm.domain.errors import EngineUnavailableError, InvalidValueError
+from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.beyond import beyond_fit
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.fit import Fitted, fit_iteration
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
-
-_IDENTIFY_TIMEOUT_S: Final = 10.0
-_SEQS_MAX: Final = 256
-_BATCHED_TOKENS_MAX: Final = 2048
 
 
 def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
@@ -52,21 +50,18 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
     "--max-num-seqs",
     "seqs_max",
     type=click.IntRange(2),
-    default=_SEQS_MAX,
-    show_default=True,
-    help="The engine's setting.",
+    help=f"The engine's setting.  [default: what the engine says, else {SEQS_MAX}]",
 )
 @click.option(
     "--max-num-batched-tokens",
     "batched_tokens_max",
     type=click.IntRange(64),
-    help=f"The engine's setting.  [default: as the engine reports it, else {_BATCHED_TOKENS_MAX}]",
+    help=f"The engine's setting.  [default: what the engine says, else {BATCHED_TOKENS_MAX}]",
 )
 @click.option(
     "--async-scheduling/--no-async-scheduling",
-    default=True,
-    show_default=True,
-    help="The engine's setting; vLLM's default since 0.14.",
+    default=None,
+    help="The engine's setting.  [default: what the engine says, else on, as vLLM on GPUs]",
 )
 @click.option("--api-key", envvar="QLM_ENGINE_API_KEY", help="API key of the engine (or QLM_ENGINE_API_KEY).")
 @click.option(
@@ -95,28 +90,31 @@ def profile_command(**options: Any) -> None:
 
 
 async def _profile(options: dict[str, Any], console: Console) -> None:
-    served, version = await _identify(options["url"], options["model"], options["api_key"])
-    name = options["name"] or served
+    engine_says = await describe(options["url"], options["model"], options["api_key"])
+    settings, assumed = choose_settings(engine_says, {name: options[name] for name in SETTINGS})
+    name = options["name"] or engine_says.served
     out = options["out"] or Path(_file_name(name, options["accelerator"], options["gpus"]))
     if out.exists() and not options["force"]:
         raise InvalidValueError("--out", str(out), "a file that does not exist, or --force")
     make_folder(out.parent)  # before minutes of measurement, which a folder that cannot be made would lose
     date = datetime.now(UTC).date().isoformat()
-    where = f"vLLM {version}, {options['gpus']} x {options['accelerator']}"
+    engine_name = f"vLLM {engine_says.version}"
+    where = f"{engine_name}, {options['gpus']} x {options['accelerator']}"
     identity = Identity(
         model=name,
         accelerator=options["accelerator"],
         gpus=options["gpus"],
-        engine=f"vLLM {version}",
-        async_scheduling=options["async_scheduling"],
+        engine=engine_name,
         measured=f"Measured by qlm profile on {date} at {where}.",
     )
     facts = _facts(options, identity, date)
-    engine = VllmEngine(options["url"], served, seqs_max=options["seqs_max"], api_key=options["api_key"])
+    for line in assumed:
+        click.echo(line, err=True)
+    url, served, key = options["url"], engine_says.served, options["api_key"]
+    engine = VllmEngine(url, served, seqs_max=settings.seqs_max, api_key=key)
     try:
         capacity = await engine.capacity()
-        budget = token_budget(options["batched_tokens_max"], capacity)
-        grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=budget)
+        grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=settings.batched_tokens_max)
         measured = await _measure(engine, capacity, grid, console)
         if options["swap"]:
             source = Source(SourceKind.MEASURED, identity.measured)
@@ -125,23 +123,11 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
     finally:
         await engine.close()
     fitted = fit_iteration(measured.points)
-    profile = build_profile(identity, capacity, grid.batched_tokens_max, fitted, facts)
+    profile = build_profile(identity, capacity, settings, fitted, facts)
     _print_fit(profile, fitted, measured)
     out.write_text(profile_text(profile), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))
     click.echo(f"written to {out}")
-
-
-def token_budget(given: int | None, capacity: EngineCapacity) -> int:
-    """Return the token budget of the engine.
-
-    Raises:
-        InvalidValueError: The engine reports another one than that given on the command line.
-    """
-    reported = capacity.batched_tokens_max
-    if given is not None and reported is not None and given != reported:
-        raise InvalidValueError("--max-num-batched-tokens", given, f"{reported}, which the engine reports")
-    return given or reported or _BATCHED_TOKENS_MAX
 
 
 async def _measure(engine: VllmEngine, capacity: EngineCapacity, grid: Grid, console: Console) -> Measured:
@@ -165,26 +151,6 @@ async def _measure(engine: VllmEngine, capacity: EngineCapacity, grid: Grid, con
         measured = await measure(prober, grid, on_point)
         progress.update(task, description="done", completed=grid.measurements)
     return measured
-
-
-async def _identify(url: str, model: str | None, api_key: str | None) -> tuple[str, str]:
-    """Return the name under which the engine serves, and its version."""
-    headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
-    try:
-        timeout = aiohttp.ClientTimeout(total=_IDENTIFY_TIMEOUT_S)
-        async with aiohttp.ClientSession(headers=headers, timeout=timeout, raise_for_status=True) as session:
-            models = [
-                m["id"] for m in (await (await session.get(f"{url.rstrip('/')}/v1/models")).json())["data"]
-            ]
-            version = (await (await session.get(f"{url.rstrip('/')}/version")).json())["version"]
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError, LookupError, TypeError) as error:
-        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise EngineUnavailableError(f"no engine answers at {url}: {reason}") from error
-    if model is None and len(models) == 1:
-        return str(models[0]), str(version)
-    if model not in models:
-        raise InvalidValueError("--model", model, f"one of {', '.join(models)}")
-    return str(model), str(version)
 
 
 def _facts(options: dict[str, Any], identity: Identity, date: str) -> Facts:

@@ -15,11 +15,14 @@ from qlm.cli.config.addresses import addresses
 from qlm.cli.config.default import emulated_config, vllm_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, load_config
+from qlm.cli.profiling.used_beyond import lines_of_config
 from qlm.cli.runtime.logs import LogFormat, log_to_stderr, say_last
 from qlm.cli.runtime.ray import check_servers, ray_cluster, supervision
 from qlm.cli.runtime.serving import Roles, serve
 from qlm.cli.runtime.wiring import check, check_listeners
 from qlm.domain.errors import QlmError
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +242,9 @@ def run(
         say_last(error, logs.format)
         sys.exit(2)
     log_to_stderr(level, logs.format)
+    if chosen.controller:
+        for line in lines_of_config(config):
+            _log.warning(line)
     sys.exit(_run(config, chosen, level, logs.format))
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.commands.simulation_options import bar, drawing, simulates
+from qlm.cli.profiling.used_beyond import lines_of_profiles
 from qlm.cli.scenario.output import make_folder, write_files
 from qlm.cli.scenario.workload import draw_scenario, stream_lines
 from qlm.simulator.policies import POLICIES
@@ -42,6 +43,8 @@ def _simulate(
     drawn = draw_scenario(path, seed, load=load)
     if out is not None:
         make_folder(out)
+    for line in lines_of_profiles(drawn.scenario.fleet.profiles.values()):
+        click.echo(line, err=True)
     sampler = ClusterSampler(sample_interval_s(drawn.scenario.horizon_s)) if draw else None
     with bar("simulating") as report_progress:
         result = simulate(

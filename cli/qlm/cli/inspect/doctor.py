@@ -66,6 +66,12 @@ def _profile(check: str, choice: Choice) -> Finding:
     return Finding(check, not choice.warning, f"{choice.basis}: {choice.reason}", choice.warning)
 
 
+def examine_ranges(lines: Iterable[str]) -> list[Finding]:
+    """Name profiles that are used beyond what was timed for them: worth a word, and no fault."""
+    remedy = "measure it there with `qlm profile`; beyond what was timed, forecasts are extrapolated"
+    return [Finding("range of a profile", True, line, remedy) for line in lines]
+
+
 def _disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     ok = free >= DISK_FREE_MIN_BYTES

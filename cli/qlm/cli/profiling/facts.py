@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from qlm.cli.profiling.settings import SETTINGS, Settings
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.fit import Fitted
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile, Source, SourceKind
@@ -35,7 +36,6 @@ class Identity:
         accelerator: Kind of accelerator.
         gpus: How many of them one engine spans.
         engine: Engine and version.
-        async_scheduling: It puts the next iteration together before the present one ends.
         measured: A sentence for the sources.
     """
 
@@ -43,7 +43,6 @@ class Identity:
     accelerator: str
     gpus: int
     engine: str
-    async_scheduling: bool
     measured: str
 
 
@@ -59,16 +58,16 @@ def given_facts(values: Mapping[str, float | None], date: str) -> Facts:
 
 
 def build_profile(
-    identity: Identity, capacity: EngineCapacity, batched_tokens_max: int, fitted: Fitted, facts: Facts
+    identity: Identity, capacity: EngineCapacity, settings: Settings, fitted: Fitted, facts: Facts
 ) -> Profile:
     """Build the profile of a measured engine from its fit and all of FACTS."""
     reported = Source(SourceKind.MEASURED, f"Reported by the engine. {identity.measured}")
     sources = dict.fromkeys(COEFFICIENTS, _fit_source(fitted, identity))
     sources |= {name: source for name, (_value, source) in facts.items()}
     sources |= dict.fromkeys(("block_tokens", "kv_tokens", "context_tokens"), reported)
-    for name, flag in (("seqs_max", "seqs"), ("batched_tokens_max", "batched-tokens")):
-        text = f"--max-num-{flag} of the engine, given to qlm profile"
-        sources[name] = Source(SourceKind.SPECIFIED, text)
+    for name in ("seqs_max", "batched_tokens_max"):
+        given = Source(SourceKind.SPECIFIED, f"{SETTINGS[name]} of the engine, as given to qlm profile")
+        sources[name] = reported if name in settings.reported else given
     values: dict[str, Any] = {
         name: round(value) if name in _WHOLE else value for name, (value, _source) in facts.items()
     }
@@ -78,8 +77,8 @@ def build_profile(
         gpus=identity.gpus,
         engine=identity.engine,
         iteration=fitted.iteration,
-        async_scheduling=identity.async_scheduling,
-        batched_tokens_max=batched_tokens_max,
+        async_scheduling=settings.async_scheduling,
+        batched_tokens_max=settings.batched_tokens_max,
         block_tokens=capacity.block_tokens,
         # A profile counts the block that an engine keeps for itself, a capacity does not.
         kv_tokens=capacity.kv_tokens + capacity.block_tokens,

@@ -9,20 +9,21 @@ _SLACK: Final = 1.1
 
 
 def beyond_fit(profile: Profile) -> tuple[str, ...]:
-    """Return a line for each limit of the engine far beyond the iterations that were timed.
+    """Return a line if limits of the engine lie far beyond the iterations that were timed, else none.
 
     A profile without points says nothing about its range, and gets no line.
     """
     fit = profile.fit
     if fit is None:
         return ()
-    name = f"{profile.model} on {profile.gpus} x {profile.accelerator}"
-    return tuple(
-        f"profile {name}: used for {what} of up to {limit}, fitted up to {covered:.0f}"
+    parts = [
+        f"{limit} {what} (timed to {covered:.0f})"
         for what, limit, covered in (
-            ("batches", profile.seqs_max, fit.sequences_max),
-            ("iterations of tokens", profile.batched_tokens_max, fit.tokens_max),
-            ("texts of tokens", profile.context_tokens, fit.context_max),
+            ("requests in a batch", profile.seqs_max, fit.sequences_max),
+            ("tokens in an iteration", profile.batched_tokens_max, fit.tokens_max),
+            ("tokens of a text", profile.context_tokens, fit.context_max),
         )
         if limit > _SLACK * covered
-    )
+    ]
+    name = f"{profile.model} on {profile.gpus} x {profile.accelerator}"
+    return (f"profile {name} is extrapolated to {', '.join(parts)}",) if parts else ()

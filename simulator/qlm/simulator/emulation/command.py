@@ -205,7 +205,7 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
     name = options.served_model_name or options.model or profile.model
     emulator = Emulator(engine, residency, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
     config = uvicorn.Config(
-        EmulatedServer(emulator, name, tracer).app,
+        EmulatedServer(emulator, name, tracer, async_scheduling=profile.async_scheduling).app,
         log_level=logging.WARNING,
         access_log=False,
         lifespan="off",

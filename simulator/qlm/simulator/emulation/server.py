@@ -102,15 +102,24 @@ class _EventStream(Response):
 class EmulatedServer:
     """Endpoints of the emulated engine; `app` is the ASGI application."""
 
-    def __init__(self, emulator: Emulator, model: str, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        emulator: Emulator,
+        model: str,
+        tracer: Tracer | None = None,
+        *,
+        async_scheduling: bool | None = None,
+    ) -> None:
         """Serve one model.
 
         Args:
             emulator: The engine; the caller runs its `run`.
             model: Model name for clients.
             tracer: Records spans of requests; None for none.
+            async_scheduling: The engine's setting, for /server_info; None if that does not show it.
         """
         self._emulator = emulator
+        self._async_scheduling = async_scheduling
         self._tracer = tracer
         self._model = model
         self._started_s = int(time.time())
@@ -218,6 +227,7 @@ class EmulatedServer:
         scheduler = {
             "max_num_batched_tokens": capacity.batched_tokens_max,
             "max_num_seqs": capacity.seqs_max,
+            "async_scheduling": self._async_scheduling,
         }
         return JsonBytes({"vllm_config": {"scheduler_config": scheduler}})
 

@@ -1,0 +1,58 @@
+"""Settings of an engine that its profile states: what the engine says, what was given, or the usual."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from qlm.cli.profiling.identify import Described
+from qlm.domain.errors import InvalidValueError
+
+SEQS_MAX: Final = 256
+BATCHED_TOKENS_MAX: Final = 2048
+SETTINGS: Final[Mapping[str, str]] = {
+    "seqs_max": "--max-num-seqs",
+    "batched_tokens_max": "--max-num-batched-tokens",
+    "async_scheduling": "--async-scheduling",
+}
+"""Flags, by key of the profile."""
+
+_USUAL: Final[Mapping[str, Any]] = {
+    "seqs_max": SEQS_MAX,
+    "batched_tokens_max": BATCHED_TOKENS_MAX,
+    "async_scheduling": True,
+}
+
+
+class Settings(NamedTuple):
+    """Settings of an engine.
+
+    Attributes:
+        seqs_max: Requests in the batch at most.
+        batched_tokens_max: Tokens computed in one iteration at most.
+        async_scheduling: It puts the next iteration together before the present one ends.
+        reported: Those that the engine reported, by key.
+    """
+
+    seqs_max: int
+    batched_tokens_max: int
+    async_scheduling: bool
+    reported: frozenset[str] = frozenset()
+
+
+def choose_settings(engine: Described, given: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+    """Choose the settings, and return a line for each that had to be assumed.
+
+    Raises:
+        InvalidValueError: What was given is not what the engine reports.
+    """
+    chosen, assumed = {}, []
+    for name, flag in SETTINGS.items():
+        reported, stated = getattr(engine, name), given[name]
+        if reported is not None and stated is not None and stated != reported:
+            raise InvalidValueError(flag, stated, f"{reported}, which the engine reports")
+        chosen[name] = next(each for each in (reported, stated, _USUAL[name]) if each is not None)
+        if reported is None and stated is None:
+            assumed.append(
+                f"assumed: {flag} {chosen[name]}; the engine does not say (VLLM_SERVER_DEV_MODE=1)"
+            )
+    reported_names = frozenset(name for name in SETTINGS if getattr(engine, name) is not None)
+    return Settings(**chosen, reported=reported_names), assumed

@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import profile_mapping
 from qlm.simulator.emulation.command import EmulateOptions, load_profile, main, make_engine, parse_options
@@ -44,6 +46,18 @@ def test_the_token_budget_is_the_profiles_unless_given_and_has_room_for_the_batc
         assert make_engine(EmulateOptions(**options), profile).capacity.batched_tokens_max == expected
     with pytest.raises(InvalidValueError, match="batched_tokens_max is 100; expected at least 256"):
         make_engine(EmulateOptions(**MODEL, batched_tokens_max=100), profile)
+
+
+@pytest.mark.parametrize(("given", "prompts"), [([], 1), (["--max-num-batched-tokens", "300"], 4)])
+def test_the_tokens_of_an_iteration_are_the_profiles_unless_given(given: list[str], prompts: int) -> None:
+    options = parse_options(["--model", "mistral-7b", "--accelerator", "A10", *given])
+    engine = make_engine(options, replace(PROFILE, batched_tokens_max=1024))
+    engine.add(EngineCall(call_id="r", prompt_ids=(7,) * 1000, sampling=Sampling(max_tokens=5)), 0)
+    steps = 0
+    while not engine.counters.generation_tokens:
+        engine.step(0)
+        steps += 1
+    assert steps == prompts
 
 
 def test_a_fixed_time_gives_the_fixed_engine() -> None:

@@ -11,9 +11,10 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
-from qlm.rct_estimator.profiles.iteration import pairs_of
+from qlm.rct_estimator.profiles.iteration import IterationTime, pairs_of
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import hashed_generation
+from support.iteration_times import timed
 
 PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
 SMALL = EngineCapacity(kv_tokens=16 * 8, block_tokens=8, seqs_max=4, context_tokens=120)
@@ -158,12 +159,80 @@ def test_a_mixed_iteration_pays_for_the_weights_once() -> None:
     assert step.duration_ns == pytest.approx(both_ms * 1e6, abs=1)
 
 
+SQUARE = timed(PROFILE, replace(IterationTime.constant(10.0), square_ms=0.01))
+"""Only the position of a chunk tells how long it takes: 0.01 ms per pair of tokens."""
+
+
+def square_engine(capacity: EngineCapacity, batched: int) -> BatchingEngine:
+    start = hashed_generation(
+        block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens, mean_output_tokens=1e9
+    )
+    return BatchingEngine(SQUARE, capacity, start, batched_tokens_max=batched)
+
+
+def pairs_in_next(engine: BatchingEngine) -> float:
+    """Compute an iteration; return the pairs of tokens whose time it took."""
+    step = engine.step(0)
+    assert step is not None
+    return round((step.duration_ns / 1e6 - 10.0) / 0.01, 3)
+
+
+def test_each_chunk_of_a_long_prompt_pays_for_the_tokens_before_it() -> None:
+    engine = square_engine(ROOMY, batched=64)
+    engine.add(call("long", range(100), 2), 0)
+    assert [pairs_in_next(engine) for _ in range(3)] == [pairs_of(64), pairs_of(36, position=64), 0]
+
+
+def test_a_prompt_with_a_cached_prefix_pays_for_the_rest_at_its_position() -> None:
+    engine = square_engine(ROOMY, batched=128)
+    engine.add(call("first", range(40), 1), 0)
+    assert pairs_in_next(engine) == pairs_of(40)
+    engine.add(call("second", [*range(40), *range(60)], 1), 0)
+    assert pairs_in_next(engine) == pairs_of(60, position=40)
+
+
+def test_a_resumed_prompt_pays_at_the_position_after_its_cached_blocks() -> None:
+    engine = square_engine(ROOMY, batched=128)
+    engine.add(call("r", range(33), 40), 0)
+    for _ in range(10):
+        engine.step(0)
+    ids = alone(call("r", range(33), 40), mean=1e9)[:10]
+    engine.abort("r")
+    engine.add(call("r", [*range(33), *ids], 30), 0)
+    assert pairs_in_next(engine) == pairs_of(3, position=40)
+
+
+def test_a_preempted_prompt_pays_at_the_position_after_its_cached_blocks() -> None:
+    engine = square_engine(replace(SMALL, seqs_max=2), batched=128)
+    engine.add(call("old", [1] * 60, 6), 0)
+    engine.add(call("young", [2] * 60, 30), 0)
+    while not engine.counters.preemptions:
+        assert engine.step(0) is not None
+    victim = engine._batch.waiting[0]
+    while victim in engine._batch.waiting:
+        run = engine.plan(0, 1)
+        assert run is not None
+        tokens, position = victim.tokens, victim.computed
+        engine.commit(1)
+    assert tokens > position > 0
+    pairs = round((run.first_ticks / 2**30 / 1e6 - 10.0) / 0.01, 3)
+    assert pairs == pairs_of(tokens - position, position=position)
+
+
 def test_a_long_prompt_is_computed_in_chunks_beside_running_requests() -> None:
     engine = make_engine(ROOMY, mean=1e9, batched=64)
     engine.add(call("old", [1], 50), 0)
     engine.step(0)
     engine.add(call("long", [2] * 100, 50), 0)
     assert in_order(engine, 2) == [("old", None), ("old", None), ("long", None)]
+
+
+def test_the_profile_limits_the_tokens_of_an_iteration() -> None:
+    start = hashed_generation(block_tokens=8, context_tokens=120, mean_output_tokens=1e9)
+    engine = BatchingEngine(replace(PROFILE, batched_tokens_max=70), ROOMY, start)
+    engine.add(call("long", [2] * 100, 50), 0)
+    assert in_order(engine, 2) == [("long", None)]
+    assert engine.counters.generation_tokens == 1
 
 
 def test_waiting_requests_are_admitted_in_order_and_never_overtake() -> None:

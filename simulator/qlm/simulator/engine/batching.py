@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
@@ -17,9 +16,6 @@ from qlm.simulator.engine.run import Run
 from qlm.simulator.engine.scheduler import Scheduler
 from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
-
-BATCHED_TOKENS_MAX: Final = 2048
-"""Most tokens computed in one iteration; default `--max-num-batched-tokens` of vLLM's API server."""
 
 
 class BatchingEngine:
@@ -38,7 +34,7 @@ class BatchingEngine:
         capacity: EngineCapacity,
         start: OpenGeneration,
         *,
-        batched_tokens_max: int = BATCHED_TOKENS_MAX,
+        batched_tokens_max: int | None = None,
         watermark: float = 0.0,
         host_kv_bytes: int = 0,
     ) -> None:
@@ -48,7 +44,7 @@ class BatchingEngine:
             profile: Source of iteration times.
             capacity: Limits; the KV cache must hold a whole context, as in vLLM.
             start: Makes the tokens of a request.
-            batched_tokens_max: Most tokens per iteration.
+            batched_tokens_max: Most tokens per iteration; None for the profile's.
             watermark: Share of blocks that an admission leaves free for growth of running requests (vLLM's
                 `--watermark`, 0 by default).
             host_kv_bytes: Host memory for copies of KV blocks; 0 for none.
@@ -57,6 +53,8 @@ class BatchingEngine:
             raise InvalidValueError(
                 "kv_tokens", capacity.kv_tokens, f"room for {capacity.context_tokens} tokens"
             )
+        if batched_tokens_max is None:
+            batched_tokens_max = profile.batched_tokens_max
         if batched_tokens_max < capacity.seqs_max:
             raise InvalidValueError("batched_tokens_max", batched_tokens_max, f"at least {capacity.seqs_max}")
         if host_kv_bytes < 0:

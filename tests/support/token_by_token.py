@@ -1,4 +1,8 @@
-"""The engine model written the plain way: one iteration at a time, one sequence after the other."""
+"""The engine model written the plain way: one iteration at a time, one sequence after the other.
+
+With asynchronous scheduling, the next iteration is put together when the present one starts, as in vLLM: a
+sequence then has computed what the present one computes, and a token is due whose value is not known yet.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -16,9 +20,13 @@ from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 
 @dataclass(eq=False)
 class Text:
+    """A request; `computed` counts what the iteration that runs computes, and `due` its token to come."""
+
     text: Generation
+    tokens_max: int
     computed: int = 0
     generated: int = 0
+    due: int = 0
     reported: int = 0
     cached: int | None = None
     loading: int = 0
@@ -27,11 +35,22 @@ class Text:
 
     @property
     def tokens(self) -> int:
-        return self.text.prompt_tokens + self.generated
+        return self.text.prompt_tokens + self.generated + self.due
 
     @property
     def missing(self) -> int:
+        """Tokens to compute; none if the token to come is the last that its limits allow."""
+        if self.due and self.generated + self.due == self.tokens_max:
+            return 0
         return self.tokens - self.computed
+
+
+@dataclass
+class Iteration:
+    """The sequences of an iteration with their tokens to compute, and its duration, ticks."""
+
+    batch: list[tuple[Text, int]] = field(default_factory=list)
+    ticks: int = 0
 
 
 class TokenByToken:
@@ -43,6 +62,7 @@ class TokenByToken:
         capacity: EngineCapacity,
         start: OpenGeneration,
         *,
+        async_scheduling: bool,
         batched_tokens_max: int,
         watermark: float,
         host_kv_bytes: int,
@@ -63,7 +83,9 @@ class TokenByToken:
         self._running: list[Text] = []
         self._loading: list[Text] = []
         self._waiting: deque[Text] = deque()
-        self._batch: list[tuple[Text, int]] = []
+        self._async = async_scheduling
+        self._present = Iteration()
+        self._next = Iteration()
         self._run = Run(0, 0, 0, 0)
         self._asleep = False
 
@@ -80,7 +102,8 @@ class TokenByToken:
         return self.kv.used / self.kv.total
 
     def add(self, call: EngineCall, now_ns: int) -> None:
-        self._all[call.call_id] = one = Text(self._start(call))
+        limit = min(call.sampling.max_tokens, self.capacity.context_tokens - len(call.prompt_ids))
+        self._all[call.call_id] = one = Text(self._start(call), max(1, limit))
         self._waiting.append(one)
 
     def abort(self, call_id: str) -> bool:
@@ -101,46 +124,52 @@ class TokenByToken:
             self._preempt()
         self.kv.forget_all()
         self.host.clear()
+        self._next = Iteration()
         self._asleep = True
 
     def wake(self) -> None:
         self._asleep = False
 
     def plan(self, now_ns: int, iterations_max: int) -> Run | None:
-        if self._asleep or not self._all:
+        if self._asleep or not (self._all or self._next.batch):
             return None
         ticks = self._run.end_ticks(self._run.iterations)
         begin = ticks if ticks >> FRACTION_BITS == now_ns else now_ns << FRACTION_BITS
-        while not self._schedule(now_ns):
-            if self._loading and not self._admissible(now_ns):
+        while not self._next.batch:
+            self._next = self._schedule(now_ns)
+            if not self._next.batch and self._loading and not self._admissible(now_ns):
                 self._run = Run(self._loading[0].ready_ns << FRACTION_BITS, 0, 0, 0)
                 return self._run
-        decoding = [one for one, _new in self._batch if one.generated and one.missing == 1]
-        prompts = [(one, new) for one, new in self._batch if one not in decoding]
-        duration = self._times.ticks(
-            prefills=len(prompts),
-            prefill_tokens=sum(new for _one, new in prompts),
-            double_pairs=sum(new * (2 * one.computed + new) for one, new in prompts),
-            decodes=len(decoding),
-            context_tokens=sum(one.tokens for one in decoding),
-        )
-        self._run = Run(begin, duration, 0, 1)
+        self._run = Run(begin, self._next.ticks, 0, 1)
+        self._begin(self._next)
+        self._present, self._next = self._next, Iteration()
+        if self._async:
+            self._next = self._schedule(now_ns)
         return self._run
+
+    def _begin(self, iteration: Iteration) -> None:
+        for one, new in iteration.batch:
+            if self._alive(one):
+                full = one.computed // self.capacity.block_tokens
+                one.computed += new
+                self._seal(one, full)
+                one.due = int(one.computed == one.tokens)
+
+    def _alive(self, one: Text) -> bool:
+        return self._all.get(one.text.call.call_id) is one
 
     def commit(self, iterations: int) -> tuple[Emission, ...]:
         reported = []
-        for one, new in self._batch if iterations else ():
-            full = one.computed // self.capacity.block_tokens
-            one.computed += new
-            self._seal(one, full)
-            if one.missing:
+        for one, _new in self._present.batch if iterations else ():
+            if not self._alive(one) or not one.due:
                 continue
+            one.due = 0
             one.generated += 1
             self.counters.generation_tokens += 1
             ended = one.generated == one.text.output_tokens
             if ended:
                 del self._all[one.text.call.call_id]
-                self._running.remove(one)
+                (self._running if one in self._running else self._waiting).remove(one)
                 self.kv.release(one.blocks)
             if ended or one.generated == 1:
                 reported.append(self._emission(one))
@@ -156,28 +185,41 @@ class TokenByToken:
         finish = one.text.finish if one.generated == one.text.output_tokens else None
         return Emission(one.text.call.call_id, ids, finish, None, one.cached or 0)
 
-    def _schedule(self, now_ns: int) -> bool:
+    def _schedule(self, now_ns: int) -> Iteration:
         before = self.counters.preemptions
-        self._batch = []
-        budget = self._budget
-        while budget and len(self._batch) < len(self._running):
-            one = self._running[len(self._batch)]
+        batch: list[tuple[Text, int]] = []
+        budget, index = self._budget, 0
+        while budget and index < len(self._running):
+            one = self._running[index]
             new = min(one.missing, budget)
-            missing = self.capacity.blocks(one.computed + new) - len(one.blocks)
+            missing = self.capacity.blocks(one.computed + new) - len(one.blocks) if new else 0
             while missing > self.kv.free and one in self._running:
                 self._preempt()
             if one in self._running:
-                one.blocks += self.kv.take(max(0, missing))
-                self._batch.append((one, new))
-                budget -= new
+                index += 1
+                if new:
+                    one.blocks += self.kv.take(max(0, missing))
+                    batch.append((one, new))
+                    budget -= new
         while before == self.counters.preemptions and budget and len(self._running) < self.capacity.seqs_max:
-            admitted = self._next(now_ns)
+            admitted = self._next_waiting(now_ns)
             if admitted is None:
                 break
             self._running.append(admitted)
-            self._batch.append((admitted, new := min(admitted.missing, budget)))
+            batch.append((admitted, new := min(admitted.missing, budget)))
             budget -= new
-        return bool(self._batch)
+        return Iteration(batch, self._duration(batch))
+
+    def _duration(self, batch: list[tuple[Text, int]]) -> int:
+        decoding = [one for one, _new in batch if one.generated + one.due and one.missing == 1]
+        prompts = [(one, new) for one, new in batch if one not in decoding]
+        return self._times.ticks(
+            prefills=len(prompts),
+            prefill_tokens=sum(new for _one, new in prompts),
+            double_pairs=sum(new * (2 * one.computed + new) for one, new in prompts),
+            decodes=len(decoding),
+            context_tokens=sum(one.tokens for one in decoding),
+        )
 
     def _admissible(self, now_ns: int) -> bool:
         """Whether scheduling again would find something: preemption put it off."""
@@ -185,7 +227,7 @@ class TokenByToken:
             return True
         return bool(self._waiting) and self._fits(self._waiting[0], now_ns, take=False)
 
-    def _next(self, now_ns: int) -> Text | None:
+    def _next_waiting(self, now_ns: int) -> Text | None:
         if self._loading and self._loading[0].ready_ns <= now_ns:
             one = self._loading.pop(0)
             full = one.computed // self.capacity.block_tokens

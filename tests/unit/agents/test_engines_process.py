@@ -349,6 +349,16 @@ def test_the_vllm_command_opens_what_agents_need_on_loopback_only() -> None:
         vllm_command(VllmSettings(model="x", served_model_name="x", port=1, host="0.0.0.0"))
 
 
+@pytest.mark.parametrize(
+    ("setting", "flags"), [(None, set()), (True, {"--async-scheduling"}), (False, {"--no-async-scheduling"})]
+)
+def test_the_emulate_command_says_how_to_schedule_if_that_is_set(
+    setting: bool | None, flags: set[str]
+) -> None:
+    command = emulate_command(EmulateSettings(port=8100, model="m", async_scheduling=setting))
+    assert {word for word in command.argv if word.endswith("async-scheduling")} == flags
+
+
 def test_the_emulate_command_names_only_what_is_set() -> None:
     command = emulate_command(EmulateSettings(port=8100, model="m", accelerator="A10", fixed_ms=50))
     assert command.argv[1:4] == ("-m", "qlm.simulator.emulation.command", "--no-cold-start")

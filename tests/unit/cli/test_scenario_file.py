@@ -402,6 +402,17 @@ def test_traces_that_no_stream_names_are_not_read(tmp_path: Path) -> None:
     assert len(load_scenario(written(tmp_path, raw)).make_workload(Seeds(1))) == 102
 
 
+@pytest.mark.parametrize("setting", [True, False, None])
+def test_a_model_sets_how_its_engines_schedule(tmp_path: Path, setting: bool | None) -> None:
+    (tmp_path / "log.csv").write_text(LOG)
+    file = tmp_path / "scenario.yaml"
+    file.write_text(yaml.safe_dump(changed("models.0.async_scheduling", setting)))
+    shipped = {(p.model, p.accelerator): p.async_scheduling for p in builtin_profiles() if p.gpus == 1}
+    for (model, kind), profile in load_scenario(file).fleet.profiles.items():
+        own = shipped[model, kind.split(" ")[0]]
+        assert profile.async_scheduling == (setting if model == "mistral-7b" and setting is not None else own)
+
+
 def test_the_quickstart_needs_no_trace() -> None:
     scenario = load_scenario(ROOT / "examples/scenarios/quickstart.yaml")
     workload = scenario.make_workload(Seeds(1))

@@ -59,12 +59,15 @@ class World:
     host_blocks: int
     prefix_ids: bool
     hashed: bool
+    async_scheduling: bool
+    early: bool
 
     def engine(self, kind: type[Engine]) -> Engine:
         return kind(
             self.profile,
             self.capacity,
             self._start(),
+            async_scheduling=self.async_scheduling,
             batched_tokens_max=max(self.batched, self.capacity.seqs_max),
             watermark=self.watermark,
             host_kv_bytes=self.host_blocks * self.profile.kv_bytes_per_token * self.capacity.block_tokens,
@@ -96,7 +99,10 @@ class World:
 
 
 def drive(engine: Engine, world: World, iterations_max: int, cuts: random.Random | None) -> Seen:
-    """Let all happen; what comes in the middle of an iteration takes effect at its end."""
+    """Let all happen; what comes in the middle of an iteration takes effect at its end.
+
+    A driver may add requests before it commits the iteration in which they came (`World.early`).
+    """
     seen, now_ns, events = Seen(), 0, deque(sorted(world.events, key=lambda event: event.at_ns))
     while True:
         while events and events[0].at_ns <= now_ns:
@@ -115,6 +121,8 @@ def drive(engine: Engine, world: World, iterations_max: int, cuts: random.Random
             continue
         assert run.end_ns(iterations) > now_ns
         now_ns = run.end_ns(iterations)
+        while world.early and events and events[0].kind == "add" and events[0].at_ns <= now_ns:
+            engine.add(world.call(events.popleft()), now_ns)
         emissions = engine.commit(iterations)
         note(seen, emissions, now_ns)
         if cuts is not None and cuts.random() < 0.3:
@@ -209,6 +217,8 @@ def worlds(draw: st.DrawFn) -> World:
         host_blocks=draw(st.sampled_from([0, 3, 1000, 1000])),
         prefix_ids=prefix_ids,
         hashed=draw(st.booleans()),
+        async_scheduling=draw(st.booleans()),
+        early=draw(st.booleans()),
     )
 
 

@@ -29,6 +29,7 @@ class EngineLife(RuleBasedStateMachine):
         spare_blocks=st.integers(0, 40),
         seqs_max=st.integers(1, 5),
         host_blocks=st.sampled_from([0, 2, 500]),
+        async_scheduling=st.booleans(),
     )
     def start(
         self,
@@ -39,6 +40,7 @@ class EngineLife(RuleBasedStateMachine):
         spare_blocks: int,
         seqs_max: int,
         host_blocks: int,
+        async_scheduling: bool,
     ) -> None:
         blocks = -(-CONTEXT // block_tokens) + spare_blocks
         self.capacity = EngineCapacity(
@@ -65,7 +67,7 @@ class EngineLife(RuleBasedStateMachine):
             else scripted_generation(script, block_tokens=block_tokens, context_tokens=CONTEXT)
         )
         self.engine = BatchingEngine(
-            profile, self.capacity, start, batched_tokens_max=16,
+            profile, self.capacity, start, async_scheduling=async_scheduling, batched_tokens_max=16,
             host_kv_bytes=host_blocks * profile.kv_bytes_per_token * block_tokens,
         )  # fmt: skip
         self.host_blocks = host_blocks

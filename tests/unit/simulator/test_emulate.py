@@ -60,6 +60,32 @@ def test_the_tokens_of_an_iteration_are_the_profiles_unless_given(given: list[st
     assert steps == prompts
 
 
+@pytest.mark.parametrize(
+    ("given", "of_profile", "joins_after"),
+    [
+        ([], False, 1),
+        ([], True, 2),
+        (["--async-scheduling"], False, 2),
+        (["--no-async-scheduling"], True, 1),
+    ],
+)
+def test_the_engine_schedules_as_its_profile_unless_given(
+    given: list[str], of_profile: bool, joins_after: int
+) -> None:
+    options = parse_options(["--model", "mistral-7b", "--accelerator", "A10", *given])
+    engine = make_engine(options, replace(PROFILE, async_scheduling=of_profile))
+    engine.add(EngineCall(call_id="old", prompt_ids=(7,), sampling=Sampling(max_tokens=50)), 0)
+    engine.step(0)
+    engine.add(EngineCall(call_id="new", prompt_ids=(8,), sampling=Sampling(max_tokens=50)), 0)
+    seen: list[str] = []
+    steps = 0
+    while "new" not in seen:
+        step = engine.step(0)
+        seen += [each.call_id for each in step.emissions] if step else []
+        steps += 1
+    assert steps == joins_after
+
+
 def test_a_fixed_time_gives_the_fixed_engine() -> None:
     options = parse_options(["--model", "mistral-7b", "--accelerator", "A10", "--fixed-ms", "50"])
     assert isinstance(make_engine(options, PROFILE), FixedLatencyEngine)

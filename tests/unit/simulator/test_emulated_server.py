@@ -100,19 +100,28 @@ def test_an_answer_takes_exactly_as_long_as_the_profile_says(time_scale: float) 
     run(scenario, time_scale=time_scale)
 
 
-def test_requests_that_arrive_later_join_the_batch() -> None:
-    async def scenario(world: World) -> None:
-        first = asyncio.create_task(world.post("/inference/v1/generate", **generate([1] * 100, 3)))
-        await asyncio.sleep((PROFILE.prefill_ms(1, 100) + 1) / 1000)
-        await world.post("/inference/v1/generate", **generate([2] * 50, 2))
-        assert first.done()
-        mixed = PROFILE.iteration.ms(
-            tokens=51, context_tokens=102, sequences=2, pairs=pairs_of(50), mixed=True
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_requests_that_arrive_later_join_the_batch(async_scheduling: bool) -> None:
+    def mixed_ms(new: int, context: int) -> float:
+        return PROFILE.iteration.ms(
+            tokens=new + 1, context_tokens=context, sequences=2, pairs=pairs_of(new), mixed=True
         )
-        ms = PROFILE.prefill_ms(1, 100) + PROFILE.decode_ms(1, 101) + mixed + PROFILE.decode_ms(1, 51)
+
+    async def scenario(world: World) -> None:
+        first = asyncio.create_task(world.post("/inference/v1/generate", **generate([1] * 100, 4)))
+        await asyncio.sleep((PROFILE.prefill_ms(1, 100) + 1) / 1000)
+        await world.post("/inference/v1/generate", **generate([2] * 50, 3))
+        assert first.done()
+        # It comes during the second iteration, and joins the third or the fourth.
+        ms = PROFILE.prefill_ms(1, 100) + PROFILE.decode_ms(1, 101)
+        if async_scheduling:
+            ms += PROFILE.decode_ms(1, 102) + mixed_ms(50, 103)
+            ms += PROFILE.decode_ms(1, 51) + PROFILE.decode_ms(1, 52)
+        else:
+            ms += mixed_ms(50, 102) + PROFILE.decode_ms(2, (103 + 51) / 2) + PROFILE.decode_ms(1, 52)
         assert world.now_ms() == pytest.approx(ms, rel=1e-6)
 
-    run(scenario)
+    run(scenario, async_scheduling=async_scheduling)
 
 
 def test_a_slow_event_loop_delays_tokens_but_not_the_schedule() -> None:

@@ -16,7 +16,7 @@ from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import hashed_generation
 from support.iteration_times import timed
 
-PROFILE = find_profile(builtin_profiles(), "llama-3-8b", "A10")
+PROFILE = replace(find_profile(builtin_profiles(), "llama-3-8b", "A10"), async_scheduling=False)
 SMALL = EngineCapacity(kv_tokens=16 * 8, block_tokens=8, seqs_max=4, context_tokens=120)
 ROOMY = replace(SMALL, kv_tokens=8 * 1000, seqs_max=64)
 
@@ -209,11 +209,12 @@ def test_a_preempted_prompt_pays_at_the_position_after_its_cached_blocks() -> No
     while not engine.counters.preemptions:
         assert engine.step(0) is not None
     victim = engine._batch.waiting[0]
+    run = None
     while victim in engine._batch.waiting:
         run = engine.plan(0, 1)
-        assert run is not None
         tokens, position = victim.tokens, victim.computed
         engine.commit(1)
+    assert run is not None
     assert tokens > position > 0
     pairs = round((run.first_ticks / 2**30 / 1e6 - 10.0) / 0.01, 3)
     assert pairs == pairs_of(tokens - position, position=position)

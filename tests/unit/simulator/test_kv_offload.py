@@ -18,6 +18,7 @@ PROFILE = replace(
     find_profile(builtin_profiles(), "llama-3-8b", "A10"),
     host_bandwidth_bytes_per_s=1e9,
     kv_bytes_per_token=1000,
+    async_scheduling=False,
 )
 BLOCK_NS = BLOCK * 1000
 

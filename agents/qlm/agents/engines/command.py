@@ -143,6 +143,7 @@ class EmulateSettings:
     context_tokens: int | None = None
     mean_output_tokens: float | None = None
     fixed_ms: float | None = None
+    async_scheduling: bool | None = None
     cold_start: bool = False
     page_cache_marker: Path | None = None
     host_kv_bytes: int = 0
@@ -169,8 +170,10 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--otlp-traces-endpoint": settings.otlp_traces_endpoint,
         "--kv-offloading-size": settings.host_kv_bytes / 2**30 if settings.host_kv_bytes else None,
     }
-    start = "--cold-start" if settings.cold_start else "--no-cold-start"
-    return EngineCommand((sys.executable, "-m", "qlm.simulator.emulation.command", start, *_words(options)))
+    flags = ["--cold-start" if settings.cold_start else "--no-cold-start"]
+    if settings.async_scheduling is not None:
+        flags.append("--async-scheduling" if settings.async_scheduling else "--no-async-scheduling")
+    return EngineCommand((sys.executable, "-m", "qlm.simulator.emulation.command", *flags, *_words(options)))
 
 
 def _words(options: Mapping[str, object]) -> list[str]:

@@ -95,12 +95,15 @@ class EmulateConfig(ConfigSection):
         mean_output_tokens: Mean length of answers that end by themselves.
         cold_start: Emulate the time to load weights when an engine starts.
         fixed_ms: Answer each request after this time, whatever the load, instead of emulating a GPU.
+        async_scheduling: Engines schedule each iteration while the one before it runs (vLLM's
+            `--async-scheduling`); without it, as their profiles say.
     """
 
     time_scale: float = Field(1.0, gt=0, le=1000)
     mean_output_tokens: int = Field(200, ge=1)
     cold_start: bool = False
     fixed_ms: float | None = Field(None, gt=0, le=3_600_000)
+    async_scheduling: bool | None = None
 
 
 class ModelConfig(ConfigSection):

@@ -168,6 +168,7 @@ def _emulated(
                 context_tokens=model.context_tokens,
                 mean_output_tokens=config.emulate.mean_output_tokens,
                 fixed_ms=config.emulate.fixed_ms,
+                async_scheduling=config.emulate.async_scheduling,
                 cold_start=config.emulate.cold_start,
                 page_cache_marker=marker.resolve(),
                 host_kv_bytes=kv_bytes,

@@ -1,6 +1,7 @@
 """Loading of a scenario: its file, profiles and traces are read and checked."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from qlm.cli.config.errors import ConfigError
@@ -58,7 +59,7 @@ def _scenario(file: ScenarioFile, load: float) -> Scenario:
     instances = _instances(file)
     _check_token_budgets(instances)
     config, profiles = _as_config(file, instances), load_profiles(file.profiles)
-    costs = fleet(config, profiles)
+    costs = _with_scheduling(file, fleet(config, profiles))
     warn_of_profiles(config.models, instances, profiles)
     models = _models(file, costs)
     _check_memory(instances, costs)
@@ -108,6 +109,16 @@ def _as_config(file: ScenarioFile, instances: Sequence[InstanceConfig]) -> Confi
     )
     # Its lists are checked already; a simulation has no limit on instances.
     return Config.model_construct(models=models, instances=tuple(instances))
+
+
+def _with_scheduling(file: ScenarioFile, costs: Fleet) -> Fleet:
+    """Return the fleet with the way of scheduling that the file sets for a model."""
+    ways = {model.id: model.async_scheduling for model in file.models if model.async_scheduling is not None}
+    profiles = {
+        key: replace(profile, async_scheduling=ways.get(key[0], profile.async_scheduling))
+        for key, profile in costs.profiles.items()
+    }
+    return replace(costs, profiles=profiles)
 
 
 def _simulated(instance: InstanceConfig) -> SimulatedInstance:

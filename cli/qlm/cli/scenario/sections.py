@@ -74,12 +74,15 @@ class ModelSection(Section):
             profile.
         context_tokens: Largest number of prompt plus output tokens; without it, the largest that all its
             profiles allow.
+        async_scheduling: Its engines schedule each iteration while the one before it runs (vLLM's
+            `--async-scheduling`); without it, as its profiles say.
     """
 
     id: ModelName
     profile: str | None = None
     config: Path | None = None
     context_tokens: int | None = Field(None, ge=2, le=100_000_000)
+    async_scheduling: bool | None = None
 
 
 class InstanceSection(Section):

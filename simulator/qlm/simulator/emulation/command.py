@@ -59,6 +59,7 @@ class EmulateOptions:
         kv_tokens: Size of the KV cache; None for the profile's.
         context_tokens: Most tokens of prompt and output; None for the profile's, or as many as fit.
         batched_tokens_max: Most tokens per iteration; None for the profile's, or one per batch slot.
+        async_scheduling: Schedule each iteration while the one before it runs; None: as the profile says.
         watermark: Share of KV blocks that an admission leaves free.
         host_kv_gib: Host memory for copies of KV blocks, GiB; 0 for none.
         mean_output_tokens: Mean length of answers that no limit ends.
@@ -80,6 +81,7 @@ class EmulateOptions:
     kv_tokens: int | None = None
     context_tokens: int | None = None
     batched_tokens_max: int | None = None
+    async_scheduling: bool | None = None
     watermark: float = 0.0
     host_kv_gib: float = 0.0
     mean_output_tokens: float = MEAN_OUTPUT_TOKENS
@@ -134,6 +136,7 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         profile,
         capacity,
         start,
+        async_scheduling=options.async_scheduling,
         batched_tokens_max=batched_tokens_max,
         watermark=options.watermark,
         host_kv_bytes=int(options.host_kv_gib * 2**30),
@@ -302,6 +305,11 @@ def _add_batch_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         dest="batched_tokens_max",
         help="most tokens per iteration; default: the profile's",
+    )
+    parser.add_argument(
+        "--async-scheduling",
+        action=argparse.BooleanOptionalAction,
+        help="schedule each iteration while the one before it runs; default: the profile's setting",
     )
     parser.add_argument(
         "--max-model-len",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import chain
+from typing import NamedTuple
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
@@ -18,6 +19,20 @@ from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 
 
+class _Iteration(NamedTuple):
+    """The next iteration, as scheduled.
+
+    Attributes:
+        ticks: Its duration, whatever ends or is aborted before it starts.
+        decodes: Sequences that decode in it.
+        alone: The iteration after it may have another batch in any case.
+    """
+
+    ticks: int
+    decodes: int
+    alone: bool
+
+
 class BatchingEngine:
     """Engine of one model on one accelerator.
 
@@ -26,6 +41,11 @@ class BatchingEngine:
     returns the other tokens when they are needed. To add or abort a request within a run, first commit the
     iterations up to there (`Run.through`), and plan again; the result equals that of single iterations. A run
     without iterations only waits, and may be replaced by a new one.
+
+    With asynchronous scheduling, iteration n + 1 is scheduled when iteration n starts, in the knowledge of
+    then. Requests added meanwhile are considered for n + 2. What ends with n still has its slot and blocks
+    in n + 1, and is computed once more unless a limit that was known ended it. What is aborted meanwhile is
+    computed in n + 1 too. Here that is scheduled when n is committed, before anything else is done.
     """
 
     def __init__(
@@ -34,6 +54,7 @@ class BatchingEngine:
         capacity: EngineCapacity,
         start: OpenGeneration,
         *,
+        async_scheduling: bool | None = None,
         batched_tokens_max: int | None = None,
         watermark: float = 0.0,
         host_kv_bytes: int = 0,
@@ -44,6 +65,8 @@ class BatchingEngine:
             profile: Source of iteration times.
             capacity: Limits; the KV cache must hold a whole context, as in vLLM.
             start: Makes the tokens of a request.
+            async_scheduling: Schedule each iteration while the one before it runs; None for the profile's
+                setting.
             batched_tokens_max: Most tokens per iteration; None for the profile's.
             watermark: Share of blocks that an admission leaves free for growth of running requests (vLLM's
                 `--watermark`, 0 by default).
@@ -78,7 +101,11 @@ class BatchingEngine:
             batched_tokens_max=batched_tokens_max,
             watermark_blocks=int(watermark * capacity.kv_blocks),
         )
+        self._async = profile.async_scheduling if async_scheduling is None else async_scheduling
         self._all: dict[str, Sequence] = {}
+        self._arrived: dict[Sequence, None] = {}
+        self._next: _Iteration | None = None
+        self._freed = False
         self._run: Run | None = None
         self._clock_ticks = 0
         self._asleep = False
@@ -91,7 +118,7 @@ class BatchingEngine:
     @property
     def waiting(self) -> int:
         """Requests not in the batch: new, preempted, or with KV in transit from host memory."""
-        return len(self._batch.waiting) + len(self._batch.loading)
+        return len(self._batch.waiting) + len(self._batch.loading) + len(self._arrived)
 
     @property
     def kv_usage(self) -> float:
@@ -111,7 +138,10 @@ class BatchingEngine:
         if call.call_id in self._all:
             raise InvalidValueError("call_id", call.call_id, "an id that is not in use")
         self._all[call.call_id] = sequence = Sequence(self._start(call))
-        self._batch.waiting.append(sequence)
+        if self._async:
+            self._arrived[sequence] = None
+        else:
+            self._batch.waiting.append(sequence)
 
     def abort(self, call_id: str) -> bool:
         """Remove a request and free its blocks, whose content stays in the prefix cache.
@@ -124,14 +154,18 @@ class BatchingEngine:
         sequence = self._all.pop(call_id, None)
         if sequence is None:
             return False
-        self._batch.remove(sequence)
+        if sequence in self._arrived:
+            del self._arrived[sequence]
+        else:
+            self._batch.remove(sequence)
+            self._freed = True
         return True
 
     def sleep(self) -> None:
         """Preempt all requests; clear the KV cache with its prefixes and its copies in host memory."""
         self._batch.preempt_all()
         self._cache.forget_all()
-        self._run = None
+        self._run = self._next = None
         self._asleep = True
 
     def wake(self) -> None:
@@ -162,12 +196,17 @@ class BatchingEngine:
         if iterations_max < 1:
             raise InvalidValueError("iterations_max", iterations_max, "at least 1")
         self._run = None
-        if self._asleep or not self._all:
+        if not self._async:
+            self._next = None
+        if self._asleep or not (self._all or self._next):
             return None
         if now_ns != self._clock_ticks >> FRACTION_BITS:
             self._clock_ticks = now_ns << FRACTION_BITS
-        preempted = self._batch.schedule(now_ns)
-        self._run = self._describe(1 if preempted else iterations_max, now_ns)
+        if self._arrived:
+            self._queue_arrived()
+        if self._next is None:
+            self._schedule(now_ns)
+        self._run = self._describe(iterations_max, now_ns)
         return self._run
 
     def commit(self, iterations: int) -> tuple[Emission, ...]:
@@ -199,19 +238,42 @@ class BatchingEngine:
         batch.unreported.clear()
         return chunks
 
+    def _queue_arrived(self) -> None:
+        # Behind a request that finds no room, others change nothing.
+        self._freed = self._freed or not self._batch.waiting
+        self._batch.waiting.extend(self._arrived)
+        self._arrived.clear()
+
+    def _schedule(self, now_ns: int, *, early: bool = False) -> None:
+        """Put the next iteration together, if there is something to compute."""
+        preempted = self._batch.schedule(now_ns, early=early)
+        decodes, chunks = self._batch.decodes.count, self._batch.chunks
+        self._freed = False
+        self._next = None
+        if decodes or chunks:
+            self._next = _Iteration(self._first_ticks(), decodes, alone=preempted or bool(chunks))
+
     def _describe(self, iterations_max: int, now_ns: int) -> Run:
-        """Return the run of the present batch; without a batch, a wait for the first load."""
-        batch, decodes = self._batch, self._batch.decodes.count
-        if not batch.running:
+        """Return the run that starts with the next iteration; without one, a wait for the first load."""
+        batch, decodes, first = self._batch, self._batch.decodes.count, self._next
+        if first is None:
             return Run(batch.loading[0].ready_ns << FRACTION_BITS, 0, 0, 0)
-        first_ticks = self._first_ticks()
-        if batch.chunks:
-            return Run(self._clock_ticks, first_ticks, 0, 1)
+        if first.alone or first.decodes != decodes or (self._async and self._may_admit(now_ns)):
+            return Run(self._clock_ticks, first.ticks, 0, 1)
         iterations = batch.unchanged(iterations_max)
-        run = Run(self._clock_ticks, first_ticks, self._times.growth_ticks(decodes), iterations)
+        run = Run(self._clock_ticks, first.ticks, self._times.growth_ticks(decodes), iterations)
         if batch.loading and (ready_ns := batch.loading[0].ready_ns) > now_ns:
             return run._replace(iterations=run.through(ready_ns))
         return run
+
+    def _may_admit(self, now_ns: int) -> bool:
+        """Return whether scheduling the iteration after the next one may find more than the last time."""
+        batch = self._batch
+        if len(batch.running) >= self.capacity.seqs_max:
+            return False
+        if batch.loading and batch.loading[0].ready_ns <= now_ns:
+            return True
+        return self._freed and bool(batch.waiting)
 
     def _first_ticks(self) -> int:
         """Time the next iteration; a sequence with an answer and one missing token is a decode."""
@@ -244,10 +306,17 @@ class BatchingEngine:
         self._clock_ticks = run.end_ticks(iterations)
         if not iterations:
             return []
-        changed = self._batch.advance(iterations)
-        for sequence in changed:
-            if sequence.ended:
-                del self._all[sequence.call_id]
+        changed, ended = self._batch.advance(iterations)
+        self._next = None
+        if self._async:
+            for sequence in ended:
+                if sequence.generation.limited:
+                    self._batch.decodes.leave(sequence)
+            self._schedule(run.end_ns(iterations - 1), early=True)
+            self._freed = self._freed or bool(ended)
+        self._batch.retire(ended)
+        for sequence in ended:
+            del self._all[sequence.call_id]
         return changed
 
     def _report(self, sequences: Iterable[Sequence]) -> tuple[Emission, ...]:

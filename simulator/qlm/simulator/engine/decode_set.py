@@ -94,12 +94,12 @@ class DecodeSet:
             done += 1
         return iterations
 
-    def pop_ended(self) -> list[Sequence]:
-        """Remove and return the sequences that the last iteration ended, in batch order."""
+    def ended(self) -> list[Sequence]:
+        """Return the sequences that the last iteration ended, in batch order, once; they are to leave."""
         ended, ends = [], self._ends
         while ends and ends[0][0] <= self.iteration:
-            end, _order, sequence = heappop(ends)
-            if sequence.end == end:
-                self.leave(sequence)
+            end, order, sequence = heappop(ends)
+            # A preempted sequence is in the heap once for each admission.
+            if sequence.end == end and sequence.order == order:
                 ended.append(sequence)
         return ended

@@ -32,6 +32,8 @@ class Generation:
         digests: Digest of all ids up to the end of each full KV block; equal for equal ids.
         family: Texts of different families share no block that is filled during decoding.
         shared: The prompt's blocks may occur in texts of other families.
+        limited: Its last token is the last that `max_tokens` or the context allows, which an engine knows
+            before it is computed.
         stop_reason: The id that ends the answer, if it is one of the request's stop ids.
         ids: The answer; None if it is scripted.
     """
@@ -43,6 +45,7 @@ class Generation:
     digests: Sequence[int]
     family: int = 0
     shared: bool = True
+    limited: bool = False
     stop_reason: int | None = None
     ids: Sequence[int] | None = None
     tokens: int = field(init=False)
@@ -116,6 +119,7 @@ def scripted_generation(
             digests=_scripted_digests(script, (prompt_tokens + output_tokens) // block_tokens, block_tokens),
             family=script.base,
             shared=script.prefix_tokens >= block_tokens,
+            limited=output_tokens == limit,
         )
 
     return start
@@ -140,7 +144,7 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
             finish = _finish(call.sampling, token_id, len(ids), limit)
         return Generation(
             call=call, prompt_tokens=tokens, output_tokens=len(ids), finish=finish[0], digests=blocks,
-            stop_reason=finish[1], ids=ids,
+            limited=len(ids) == limit, stop_reason=finish[1], ids=ids,
         )  # fmt: skip
 
     return start

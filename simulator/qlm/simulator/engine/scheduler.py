@@ -11,6 +11,7 @@ together.
 """
 
 from collections import deque
+from collections.abc import Collection
 
 from qlm.domain.fleet import EngineCapacity
 from qlm.simulator.engine.decode_set import DecodeSet
@@ -86,8 +87,12 @@ class Scheduler:
         while self.running:
             self._preempt()
 
-    def schedule(self, now_ns: int) -> bool:
+    def schedule(self, now_ns: int, *, early: bool = False) -> bool:
         """Choose the batch of the next iteration and allocate its blocks.
+
+        Args:
+            now_ns: KV that has loaded until now can be used.
+            early: The present iteration has not ended yet, so that what ends with it still has a slot.
 
         Returns:
             Whether sequences were preempted, so that an iteration later others may be admitted.
@@ -95,7 +100,7 @@ class Scheduler:
         preempted = self._grow()
         budget = self._continue_prompts(self._batched_tokens_max - self.decodes.count)
         # An iteration without requests after preemption takes no time: the next one starts now.
-        if not preempted or not self.running:
+        if not preempted or not (self.running or early):
             self._admit(budget, now_ns)
         return preempted
 
@@ -113,18 +118,33 @@ class Scheduler:
             return iterations
         return decodes.iterations_within(free, iterations)
 
-    def advance(self, iterations: int) -> list[Sequence]:
+    def advance(self, iterations: int) -> tuple[list[Sequence], list[Sequence]]:
         """Let iterations of the batch pass; at most as many as it is `unchanged`.
 
         Returns:
-            The sequences that got their first token or ended, in batch order.
+            The sequences that ended, with those that got their first token after them; and the former alone,
+            which stay in the batch until `retire`.
         """
         self._decode(iterations)
-        changed = self.decodes.pop_ended()
-        for sequence in changed:
-            self._finish(sequence)
-        changed += [s for s, new in self.chunks if s in self.running and self._compute(s, new)]
-        return changed
+        started = [s for s, new in self.chunks if s in self.running and self._compute(s, new)]
+        ended = self.decodes.ended()
+        if not started:
+            return ended, ended
+        last = self.decodes.iteration
+        return ended + [s for s in started if s.end > last], ended
+
+    def retire(self, ended: Collection[Sequence]) -> None:
+        """Take ended sequences out of the batch, or the waiting list if they were preempted meanwhile."""
+        running = self.running
+        for sequence in ended:
+            if sequence.end != NOT_DECODING:
+                self.decodes.leave(sequence)
+            if sequence in running:
+                del running[sequence]
+                self._cache.release(sequence)
+            else:
+                self.waiting.remove(sequence)
+                self.unreported.pop(sequence, None)
 
     def _grow(self) -> bool:
         """Allocate the decoding sequences' blocks for the next iteration; True if some were preempted."""
@@ -164,7 +184,7 @@ class Scheduler:
         if sequence.end != NOT_DECODING:
             self.decodes.leave(sequence)
         else:
-            del self._prefilling[sequence]
+            self._prefilling.pop(sequence, None)
 
     def _put_back(self, sequence: Sequence) -> None:
         self._cache.release(sequence)
@@ -224,19 +244,12 @@ class Scheduler:
         decodes.iteration = last
 
     def _compute(self, sequence: Sequence, new: int) -> bool:
-        """Compute `new` tokens of a prompt; True if that yields the first token or ends the answer."""
+        """Compute `new` tokens of a prompt; True if that yields the first token."""
         self._cache.fill(sequence, new)
         if sequence.missing:
             return False
         del self._prefilling[sequence]
         sequence.generated += 1
         self._counters.generation_tokens += 1
-        if sequence.generated == sequence.generation.output_tokens:
-            self._finish(sequence)
-            return True
         self.decodes.join(sequence)
         return sequence.generated == 1
-
-    def _finish(self, sequence: Sequence) -> None:
-        del self.running[sequence]
-        self._cache.release(sequence)

@@ -16,6 +16,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from qlm.gateway.http.connection import HalfOpenProtocol
 from qlm.gateway.sessions.hub import Hub
 
 WRITE_REFUSALS_S: Final = 2
@@ -61,7 +62,7 @@ def create_server(
         host,
         port,
         loop="none",
-        http="httptools",
+        http=HalfOpenProtocol,
         ws="none",
         lifespan="on",
         access_log=False,

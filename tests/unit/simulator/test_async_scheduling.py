@@ -5,6 +5,7 @@ An iteration takes a millisecond per token that it computes, so that its duratio
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ ROOMY = EngineCapacity(kv_tokens=8 * 1000, block_tokens=8, seqs_max=8, context_t
 class World:
     """An engine whose answers end after the given numbers of tokens, and its clock."""
 
-    def __init__(self, capacity: EngineCapacity = ROOMY, **options: bool) -> None:
+    def __init__(self, capacity: EngineCapacity = ROOMY, **options: Any) -> None:
         self._outputs: dict[str, int] = {}
         start = scripted_generation(
             lambda call: Script(output_tokens=self._outputs[call.call_id], base=int(call.call_id, 36) << 32),

@@ -15,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.commands.options import errors_in_one_line
-from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, given_facts
+from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, given_facts, physics_of
 from qlm.cli.profiling.fit_text import fit_lines
+from qlm.cli.profiling.from_log import profile_from_log
 from qlm.cli.profiling.grid import Grid, choose_grid
 from qlm.cli.profiling.identify import describe
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
@@ -41,10 +42,10 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("profile")
-@click.argument("url")
+@click.argument("url", required=False)
 @click.option("--model", help="Model name at the engine.  [default: its only one]")
 @click.option("--name", help="Model name in the profile.  [default: that of --model]")
-@click.option("--accelerator", required=True, help="Kind of accelerator, such as A10.")
+@click.option("--accelerator", help="Kind of accelerator, such as A10; needed with URL.")
 @click.option("--gpus", type=click.IntRange(1), default=1, show_default=True, help="GPUs the engine spans.")
 @click.option(
     "--max-num-seqs",
@@ -69,6 +70,13 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="File to write.  [default: NAME-ACCELERATOR.yaml]",
 )
+@click.option(
+    "--from-log",
+    "log_file",
+    type=click.Path(path_type=Path),
+    help="Fit to the log of an engine, a row per request, instead of measuring one.",
+)
+@click.option("--start", help="Profile to begin with: a file, or MODEL on GPUS x ACCELERATOR.")
 @click.option("--force", is_flag=True, help="Overwrite that file.")
 @click.option("--quick", is_flag=True, help="Measure few points.")
 @click.option("--swap", is_flag=True, help="Also measure sleep and wake (aborts running requests).")
@@ -82,11 +90,31 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
 def profile_command(**options: Any) -> None:
     """Measure the engine at URL, fit its speed, and write a profile.
 
+    With --from-log the speed is fitted to a log instead; docs/profiles.md names its columns.
+
     The engine must serve no other client meanwhile. Facts that its API does not expose are taken from the
     flags, else from another profile of the same model and accelerator, else asked for.
     """
     with errors_in_one_line(code=1):
+        if options["log_file"] is not None:
+            _from_log(options)
+            return
+        for name, flag in (("url", "URL"), ("accelerator", "--accelerator")):
+            if options[name] is None:
+                raise InvalidValueError(flag, None, "a value, or --from-log with a log")
         asyncio.run(_profile(options, Console(stderr=True)))
+
+
+def _from_log(options: dict[str, Any]) -> None:
+    if options["start"] is None or options["out"] is None:
+        missing = "--start" if options["start"] is None else "--out"
+        raise InvalidValueError(missing, None, "a value, as --from-log needs it")
+    if options["url"] is not None:
+        raise InvalidValueError("URL", options["url"], "none beside --from-log")
+    if options["out"].exists() and not options["force"]:
+        raise InvalidValueError("--out", str(options["out"]), "a file that does not exist, or --force")
+    make_folder(options["out"].parent)
+    profile_from_log(options["log_file"], options["start"], options["out"])
 
 
 async def _profile(options: dict[str, Any], console: Console) -> None:
@@ -122,7 +150,7 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
             facts = {**facts, **{key: (round(s, 3), source) for key, s in times.items()}}
     finally:
         await engine.close()
-    fitted = fit_iteration(measured.points)
+    fitted = fit_iteration(measured.points, physics_of(identity, facts))
     profile = build_profile(identity, capacity, settings, fitted, facts)
     _print_fit(profile, fitted, measured)
     out.write_text(profile_text(profile), "utf-8")

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from qlm.cli.profiling.settings import SETTINGS, Settings
 from qlm.domain.fleet import EngineCapacity
-from qlm.rct_estimator.profiles.fit import Fitted
+from qlm.rct_estimator.profiles.accelerators import find_accelerator
+from qlm.rct_estimator.profiles.fit import Fitted, Physics
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile, Source, SourceKind
 
 FACTS: Final[Mapping[str, str]] = {
@@ -55,6 +56,18 @@ def given_facts(values: Mapping[str, float | None], date: str) -> Facts:
     """Return the facts given on the command line, with their source."""
     source = Source(SourceKind.SPECIFIED, f"given to qlm profile on {date}")
     return {name: (value, source) for name, value in values.items() if value is not None}
+
+
+def physics_of(identity: Identity, facts: Facts) -> Physics | None:
+    """Return what memory bandwidth allows; None for an accelerator without a data sheet here."""
+    known = find_accelerator(identity.accelerator)
+    if known is None:
+        return None
+    return Physics.of(
+        kv_bytes_per_token=facts["kv_bytes_per_token"][0],
+        weights_bytes=facts["weights_bytes"][0],
+        bandwidth_bytes_per_s=identity.gpus * known.bandwidth_bytes_per_s,
+    )
 
 
 def build_profile(

@@ -73,7 +73,7 @@ def unidentified(columns: Columns) -> tuple[str, ...]:
         column = columns.others[:, number] * weights
         others = np.delete(columns.others, number, axis=1)
         rest = np.column_stack([base, others]) * weights[:, None]
-        if not _adds(column, rest):
+        if not separable(column, rest):
             lost.append(name)
     return tuple(lost)
 
@@ -87,7 +87,8 @@ def _knots(tokens: FloatArray) -> list[float]:
     return knots
 
 
-def _adds(column: FloatArray, rest: FloatArray) -> bool:
+def separable(column: FloatArray, rest: FloatArray) -> bool:
+    """Return whether a column adds enough to the others for its coefficient to be known."""
     largest = float(np.abs(column).max())
     if largest == 0:
         return False

@@ -58,6 +58,7 @@ class BatchingEngine:
         batched_tokens_max: int | None = None,
         watermark: float = 0.0,
         host_kv_bytes: int = 0,
+        times: StepTimes | None = None,
     ) -> None:
         """Start empty and awake.
 
@@ -71,6 +72,7 @@ class BatchingEngine:
             watermark: Share of blocks that an admission leaves free for growth of running requests (vLLM's
                 `--watermark`, 0 by default).
             host_kv_bytes: Host memory for copies of KV blocks; 0 for none.
+            times: Durations of iterations; None for the profile's.
         """
         if capacity.kv_blocks < capacity.blocks(capacity.context_tokens):
             raise InvalidValueError(
@@ -84,7 +86,7 @@ class BatchingEngine:
             raise InvalidValueError("host_kv_bytes", host_kv_bytes, "not negative")
         self.capacity = capacity
         self.counters = EngineCounters()
-        self._times = StepTimes(profile, batched_tokens_max)
+        self._times = times or StepTimes(profile, batched_tokens_max)
         self._start = start
         host = HostCache(
             host_bytes=host_kv_bytes,

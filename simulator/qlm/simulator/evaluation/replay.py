@@ -16,6 +16,7 @@ from qlm.simulator.cluster.event_queue import EPOCH_NS, EventQueue, Rank
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.generation import Script, scripted_generation
 from qlm.simulator.engine.model import Chunk, Emission
+from qlm.simulator.engine.step_time import StepTimes
 from qlm.simulator.evaluation.request_log import RequestLog
 from qlm.simulator.prefixes import block_ids
 from qlm.simulator.scenario import IntArray
@@ -51,14 +52,28 @@ def replay(log: RequestLog, profile: Profile) -> Replayed:
     Raises:
         InvalidValueError: The profile's KV cache cannot hold a request; names its line.
     """
+    return _Replay(log, engine_of(log, profile)).run()
+
+
+def engine_of(log: RequestLog, profile: Profile, times: StepTimes | None = None) -> BatchingEngine:
+    """Return an empty engine of the profile that will serve a log; call ids are numbers of requests.
+
+    Args:
+        log: The requests.
+        profile: Limits and durations.
+        times: Durations instead of the profile's.
+
+    Raises:
+        InvalidValueError: The profile's KV cache cannot hold a request; names its line.
+    """
     capacity = _capacity(log, profile)
     opener = scripted_generation(
         _Scripts(log, capacity.kv_blocks + 1),
         block_tokens=capacity.block_tokens,
         context_tokens=capacity.context_tokens,
     )
-    engine = BatchingEngine(profile, capacity, opener, batched_tokens_max=profile.batched_tokens_max)
-    return _Replay(log, engine).run()
+    budget = profile.batched_tokens_max
+    return BatchingEngine(profile, capacity, opener, batched_tokens_max=budget, times=times)
 
 
 def _capacity(log: RequestLog, profile: Profile) -> EngineCapacity:

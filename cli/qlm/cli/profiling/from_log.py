@@ -1,0 +1,41 @@
+"""`qlm profile --from-log`: a profile from the log of an engine that served elsewhere."""
+
+from pathlib import Path
+
+import click
+
+from qlm.cli.profiling.named import named_profile
+from qlm.cli.profiling.request_log import log_source_text, read_request_log
+from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
+from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
+from qlm.simulator.evaluation.log_fit import LogFit, fit_log, with_coefficients
+from qlm.simulator.evaluation.request_log import RequestLog
+
+
+def profile_from_log(log_file: Path, start: str, out: Path) -> None:
+    """Fit a profile to a log and write it.
+
+    Args:
+        log_file: CSV or JSON lines with a row per request.
+        start: Profile with the limits of the engine, and coefficients to begin with.
+        out: File to write.
+    """
+    log, profile = read_request_log(log_file), named_profile(start)
+    fit = fit_log(log, profile)
+    fitted = _stated(log, profile, fit)
+    out.write_text(profile_text(fitted), "utf-8")
+    parse_profile_text(out.read_text("utf-8"), str(out))
+    click.echo(
+        f"{len(log)} requests replayed: mean TTFT off by {fit.ttft_error:.1%}, E2E by {fit.e2e_error:.1%}"
+    )
+    for name in fit.unidentified:
+        click.echo(f"not identified by the log: {name}")
+    click.echo(f"written to {out}")
+
+
+def _stated(log: RequestLog, profile: Profile, fit: LogFit) -> Profile:
+    text = f"Fitted to the {log_source_text(log)}, {len(log)} requests, by replaying it."
+    if fit.unidentified:
+        text += f" The log does not identify {', '.join(fit.unidentified)}."
+    uncertainty = min(1.0, float(f"{fit.e2e_error:.2g}"))
+    return with_coefficients(profile, fit.iteration, Source(SourceKind.DERIVED, text, uncertainty))

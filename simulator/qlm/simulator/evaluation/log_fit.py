@@ -1,0 +1,223 @@
+"""Fit of coefficients to a log of requests: replay, regress on what each request waited for, repeat.
+
+A log shows no iterations. A replay does: which ones a request waited for until its first and its last token,
+and what they computed. The latency of a request is then a sum that is linear in the coefficients, which a
+regression adjusts; a replay with these shows the iterations anew.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from qlm.domain.ports.engine import EngineCall
+from qlm.domain.sampling import Sampling
+from qlm.rct_estimator.profiles.columns import OTHERS, segments, separable
+from qlm.rct_estimator.profiles.iteration import FloatArray, IterationTime
+from qlm.rct_estimator.profiles.least_error import least_absolute
+from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile, Source, SourceKind
+from qlm.simulator.engine.step_time import StepTimes
+from qlm.simulator.evaluation.replay import engine_of
+from qlm.simulator.evaluation.request_log import RequestLog
+
+_ROUNDS: Final = 8
+_KNOTS: Final = (1, 32, 64, 128, 192, 256, 512, 1024)
+"""Tokens at which the linear term may change its slope."""
+_PREFERENCE: Final = 0.02
+"""Weight of the starting value of a coefficient, as a share of the weight of all requests."""
+_ROWS_MAX: Final = 400
+"""Requests of a regression; of a longer log they are taken evenly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFit:
+    """Coefficients fitted to a log.
+
+    Attributes:
+        iteration: The coefficients.
+        ttft_error: Relative error of the mean time to the first token in a replay. That of a single request
+            depends on where in an iteration it arrived, which no fit foresees.
+        e2e_error: Mean over requests of the relative error of the time to the last token.
+        unidentified: Coefficients that the log does not separate from others; they stay near the start.
+    """
+
+    iteration: IterationTime
+    ttft_error: float
+    e2e_error: float
+    unidentified: tuple[str, ...]
+
+
+def with_coefficients(profile: Profile, iteration: IterationTime, source: Source) -> Profile:
+    """Return a profile with these coefficients, and one source for all of them."""
+    kept = {name: each for name, each in profile.sources.items() if name not in COEFFICIENTS}
+    stated = {name: source for name in COEFFICIENTS if getattr(iteration, name)}
+    return replace(profile, iteration=iteration, sources={**stated, **kept}, fit=None, equations=None)
+
+
+class _Recorder(StepTimes):
+    """Durations of iterations, and what these computed."""
+
+    __slots__ = ("seen",)
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__(profile, profile.batched_tokens_max)
+        self.seen: list[tuple[float, ...]] = []
+
+    def ticks(
+        self, *, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
+    ) -> int:
+        """Return the duration of one iteration, and remember it."""
+        mixed = prefills > 0
+        kv = (0.0, float(context_tokens)) if mixed else (float(context_tokens), 0.0)
+        if prefills or decodes:
+            tokens, sequences = prefill_tokens + decodes, prefills + decodes
+            self.seen.append((float(tokens), *kv, float(sequences), double_pairs / 2))
+        return super().ticks(
+            prefills=prefills,
+            prefill_tokens=prefill_tokens,
+            double_pairs=double_pairs,
+            decodes=decodes,
+            context_tokens=context_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Traced:
+    """A replay: iterations by their ends and what they computed, and each request's first and last one."""
+
+    ends_ns: FloatArray
+    durations_ns: FloatArray
+    seen: FloatArray
+    first: np.ndarray[tuple[int], np.dtype[np.int64]]
+    last: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+def fit_log(log: RequestLog, start: Profile) -> LogFit:
+    """Adjust a profile's coefficients to a log.
+
+    Args:
+        log: Requests of one engine, at one or more levels of load one after the other.
+        start: Limits of the engine, and coefficients to begin with; those that the log leaves open stay.
+
+    Raises:
+        InvalidValueError: The profile's KV cache cannot hold a request.
+    """
+    profile, best, best_error = start, start.iteration, np.inf
+    lost: tuple[str, ...] = ()
+    errors = (np.inf, np.inf)
+    source = Source(SourceKind.DERIVED, "a step of a fit")
+    for _ in range(_ROUNDS):
+        traced = _trace(log, profile)
+        now = _errors(log, traced)
+        if sum(now) < best_error:
+            best, best_error, errors = profile.iteration, sum(now), now
+        iteration, lost = _regress(log, traced, profile.iteration)
+        profile = with_coefficients(profile, iteration, source)
+    return LogFit(iteration=best, ttft_error=errors[0], e2e_error=errors[1], unidentified=("host_ms", *lost))
+
+
+def _trace(log: RequestLog, profile: Profile) -> _Traced:
+    recorder = _Recorder(profile)
+    engine = engine_of(log, profile, recorder)
+    first, last = np.full(len(log), -1), np.full(len(log), -1)
+    ends, durations = [], []
+    now_ns, coming, left = 0, 0, len(log)
+    while left:
+        while coming < len(log) and log.arrival_ns[coming] <= now_ns:
+            limit = Sampling(max_tokens=int(log.output_tokens[coming]), ignore_eos=True)
+            prompt = (0,) * int(log.prompt_tokens[coming])
+            engine.add(EngineCall(call_id=str(coming), prompt_ids=prompt, sampling=limit), now_ns)
+            coming += 1
+        step = engine.step(now_ns)
+        if step is None:
+            now_ns = int(log.arrival_ns[coming])
+            continue
+        now_ns += step.duration_ns
+        if not step.idle:
+            ends.append(now_ns)
+            durations.append(step.duration_ns)
+        for emission in step.emissions:
+            number = int(emission.call_id)
+            if first[number] < 0:
+                first[number] = len(ends) - 1
+            if emission.finish is not None:
+                last[number] = len(ends) - 1
+                left -= 1
+    seen = np.array(recorder.seen[: len(ends)], dtype=np.float64)
+    as_floats = (np.array(each, dtype=np.float64) for each in (ends, durations))
+    ends_ns, durations_ns = as_floats
+    return _Traced(ends_ns=ends_ns, durations_ns=durations_ns, seen=seen, first=first, last=last)
+
+
+def _errors(log: RequestLog, traced: _Traced) -> tuple[float, float]:
+    e2e_s = np.maximum(log.e2e_s, 1e-9)
+    first_s = (traced.ends_ns[traced.first] - log.arrival_ns) / 1e9
+    last_s = (traced.ends_ns[traced.last] - log.arrival_ns) / 1e9
+    ttft = abs(float(first_s.mean()) / max(float(log.ttft_s.mean()), 1e-9) - 1)
+    return ttft, float(np.abs(last_s / e2e_s - 1).mean())
+
+
+def _regress(
+    log: RequestLog, traced: _Traced, before: IterationTime
+) -> tuple[IterationTime, tuple[str, ...]]:
+    """Return the coefficients under which these iterations take the times of the log."""
+    tokens = traced.seen[:, 0]
+    knots = [float(knot) for knot in _KNOTS if knot < tokens.max()] or [1.0]
+    columns = np.column_stack([np.ones_like(tokens), segments(tokens, knots), traced.seen[:, 1:]])
+    sums = np.vstack([np.zeros(columns.shape[1]), np.cumsum(columns, axis=0)])
+    rows = np.linspace(0, len(log) - 1, min(len(log), _ROWS_MAX)).astype(np.int64)
+    matrix, target = _waits(log, traced, columns, sums, rows)
+    matrix, target = matrix / target[:, None], np.ones_like(target)
+    first = 1 + len(knots)
+    lost = tuple(
+        name
+        for n, name in enumerate(OTHERS)
+        if not separable(matrix[:, first + n], np.delete(matrix, first + n, 1))
+    )
+    start = _vector(before, knots)
+    faint = _PREFERENCE * len(rows) * np.diag(matrix.mean(axis=0)) / matrix.shape[1]
+    low = np.zeros_like(start)
+    low[0] = 0.01 * start[0]
+    x, _ = least_absolute(
+        np.vstack([matrix, faint]), np.concatenate([target, faint @ start]), low, np.full_like(start, np.inf)
+    )
+    return _iteration(x, knots, float(tokens.max())), lost
+
+
+def _waits(
+    log: RequestLog,
+    traced: _Traced,
+    columns: FloatArray,
+    sums: FloatArray,
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> tuple[FloatArray, FloatArray]:
+    """Return what the iterations of each wait computed, and how long it was by the log, in milliseconds.
+
+    Waits are those for the first token, and from it to the last.
+    """
+    first, last = traced.first[rows], traced.last[rows]
+    arrival = log.arrival_ns[rows].astype(np.float64)
+    begun = np.searchsorted(traced.ends_ns, arrival, side="right")
+    share = np.clip((traced.ends_ns[begun] - arrival) / traced.durations_ns[begun], 0.0, 1.0)
+    until_first = sums[first + 1] - sums[begun + 1] + share[:, None] * columns[begun]
+    after = sums[last + 1] - sums[first + 1]
+    ttft_ms = (log.first_token_ns - log.arrival_ns)[rows] / 1e6
+    rest_ms = (log.end_ns - log.first_token_ns)[rows] / 1e6
+    matrix, target = np.vstack([until_first, after]), np.concatenate([ttft_ms, rest_ms])
+    timed = (target > 0) & (matrix[:, 0] > 0)
+    return matrix[timed], target[timed]
+
+
+def _vector(iteration: IterationTime, knots: list[float]) -> FloatArray:
+    heights = [iteration.linear(knot) for knot in knots]
+    slopes = (np.diff(heights) / np.diff(knots)).tolist()
+    others = [iteration.kv_ms, iteration.kv_beside_prompts_ms, iteration.sequence_ms, iteration.square_ms]
+    return np.array([iteration.host_ms + heights[0], *slopes, iteration.last_slope_ms, *others])
+
+
+def _iteration(x: FloatArray, knots: list[float], most: float) -> IterationTime:
+    ends = [*knots, max(most, knots[-1] + 1.0)]
+    rise = np.concatenate([[0.0], np.cumsum(x[1 : 1 + len(knots)] * np.diff(ends))])
+    others = dict(zip(OTHERS, x[1 + len(knots) :].tolist(), strict=True))
+    table = tuple(zip(ends, (x[0] + rise).tolist(), strict=True))
+    return IterationTime(host_ms=0.0, linear_ms=table, **others)

@@ -1,0 +1,72 @@
+"""`qlm profile --from-log`: a log at one level of load gives a profile that is right at others."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from qlm.cli.commands.profile import profile_command
+from qlm.cli.profiling.request_log import fitted_to, read_request_log
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
+from qlm.rct_estimator.profiles.file import parse_profile_text
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
+from qlm.simulator.evaluation.log_fit import with_coefficients
+from qlm.simulator.evaluation.replay import replay
+from support.request_logs import drawn_log, served, write_csv
+
+START = find_profile(builtin_profiles(), "llama-3-8b", "A100")
+ENGINE = IterationTime(
+    host_ms=1.0,
+    linear_ms=((1, 14.0), (150, 14.5), (2048, 190.0)),
+    kv_ms=1.3e-4,
+    kv_mixed_ms=1.6e-4,
+    sequence_ms=0.03,
+    square_ms=4e-6,
+)
+TRUTH = with_coefficients(START, ENGINE, Source(SourceKind.DERIVED, "made up"))
+
+
+def e2e_error(profile: Profile, rate_rps: float) -> float:
+    log = served(drawn_log(200, rate_rps, seed=5, mean_tokens=250), TRUTH)
+    model_s = (replay(log, profile).end_ns - log.arrival_ns) / 1e9
+    return float(np.abs(model_s / log.e2e_s - 1).mean())
+
+
+def test_a_log_at_one_load_gives_a_profile_that_is_right_at_others(tmp_path: Path) -> None:
+    file, out = tmp_path / "log.csv", tmp_path / "fitted.yaml"
+    write_csv(served(drawn_log(300, 10.0, seed=1, mean_tokens=250), TRUTH), file)
+    arguments = ["--from-log", str(file), "--start", "llama-3-8b on 1 x A100", "--out", str(out)]
+    done = CliRunner().invoke(profile_command, arguments)
+    assert done.exit_code == 0, done.output
+    assert "not identified by the log: host_ms" in done.output
+    fitted = parse_profile_text(out.read_text("utf-8"), str(out))
+    for rate_rps in (2.0, 6.0, 14.0):
+        assert e2e_error(START, rate_rps) > 0.2
+        assert e2e_error(fitted, rate_rps) < 0.03, rate_rps
+    assert "linear_ms" in fitted_to(fitted, read_request_log(file))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--out", "x.yaml"], "qlm: --start is None; expected a value, as --from-log needs it"),
+        (["--start", "m on 1 x A"], "qlm: --out is None; expected a value, as --from-log needs it"),
+        (["http://e", "--start", "m on 1 x A", "--out", "x.yaml"], "qlm: URL is 'http://e'; expected none"),
+    ],
+)
+def test_what_a_log_needs_beside_it_is_said(tmp_path: Path, arguments: list[str], said: str) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text("")
+    done = CliRunner().invoke(profile_command, ["--from-log", str(file), *arguments])
+    assert done.exit_code == 1
+    assert said in done.output
+
+
+def test_without_a_log_an_engine_and_its_accelerator_are_needed() -> None:
+    done = CliRunner().invoke(profile_command, ["--accelerator", "A100"])
+    assert (done.exit_code, done.output) == (
+        1,
+        "qlm: URL is None; expected a value, or --from-log with a log\n",
+    )

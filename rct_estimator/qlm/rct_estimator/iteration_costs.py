@@ -22,6 +22,7 @@ _FAR: Final = 4.5
 """Standard deviations of the logarithm beyond which no tokens count: their share is less than 1e-5."""
 
 _HALF_ROOT: Final = sqrt(0.5)
+_QUARTER_ROOT: Final = sqrt(0.5) / 2
 
 _NO_TOKENS: Final = 1e-9
 """Mean tokens of prompts below this count as none."""
@@ -130,24 +131,22 @@ def _linear_mean(of: IterationTime, decodes: float, mean: float, var: float) -> 
     """
     start_ms, hinges = _hinges(of.linear_ms)
     spread = sqrt(log1p(var / mean**2)) if mean > _NO_TOKENS else 0.0
-    most = mean * exp(_FAR * spread)
+    scale = _HALF_ROOT / max(spread, _NO_SPREAD)
+    far = exp(_FAR * spread)
+    least, most = mean / far, mean * far
     for point, slope_ms in hinges:
         above = point - decodes
-        if above <= 0:
+        if above <= least:
             start_ms += slope_ms * (mean - above)
         elif above > most:
             break
         elif spread < _NO_SPREAD:
             start_ms += slope_ms * (mean - above)
         else:
-            at = log(mean / above) / spread
-            start_ms += slope_ms * (mean * _share(at + spread / 2) - above * _share(at - spread / 2))
+            at, half = log(mean / above) * scale, spread * _QUARTER_ROOT
+            over = mean * (1 + erf(at + half)) - above * (1 + erf(at - half))
+            start_ms += slope_ms / 2 * over
     return start_ms
-
-
-def _share(normal: float) -> float:
-    """Return the distribution function of the standard normal distribution."""
-    return (1 + erf(normal * _HALF_ROOT)) / 2
 
 
 @lru_cache(maxsize=256)

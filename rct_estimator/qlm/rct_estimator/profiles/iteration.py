@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -125,10 +126,11 @@ class IterationTime:
     def linear(self, tokens: float) -> float:
         """Return the time of the linear layers for that many tokens, milliseconds."""
         points = self.linear_ms
-        at = bisect_right(points, tokens, key=lambda point: point[0])
+        at = bisect_right(points, (tokens, inf))
         if at == 0 or len(points) == 1:
             return points[0][1]
-        (x0, y0), (x1, y1) = points[min(at, len(points) - 1) - 1], points[min(at, len(points) - 1)]
+        last = min(at, len(points) - 1)
+        (x0, y0), (x1, y1) = points[last - 1], points[last]
         return y0 + (y1 - y0) * (tokens - x0) / (x1 - x0)
 
     def linears(self, tokens: npt.ArrayLike) -> FloatArray:

@@ -123,6 +123,7 @@ def request_s(profile: Profile, prompts: FloatArray, outputs: FloatArray, batch:
     return (ends_s[last] - ends_s[first]) / (last - first)
 
 
+@pytest.mark.parametrize("scheduled_early", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize(
     ("prompt", "prompt_log_sd", "output", "slots"),
     [
@@ -135,9 +136,10 @@ def request_s(profile: Profile, prompts: FloatArray, outputs: FloatArray, batch:
     ids=["chat", "short prompts", "budget", "alike", "short answers"],
 )
 def test_the_steady_state_is_that_of_the_simulated_engine(
-    prompt: float, prompt_log_sd: float, output: float, slots: int
+    prompt: float, prompt_log_sd: float, output: float, slots: int, scheduled_early: bool
 ) -> None:
-    profile, rng = replace(PROFILE, seqs_max=slots), np.random.default_rng(8)
+    profile = replace(PROFILE, seqs_max=slots, async_scheduling=scheduled_early)
+    rng = np.random.default_rng(8)
     ratios = []
     for _ in range(4):
         n = 12 * max(slots, 128)

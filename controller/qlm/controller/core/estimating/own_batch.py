@@ -53,7 +53,6 @@ class OwnBatch:
             running=running,
             context_tokens=shared.workload.context_tokens,
             decode_s=shared.decode_s / factor if running > 0 else 0.0,
-            iteration_s=shared.iteration_s / factor if running > 0 else 0.0,
         )
         # Where the token budget is the bottleneck, prompts queue until the number of decodes fits the budget.
         # That number varies like a count of independent requests. The time in the batch without decodes is

@@ -6,6 +6,7 @@ single server with vacations. With asynchronous scheduling the next iteration is
 prompt waits for that one too.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -32,6 +33,7 @@ _NORMAL: Final = np.array([NormalDist().inv_cdf(share) for share in _SHARES])
 _SHUFFLED: Final = np.array([int(f"{at:05b}"[::-1], 2) for at in range(STRATA)])
 """Bit reversal: pairs the values of two distributions as if these were independent."""
 _SHUFFLED_AGAIN: Final = (_SHUFFLED * 13 + 5) % STRATA
+_SHUFFLED_THRICE: Final = (_SHUFFLED * 7 + 19) % STRATA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +45,17 @@ class PrefillCosts:
         running: Requests in the batch.
         context_tokens: Mean context of one of them.
         decode_s: One iteration without prompts, seconds; 0 for an empty batch.
-        iteration_s: Mean time of an iteration, seconds; 0 for an empty batch.
     """
 
     profile: Profile
     running: float
     context_tokens: float
     decode_s: float
-    iteration_s: float
 
     @property
     def budget_tokens(self) -> float:
         """Prompt tokens per iteration that the token budget leaves beside the decodes."""
         return max(1.0, self.profile.batched_tokens_max - self.running)
-
-    @property
-    def composed_s(self) -> float:
-        """Time of the iteration that was put together before a request came: asynchronous scheduling."""
-        return self.iteration_s if self.profile.async_scheduling else 0.0
 
     def chunks(self, prompt_tokens: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the number of iterations with all of the budget, and the tokens of the last; elementwise."""
@@ -117,13 +112,32 @@ def first_token_s(
         queue_s = queued.mean * _lognormal(_NORMAL, queued.var / queued.mean**2)
     prompts = _prompts(own) if prompt_tokens is None else np.full(STRATA, float(prompt_tokens))
     prompts = prompts[_SHUFFLED_AGAIN]
-    waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED] + prefills.composed_s
+    waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED]
+    if prefills.profile.async_scheduling and prefills.decode_s:
+        waited_s = waited_s + _scheduled_s(prefills, arriving)[_SHUFFLED_THRICE]
     # Later arrivals share its last iteration as far as the token budget allows.
     behind = waited_s * sum(rate_rps * workload.prompt_tokens for rate_rps, workload in arriving)
     _, rest = prefills.chunks(prompts)
     together = rest + np.minimum(behind, prefills.budget_tokens - rest)
     behind_s = (prefills.linear_ms(together) - prefills.linear_ms(rest)) / 1000
     return np.sort(waited_s + prefills.seconds(prompts) + behind_s)
+
+
+def _scheduled_s(prefills: PrefillCosts, arriving: Sequence[tuple[float, Workload]]) -> FloatArray:
+    """Return the time of the iteration that was scheduled before a request came: equally likely, ascending.
+
+    It decodes, and computes the prompts that came within one mean iteration.
+    """
+    rate_rps, mean, square = 0.0, 0.0, 0.0
+    for each_rps, workload in arriving:
+        extra_s = np.maximum(0.0, prefills.seconds(_prompts(workload)) - prefills.decode_s)
+        rate_rps += each_rps
+        mean += each_rps * float(extra_s.mean())
+        square += each_rps * float((extra_s**2).mean())
+    iteration_s = prefills.decode_s / (1 - min(SHARE_MAX, mean))
+    prompts_s = iteration_s - prefills.decode_s
+    some = 1 - math.exp(-rate_rps * iteration_s)
+    return prefills.decode_s + _queue_s(some, prompts_s, iteration_s * square + prompts_s**2)
 
 
 def _prompts(workload: Workload) -> FloatArray:

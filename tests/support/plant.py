@@ -28,6 +28,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.domain.ports.store import Store
 from qlm.domain.request import Request
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
@@ -154,7 +155,7 @@ class Plant:
         agent_broker: The agent's own connection, without faults.
     """
 
-    store: MemoryStore
+    store: Store
     queues: SqliteQueues
     broker: Broker
     agent_broker: Broker
@@ -212,13 +213,14 @@ async def plant(
     models: Sequence[ModelId] = (M, N),
     telemetry: Telemetry | None = None,
     grace_s: float = 0.0,
+    store: Store | None = None,
 ) -> AsyncIterator[Plant]:
     """Run an agent and a controller in `folder`; at the end both must stop without a rest."""
     clock = SystemClock()
     before = asyncio.all_tasks()
     file = await SqliteFile.open(folder / "queue.db")
     queues = await SqliteQueues.open(file)
-    store, store_faults, broker_faults = MemoryStore(clock), Faults(), Faults()
+    store, store_faults, broker_faults = store or MemoryStore(clock), Faults(), Faults()
     engines = {model: ScriptedEngine() for model in models}
     host = host or ModelHost(
         engines, costs=dict.fromkeys(models, SwapCost(weights_bytes=1)), host_memory_bytes=100

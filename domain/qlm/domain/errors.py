@@ -32,7 +32,7 @@ class DeliveryLostError(QlmError):
 
 
 class StoreUnavailableError(QlmError):
-    """The shared state cannot be reached."""
+    """The shared state cannot be reached, or cannot be written; trying again later helps."""
 
 
 class StoreEmptiedError(QlmError):
@@ -44,6 +44,13 @@ class StoreEmptiedError(QlmError):
 
 class UndecodableDataError(QlmError):
     """Data from the store or broker cannot be decoded (for example, of another schema version)."""
+
+
+class StoreDataError(UndecodableDataError):
+    """The shared state is damaged where one operation needs it; trying again does not help.
+
+    Other operations work: it costs what asked for this one.
+    """
 
 
 class NotLeadingError(QlmError):

@@ -138,7 +138,7 @@ class AgentRunner:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self._store.leave(self._agent.state.holder)
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, UndecodableDataError) as error:
             log.warning("%s: could not deregister: %s", self._instance, error)
 
     def post(self, event: Event) -> None:
@@ -212,7 +212,7 @@ class AgentRunner:
         answer: LeaseAnswer | None
         try:
             answer = await call
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, UndecodableDataError) as error:
             log.warning("%s: no lease for %s: %s", self._instance, id, error, extra={"request_id": id})
             answer = None
         self.post(LeaseAnswered(id=id, answer=answer))
@@ -220,7 +220,7 @@ class AgentRunner:
     async def _append(self, action: Append) -> None:
         try:
             results: tuple[AppendResult, ...] | None = tuple(await self._store.append(action.entries))
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, UndecodableDataError) as error:
             log.warning("%s: output log not written: %s", self._instance, error)
             results = None
         self.post(Appended(entries=action.entries, results=results))
@@ -237,7 +237,7 @@ class AgentRunner:
                         self._start_draining()
                     else:
                         self.post(notice)
-            except StoreUnavailableError as error:
+            except (StoreUnavailableError, UndecodableDataError) as error:
                 log.warning("%s: no notifications: %s", self._instance, error)
                 await asyncio.sleep(RETRY_S)
 
@@ -254,7 +254,7 @@ class AgentRunner:
                 await self._read_queue()
                 messages = await self._broker.get(self._hold_queue, HOLD_PULL_MAX)
                 self._received(None, 0, messages)
-            except (StoreUnavailableError, BrokerUnavailableError) as error:
+            except (StoreUnavailableError, BrokerUnavailableError, UndecodableDataError) as error:
                 log.warning("%s: poll failed: %s", self._instance, error)
             self.post(Tick())
             await asyncio.sleep(POLL_S)
@@ -276,7 +276,7 @@ class AgentRunner:
     async def _send_heartbeat(self) -> None:
         try:
             await self._store.heartbeat(self._agent.status(), HEARTBEAT_TTL_S)
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, UndecodableDataError) as error:
             log.warning("%s: heartbeat failed: %s", self._instance, error)
 
     def _set_timer(self, at_ns: int) -> None:

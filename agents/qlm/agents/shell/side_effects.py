@@ -8,7 +8,12 @@ from typing import Final
 from qlm.agents.core.side_effects import Services, SideEffect, calls
 from qlm.broker import codec
 from qlm.broker.topology import DEAD
-from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    DeliveryLostError,
+    StoreUnavailableError,
+    UndecodableDataError,
+)
 from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
@@ -68,13 +73,20 @@ class SideEffects:
         """Execute one effect; False if it must be retried."""
         try:
             for call in calls(effect, self._instance, self._services):
-                await call
+                await self._unless_damaged(effect, call)
         except DeliveryLostError:
             log.debug("%s: delivery lost on %s", self._instance, type(effect).__name__)
         except (BrokerUnavailableError, StoreUnavailableError) as error:
             log.warning("%s: %s waits: %s", self._instance, type(effect).__name__, error)
             return False
         return True
+
+    async def _unless_damaged(self, effect: SideEffect, call: Awaitable[object]) -> None:
+        try:
+            await call
+        except UndecodableDataError as error:
+            # Trying again does not help, and neither the message nor the effects behind this one may wait.
+            log.error("%s: a step of %s left out: %s", self._instance, type(effect).__name__, error)
 
     async def _move(self, delivery: Delivery, queue: QueueName, body: bytes) -> None:
         await self._publish(queue, body)

@@ -13,7 +13,7 @@ from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
 from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, new_request_id
-from qlm.domain.errors import QlmError, StoreUnavailableError
+from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.gateway.http.app import app_of
 from qlm.gateway.http.server import QuietServer, create_server, stop_serving
@@ -114,7 +114,7 @@ async def _announce(config: Config, backends: Backends) -> None:
 async def _live(backends: Backends) -> tuple[InstanceStatus, ...]:
     try:
         return (await backends.store.view()).instances
-    except StoreUnavailableError:
+    except (StoreUnavailableError, UndecodableDataError):
         return ()
 
 

@@ -31,7 +31,7 @@ from qlm.cli.runtime.wiring import (
 from qlm.cli.speed.choice import warn_of_profiles
 from qlm.controller.shell.loop import ControllerLoop
 from qlm.controller.shell.reindex import Reindexer
-from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
+from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.planner.baselines.edf import plan_edf_late_last
@@ -200,7 +200,7 @@ async def serve_instance(
                 )
                 with telemetry.agent(protocol):
                     await runner.run(config.stop.grace_s)
-        except (BrokerUnavailableError, StoreUnavailableError) as error:
+        except (BrokerUnavailableError, StoreUnavailableError, UndecodableDataError) as error:
             log.error("%s: %s", instance.id, error)
         finally:
             await host.close()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
-from qlm.domain.errors import NotLeadingError, StoreUnavailableError
+from qlm.domain.errors import NotLeadingError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.ports.store import ControllerStore
@@ -62,7 +62,7 @@ class LeadershipLoop:
                 continue
             try:
                 await self._ask()
-            except StoreUnavailableError as error:
+            except (StoreUnavailableError, UndecodableDataError) as error:
                 log.debug("leadership not renewed: %s", error)
 
     def lost(self) -> bool:
@@ -80,7 +80,7 @@ class LeadershipLoop:
             return
         try:
             await self._store.resign(term)
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, UndecodableDataError) as error:
             log.warning("not resigned, leadership lapses after %g s: %s", self._ttl_s, error)
 
     async def _ask(self) -> None:

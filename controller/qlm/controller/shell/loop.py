@@ -21,7 +21,12 @@ from qlm.controller.core.grouping import NewGroupId
 from qlm.controller.shell.leadership import LeadershipLoop
 from qlm.controller.shell.plan_report import PlanReporter
 from qlm.controller.shell.reconciler import Reconciler
-from qlm.domain.errors import BrokerUnavailableError, NotLeadingError, StoreUnavailableError
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    NotLeadingError,
+    StoreUnavailableError,
+    UndecodableDataError,
+)
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import WAKE_LEADER
 from qlm.domain.ports.broker import Broker
@@ -84,7 +89,7 @@ class ControllerLoop:
                 self._woken.clear()
                 try:
                     await self._turn()
-                except (StoreUnavailableError, BrokerUnavailableError) as error:
+                except (StoreUnavailableError, BrokerUnavailableError, UndecodableDataError) as error:
                     log.warning("planning skipped: %s", error)
                     if self._metrics is not None:
                         self._metrics.skipped()
@@ -158,7 +163,7 @@ class ControllerLoop:
                 async for reason in self._store.wakeups():
                     if self._leadership.is_leader or reason == WAKE_LEADER:
                         self._woken.set()
-            except StoreUnavailableError as error:
+            except (StoreUnavailableError, UndecodableDataError) as error:
                 log.warning("no wakeups from the store: %s", error)
             await asyncio.sleep(self._settings.quiet_s)
 

@@ -10,7 +10,7 @@ import orjson
 from qlm.controller.core.admission_signal import admission_signal
 from qlm.controller.core.decide import Decision
 from qlm.controller.core.estimating.snapshot import Snapshot
-from qlm.domain.errors import InvalidValueError, StoreUnavailableError
+from qlm.domain.errors import InvalidValueError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.leadership import Term
 from qlm.domain.ports.store import ControllerStore
 from qlm.planner.admission_signal import signal_to_plain
@@ -63,7 +63,12 @@ class PlanReporter:
             data = await asyncio.to_thread(_encoded, published) if large else _encoded(published)
             await self._store.publish_plan(data, term)
             self._fails = False
-        except (StoreUnavailableError, InvalidValueError, orjson.JSONEncodeError) as error:
+        except (
+            StoreUnavailableError,
+            UndecodableDataError,
+            InvalidValueError,
+            orjson.JSONEncodeError,
+        ) as error:
             self._known = None
             if not self._fails:
                 log.warning("plan not published for `qlm plan show`; planning continues: %s", error)

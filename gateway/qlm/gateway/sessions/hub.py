@@ -7,7 +7,7 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, assert_never
 
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
@@ -215,7 +215,7 @@ class Hub:
                     for slice in slices:
                         for subscription in tuple(self._subscriptions.get(slice.id, ())):
                             self._handle(subscription, OutputAnnounced(slice, now_ns))
-            except StoreUnavailableError as error:
+            except (StoreUnavailableError, UndecodableDataError) as error:
                 _log.warning("cannot receive announcements of output: %s", error)
             await asyncio.sleep(RECONNECT_S)
             self.resync()
@@ -252,12 +252,16 @@ class Hub:
             # One request that cannot be handled must not silence all others.
             id = subscription.metadata.id
             _log.exception("request %s cannot be answered", id, extra={"request_id": id})
-            subscription.session.over = True
-            subscription.sink.final(SendFinal(0, "", None, Outcome.FAILED, "the gateway failed; see its log"))
+            self._fail(subscription, "the gateway failed; see its log")
         if subscription.session.over:
             self.drop(subscription)
         else:
             self._schedule(subscription)
+
+    @staticmethod
+    def _fail(subscription: Subscription, why: str) -> None:
+        subscription.session.over = True
+        subscription.sink.final(SendFinal(0, "", None, Outcome.FAILED, why))
 
     def _perform(self, subscription: Subscription, action: Action) -> None:
         match action:
@@ -291,6 +295,11 @@ class Hub:
         event: Event | None = None
         try:
             event = await self._output.fetch(subscription, offset)
+        except UndecodableDataError as error:
+            id = subscription.metadata.id
+            _log.error("request %s cannot be answered: %s", id, error, extra={"request_id": id})
+            self._fail(subscription, f"what the shared state has of it is damaged: {error}")
+            self.drop(subscription)
         finally:
             # Also after an error that was not foreseen: the session waits for an answer to its read.
             self._handle(subscription, event or FetchFailed(self._clock.now_ns()))

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import Final
 
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
@@ -107,6 +107,8 @@ class LoadWatch:
             except StoreUnavailableError as error:
                 # Requests accepted meanwhile are indexed when their queue is read again.
                 self.expect_unknown()
+                _log.warning("cannot read the cluster's load: %s", error)
+            except UndecodableDataError as error:
                 _log.warning("cannot read the cluster's load: %s", error)
             await asyncio.sleep(self._interval_s)
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from qlm.domain.errors import StoreEmptiedError, StoreUnavailableError
+from qlm.domain.errors import StoreEmptiedError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
@@ -32,7 +32,11 @@ class OutputStore:
         self._reads = asyncio.Semaphore(READS_MAX)
 
     async def fetch(self, subscription: Subscription, offset: int) -> OutputFetched | FetchFailed:
-        """Read a request's output log from `offset` on; first make sure that the store knows our interest."""
+        """Read a request's output log from `offset` on; first make sure that the store knows our interest.
+
+        Raises:
+            UndecodableDataError: What the store has of the request is damaged.
+        """
         id = subscription.metadata.id
         try:
             async with self._reads:
@@ -65,7 +69,7 @@ class OutputStore:
         """Remove this gateway as a watcher; return the number of others, None if the store is unavailable."""
         try:
             return await self._store.unwatch(id, self._id)
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, UndecodableDataError) as error:
             _log.warning("request %s runs on though its client left: %s", id, error, extra={"request_id": id})
             return None
 
@@ -74,14 +78,14 @@ class OutputStore:
         try:
             async with asyncio.timeout(UNWATCH_TIMEOUT_S):
                 await asyncio.gather(*(self._store.unwatch(id, self._id) for id in ids))
-        except (StoreUnavailableError, TimeoutError) as error:
+        except (StoreUnavailableError, UndecodableDataError, TimeoutError) as error:
             _log.warning("this gateway is still registered as a watcher: %s", error or "no answer")
 
     async def cancel(self, id: RequestId, outcome: Outcome) -> None:
         """End a request with an outcome; a store that is away is logged."""
         try:
             await self._store.cancel(id, outcome)
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, UndecodableDataError) as error:
             _log.warning(
                 *("request %s runs on though it could end (%s): %s", id, outcome, error),
                 extra={"request_id": id},

@@ -5,7 +5,12 @@ import logging
 from typing import Final
 
 from qlm.broker.codec import encode_request
-from qlm.domain.errors import BrokerUnavailableError, StoreEmptiedError, StoreUnavailableError
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    StoreEmptiedError,
+    StoreUnavailableError,
+    UndecodableDataError,
+)
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
@@ -74,7 +79,7 @@ class Publisher:
             subscription.published, subscription.index_pending_in = True, incarnation
         try:
             await self._index(metadata, subscription, incarnation)
-        except (StoreUnavailableError, StoreEmptiedError) as error:
+        except (StoreUnavailableError, StoreEmptiedError, UndecodableDataError) as error:
             # The queue has the request, so it will be served. The agent that pulls it indexes it, and the
             # session looks it up again when it polls.
             self._load.expect_unknown()
@@ -115,7 +120,7 @@ class Publisher:
             async with asyncio.timeout(_WITHDRAW_TIMEOUT_S):
                 if not await self._store.withdraw(metadata) and not metadata.fingerprint:
                     await self._store.cancel(metadata.id, Outcome.CANCELLED)
-        except (StoreUnavailableError, TimeoutError) as error:
+        except (StoreUnavailableError, UndecodableDataError, TimeoutError) as error:
             _log.warning(
                 "request %s was not confirmed; if the queue has it, it will run without a client: %s",
                 *(metadata.id, error),

@@ -26,7 +26,8 @@ class Batched:
         """Run the script once.
 
         Raises:
-            StoreUnavailableError: As `Scripts.run`; all calls of a round trip fail together.
+            StoreUnavailableError: As `Scripts.run`.
+            StoreDataError: This call found damaged keys.
         """
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((arguments, answer))
@@ -47,12 +48,16 @@ class Batched:
 
     async def _send(self, batch: Sequence[tuple[Sequence[Argument], asyncio.Future[Any]]]) -> None:
         try:
-            answers = await self._scripts.run_each(self._name, [arguments for arguments, _ in batch])
+            answers = await self._scripts.try_each(self._name, [arguments for arguments, _ in batch])
         except Exception as error:
             for _, waiting in batch:
                 if not waiting.done():
                     waiting.set_exception(error)
             return
         for (_, waiting), answer in zip(batch, answers, strict=True):
-            if not waiting.done():
+            if waiting.done():
+                continue
+            if isinstance(answer, Exception):
+                waiting.set_exception(answer)
+            else:
                 waiting.set_result(answer)

@@ -10,14 +10,14 @@ import orjson
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import ControllerId, GroupId, InstanceId, SessionId
+from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
 from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.outcome import Outcome
-from qlm.domain.output import LogEntry
+from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plain import class_to_plain, metadata_from_plain, metadata_to_plain
 from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
 from qlm.domain.request import Event, Request, RequestMetadata, RequestRecord, RequestState
@@ -160,9 +160,9 @@ def _read_open(plain: dict[str, Any]) -> OpenAnswers:
 
 
 def read_counts(flat: Sequence[bytes]) -> dict[InstanceId, int]:
-    """Decode counts by instance, without zeros."""
+    """Decode counts by instance, without zeros and what lost keys made negative."""
     counts = {InstanceId(name.decode()): int(n) for name, n in zip(flat[::2], flat[1::2], strict=True)}
-    return {name: counts[name] for name in sorted(counts) if counts[name]}
+    return {name: counts[name] for name in sorted(counts) if counts[name] > 0}
 
 
 def read_record(reply: list[Any], metadata: RequestMetadata | None = None) -> RequestRecord:
@@ -224,6 +224,19 @@ def read_lease_answer(reply: list[Any], holder: Holder) -> LeaseAnswer:
             return IdTaken()
         case _:
             raise UndecodableDataError(f"the lease script answered {reply!r:.200}")
+
+
+def read_slice(id: RequestId, reply: list[Any]) -> OutputSlice:
+    """Decode the output of a request."""
+    start, packed, outcome, detail, fingerprint = reply
+    return OutputSlice(
+        id=id,
+        offset=start,
+        token_ids=decode_tokens(packed),
+        outcome=Outcome(outcome.decode()) if outcome else None,
+        detail=detail.decode(),
+        fingerprint=fingerprint.decode(),
+    )
 
 
 def read_group(reply: list[Any]) -> Group:
@@ -291,10 +304,10 @@ def _read_lengths(rows: Sequence[bytes]) -> LengthHistogram:
 
 
 def read_queue(reply: list[Any], groups: Mapping[GroupId, Group]) -> VirtualQueue:
-    """Decode a virtual queue; `groups` has those of all queues."""
+    """Decode a virtual queue; `groups` has those of all queues, others are lost."""
     instance, version, ids = reply
     return VirtualQueue(
         instance=InstanceId(instance.decode()),
         version=version,
-        groups=tuple(groups[GroupId(id.decode())] for id in ids),
+        groups=tuple(groups[id] for each in ids if (id := GroupId(each.decode())) in groups),
     )

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.exceptions import ConnectionError, RedisError
 
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
 
 RETRY_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between attempts to connect, seconds; the last one repeats."""
@@ -68,7 +68,7 @@ class RedisFeed:
                         yield items
                     if reader.missed():
                         yield await standing()
-            except (RedisError, OSError, StoreUnavailableError):
+            except (RedisError, OSError, StoreUnavailableError, UndecodableDataError):
                 if not self._closed:
                     await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
                 failures += 1

@@ -12,7 +12,8 @@ from qlm.store.core.leadership import not_leading
 from qlm.store.core.limits import PLAN_TTL_S, SIGNAL_TTL_S
 from qlm.store.core.plans import check_changes
 from qlm.store.redis import codec
-from qlm.store.redis.scripts import Argument, Scripts, translated_errors
+from qlm.store.redis.errors import readable, translated_errors
+from qlm.store.redis.scripts import Argument, Scripts
 
 
 class RedisPlans:
@@ -25,13 +26,14 @@ class RedisPlans:
         self._address = address
 
     async def acquire_leadership(self, name: ControllerId, ttl_s: float) -> Leadership:
-        return codec.read_leadership(
-            await self._scripts.run("acquire_leadership", name, max(1, round(ttl_s * 1000)))
-        )
+        reply = await self._scripts.run("acquire_leadership", name, max(1, round(ttl_s * 1000)))
+        with readable():
+            return codec.read_leadership(reply)
 
     async def leader(self) -> Leadership | None:
         reply = await self._scripts.run("leader")
-        return codec.read_leadership(reply) if reply else None
+        with readable():
+            return codec.read_leadership(reply) if reply else None
 
     async def resign(self, term: Term) -> bool:
         return bool(await self._scripts.run("resign", term.incarnation, term.n))

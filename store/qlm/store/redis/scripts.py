@@ -1,36 +1,21 @@
 """Calls of the Lua scripts, each atomic in Redis, called by digest and loaded when missing."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.exceptions import (
-    BusyLoadingError,
-    ConnectionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    TimeoutError,
-)
+from redis.exceptions import NoScriptError, RedisError
 
-from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.errors import QlmError
 from qlm.domain.length_histogram import LENGTH_EDGES
 from qlm.domain.ports.clock import Clock
 from qlm.store.core.limits import NOTIFY_WITHIN, StoreLimits
+from qlm.store.redis.errors import translated_errors
 
 TIME_DIGITS: Final = 20
-_UNAVAILABLE: Final = (
-    BusyLoadingError,
-    ConnectionError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    TimeoutError,
-    OSError,
-)
 
 _CONSTANTS: Final = (
     f"local LENGTH_EDGES = {{ {', '.join(map(str, LENGTH_EDGES))} }}\nlocal NOTIFY_WITHIN = {NOTIFY_WITHIN}\n"
@@ -42,19 +27,6 @@ Argument = bytes | str | int
 def padded(time_ns: int) -> str:
     """Format a time so that strings sort as times do."""
     return f"{max(time_ns, 0):0{TIME_DIGITS}d}"
-
-
-@contextmanager
-def translated_errors(address: str) -> Iterator[None]:
-    """Translate connection errors of the client into those of the port.
-
-    Raises:
-        StoreUnavailableError: Redis cannot be reached, or cannot write.
-    """
-    try:
-        yield
-    except _UNAVAILABLE as error:
-        raise StoreUnavailableError(f"Redis at {address} cannot be used: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +64,7 @@ class Scripts:
 
         Raises:
             StoreUnavailableError: Redis cannot be reached, or cannot write.
+            StoreDataError: The script found damaged keys.
         """
         return (await self.run_each(name, [arguments], now_ns=now_ns))[0]
 
@@ -102,15 +75,41 @@ class Scripts:
 
         Raises:
             StoreUnavailableError: Redis cannot be reached, or cannot write.
+            StoreDataError: The script found damaged keys.
+        """
+        answers = await self.try_each(name, calls, now_ns=now_ns)
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+    async def try_each(
+        self, name: str, calls: Sequence[Sequence[Argument]], *, now_ns: int | None = None
+    ) -> list[Any]:
+        """Do as `run_each`, and return an error in the slot of each call that failed by itself.
+
+        Raises:
+            StoreUnavailableError: Redis cannot be reached, or cannot write.
+            StoreDataError: The only call found damaged keys.
         """
         script = self._known.get(name) or self._known.setdefault(name, _load(name))
         header = self._header(self._clock.now_ns() if now_ns is None else now_ns)
         with translated_errors(self._address):
             try:
-                return await self._evaluate(script, header, calls)
+                answers = await self._evaluate(script, header, calls)
             except NoScriptError:
                 await self._client.script_load(script.text)
-                return await self._evaluate(script, header, calls)
+                answers = await self._evaluate(script, header, calls)
+        return [self._translated(answer) for answer in answers]
+
+    def _translated(self, answer: Any) -> Any:
+        if not isinstance(answer, RedisError):
+            return answer
+        try:
+            with translated_errors(self._address):
+                raise answer
+        except QlmError as error:
+            return error
 
     async def _evaluate(
         self, script: _Script, header: Sequence[Argument], calls: Sequence[Sequence[Argument]]
@@ -123,7 +122,7 @@ class Scripts:
         pipeline.script_load(script.text)
         for arguments in calls:
             pipeline.evalsha(script.sha, 0, *header, *arguments)
-        return (await pipeline.execute())[1:]
+        return (await pipeline.execute(raise_on_error=False))[1:]
 
     def _header(self, now_ns: int) -> tuple[Argument, ...]:
         return (

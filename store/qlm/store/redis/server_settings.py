@@ -6,7 +6,7 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from qlm.store.redis.scripts import translated_errors
+from qlm.store.redis.errors import translated_errors
 
 _SAFE_POLICY: Final = "noeviction"
 

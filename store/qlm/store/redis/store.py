@@ -51,9 +51,10 @@ from qlm.store.core.instances import steady
 from qlm.store.core.leases import HOLDER_LOST
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.plans import class_order
-from qlm.store.core.token_codec import decode_tokens, encode_tokens
+from qlm.store.core.token_codec import encode_tokens
 from qlm.store.redis import announcements, codec
 from qlm.store.redis.batch import Batched
+from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.plans import RedisPlans
 from qlm.store.redis.scripts import Scripts, padded
@@ -136,23 +137,27 @@ class RedisStore(RedisPlans, Store):
             raise StoreEmptiedError(incarnation)
         created, reply = answer
         known = codec.bare(metadata) if created else None
-        return Enqueued(created=bool(created), record=codec.read_record(reply, known))
+        with readable():
+            return Enqueued(created=bool(created), record=codec.read_record(reply, known))
 
     async def record(self, id: RequestId) -> RequestRecord | None:
         reply = await self._scripts.run("record", id)
-        return codec.read_record(reply) if reply else None
+        with readable():
+            return codec.read_record(reply) if reply else None
 
     async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:
         replies = await self._scripts.run("records", where.state or "", where.model or "", where.limit)
-        return [codec.read_record(reply) for reply in replies]
+        return readable_ones(codec.read_record, replies)
 
     async def queue_position(self, id: RequestId) -> RequestPosition | None:
         reply = await self._scripts.run("queue_position", id)
-        return codec.read_position(reply) if reply else None
+        with readable():
+            return codec.read_position(reply) if reply else None
 
     async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
         reply = await self._scripts.run("cancel", id, outcome)
-        return codec.read_record(reply) if reply else None
+        with readable():
+            return codec.read_record(reply) if reply else None
 
     async def withdraw(self, metadata: RequestMetadata) -> bool:
         return bool(
@@ -167,7 +172,9 @@ class RedisStore(RedisPlans, Store):
 
     async def lease(self, metadata: RequestMetadata, holder: Holder, group: GroupId | None) -> LeaseAnswer:
         arguments = (*codec.metadata_arguments(metadata), holder.instance, holder.session, group or "")
-        return codec.read_lease_answer(await self._leases.run(*arguments), holder)
+        answer = await self._leases.run(*arguments)
+        with readable():
+            return codec.read_lease_answer(answer, holder)
 
     async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
         if not entries:
@@ -210,21 +217,16 @@ class RedisStore(RedisPlans, Store):
             holder.session,
             encode_tokens(output),
         )
-        return codec.read_lease_answer(await self._scripts.run("reregister", *arguments), holder)
+        answer = await self._scripts.run("reregister", *arguments)
+        with readable():
+            return codec.read_lease_answer(answer, holder)
 
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
         reply = await self._scripts.run("read_output", id, offset)
         if not reply:
             return None
-        start, packed, outcome, detail, fingerprint = reply
-        return OutputSlice(
-            id=id,
-            offset=start,
-            token_ids=decode_tokens(packed),
-            outcome=Outcome(outcome.decode()) if outcome else None,
-            detail=detail.decode(),
-            fingerprint=fingerprint.decode(),
-        )
+        with readable():
+            return codec.read_slice(id, reply)
 
     async def watch(self, metadata: RequestMetadata, watcher: GatewayId) -> None:
         await self._scripts.run("watch", metadata.id, watcher, 1, metadata.fingerprint)
@@ -256,7 +258,9 @@ class RedisStore(RedisPlans, Store):
 
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
         version, groups = await self._scripts.run("virtual_queue", instance)
-        return VirtualQueue(instance=instance, version=version, groups=tuple(map(codec.read_group, groups)))
+        return VirtualQueue(
+            instance=instance, version=version, groups=tuple(readable_ones(codec.read_group, groups))
+        )
 
     async def ask_drain(self, instance: InstanceId) -> bool:
         return bool(await self._scripts.run("ask_drain", instance))
@@ -271,24 +275,27 @@ class RedisStore(RedisPlans, Store):
     async def _standing(self, instance: InstanceId) -> Sequence[InstanceNotice]:
         drain, cancels = await self._scripts.run("standing", instance)
         cancelled = sorted(zip(cancels[::2], cancels[1::2], strict=True))
-        return (
-            QueueChanged(),
-            *(CancelAsked(id=RequestId(id.decode()), outcome=Outcome(o.decode())) for id, o in cancelled),
-            *((DrainAsked(),) if drain else ()),
-        )
+        with readable():
+            return (
+                QueueChanged(),
+                *(CancelAsked(id=RequestId(id.decode()), outcome=Outcome(o.decode())) for id, o in cancelled),
+                *((DrainAsked(),) if drain else ()),
+            )
 
     # planning
 
     async def view(self) -> ClusterView:
         classes, statuses, queues, leases = await self._scripts.run("view")
-        views = sorted(map(codec.read_class, classes), key=lambda view: class_order(view.cls))
+        views = sorted(readable_ones(codec.read_class, classes), key=lambda view: class_order(view.cls))
         groups = {group.id: group for view in views for group in view.groups}
-        return ClusterView(
-            classes=tuple(views),
-            instances=tuple(sorted(map(codec.read_status, statuses), key=lambda status: status.id)),
-            queues=tuple(codec.read_queue(queue, groups) for queue in sorted(queues)),
-            leased=codec.read_counts(leases),
-        )
+        live = readable_ones(codec.read_status, statuses)
+        with readable():
+            return ClusterView(
+                classes=tuple(views),
+                instances=tuple(sorted(live, key=lambda status: status.id)),
+                queues=tuple(codec.read_queue(queue, groups) for queue in sorted(queues)),
+                leased=codec.read_counts(leases),
+            )
 
     async def wakeups(self) -> AsyncIterator[str]:
         channel = f"{self._prefix}wakeups"

@@ -28,7 +28,12 @@ function apply.create(id, class, count)
     return
   end
   call('SADD', PREFIX .. 'classes', class)
+  local last = call('ZRANGE', key('groups', class), -1, -1, 'WITHSCORES')[2]
   local seq = call('HINCRBY', key('class', class), 'groups', 1) - 1
+  if last and seq <= tonumber(last) then -- the counter was lost
+    seq = tonumber(last) + 1
+    call('HSET', key('class', class), 'groups', seq + 1)
+  end
   call('HSET', key('group', id), 'class', class, 'seq', seq, 'count', count, 'pulled', 0, 'sealed', 0,
     'created_at', NOW, 'queue', '')
   call('ZADD', key('groups', class), seq, id)
@@ -63,7 +68,7 @@ function apply.queue(instance, ids)
     end
   end
   local former = call('LRANGE', key('queue', instance), 0, -1)
-  local same = #former == #groups
+  local same = #former == #groups and call('HEXISTS', PREFIX .. 'queues', instance) == 1
   for i, group in ipairs(groups) do
     same = same and former[i] == group.id
   end
@@ -76,7 +81,12 @@ function apply.queue(instance, ids)
     end
   end
   for _, id in ipairs(former) do
-    call('HSET', key('group', id), 'queue', '')
+    local group = group_row(id) -- lost, perhaps; or its class has lost it
+    if group and call('ZSCORE', key('groups', group.class), id) then
+      call('HSET', key('group', id), 'queue', '')
+    else
+      call('DEL', key('group', id))
+    end
   end
   call('DEL', key('queue', instance))
   for _, group in ipairs(groups) do

@@ -80,12 +80,12 @@ end
 -- Return a record as {fields and values, output tokens, events, incarnation}, or false.
 local function record(id)
   local fields = call('HGETALL', key('request', id))
-  if #fields == 0 then
-    return false
-  end
   local at = {}
   for i = 1, #fields, 2 do
     at[fields[i]] = i + 1
+  end
+  if not (at.card and at.state) then
+    return false
   end
   local tokens, whole = log_state(id, fields[at.tokens])
   if not whole then
@@ -118,7 +118,12 @@ local function count_accepted(metadata)
   end
 end
 
+local recount_leases
+
 local function add(metadata)
+  if call('ZREM', PREFIX .. 'held', member(metadata.arrival, metadata.id)) == 1 then
+    recount_leases() -- the row of a leased request was lost
+  end
   call('HSET', key('request', metadata.id), 'card', metadata.plain, 'class', metadata.class,
     'model', metadata.model,
     'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0, 'tokens', 0,
@@ -150,6 +155,7 @@ local function read_row(id)
 end
 
 local function wait(row)
+  call('SADD', PREFIX .. 'classes', row.class)
   call('ZADD', key('waiting', row.class), 0, member(row.arrival, row.id))
   if row.drop_at ~= '' then
     call('ZADD', PREFIX .. 'drops', 0, member(row.drop_at, row.id))
@@ -169,6 +175,23 @@ end
 local function count_lease(instance, change)
   if instance then
     call('HINCRBY', PREFIX .. 'leases', instance, change)
+  end
+end
+
+-- Count the leases of each instance anew, after rows of leased requests were lost.
+function recount_leases()
+  local counts = {}
+  for _, entry in ipairs(call('ZRANGE', PREFIX .. 'held', 0, -1)) do
+    local row = read_row(string.sub(entry, TIME_DIGITS + 2))
+    if row and row.instance then
+      counts[row.instance] = (counts[row.instance] or 0) + 1
+    else
+      call('ZREM', PREFIX .. 'held', entry)
+    end
+  end
+  call('DEL', PREFIX .. 'leases')
+  for instance, count in pairs(counts) do
+    call('HSET', PREFIX .. 'leases', instance, count)
   end
 end
 
@@ -347,6 +370,20 @@ local function group_row(id)
   }
 end
 
+-- Return the groups of a class by seq; forget those that were lost.
+local function groups_of(class)
+  local groups = {}
+  for _, id in ipairs(call('ZRANGE', key('groups', class), 0, -1)) do
+    local group = group_row(id)
+    if group then
+      groups[#groups + 1] = group
+    else
+      call('ZREM', key('groups', class), id)
+    end
+  end
+  return groups
+end
+
 local function arrival_at(class, rank)
   local found = call('ZRANGE', key('waiting', class), rank, rank)
   return found[1] and string.sub(found[1], 1, TIME_DIGITS) or ''
@@ -366,8 +403,7 @@ end
 -- Return the groups of a class by seq, and the first ungrouped arrival.
 local function sliced(class)
   local groups, rank = {}, 0
-  for i, id in ipairs(call('ZRANGE', key('groups', class), 0, -1)) do
-    local group = group_row(id)
+  for i, group in ipairs(groups_of(class)) do
     groups[i] = group_at(group, rank)
     rank = rank + group.count - group.pulled
   end

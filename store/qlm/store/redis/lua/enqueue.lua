@@ -3,7 +3,7 @@ local function is_near_front(group)
   local waiting = 0
   for _, id in ipairs(call('LRANGE', key('queue', group.queue), 0, -1)) do
     local counts = call('HMGET', key('group', id), 'count', 'pulled')
-    waiting = waiting + tonumber(counts[1]) - tonumber(counts[2])
+    waiting = waiting + (tonumber(counts[1]) or 0) - (tonumber(counts[2]) or 0)
     if waiting > NOTIFY_WITHIN then
       return false
     elseif id == group.id then
@@ -11,6 +11,15 @@ local function is_near_front(group)
     end
   end
   return true
+end
+
+-- Enter a known request again in what tells where it is, should that have been lost.
+local function repair(row)
+  if row.instance then
+    call('ZADD', PREFIX .. 'held', 0, member(row.arrival, row.id))
+  elseif row.state == 'queued' then
+    wait(row)
+  end
 end
 
 local metadata, watcher = read_metadata(FIRST), ARGV[FIRST + METADATA_ARGUMENTS]
@@ -33,6 +42,8 @@ if not row then
     end
   end
   wake('request')
+elseif is_same_request(row, metadata) and not row.outcome then
+  repair(row)
 end
 if watcher ~= '' and row.state ~= 'ended' and is_same_request(row, metadata) then
   call('SADD', key('watchers', metadata.id), watcher)

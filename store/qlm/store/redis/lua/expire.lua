@@ -1,8 +1,13 @@
 -- earliest time that is not yet over, limit -> ids of the requests that ended
 local ids = {}
-for i, entry in ipairs(call('ZRANGE', PREFIX .. 'drops', '-', '(' .. ARGV[FIRST], 'BYLEX', 'LIMIT', 0, ARGV[FIRST + 1])) do
-  ids[i] = string.sub(entry, TIME_DIGITS + 2)
-  end_request(read_row(ids[i]), 'expired', '')
+for _, entry in ipairs(call('ZRANGE', PREFIX .. 'drops', '-', '(' .. ARGV[FIRST], 'BYLEX', 'LIMIT', 0, ARGV[FIRST + 1])) do
+  local id = string.sub(entry, TIME_DIGITS + 2)
+  local row = read_row(id)
+  if row and not row.outcome then
+    end_request(row, 'expired', '')
+    ids[#ids + 1] = id
+  end
+  call('ZREM', PREFIX .. 'drops', entry)
 end
 prune()
 return reply(ids)

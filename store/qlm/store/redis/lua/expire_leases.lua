@@ -2,7 +2,7 @@
 if not leads(ARGV[FIRST], ARGV[FIRST + 1]) then
   return reply(false)
 end
-local ids = {}
+local ids, lost = {}, false
 for _, entry in ipairs(call('ZRANGE', PREFIX .. 'held', 0, -1)) do
   local id = string.sub(entry, TIME_DIGITS + 2)
   local row = read_row(id)
@@ -10,5 +10,9 @@ for _, entry in ipairs(call('ZRANGE', PREFIX .. 'held', 0, -1)) do
     put_back(row, ARGV[FIRST + 2])
     ids[#ids + 1] = id
   end
+  lost = lost or not (row and row.instance)
+end
+if lost then
+  recount_leases()
 end
 return reply(ids)

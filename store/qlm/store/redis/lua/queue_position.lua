@@ -6,8 +6,7 @@ if not predecessors then
   return reply(false)
 end
 local queued, before = call('ZCARD', key('waiting', row.class)), 0
-for _, id in ipairs(call('ZRANGE', key('groups', row.class), 0, -1)) do
-  local group = group_row(id)
+for _, group in ipairs(groups_of(row.class)) do
   local remaining = group.count - group.pulled
   if predecessors < before + remaining then
     return reply({ predecessors, queued, predecessors - before, group_at(group, before), group.queue })

@@ -1,0 +1,111 @@
+"""A Redis that answers and cannot write, or has lost keys, under an agent and a controller at work."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import redis.asyncio
+
+from qlm.domain.ids import TokenIds
+from qlm.store.redis.store import RedisStore
+from support.flaky import until
+from support.gateway import SystemClock
+from support.plant import M, Plant, answer_to, plant
+from support.redis import RedisServer
+from support.requests import a_request
+
+pytestmark = pytest.mark.servers
+
+ENOUGH = 30
+"""Refused commands: more than one from every loop of an agent and a controller."""
+WAIT_S = 60.0
+
+
+@pytest.fixture
+async def server(start_redis: Callable[..., RedisServer]) -> RedisServer:
+    return start_redis()
+
+
+@pytest.fixture
+async def client(server: RedisServer) -> AsyncIterator[redis.asyncio.Redis]:
+    opened = redis.asyncio.Redis.from_url(server.url)
+    yield opened
+    await opened.aclose()
+
+
+@asynccontextmanager
+async def closing(store: RedisStore) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def at_work(server: RedisServer, tmp_path: Path) -> AsyncIterator[Plant]:
+    """Let requests run; at the end all must be answered exactly, by the agent of the beginning."""
+    store = RedisStore(server.url, SystemClock(), prefix="unwritable:")
+    async with closing(store), plant(tmp_path, store=store) as it:
+        it.engines[M].tokens_max = 4  # so few that none has ended
+        await it.accept(*(a_request(f"r{n}") for n in range(8)))
+        await until(lambda: it.engines[M].made >= 4, WAIT_S)
+        yield it
+        it.engines[M].tokens_max = 1_000_000
+        await until(it.all_ended, WAIT_S)
+        await until(it.no_message_left, WAIT_S)
+        assert not it.running.done()
+        for request in it.requests:
+            assert await output(it, request.id) == answer_to(request)
+
+
+async def output(it: Plant, id: str) -> TokenIds:
+    found = await it.store.read_output(id, 0)  # type: ignore[arg-type]
+    assert found is not None
+    return found.token_ids
+
+
+async def refuses(client: redis.asyncio.Redis, code: str) -> None:
+    """Wait until Redis has refused with a code what every loop has tried."""
+
+    async def tried() -> bool:
+        stats = await client.info("errorstats")
+        return int(stats.get(f"errorstat_{code}", {"count": 0})["count"]) >= ENOUGH
+
+    await until(tried, WAIT_S)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "code"), [("min-replicas-to-write", 1, "NOREPLICAS"), ("maxmemory", 1, "OOM")]
+)
+async def test_a_redis_that_cannot_write_is_waited_for(
+    server: RedisServer, tmp_path: Path, client: redis.asyncio.Redis, setting: str, value: int, code: str
+) -> None:
+    before = (await client.config_get(setting))[setting]
+    assert before is not None
+    async with at_work(server, tmp_path) as it:
+        await client.config_set(setting, value)
+        await refuses(client, code)
+        assert not it.running.done()
+        await client.config_set(setting, before)
+
+
+async def test_a_redis_that_became_a_replica_is_waited_for(
+    server: RedisServer, tmp_path: Path, client: redis.asyncio.Redis
+) -> None:
+    async with at_work(server, tmp_path) as it:
+        await client.replicaof("127.0.0.1", 1)  # nobody there: it keeps its data
+        await refuses(client, "READONLY")
+        assert not it.running.done()
+        await client.replicaof("NO", "ONE")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_third_of_the_keys_lost_costs_no_answer(
+    server: RedisServer, tmp_path: Path, client: redis.asyncio.Redis, seed: int
+) -> None:
+    async with at_work(server, tmp_path) as it:
+        await it.accept(*(a_request(f"later{n}") for n in range(8)))
+        keys = sorted([key async for key in client.scan_iter("unwritable:*")])
+        await client.delete(*random.Random(seed).sample(keys, len(keys) // 3))

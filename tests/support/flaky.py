@@ -14,12 +14,15 @@ class Faults:
 
     Attributes:
         raised: Errors raised so far, by method.
+        lingering: Calls that wait for their answer, by method, if it drops cancellations.
     """
 
     def __init__(self) -> None:
         self.raised: Counter[str] = Counter()
         self._before: dict[str, Exception] = {}
         self._after: dict[str, Exception] = {}
+        self.lingering: Counter[str] = Counter()
+        self._drops: Counter[str] = Counter()
 
     def fail(self, error: Exception, *methods: str) -> None:
         """Let methods raise this without having done anything, until `heal`."""
@@ -28,6 +31,27 @@ class Faults:
     def fail_unheard(self, error: Exception, *methods: str) -> None:
         """Let methods do their work and then raise this, until `heal`: the answer is lost."""
         self._after |= dict.fromkeys(methods, error)
+
+    def drop_cancellations(self, times: int, *methods: str) -> None:
+        """Let answers come late, and each method drop so many cancellations: it returns its answer instead.
+
+        `asyncio.wait_for` before Python 3.12 does so.
+        """
+        self._drops |= dict.fromkeys(methods, times)
+
+    async def linger(self, method: str) -> None:
+        """Return after a second; at once for a cancellation that is dropped."""
+        if method not in self._drops:
+            return
+        self.lingering[method] += 1
+        try:
+            await asyncio.sleep(1.0)
+        except asyncio.CancelledError:
+            if self._drops[method] == 0:
+                raise
+            self._drops[method] -= 1
+        finally:
+            self.lingering[method] -= 1
 
     def heal(self) -> None:
         """Let everything work again."""
@@ -68,6 +92,7 @@ class _Flaky:
             self._faults.before(name)
             answer = await method(*arguments, **named)
             self._faults.after(name)
+            await self._faults.linger(name)
             return answer
 
         return call

@@ -270,6 +270,20 @@ async def test_what_cannot_be_given_back_within_the_grace_is_left_to_the_next_ho
         await until(lambda: it.depth(it.requests[0].cls.queue))
 
 
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_store_that_drops_cancellations_does_not_keep_the_agent_from_stopping(
+    tmp_path: Path, times: int
+) -> None:
+    async with plant(tmp_path) as it:
+        await it.accept(a_request())
+        it.store_faults.drop_cancellations(times, "virtual_queue")
+        await until(lambda: it.store_faults.lingering["virtual_queue"])
+        it.running.cancel()
+        ended, _ = await asyncio.wait([it.running], timeout=5 * times)
+        assert ended
+        assert (await it.store.view()).instances == ()
+
+
 async def test_a_store_away_at_the_end_does_not_keep_the_agent_from_stopping(tmp_path: Path) -> None:
     async with plant(tmp_path) as it:
         await until(lambda: it.engines[M].starts)

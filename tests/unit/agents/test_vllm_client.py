@@ -15,6 +15,7 @@ from qlm.agents.engines.vllm_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
+from support.flaky import until
 
 
 def sse(event: object) -> bytes:
@@ -228,3 +229,56 @@ async def test_an_engine_that_does_not_answer_reports_no_token_budget() -> None:
         assert await engine.batched_tokens_max() is None
     finally:
         await engine.close()
+
+
+@dataclass
+class Silent(Fickle):
+    """A server that, from the request after the `patience`-th on, neither answers nor closes."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await super().serve(reader, Open(writer))  # type: ignore[arg-type]
+            await reader.read()
+        finally:
+            writer.close()
+
+
+@dataclass
+class Open:
+    """A writer whose connection stays open."""
+
+    writer: asyncio.StreamWriter
+
+    def write(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+@pytest.mark.parametrize("reused", [False, True])
+async def test_a_client_closed_under_a_request_is_unavailable(cleanup: Any, reused: bool) -> None:
+    server = Silent(patience=int(reused))
+    cleanup.append(await start(server))
+    engine = cleanup[0][0]
+    if reused:
+        assert await collect(engine, call("a")) == [1, 2, 3, 4]
+    sent = len(server.bodies)
+    waiting = asyncio.create_task(collect(engine, call("b")))
+    await until(lambda: len(server.bodies) > sent)
+    await engine.close()
+    with pytest.raises(EngineUnavailableError, match="cannot reach the engine"):
+        await waiting
+    assert len(server.bodies) == sent + 1
+
+
+async def test_a_closed_client_is_unavailable_to_every_call(cleanup: Any) -> None:
+    cleanup.append(await start(Fickle(patience=9)))
+    engine = cleanup[0][0]
+    await engine.close()
+    with pytest.raises(EngineUnavailableError, match="its client is closed"):
+        await collect(engine, call("a"))
+    for ask in (engine.load, engine.wake, engine.sleep, engine.capacity, partial(engine.abort, ["a"])):
+        with pytest.raises(EngineUnavailableError, match="its client is closed"):
+            await ask()
+    assert not await engine.healthy()

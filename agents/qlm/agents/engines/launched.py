@@ -12,6 +12,7 @@ from qlm.agents.engines.page_cache import WeightsCache
 from qlm.agents.engines.process import EngineProcess
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.shell.tasks import end_tasks
 
 STOP_GRACE_S: Final = 5.0
 """Time an engine has to end after SIGTERM before it is killed."""
@@ -52,6 +53,7 @@ class LaunchedEngine:
         self._ready_timeout_s = ready_timeout_s
         self._process: EngineProcess | None = None
         self._engine: VllmEngine | None = None
+        self._hangs = False
 
     @property
     def engine(self) -> VllmEngine:
@@ -97,11 +99,12 @@ class LaunchedEngine:
     async def stop(self) -> None:
         """Stop the process with all its descendants, if there is one."""
         engine, self._engine = self._engine, None
-        process, self._process = self._process, None
         if engine is not None:
             await engine.close()
-        if process is not None:
-            await process.stop(STOP_GRACE_S)
+        if self._process is not None and self._process.started:
+            # Forgotten only when it is gone: a stop that is cancelled leaves it to the next one.
+            await self._process.stop(0.0 if self._hangs else STOP_GRACE_S)
+        self._process, self._hangs = None, False
 
     async def close(self) -> None:
         """Stop the process for good, and drop its weights files."""
@@ -110,16 +113,18 @@ class LaunchedEngine:
 
     async def wait_failed(self) -> str:
         """Wait until the process ends or fails its health probes; return the reason and its log's end."""
-        if self._process is None:
+        process = self._process
+        if process is None:
             return "it is not running"
         watch = asyncio.ensure_future(wait_unhealthy(self.engine))
         try:
-            await asyncio.wait((self._process.exited, watch), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((process.exited, watch), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            watch.cancel()
-        if not self._process.exited.done():
+            await end_tasks([watch])
+        if not process.exited.done():
+            self._hangs = True
             return f"engine {self._name} failed {PROBES_MISSED_MAX} health probes in a row"
-        end = self._process.exited.result()
+        end = process.exited.result()
         return f"engine {self._name} ended with code {end.return_code}\n{end.log_tail}"
 
 

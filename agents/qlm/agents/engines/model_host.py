@@ -16,6 +16,7 @@ from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import Engine
+from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
 
@@ -165,8 +166,7 @@ class ModelHost:
     async def close(self) -> None:
         """Stop all engines."""
         async with self._swapping:
-            for watch in self._failure_watches.values():
-                watch.cancel()
+            await end_tasks(self._failure_watches.values())
             self._failure_watches.clear()
             self._awake = None
             for engine in self._engines.values():
@@ -234,7 +234,7 @@ class ModelHost:
             self._awake = None
         watch = self._failure_watches.pop(model, None)
         if watch is not None:
-            watch.cancel()
+            await end_tasks([watch])
         await self._engines[model].stop()
         self._memory.gone(model)
         self._states[model] = EngineState.COLD

@@ -89,6 +89,11 @@ class EngineProcess:
             )  # fmt: skip
         self._watch = asyncio.create_task(self._wait(self._guard))
 
+    @property
+    def started(self) -> bool:
+        """True once its processes may run; False if `start` was cancelled or has failed."""
+        return self._guard is not None
+
     async def wait_ready(self, probe: Callable[[], Awaitable[bool]], *, timeout_s: float) -> None:
         """Wait until `probe`, such as `VllmEngine.healthy`, returns True.
 

@@ -21,7 +21,8 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,12 +107,13 @@ class VllmEngine:
         response = await self._start(orjson.dumps(self._body(call)), headers)
         stream = EngineStream()
         try:
-            async for data in response.content.iter_any():
-                if (chunk := stream.feed(data)) is not None:
-                    yield chunk
-        except _NETWORK_ERRORS as error:
+            with self._unavailable("the engine's stream broke"):
+                async for data in response.content.iter_any():
+                    if (chunk := stream.feed(data)) is not None:
+                        yield chunk
+        except EngineUnavailableError:
             if stream.finish is None and not stream.done:
-                raise EngineUnavailableError(f"the engine's stream broke: {error!r}") from error
+                raise
         finally:
             response.close()
         if (last := stream.last()) is not None:
@@ -207,18 +209,17 @@ class VllmEngine:
         url = f"{self._base_url}/inference/v1/generate"
         for retries_left in reversed(range(_STALE_RETRIES_MAX + 1)):
             attempt = _Attempt()
-            try:
-                response = await self._session.post(
-                    url, data=body, headers=headers, trace_request_ctx=attempt
-                )
-            except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-                # The engine had closed the kept-alive connection: it has not seen this request, which is
-                # sent again under the same id.
-                if attempt.reused and retries_left:
-                    continue
-                raise EngineUnavailableError(f"cannot reach the engine at {url}: {error!r}") from error
-            except _NETWORK_ERRORS as error:
-                raise EngineUnavailableError(f"cannot reach the engine at {url}: {error!r}") from error
+            with self._unavailable(f"cannot reach the engine at {url}"):
+                try:
+                    response = await self._session.post(
+                        url, data=body, headers=headers, trace_request_ctx=attempt
+                    )
+                except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
+                    # The engine had closed the kept-alive connection: it has not seen this request, which is
+                    # sent again under the same id.
+                    if attempt.reused and retries_left and not self._session.closed:
+                        continue
+                    raise
             if response.status == 200:
                 return response
             await _raise_for(response)
@@ -229,15 +230,28 @@ class VllmEngine:
     ) -> bytes:
         """Make a short call; return the body of its response with status 200."""
         data = None if body is None else orjson.dumps(body)
-        try:
+        with self._unavailable(f"{method} {self._base_url}{path} failed"):
             async with self._session.request(
                 method, self._base_url + path, data=data, timeout=limit or self._answer_timeout
             ) as response:
                 if response.status != 200:
                     await _raise_for(response)
                 return await response.read()
+
+    @contextmanager
+    def _unavailable(self, what: str) -> Iterator[None]:
+        """Turn every error of the connection into EngineUnavailableError, its closed client included."""
+        try:
+            yield
+        except (EngineUnavailableError, EngineRefusedError):
+            raise
         except _NETWORK_ERRORS as error:
-            raise EngineUnavailableError(f"{method} {self._base_url}{path} failed: {error!r}") from error
+            raise EngineUnavailableError(f"{what}: {error!r}") from error
+        except Exception as error:
+            # aiohttp has no class for this: a session closed meanwhile raises RuntimeError or AssertionError.
+            if not self._session.closed:
+                raise
+            raise EngineUnavailableError(f"{what}: its client is closed") from error
 
 
 def _sampling_params(sampling: Sampling) -> dict[str, Any]:

@@ -5,11 +5,12 @@ engine processes on its machine, and gets the requests of its predecessor back f
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
+
+from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
 
@@ -18,6 +19,9 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 FAILURE_PAUSE_S: Final = 1.0
 """Pause before a failed process exits: Ray restarts it at once."""
+
+STOP_GRACE_S: Final = 60.0
+"""Time for the agent to return its requests and to stop its engines."""
 
 
 class AgentActor:
@@ -44,9 +48,7 @@ class AgentActor:
 
     async def stop(self) -> None:
         """Stop the agent and its engines at once; its requests return to the queue."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await end_tasks([self._task], grace_s=STOP_GRACE_S)
 
     async def _run(self, work: Work) -> None:
         try:

@@ -15,6 +15,7 @@ from qlm.agents.core.node_placement import fits, waiting_reason
 from qlm.agents.ray.cluster import AgentSpec, RayCluster, RayUnavailableError
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import InstanceId
+from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.shown import cut
 
 log = logging.getLogger("qlm.agents")
@@ -81,9 +82,7 @@ class Supervisor:
             self._actors.clear()  # they end with their Ray
             raise
         finally:
-            for task in supervising:
-                task.cancel()
-            await asyncio.gather(*supervising, return_exceptions=True)
+            await end_tasks(supervising)
             await asyncio.gather(*(self._stop(name, actor) for name, actor in self._actors.items()))
 
     async def _check_places(self) -> None:
@@ -165,7 +164,7 @@ class Supervisor:
                     await self._report_unplaced(InstanceId(spec.instance), reason, UNPLACED_TTL_S)
             config_hash, pid = about.result()
         finally:
-            about.cancel()
+            await end_tasks([about])
         self._placed.add(spec.instance)
         return config_hash, pid
 

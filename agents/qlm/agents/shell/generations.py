@@ -14,6 +14,7 @@ from qlm.domain.ids import InstanceId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
 
@@ -74,9 +75,7 @@ class Generations:
                 log.warning("%s: abort failed: %s", self._instance, error)
             else:
                 return
-        for call_id in call_ids:
-            if (generation := self._tasks.get(call_id)) is not None:
-                generation.cancel()
+        await end_tasks([self._tasks[call_id] for call_id in call_ids if call_id in self._tasks])
 
     async def _run(self, call: EngineCall, span: GenerationSpan | None) -> None:
         finish, detail = "abort", ""

@@ -58,6 +58,7 @@ from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import AgentStore
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.tasks import end_tasks, run_together
 
 log = logging.getLogger("qlm.agents")
 
@@ -110,7 +111,7 @@ class AgentRunner:
     async def run(self, grace_s: float = 0.0) -> None:
         """Serve until drained; when cancelled, drain first, for `grace_s` seconds at most."""
         self._host.subscribe(self._engine_changed)
-        await self._send_heartbeat()
+        await run_together(self._send_heartbeat())
         for background in (self._subscribe, self._poll, self._send_heartbeats, self._side_effects.run):
             self._spawn(background())
         self.post(Tick())
@@ -133,9 +134,7 @@ class AgentRunner:
         self._generations.closing = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
         try:
             await self._store.leave(self._agent.state.holder)
         except (StoreUnavailableError, UndecodableDataError) as error:

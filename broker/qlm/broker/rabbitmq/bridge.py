@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from qlm.broker.threads import Batcher
 from qlm.domain.errors import BrokerUnavailableError
+from qlm.domain.shell.tasks import end_tasks
 
 R = TypeVar("R")
 
@@ -95,10 +96,7 @@ class Bridge:
     def _run(self) -> None:
         asyncio.set_event_loop(self._there)
         self._there.run_forever()
-        leftovers = asyncio.all_tasks(self._there)
-        for task in leftovers:
-            task.cancel()
-        self._there.run_until_complete(asyncio.gather(*leftovers, return_exceptions=True))
+        self._there.run_until_complete(end_tasks(asyncio.all_tasks(self._there)))
         self._to_here.flush()
         self._there.run_until_complete(self._there.shutdown_default_executor())
         self._there.close()

@@ -11,6 +11,7 @@ import pika
 
 from qlm.broker.rabbitmq.connection import Connection, LinkBrokenError, connect
 from qlm.domain.errors import BrokerUnavailableError
+from qlm.domain.shell.tasks import end_tasks
 
 R = TypeVar("R")
 
@@ -114,8 +115,7 @@ class Link:
     async def close(self) -> None:
         """Close permanently."""
         if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.wait({self._keeper})
+            await end_tasks([self._keeper])
         if self._connection is not None:
             await self._connection.close()
 

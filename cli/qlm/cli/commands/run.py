@@ -21,6 +21,7 @@ from qlm.cli.runtime.ray import check_servers, ray_cluster, supervision
 from qlm.cli.runtime.serving import Roles, serve
 from qlm.cli.runtime.wiring import check, check_listeners
 from qlm.domain.errors import QlmError
+from qlm.domain.shell.tasks import run_to_end
 
 _log = logging.getLogger(__name__)
 
@@ -252,13 +253,20 @@ def _run(config: Config, roles: Roles, level: int, log_format: LogFormat) -> int
     try:
         if roles.ray:
             with ray_cluster(config) as cluster:
-                uvloop.run(serve(config, roles, supervision(config, cluster, level, log_format)))
+                beside = supervision(config, cluster, level, log_format)
+                uvloop.run(run_to_end(serve(config, roles, beside), _exit_at_once))
         else:
-            uvloop.run(serve(config, roles))
+            uvloop.run(run_to_end(serve(config, roles), _exit_at_once))
     except QlmError as error:
         say_last(error, log_format)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
+
+
+def _exit_at_once() -> None:
+    """Exit in spite of tasks that do not end; engines end with their guards."""
+    logging.shutdown()
+    os._exit(1)
 
 
 def _listener_overrides(section: str, host: str | None, port: int | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailable
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.store import Store
+from qlm.domain.shell.tasks import end_tasks
 
 PROBE_S: Final = 5.0
 """Time between probes of broker and store."""
@@ -84,8 +85,7 @@ class Health:
         try:
             yield replace(backends, store=store, open_broker=partial(self._open_broker, backends))
         finally:
-            probing.cancel()
-            await asyncio.gather(probing, return_exceptions=True)
+            await end_tasks([probing])
             own, self._own, self._backends = self._own, None, None
             if own is not None:
                 await own.close()

@@ -15,6 +15,7 @@ from qlm.cli.runtime.telemetry import Telemetry
 from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, new_request_id
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.http.app import app_of
 from qlm.gateway.http.server import QuietServer, create_server, stop_serving
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
@@ -63,8 +64,10 @@ async def serve_gateway(
             try:
                 await asyncio.shield(serving)
             finally:
-                announcer.cancel()
-                await _shut_down(config.stop, gateway, server, serving, rpc_listener)
+                try:
+                    await end_tasks([announcer])
+                finally:
+                    await _shut_down(config.stop, gateway, server, serving, rpc_listener)
 
 
 async def _shut_down(

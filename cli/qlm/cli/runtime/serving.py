@@ -34,12 +34,19 @@ from qlm.controller.shell.reindex import Reindexer
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.profiles.profile import Profile
 
 log = logging.getLogger("qlm.cli")
 
 RESTART_PAUSE_S: Final = 1.0
+
+SHUTDOWN_S: Final = 60.0
+"""Time of a stop beyond its configured notice and grace, for engines and servers to end."""
+
+CLEANUP_S: Final = 5.0
+"""Time of a controller to resign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,8 @@ async def serve(
             await _reindex(backends, clock)
         if roles.instances:
             await kill_orphaned_engines(config)
-        tasks = await stack.enter_async_context(_task_group())
+        stop_s = config.stop.notice_s + config.stop.grace_s + SHUTDOWN_S
+        tasks = await stack.enter_async_context(_task_group(stop_s))
         if not roles.gateway:
             await stack.enter_async_context(monitoring(config, telemetry))
         if roles.controller:
@@ -118,7 +126,7 @@ async def serve(
         if beside is not None:
             tasks.append(asyncio.create_task(beside(backends)))
         # The gateway ends before the others: agents of this process still answer while its clients wait.
-        gateways = await stack.enter_async_context(_task_group())
+        gateways = await stack.enter_async_context(_task_group(stop_s))
         if roles.gateway:
             gateways.append(asyncio.create_task(serve_gateway(config, backends, clock, listener, telemetry)))
         await _until_stopped([*tasks, *gateways])
@@ -153,7 +161,7 @@ async def _control(
     known = fleet(config, profiles)
     warn_of_profiles(config.models, config.instances, profiles)
     generator = PlanGenerator(config.data_dir)
-    async with broker_client(backends) as broker, _task_group() as tasks:
+    async with broker_client(backends) as broker, _task_group(CLEANUP_S) as tasks:
         loop = ControllerLoop(
             name=new_controller_id(),
             store=backends.store,
@@ -169,7 +177,7 @@ async def _control(
             tasks.append(asyncio.create_task(generator.get_ready()))
             if telemetry.controller is not None:
                 tasks.append(asyncio.create_task(PlanAuditor(telemetry.controller, generator).run()))
-        await loop.run()
+        await run_together(loop.run(), grace_s=CLEANUP_S)
 
 
 async def serve_instance(
@@ -212,15 +220,13 @@ async def serve_instance(
 
 
 @asynccontextmanager
-async def _task_group() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Cancel all collected tasks at the end and wait for them."""
+async def _task_group(grace_s: float) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """End all collected tasks at the end; `grace_s` is their time to finish before they are cut off."""
     tasks: list[asyncio.Task[None]] = []
     try:
         yield tasks
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks, grace_s=grace_s)
 
 
 async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
@@ -244,8 +250,8 @@ async def _until_stopped(tasks: list[asyncio.Task[None]]) -> None:
                 running.discard(task)
                 task.result()
     finally:
-        stopped.cancel()
         _cancel_on_second_signal(tasks)
+        await end_tasks([stopped])
 
 
 def _cancel_on_second_signal(tasks: list[asyncio.Task[None]]) -> None:

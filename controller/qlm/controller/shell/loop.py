@@ -32,6 +32,7 @@ from qlm.domain.leadership import WAKE_LEADER
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import ControllerStore
+from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.view import ClusterView
 
 if TYPE_CHECKING:  # a simulation needs no metrics, nor their package
@@ -97,9 +98,7 @@ class ControllerLoop:
                 await asyncio.sleep(self._settings.min_interval_s)
                 await self._wait()
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            await end_tasks(helpers)
             await self._leadership.resign()
 
     async def run_once(self) -> Decision:

@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.openai import ErrorAnswer
 from qlm.gateway.core.session_events import SendFinal
@@ -72,7 +73,7 @@ class _Waiting(Response, ABC):
             self._leave()
             raise
         finally:
-            watch.cancel()
+            await end_tasks([watch])
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

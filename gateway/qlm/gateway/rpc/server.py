@@ -1,7 +1,6 @@
 """The gRPC listener of a gateway, with health, reflection and TLS."""
 
 import asyncio
-import contextlib
 import logging
 from typing import Final
 
@@ -11,6 +10,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from qlm.domain.errors import QlmError
+from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.rpc.reflection import add_reflection
 from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
@@ -97,12 +97,10 @@ class RpcListener:
             notice_s: Time for which only the health service fails, so that load balancers notice.
             grace_s: Time for open calls after that; then streams end so that clients resume elsewhere.
         """
-        if self._watch is not None:
-            self._watch.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watch
-        await self._health.enter_graceful_shutdown()
         try:
+            if self._watch is not None:
+                await end_tasks([self._watch])
+            await self._health.enter_graceful_shutdown()
             await asyncio.sleep(notice_s)
             stopping = asyncio.create_task(self._server.stop(grace_s + _INTERRUPT_S))
             await asyncio.wait({stopping}, timeout=grace_s)

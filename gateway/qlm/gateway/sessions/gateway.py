@@ -13,6 +13,7 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
@@ -64,9 +65,8 @@ class Gateway:
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
                 self.encoder.close()
+                await end_tasks(tasks)
 
 
 def create_gateway(

@@ -13,6 +13,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata
+from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.gateway.api.errors import STOPPING, unavailable
 from qlm.gateway.core.answer_text import answer_text
 from qlm.gateway.core.limits import GatewayLimits
@@ -196,14 +197,10 @@ class Hub:
         """Listen for output and run timers until cancelled."""
         self._running = True
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._listen())
-                group.create_task(self._run_timers())
+            await run_together(self._listen(), self._run_timers())
         finally:
             self._running = False
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end_tasks(self._tasks)
 
     async def _listen(self) -> None:
         while True:

@@ -21,6 +21,7 @@ import uvloop
 
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.fleet import EngineCapacity
+from qlm.domain.shell.tasks import end_tasks
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
@@ -221,7 +222,7 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
         driver = tasks.create_task(emulator.run())
         ready(f"http://{options.host}:{listener.getsockname()[1]}")
         await server.serve([listener])
-        driver.cancel()
+        await end_tasks([driver])
     if tracer is not None:
         await asyncio.to_thread(tracer.close)
 

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.tracing import TRACE_HEADER, Tracer
+from qlm.domain.shell.tasks import end_tasks
 from qlm.simulator.emulation.emulator import Emulator, EmulatorClosedError, TokenStream
 from qlm.simulator.emulation.tracing import EngineSpan, begin_request
 from qlm.simulator.emulation.vllm_answers import (
@@ -80,7 +81,7 @@ class _EventStream(Response):
                 body, ended = await self._next()
                 await send({"type": "http.response.body", "body": body, "more_body": not ended})
         finally:
-            watch.cancel()
+            await end_tasks([watch])
             self._emulator.abort_stream(self._stream)
             if self._span is not None:
                 self._span.end()
@@ -187,7 +188,7 @@ class EmulatedServer:
         except EmulatorClosedError:
             return JsonBytes(ENGINE_DEAD, 500)
         finally:
-            watch.cancel()
+            await end_tasks([watch])
             if span is not None:
                 span.end()
 

@@ -1,0 +1,1 @@
+"""What the asyncio shells of all components share; no core imports it."""

@@ -17,7 +17,7 @@ PACE_S = 0.02
 def constant_pace() -> Profile:
     """Iterations that take PACE_S whatever they compute, for PLACES requests at once."""
     profile = find_profile(builtin_profiles(), "llama-3-8b", "A100")
-    return replace(profile, iteration=IterationTime.constant(1000 * PACE_S), seqs_max=PLACES)
+    return replace(profile, iteration=IterationTime.constant(1000 * PACE_S), request_ms=0.0, seqs_max=PLACES)
 
 
 def answer(first_s: float, tokens: int) -> Answer:

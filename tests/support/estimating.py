@@ -36,6 +36,7 @@ def steady_profile(places: int) -> Profile:
     return replace(
         SHIPPED,
         iteration=IterationTime.constant(STEP_S * 1000),
+        request_ms=0.0,
         async_scheduling=False,
         seqs_max=places,
         kv_tokens=10_000_000,

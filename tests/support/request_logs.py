@@ -77,9 +77,10 @@ def served(log: RequestLog, profile: Profile) -> RequestLog:
             continue
         now_ns += result.duration_ns
         for emission in result.emissions:
-            first.setdefault(int(emission.call_id), now_ns)
+            seen_ns = now_ns + profile.request_ns
+            first.setdefault(int(emission.call_id), seen_ns)
             if emission.finish is not None:
-                end[int(emission.call_id)] = now_ns
+                end[int(emission.call_id)] = seen_ns
     numbers = range(len(log))
     return replace(
         log,

@@ -199,6 +199,7 @@ def steady_state(profile: Profile, workload: Workload, *, batch: float | None = 
     own_s = max(mean_s, times.own_s)
     # A request decodes beside the prompts of the others only.
     iteration_s = max(decode_s, mean_s - extra_s / slots)
+    outside_s = profile.request_ms / 1000
     return SteadyState(
         workload=workload,
         batch=slots,
@@ -206,8 +207,8 @@ def steady_state(profile: Profile, workload: Workload, *, batch: float | None = 
         iteration_s=iteration_s,
         decode_s=decode_s,
         alone_s=min(iteration_s, profile.decode_ms(1, workload.context_tokens) / 1000),
-        prefill_s=(empty + prefill_iterations - chunks) * mean_s + chunks * own_s,
-        own_prefill_s=empty * mean_s + chunks * own_s,
+        prefill_s=outside_s + (empty + prefill_iterations - chunks) * mean_s + chunks * own_s,
+        own_prefill_s=outside_s + empty * mean_s + chunks * own_s,
         queue_s=_prefill_queue_s(workload, ends * chunks, chunks * times.single_s),
         prompt_s=extra_s / ends,
         first_prompts_saving_s=slots * extra_s / ends - _first_prompts_s(profile, workload, slots),

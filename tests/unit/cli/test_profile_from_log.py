@@ -25,7 +25,8 @@ ENGINE = IterationTime(
     sequence_ms=0.03,
     square_ms=4e-6,
 )
-TRUTH = with_coefficients(START, ENGINE, Source(SourceKind.DERIVED, "made up"))
+REQUEST_MS = 25.0
+TRUTH = with_coefficients(START, ENGINE, REQUEST_MS, Source(SourceKind.DERIVED, "made up"))
 
 
 def e2e_error(profile: Profile, rate_rps: float) -> float:
@@ -42,6 +43,7 @@ def test_a_log_at_one_load_gives_a_profile_that_is_right_at_others(tmp_path: Pat
     assert done.exit_code == 0, done.output
     assert "not identified by the log: host_ms" in done.output
     fitted = parse_profile_text(out.read_text("utf-8"), str(out))
+    assert fitted.request_ms == pytest.approx(REQUEST_MS, abs=4.0)
     for rate_rps in (2.0, 6.0, 14.0):
         assert e2e_error(START, rate_rps) > 0.2
         assert e2e_error(fitted, rate_rps) < 0.03, rate_rps

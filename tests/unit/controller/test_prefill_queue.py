@@ -19,6 +19,7 @@ ENGINE = replace(
     SHIPPED,
     batched_tokens_max=BUDGET,
     async_scheduling=False,
+    request_ms=0.0,
     sources={name: SHIPPED.sources["kv_tokens"] for name in (*COEFFICIENTS, *NUMBERS)},
 )
 FLOOR = replace(

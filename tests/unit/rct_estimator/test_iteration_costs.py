@@ -35,6 +35,7 @@ PROFILE = replace(
     iteration=BENT,
     async_scheduling=False,
     batched_tokens_max=2048,
+    request_ms=0.0,
     sources={name: SHIPPED.sources["kv_tokens"] for name in (*COEFFICIENTS, *NUMBERS)},
 )
 CONTEXT = 700.0

@@ -38,4 +38,5 @@ def _stated(log: RequestLog, profile: Profile, fit: LogFit) -> Profile:
     if fit.unidentified:
         text += f" The log does not identify {', '.join(fit.unidentified)}."
     uncertainty = min(1.0, float(f"{fit.e2e_error:.2g}"))
-    return with_coefficients(profile, fit.iteration, Source(SourceKind.DERIVED, text, uncertainty))
+    source = Source(SourceKind.DERIVED, text, uncertainty)
+    return with_coefficients(profile, fit.iteration, fit.request_ms, source)

@@ -69,6 +69,8 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
     plain["iteration"] = _iteration_mapping(profile.iteration)
     plain["async_scheduling"] = profile.async_scheduling
     plain |= {name: getattr(profile, name) for name in NUMBERS}
+    if profile.request_ms:
+        plain["request_ms"] = profile.request_ms
     plain["sources"] = {name: _source_mapping(source) for name, source in profile.sources.items()}
     if profile.fit is not None:
         plain["fit"] = fit_mapping(profile.fit)
@@ -118,7 +120,7 @@ def _source_mapping(source: Source) -> dict[str, Any]:
 
 def _version_2(mapping: object) -> Profile:
     known = ("version", *TEXTS, "iteration", "async_scheduling", *NUMBERS, "sources")
-    plain = mapping_of("profile", mapping, known, ("fit", "equations"))
+    plain = mapping_of("profile", mapping, known, ("request_ms", "fit", "equations"))
     if plain["version"] != PROFILE_VERSION:
         raise InvalidValueError("version", plain["version"], f"1 or {PROFILE_VERSION}")
     values: dict[str, Any] = {name: text_of(name, plain[name]) for name in TEXTS}
@@ -127,7 +129,8 @@ def _version_2(mapping: object) -> Profile:
         **values,
         iteration=_iteration(plain["iteration"]),
         async_scheduling=flag_of("async_scheduling", plain["async_scheduling"]),
-        sources=_sources(plain["sources"], COEFFICIENTS),
+        request_ms=float(number_of("request_ms", plain.get("request_ms", 0.0))),
+        sources=_sources(plain["sources"], (*COEFFICIENTS, "request_ms")),
         fit=parse_fit(plain["fit"]) if "fit" in plain else None,
         equations=_equations(plain["equations"], "equations.") if "equations" in plain else None,
     )

@@ -69,6 +69,8 @@ class Profile:
         swap_cold_s: Time from nothing to serving: process start, weights, engine initialisation.
         unload_s: Time from serving to memory freed (going to sleep).
         host_bandwidth_bytes_per_s: Bandwidth between accelerator and host memory, one way, over all GPUs.
+        request_ms: Time of a request outside of iterations, from its client to the scheduler and back: HTTP,
+            tokenising, detokenising. It delays every token and keeps no batch slot.
         sources: Origin of each number above, by its name in the file.
         fit: Points to which the coefficients were fitted, if the file keeps them.
         equations: Coefficients of equations 14 and 15, if the file was written as version 1.
@@ -93,6 +95,7 @@ class Profile:
     swap_cold_s: float
     unload_s: float
     host_bandwidth_bytes_per_s: float
+    request_ms: float = 0.0
     sources: Mapping[str, Source]
     fit: FitPoints | None = None
     equations: Equations | None = field(default=None)
@@ -107,7 +110,8 @@ class Profile:
             raise InvalidValueError(
                 "kv_tokens", self.kv_tokens, f"at least {2 * self.block_tokens}, two blocks"
             )
-        for name in (*self.coefficients, *NUMBERS):
+        check_positive("request_ms", self.request_ms, zero=True)
+        for name in (*self.coefficients, *NUMBERS, *(("request_ms",) if self.request_ms else ())):
             if name not in self.sources and name != "gpus":
                 raise InvalidValueError("sources", sorted(self.sources), f"also a source of {name}")
 
@@ -115,6 +119,11 @@ class Profile:
     def coefficients(self) -> tuple[str, ...]:
         """Names of the coefficients of its iterations; those that are zero or left out need no source."""
         return tuple(name for name in COEFFICIENTS if getattr(self.iteration, name))
+
+    @property
+    def request_ns(self) -> int:
+        """The same as `request_ms`, in nanoseconds."""
+        return round(self.request_ms * 1e6)
 
     def prefill_ms(self, batch: float, tokens: float, *, position: float = 0.0) -> float:
         """Return the time of an iteration with `batch` chunks of `tokens` tokens and nothing else, ms."""
@@ -136,6 +145,8 @@ class Profile:
 TEXTS: Final = ("model", "accelerator", "engine")
 COEFFICIENTS: Final = tuple(f.name for f in fields(IterationTime))
 """Names of the coefficients of an iteration, as attributes and as keys of the file."""
-_OTHERS: Final = frozenset({*TEXTS, "iteration", "async_scheduling", "sources", "fit", "equations"})
+_OTHERS: Final = frozenset(
+    {*TEXTS, "iteration", "async_scheduling", "request_ms", "sources", "fit", "equations"}
+)
 NUMBERS: Final = tuple(f.name for f in fields(Profile) if f.name not in _OTHERS)
 """Names of a profile's plain numbers, as attributes and as keys of the file."""

@@ -7,6 +7,7 @@ from qlm.rct_estimator.profiles.accelerators import Accelerator
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.roofline.architecture import Architecture
 from qlm.rct_estimator.roofline.capacity import BLOCK_TOKENS, batch_limits, kv_tokens, swap_times
+from qlm.rct_estimator.roofline.shares import REQUEST_MS
 from qlm.rct_estimator.roofline.sources import sources
 from qlm.rct_estimator.roofline.timing import Roofline
 
@@ -49,6 +50,7 @@ def roofline_profile(
         engine=ENGINE,
         iteration=roofline.iteration(),
         async_scheduling=True,
+        request_ms=REQUEST_MS,
         kv_bytes_per_token=architecture.kv_bytes_per_token(gpus),
         block_tokens=BLOCK_TOKENS,
         kv_tokens=kv_tokens(architecture, accelerator, gpus),

@@ -106,6 +106,8 @@ bytes take 33 us there, 15 to 22 in iterations of LMDeploy, and 6 to 14 in vLLM'
 
 HOST_MS: Final = 0.3
 """Time of an iteration on the host that asynchronous scheduling does not hide; without it, 1 to 3 ms."""
+REQUEST_MS: Final = 7.0
+"""Time of a request outside of iterations, as in the shipped profiles."""
 SEQUENCE_MS: Final = 0.01
 """Time per sequence of sampling and bookkeeping."""
 

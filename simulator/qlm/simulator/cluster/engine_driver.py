@@ -23,6 +23,7 @@ class EngineDriver:
 
     Args:
         entity: Number of its instance.
+        request_ns: Time from the engine to its client, by which each output is later (`Profile.request_ms`).
         slowness: Returns the current factor on its durations.
     """
 
@@ -33,12 +34,14 @@ class EngineDriver:
         engine: BatchingEngine,
         on_output: OnOutput,
         slowness: Callable[[], float],
+        request_ns: int = 0,
     ) -> None:
         self.engine = engine
         self._event_queue = event_queue
         self._entity = entity
         self._on_output = on_output
         self._slowness = slowness
+        self._request_ns = request_ns
         self._run: Run | None = None
         self._run_from_ns = 0
         self._run_slowness = 1.0
@@ -123,7 +126,7 @@ class EngineDriver:
             self._since_report = 0
             chunks = self.engine.collect()
         if emissions or chunks:
-            self._on_output(emissions, chunks)
+            self._deliver(emissions, chunks)
         if not self._dead and self._run is None and not self._starting:
             self._start_run()
 
@@ -131,4 +134,15 @@ class EngineDriver:
         stopped = [call_id for call_id in self._aborting if self.engine.abort(call_id)]
         self._aborting.clear()
         if stopped:
-            self._on_output([Emission(call_id, (), "abort", None, 0) for call_id in stopped], ())
+            self._deliver([Emission(call_id, (), "abort", None, 0) for call_id in stopped], ())
+
+    def _deliver(self, emissions: Sequence[Emission], chunks: Sequence[Chunk]) -> None:
+        if not self._request_ns:
+            self._on_output(emissions, chunks)
+            return
+        at_ns = self._event_queue.now_ns + self._request_ns
+        self._event_queue.schedule(at_ns, Rank.ENGINE, self._entity, self._delivered, (emissions, chunks))
+
+    def _delivered(self, output: tuple[Sequence[Emission], Sequence[Chunk]]) -> None:
+        if not self._dead:
+            self._on_output(*output)

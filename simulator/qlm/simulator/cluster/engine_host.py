@@ -221,8 +221,16 @@ class SimulatedEngineHost:
         engine = self._processes[model].engine
         engine.wake()
         self.awake = model
-        self.driver = EngineDriver(self._event_queue, self._entity, engine, self._on_output, self._slowness)
-        capacity = self._models[model].capacity
+        hosted = self._models[model]
+        self.driver = EngineDriver(
+            self._event_queue,
+            self._entity,
+            engine,
+            self._on_output,
+            self._slowness,
+            hosted.profile.request_ns,
+        )
+        capacity = hosted.capacity
         self._on_change(EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity, tier=tier))
 
     def _after(self, lasts_ns: int, do: Callable[[], None]) -> None:

@@ -35,6 +35,7 @@ class LogFit:
 
     Attributes:
         iteration: The coefficients.
+        request_ms: Time of a request outside of iterations, milliseconds (`Profile.request_ms`).
         ttft_error: Relative error of the mean time to the first token in a replay. That of a single request
             depends on where in an iteration it arrived, which no fit foresees.
         e2e_error: Mean over requests of the relative error of the time to the last token.
@@ -42,16 +43,27 @@ class LogFit:
     """
 
     iteration: IterationTime
+    request_ms: float
     ttft_error: float
     e2e_error: float
     unidentified: tuple[str, ...]
 
 
-def with_coefficients(profile: Profile, iteration: IterationTime, source: Source) -> Profile:
+def with_coefficients(
+    profile: Profile, iteration: IterationTime, request_ms: float, source: Source
+) -> Profile:
     """Return a profile with these coefficients, and one source for all of them."""
-    kept = {name: each for name, each in profile.sources.items() if name not in COEFFICIENTS}
-    stated = {name: source for name in COEFFICIENTS if getattr(iteration, name)}
-    return replace(profile, iteration=iteration, sources={**stated, **kept}, fit=None, equations=None)
+    fitted = (*COEFFICIENTS, "request_ms")
+    kept = {name: each for name, each in profile.sources.items() if name not in fitted}
+    stated = {name: source for name in COEFFICIENTS if getattr(iteration, name)} | {"request_ms": source}
+    return replace(
+        profile,
+        iteration=iteration,
+        request_ms=request_ms,
+        sources={**stated, **kept},
+        fit=None,
+        equations=None,
+    )
 
 
 class _Recorder(StepTimes):
@@ -102,18 +114,24 @@ def fit_log(log: RequestLog, start: Profile) -> LogFit:
     Raises:
         InvalidValueError: The profile's KV cache cannot hold a request.
     """
-    profile, best, best_error = start, start.iteration, np.inf
+    profile, best, best_error = start, start, np.inf
     lost: tuple[str, ...] = ()
     errors = (np.inf, np.inf)
     source = Source(SourceKind.DERIVED, "a step of a fit")
     for _ in range(_ROUNDS):
         traced = _trace(log, profile)
-        now = _errors(log, traced)
+        now = _errors(log, traced, profile.request_ns)
         if sum(now) < best_error:
-            best, best_error, errors = profile.iteration, sum(now), now
-        iteration, lost = _regress(log, traced, profile.iteration)
-        profile = with_coefficients(profile, iteration, source)
-    return LogFit(iteration=best, ttft_error=errors[0], e2e_error=errors[1], unidentified=("host_ms", *lost))
+            best, best_error, errors = profile, sum(now), now
+        iteration, request_ms, lost = _regress(log, traced, profile)
+        profile = with_coefficients(profile, iteration, request_ms, source)
+    return LogFit(
+        iteration=best.iteration,
+        request_ms=best.request_ms,
+        ttft_error=errors[0],
+        e2e_error=errors[1],
+        unidentified=("host_ms", *lost),
+    )
 
 
 def _trace(log: RequestLog, profile: Profile) -> _Traced:
@@ -149,17 +167,17 @@ def _trace(log: RequestLog, profile: Profile) -> _Traced:
     return _Traced(ends_ns=ends_ns, durations_ns=durations_ns, seen=seen, first=first, last=last)
 
 
-def _errors(log: RequestLog, traced: _Traced) -> tuple[float, float]:
+def _errors(log: RequestLog, traced: _Traced, request_ns: int) -> tuple[float, float]:
     e2e_s = np.maximum(log.e2e_s, 1e-9)
-    first_s = (traced.ends_ns[traced.first] - log.arrival_ns) / 1e9
-    last_s = (traced.ends_ns[traced.last] - log.arrival_ns) / 1e9
+    first_s = (traced.ends_ns[traced.first] + request_ns - log.arrival_ns) / 1e9
+    last_s = (traced.ends_ns[traced.last] + request_ns - log.arrival_ns) / 1e9
     ttft = abs(float(first_s.mean()) / max(float(log.ttft_s.mean()), 1e-9) - 1)
     return ttft, float(np.abs(last_s / e2e_s - 1).mean())
 
 
 def _regress(
-    log: RequestLog, traced: _Traced, before: IterationTime
-) -> tuple[IterationTime, tuple[str, ...]]:
+    log: RequestLog, traced: _Traced, before: Profile
+) -> tuple[IterationTime, float, tuple[str, ...]]:
     """Return the coefficients under which these iterations take the times of the log."""
     tokens = traced.seen[:, 0]
     knots = [float(knot) for knot in _KNOTS if knot < tokens.max()] or [1.0]
@@ -174,14 +192,14 @@ def _regress(
         for n, name in enumerate(OTHERS)
         if not separable(matrix[:, first + n], np.delete(matrix, first + n, 1))
     )
-    start = _vector(before, knots)
+    start = np.append(_vector(before.iteration, knots), before.request_ms)
     faint = _PREFERENCE * len(rows) * np.diag(matrix.mean(axis=0)) / matrix.shape[1]
     low = np.zeros_like(start)
     low[0] = 0.01 * start[0]
     x, _ = least_absolute(
         np.vstack([matrix, faint]), np.concatenate([target, faint @ start]), low, np.full_like(start, np.inf)
     )
-    return _iteration(x, knots, float(tokens.max())), lost
+    return _iteration(x[:-1], knots, float(tokens.max())), float(x[-1]), lost
 
 
 def _waits(
@@ -193,7 +211,8 @@ def _waits(
 ) -> tuple[FloatArray, FloatArray]:
     """Return what the iterations of each wait computed, and how long it was by the log, in milliseconds.
 
-    Waits are those for the first token, and from it to the last.
+    Waits are those for the first token, and from it to the last. Only the former hold the time outside of
+    iterations, whose column is the last one.
     """
     first, last = traced.first[rows], traced.last[rows]
     arrival = log.arrival_ns[rows].astype(np.float64)
@@ -203,7 +222,9 @@ def _waits(
     after = sums[last + 1] - sums[first + 1]
     ttft_ms = (log.first_token_ns - log.arrival_ns)[rows] / 1e6
     rest_ms = (log.end_ns - log.first_token_ns)[rows] / 1e6
-    matrix, target = np.vstack([until_first, after]), np.concatenate([ttft_ms, rest_ms])
+    outside = np.repeat([1.0, 0.0], len(rows))
+    matrix = np.column_stack([np.vstack([until_first, after]), outside])
+    target = np.concatenate([ttft_ms, rest_ms])
     timed = (target > 0) & (matrix[:, 0] > 0)
     return matrix[timed], target[timed]
 

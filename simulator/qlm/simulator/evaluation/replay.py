@@ -52,7 +52,7 @@ def replay(log: RequestLog, profile: Profile) -> Replayed:
     Raises:
         InvalidValueError: The profile's KV cache cannot hold a request; names its line.
     """
-    return _Replay(log, engine_of(log, profile)).run()
+    return _Replay(log, engine_of(log, profile), profile.request_ns).run()
 
 
 def engine_of(log: RequestLog, profile: Profile, times: StepTimes | None = None) -> BatchingEngine:
@@ -113,11 +113,11 @@ class _Scripts:
 class _Replay:
     """Clients and clock of one engine."""
 
-    def __init__(self, log: RequestLog, engine: BatchingEngine) -> None:
+    def __init__(self, log: RequestLog, engine: BatchingEngine, request_ns: int) -> None:
         self._log = log
         self._engine = engine
         self._queue = EventQueue()
-        self._driver = EngineDriver(self._queue, 0, engine, self._on_output, lambda: 1.0)
+        self._driver = EngineDriver(self._queue, 0, engine, self._on_output, lambda: 1.0, request_ns)
         self._first_ns, self._end_ns, self._cached = (np.full(len(log), _NEVER) for _ in range(3))
 
     def run(self) -> Replayed:

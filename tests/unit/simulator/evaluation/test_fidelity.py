@@ -157,3 +157,12 @@ def test_a_log_with_zeros_has_no_relative_error() -> None:
     found = compare("", log, replay(log, LLAMA))
     assert found.ttft.error["mean"] is None
     assert found.ttft.each is None
+
+
+def test_time_outside_of_iterations_delays_every_token_and_keeps_no_slot() -> None:
+    log = served(drawn_log(150, OVERLOAD_RPS), LLAMA)
+    sources = {**LLAMA.sources, "request_ms": LLAMA.sources["kv_tokens"]}
+    far = replace(LLAMA, request_ms=7.5, sources=sources)
+    near_replay, far_replay = replay(log, LLAMA), replay(log, far)
+    assert (far_replay.first_token_ns - near_replay.first_token_ns == 7_500_000).all()
+    assert (far_replay.end_ns - near_replay.end_ns == 7_500_000).all()

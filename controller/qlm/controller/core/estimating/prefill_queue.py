@@ -120,7 +120,8 @@ def first_token_s(
     _, rest = prefills.chunks(prompts)
     together = rest + np.minimum(behind, prefills.budget_tokens - rest)
     behind_s = (prefills.linear_ms(together) - prefills.linear_ms(rest)) / 1000
-    return np.sort(waited_s + prefills.seconds(prompts) + behind_s)
+    outside_s = prefills.profile.request_ms / 1000
+    return np.sort(waited_s + prefills.seconds(prompts) + behind_s + outside_s)
 
 
 def _scheduled_s(prefills: PrefillCosts, arriving: Sequence[tuple[float, Workload]]) -> FloatArray:

@@ -6,6 +6,7 @@ text that equals its reference was neither cut, repeated nor spliced.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import tempfile
@@ -20,7 +21,7 @@ from typing import Any
 import httpx
 import pytest
 
-from qlm.agents.engines.guard import descendants
+from qlm.agents.engines.guard import descendants, start_ticks
 from support import rabbitmq as rabbitmq_support
 from support import redis as redis_support
 from support.cluster import Cluster, cluster
@@ -86,8 +87,8 @@ def config(engine_url: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def load(rig: Rig) -> AsyncIterator[Load]:
-    """Make the cluster whole and busy; afterwards nothing may be left of the load."""
+async def clients(rig: Rig) -> AsyncIterator[Load]:
+    """Make the cluster whole; the clients have not begun."""
     # A connection is used once: the gateway closes idle ones, perhaps just when they are used again.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=rig.url, timeout=OVER_S + 10, limits=limits) as client:
@@ -97,9 +98,15 @@ async def load(rig: Rig) -> AsyncIterator[Load]:
             return [bool(each["active_model"]) for each in await made.listed("instances")] == [True, True]
 
         await until(whole, "both engines are up")
-        await made.begin()
-        await made.busy()
         yield made
+
+
+@pytest.fixture
+async def load(clients: Load) -> Load:
+    """Make the cluster whole and busy; afterwards nothing may be left of the load."""
+    await clients.begin()
+    await clients.busy()
+    return clients
 
 
 async def check_all_answered(load: Load, *, may_lose_output: bool = False) -> None:
@@ -311,6 +318,44 @@ async def test_a_killed_engine_process_is_started_again_and_its_requests_go_on(
     _guard, engine = descendants(rig.parts.agents[LAUNCHED].pid)
     os.kill(engine, signal.SIGKILL)
     await check_recovery(load, time.monotonic(), record_property)
+
+
+async def test_an_engine_that_hangs_is_replaced_and_its_agent_goes_on_by_itself(
+    rig: Rig, clients: Load, record_property: Note
+) -> None:
+    """SIGSTOP for longer than its health probes allow; then SIGCONT.
+
+    Streams are under way, and requests that arrive meanwhile are sent on connections that are kept open.
+    """
+    load = clients
+    await load.begin(streams=PLACES, plain=0, detached=0)
+    await until(lambda: all(len(each.parts) >= 5 for each in load.streams), "all streams show tokens")
+    short = [load.client.post("/v1/completions", json=body(n, max_tokens=2)) for n in range(PLACES)]
+    assert {answer.status_code for answer in await asyncio.gather(*short)} == {200}
+    agent = rig.parts.agents[LAUNCHED]
+    _guard, engine = descendants(agent.pid)
+    log_bytes, started = agent.log_file.stat().st_size, start_ticks(engine)
+    hit = time.monotonic()
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        for n in range(24):
+            await load.submit(n)
+        await until(lambda: start_ticks(engine) != started, "the agent gives its engine up")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(engine, signal.SIGCONT)
+    record_property("given_up_s", round(time.monotonic() - hit, 2))
+    await check_recovery(load, time.monotonic(), record_property)
+
+    async def serves() -> bool:
+        (one,) = [each for each in await load.listed("instances") if each["id"] == LAUNCHED]
+        return bool(one["active_model"])
+
+    await until(serves, "its instance serves again")
+    said = agent.log_file.read_bytes()[log_bytes:].decode()
+    assert "health probes" in said
+    assert "agent failed" not in said
+    assert "a new one starts" not in said
 
 
 async def test_an_attached_engine_that_dies_for_good_fails_nothing_while_another_serves(

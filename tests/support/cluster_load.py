@@ -65,14 +65,15 @@ class Load:
         self.not_found: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def begin(self) -> None:
+    async def begin(self, *, streams: int = STREAMS, plain: int = PLAIN, detached: int = DETACHED) -> None:
         """Submit everything, streams first."""
+        del self.streams[streams:]
         self._tasks = [asyncio.create_task(self._stream(each)) for each in self.streams]
-        await until(lambda: len(self._opened) == STREAMS, "all streams are accepted")
+        await until(lambda: len(self._opened) == streams, "all streams are accepted")
         self.plain = [
-            asyncio.create_task(self.client.post("/v1/completions", json=body(n))) for n in range(PLAIN)
+            asyncio.create_task(self.client.post("/v1/completions", json=body(n))) for n in range(plain)
         ]
-        for n in range(DETACHED):
+        for n in range(detached):
             await self.submit(n)
 
     async def submit(self, n: int) -> None:

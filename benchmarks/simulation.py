@@ -172,7 +172,8 @@ def cut(scenario: Scenario, requests: int) -> Scenario:
     def make_workload(seeds: Seeds) -> Workload:
         whole = scenario.make_workload(seeds)
         columns = {each.name: getattr(whole, each.name) for each in fields(whole)}
-        kept = {name: values[:requests] for name, values in columns.items() if name != "tenants"}
+        arrays = ((name, each) for name, each in columns.items() if name != "tenants" and each is not None)
+        kept = {name: each[:requests] for name, each in arrays}
         return Workload(**kept, tenants=whole.tenants)
 
     return replace(scenario, make_workload=make_workload)

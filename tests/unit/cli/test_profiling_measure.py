@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.cli.profiling.facts import FACTS, Identity, build_profile, given_facts
+from qlm.cli.profiling.facts import FACTS, Identity, build_profile, given_facts, request_ms
 from qlm.cli.profiling.grid import Cell, Grid, answer_tokens, choose_grid
 from qlm.cli.profiling.identify import Described
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
@@ -28,7 +28,7 @@ from qlm.rct_estimator.profiles.fit import fit_iteration
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.points import FitPoint, errors
 from qlm.rct_estimator.profiles.profile import Profile, SourceKind
-from support.virtual_engine import VirtualEngine, in_virtual_time
+from support.virtual_engine import WAY_S, VirtualEngine, in_virtual_time
 
 LARGE = EngineCapacity(kv_tokens=450_000, block_tokens=16, seqs_max=256, context_tokens=8192)
 MS = 1_000_000
@@ -205,6 +205,7 @@ def test_the_measured_times_are_those_of_the_engine(quick: bool, async_schedulin
     assert fitted.fit.unidentified == ("host_ms",)
     for name in ("kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms"):
         assert getattr(fitted.iteration, name) == pytest.approx(getattr(TRUTH, name), rel=0.1), name
+    assert request_ms(measured.lone_ms, fitted) == pytest.approx(2000 * WAY_S, rel=0.1)
     assert max(p.position + p.new for p in measured.points) > 7000
     assert max(p.sequences for p in measured.points) == (64 if not quick else 33)
 
@@ -318,8 +319,14 @@ def test_a_built_profile_is_one_that_can_be_read_and_says_where_numbers_come_fro
     identity = Identity(model="m", accelerator="X", gpus=2, engine="vLLM 1", measured="Measured today.")
     settings = Settings(256, 4096, True, frozenset({"seqs_max"}))
     profile = build_profile(
-        identity, LARGE, settings, fitted, given_facts(dict.fromkeys(FACTS, 2.0), "today")
+        identity,
+        LARGE,
+        settings,
+        fitted,
+        given_facts(dict.fromkeys(FACTS, 2.0), "today"),
+        {100: 1 / 3 + 10 + 7.0, 200: 1 / 3 + 20 + 7.0, 150: 900.0},
     )
+    assert profile.request_ms == pytest.approx(7.0, rel=0.01), "the median, not the mean"
     assert parse_profile_text(profile_text(profile), "x.yaml") == profile
     assert (profile.kv_tokens, profile.batched_tokens_max) == (LARGE.kv_tokens + 16, 4096)
     assert (profile.engine, profile.async_scheduling) == ("vLLM 1", True)

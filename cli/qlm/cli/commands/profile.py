@@ -151,7 +151,7 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
     finally:
         await engine.close()
     fitted = fit_iteration(measured.points, physics_of(identity, facts))
-    profile = build_profile(identity, capacity, settings, fitted, facts)
+    profile = build_profile(identity, capacity, settings, fitted, facts, measured.lone_ms)
     _print_fit(profile, fitted, measured)
     out.write_text(profile_text(profile), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))
@@ -207,6 +207,7 @@ def _print_fit(profile: Profile, fitted: Fitted, measured: Measured) -> None:
     click.echo(f"{profile.model} on {profile.gpus} x {profile.accelerator}, {profile.kv_tokens} KV tokens")
     for line in fit_lines(fitted):
         click.echo(line)
+    click.echo(f"request    {profile.request_ms:.3g} ms outside of iterations")
     for line in (*(f"skipped: {each}" for each in measured.skipped), *beyond_fit(profile)):
         click.echo(line)
 

@@ -1,5 +1,6 @@
 """Builds a profile from measurements and from facts that cannot be measured."""
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,6 +9,7 @@ from qlm.cli.profiling.settings import SETTINGS, Settings
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.accelerators import find_accelerator
 from qlm.rct_estimator.profiles.fit import Fitted, Physics
+from qlm.rct_estimator.profiles.points import FitPoint
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile, Source, SourceKind
 
 FACTS: Final[Mapping[str, str]] = {
@@ -70,10 +72,23 @@ def physics_of(identity: Identity, facts: Facts) -> Physics | None:
     )
 
 
+def request_ms(lone_ms: Mapping[int, float], fitted: Fitted) -> float:
+    """Return the time of a lone request beside its one iteration: the median, or 0 if that is negative."""
+    outside = [
+        ms - FitPoint(1, tokens, 0, 0, 0, ms).predicted_ms(fitted.iteration) for tokens, ms in lone_ms.items()
+    ]
+    return max(0.0, float(f"{statistics.median(outside):.3g}"))
+
+
 def build_profile(
-    identity: Identity, capacity: EngineCapacity, settings: Settings, fitted: Fitted, facts: Facts
+    identity: Identity,
+    capacity: EngineCapacity,
+    settings: Settings,
+    fitted: Fitted,
+    facts: Facts,
+    lone_ms: Mapping[int, float],
 ) -> Profile:
-    """Build the profile of a measured engine from its fit and all of FACTS."""
+    """Build the profile of a measured engine from its fit, all of FACTS, and times of lone requests."""
     reported = Source(SourceKind.MEASURED, f"Reported by the engine. {identity.measured}")
     sources = dict.fromkeys(COEFFICIENTS, _fit_source(fitted, identity))
     sources |= {name: source for name, (_value, source) in facts.items()}
@@ -81,6 +96,10 @@ def build_profile(
     for name in ("seqs_max", "batched_tokens_max"):
         given = Source(SourceKind.SPECIFIED, f"{SETTINGS[name]} of the engine, as given to qlm profile")
         sources[name] = reported if name in settings.reported else given
+    sources["request_ms"] = Source(
+        SourceKind.MEASURED,
+        f"First tokens of lone requests, less their iterations by the fit. {identity.measured}",
+    )
     values: dict[str, Any] = {
         name: round(value) if name in _WHOLE else value for name, (value, _source) in facts.items()
     }
@@ -99,6 +118,7 @@ def build_profile(
         context_tokens=capacity.context_tokens,
         **values,
         sources={name: source for name, source in sources.items() if _states(name, fitted)},
+        request_ms=request_ms(lone_ms, fitted),
         fit=fitted.fit,
     )
 

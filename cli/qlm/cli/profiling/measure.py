@@ -10,7 +10,7 @@ arrive while a long one keeps the engine busy.
 import asyncio
 import random
 import statistics
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -33,6 +33,9 @@ _METRONOMES: Final = 5
 _LEAD_SHARE: Final = 0.15
 """The long request starts earlier than the measured ones by this share of its own duration."""
 
+_LONE_TOKENS: Final = (16, 32, 64)
+"""Prompt tokens of lone requests: short, so that little of their time is the iteration."""
+
 Key = tuple[int, int, int, int, int]
 """Prompts, tokens of each in the iteration, tokens before them, decodes, and prompt tokens of those."""
 
@@ -43,10 +46,12 @@ class Measured:
 
     Attributes:
         points: Median times.
+        lone_ms: Median time to the first token of a lone request, by its prompt tokens.
         skipped: Descriptions of points that could not be measured.
     """
 
     points: tuple[FitPoint, ...]
+    lone_ms: Mapping[int, float]
     skipped: tuple[str, ...]
 
 
@@ -83,6 +88,11 @@ class Prober:
         for tokens in (16, self._blocker_tokens(1), self._blocker_tokens(1)):
             start_ns = self._clock_ns()
             self._lead_s = _LEAD_SHARE * (await self._first_token_ns(tokens) - start_ns) / 1e9
+
+    async def lone_ms(self, tokens: int) -> float:
+        """Time the first token of a request to an idle engine, its way there and back included."""
+        start_ns = self._clock_ns()
+        return (await self._first_token_ns(tokens) - start_ns) / 1e6
 
     @asynccontextmanager
     async def decoding(self, cell: Cell, decode_tokens: int) -> AsyncIterator[list[Stream]]:
@@ -192,7 +202,10 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
     await prober.warm_up()
     found: dict[Key, list[FitPoint]] = {}
     lost: dict[str, bool] = {}
+    lone: dict[int, list[float]] = {}
     for _ in range(grid.repeats):
+        for tokens in _LONE_TOKENS:
+            lone.setdefault(tokens, []).append(await prober.lone_ms(tokens))
         for cell in grid.cells:
             async for what, samples in _measure_cell(prober, grid, cell, on_point):
                 lost[what] = lost.get(what, True) and not samples
@@ -200,6 +213,7 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
                     found.setdefault(key, []).append(point)
     return Measured(
         points=tuple(_median(timed) for timed in found.values()),
+        lone_ms={tokens: statistics.median(times) for tokens, times in lone.items()},
         skipped=tuple(what for what, never in lost.items() if never),
     )
 

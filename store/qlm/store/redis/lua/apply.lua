@@ -68,7 +68,7 @@ function apply.queue(instance, ids)
     end
   end
   local former = call('LRANGE', key('queue', instance), 0, -1)
-  local same = #former == #groups and call('HEXISTS', PREFIX .. 'queues', instance) == 1
+  local same = #former == #groups and (#groups == 0 or call('HEXISTS', PREFIX .. 'queues', instance) == 1)
   for i, group in ipairs(groups) do
     same = same and former[i] == group.id
   end

@@ -6,9 +6,11 @@ import inspect
 import itertools
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import uvicorn
 
@@ -16,6 +18,7 @@ from qlm.broker.codec import decode_request
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus, ModelSpec
 from qlm.domain.ids import ControllerId, GatewayId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Holder
@@ -38,6 +41,8 @@ MODELS = (
     ModelSpec(id=ModelId("small"), tokenizer="byte", context_tokens=64),
 )
 
+T = TypeVar("T")
+
 
 class SystemClock:
     def now_ns(self) -> int:
@@ -47,6 +52,15 @@ class SystemClock:
 def text_then_end(text: str) -> Sequence[int]:
     """Tokens of an answer of an emulated model."""
     return [*text.encode(), EOS_ID]
+
+
+async def patient(call: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a call of the store that finds it away, as agents do; old connections may be cut."""
+    while True:
+        try:
+            return await call()
+        except StoreUnavailableError:
+            await asyncio.sleep(0.02)
 
 
 @dataclass(slots=True)
@@ -61,6 +75,7 @@ class ScriptedAgent:
         fail_with: Outcome and detail with which answers end, after their tokens.
         leased: Requests taken so far.
         ended: How requests ended, as far as this agent ended them.
+        rests: It takes nothing until `working` is set.
     """
 
     broker: Broker
@@ -74,6 +89,7 @@ class ScriptedAgent:
     leased: list[Request] = field(default_factory=list)
     ended: dict[RequestId, Outcome] = field(default_factory=dict)
     holder: Holder = field(default=Holder(InstanceId("gpu-0"), SessionId("s1")))
+    rests: bool = False
     _cancels: dict[RequestId, Outcome] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -82,11 +98,19 @@ class ScriptedAgent:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen())
             while True:
+                self.rests = not self.working.is_set()
                 await self.working.wait()
+                self.rests = False
                 for queue in await self.broker.queues():
                     for delivery in await self.broker.get(queue, 16):
                         group.create_task(self._serve(delivery))
                 await asyncio.sleep(0.002)
+
+    async def rest(self) -> None:
+        """Take nothing more until `working` is set."""
+        await self.working.wait()  # it sets this when it begins
+        self.working.clear()
+        await until(lambda: self.rests)
 
     async def _listen(self) -> None:
         async for notice in self.store.notices(self.holder.instance):
@@ -95,7 +119,7 @@ class ScriptedAgent:
 
     async def _serve(self, delivery: Delivery) -> None:
         request = decode_request(delivery.body)
-        lease = await self.store.lease(request.metadata(), self.holder, None)
+        lease = await patient(lambda: self.store.lease(request.metadata(), self.holder, None))
         if isinstance(lease, Granted):
             self.leased.append(request)
             await self._write(request, lease)
@@ -117,12 +141,12 @@ class ScriptedAgent:
             entry = LogEntry(
                 id=request.id, epoch=granted.lease.epoch, offset=at, token_ids=tuple(ids[at : at + step])
             )
-            await self.store.append([entry])
+            await patient(partial(self.store.append, [entry]))
             at += step
             await asyncio.sleep(0)
         outcome, detail = self._end(request, ids)
         last = LogEntry(id=request.id, epoch=granted.lease.epoch, offset=at, outcome=outcome, detail=detail)
-        await self.store.append([last])
+        await patient(partial(self.store.append, [last]))
         self.ended[request.id] = outcome
 
     def _end(self, request: Request, ids: Sequence[int]) -> tuple[Outcome, str]:

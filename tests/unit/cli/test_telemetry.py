@@ -152,7 +152,7 @@ async def test_broker_and_store_are_shown_to_be_up_or_down_and_failed_calls_coun
         assert value(shown(world.telemetry), "qlm_store_up") == 1
         broker = await backends.open_broker()
         world.broker_faults.fail(BrokerUnavailableError("the broker is away"), "depth")
-        world.store_faults.fail(StoreUnavailableError("the store is away"), "incarnation", "view")
+        world.store_faults.fail(StoreUnavailableError("the store is away"), "probe", "view")
         with pytest.raises(StoreUnavailableError):
             await backends.store.view()
         with pytest.raises(BrokerUnavailableError):
@@ -213,7 +213,7 @@ async def test_a_process_answers_on_the_first_free_port_and_is_ready_if_all_is_w
                 readiness["i"] = "its engine failed"
                 assert (await client.get("/readyz")).status_code == 503
                 readiness["i"] = OK
-                world.store_faults.fail(StoreUnavailableError("the store is away"), "incarnation")
+                world.store_faults.fail(StoreUnavailableError("the store is away"), "probe")
                 ready = await client.get("/readyz")
                 assert (ready.status_code, ready.json()["store"]) == (503, "the store is away")
 

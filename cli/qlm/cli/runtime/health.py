@@ -63,7 +63,9 @@ class Health:
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the metrics; `watching` starts the probes."""
         self._broker_up = Gauge("qlm_broker_up", "1 if the broker answers this process", registry=registry)
-        self._store_up = Gauge("qlm_store_up", "1 if the store answers this process", registry=registry)
+        self._store_up = Gauge(
+            "qlm_store_up", "1 if the store answers this process, and can write", registry=registry
+        )
         about = "Calls that failed because the {} was away, by operation"
         self._broker_errors = Counter(
             "qlm_broker_errors", about.format("broker"), ("operation",), registry=registry
@@ -101,7 +103,7 @@ class Health:
         if backends is None:
             health = ServerHealth("not connected", "not connected")
         else:
-            probes = _result(partial(self._probe_broker, backends)), _result(backends.store.incarnation)
+            probes = _result(partial(self._probe_broker, backends)), _result(backends.store.probe)
             health = ServerHealth(*await asyncio.gather(*probes))
         self._broker_up.set(health.broker == OK)
         self._store_up.set(health.store == OK)

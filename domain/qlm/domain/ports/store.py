@@ -71,6 +71,14 @@ class GatewayStore(RequestIndex, Protocol):
         """Return the identity of the store's content; an emptied store returns a larger number."""
         ...
 
+    async def probe(self) -> None:
+        """Write something without a meaning, as every other change is written.
+
+        Raises:
+            StoreUnavailableError: The store cannot be reached, or cannot be written.
+        """
+        ...
+
     async def warnings(self) -> Sequence[str]:
         """Return what the settings of the server break of the promises of this port, in a sentence each."""
         ...

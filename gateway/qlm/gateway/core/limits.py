@@ -40,7 +40,8 @@ class LimitsConfig(BaseModel):
         unknown_after_s: A request without output counts as lost when neither store nor queue has known it
             for this time. Keep it above the time in which the broker requeues messages of a dead machine
             (twice its heartbeat).
-        publish_timeout_s: Longest wait for a confirmation by the broker.
+        publish_timeout_s: Longest wait for a confirmation by the broker. While the store is away for longer,
+            new requests are refused, and clients that wait for a plain answer get 503.
         probe_timeout_s: Longest time of a readiness probe.
         view_interval_s: Time between two reads of the queue for admission control.
         encode_inline_chars: Longer prompts are tokenized on a thread.

@@ -102,6 +102,11 @@ class Session:
         self._short_since_ns: int | None = None
 
     @property
+    def is_plain(self) -> bool:
+        """True if a client waits for the whole answer."""
+        return self._mode is Mode.WHOLE
+
+    @property
     def wake_ns(self) -> int:
         """Time of its next Tick, at the latest."""
         wake = self._poll_at_ns

@@ -100,7 +100,7 @@ def create_gateway(
     metrics = GatewayMetrics(limits.metric_classes_max, registry)
     spans = RequestSpans(tracer)
     hub = Hub(served, store, clock, limits, gateway_id, metrics, spans)
-    load = LoadWatch(store, clock, hub, limits.view_interval_s)
+    load = LoadWatch(store, clock, hub, limits.view_interval_s, limits.publish_timeout_s)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
     publisher = Publisher(broker, store, clock, hub, load, metrics, spans, limits.publish_timeout_s)
     return Gateway(

@@ -166,6 +166,19 @@ class Hub:
             self.drop(subscription)
         return [each.metadata.id for each in open_subscriptions]
 
+    def end_plain(self, why: str) -> None:
+        """End with 503 the plain answers of queued requests, which continue; their store is away."""
+        for subscription in self._all():
+            if not subscription.published or not subscription.session.is_plain:
+                continue
+            subscription.session.over = True
+            id = subscription.metadata.id
+            message = (
+                f"the shared state is not available: {why}; request {id} continues: GET /v1/requests/{id}"
+            )
+            subscription.sink.interrupt(unavailable(message, "store_unavailable"))
+            self.drop(subscription)
+
     async def unwatch(self, ids: Iterable[RequestId]) -> None:
         """Stop the store's announcements of these requests to this gateway, if the store answers in time."""
         await self._output.unwatch_all(ids)

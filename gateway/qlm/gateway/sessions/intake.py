@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
@@ -95,7 +96,7 @@ class Intake:
 
         Raises:
             ApiError: The request is not acceptable, now or ever.
-            QlmError: A value is out of range, or the store is needed and unavailable.
+            QlmError: A value is out of range, or the store is unavailable.
         """
         now_ns = self._clock.now_ns()
         served = self._models.named(body.model)
@@ -160,6 +161,8 @@ class Intake:
         await self._publisher.publish(request, metadata, subscription, "async")
 
     def _admit(self, metadata: RequestMetadata, p_met_min: float | None) -> None:
+        if (why := self._load.store_away()) is not None:
+            raise StoreUnavailableError(why)
         forecast, query = self._load.forecast(), admission_query(metadata, p_met_min)
         verdict = decide(self._load.load, self._limits, metadata.cls, metadata.prompt_tokens, forecast, query)
         if isinstance(verdict, Refuse):

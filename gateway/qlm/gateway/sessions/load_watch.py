@@ -25,12 +25,25 @@ REFUSAL_FADES_NS: Final = 5_000_000_000
 class LoadWatch:
     """The latest observation of the cluster."""
 
-    def __init__(self, store: GatewayStore, clock: Clock, hub: Hub, interval_s: float) -> None:
-        """Begin without an observation; `run` makes them."""
+    def __init__(
+        self, store: GatewayStore, clock: Clock, hub: Hub, interval_s: float, away_max_s: float = 10.0
+    ) -> None:
+        """Begin without an observation; `run` makes them.
+
+        Args:
+            store: The store.
+            clock: Source of time.
+            hub: The open subscriptions.
+            interval_s: Time between two observations, seconds.
+            away_max_s: Time for which the store may be away before clients receive 503, seconds.
+        """
         self._store = store
         self._clock = clock
         self._hub = hub
         self._interval_s = interval_s
+        self._away_max_ns = round(away_max_s * 1e9)
+        self._away_since_ns: int | None = None
+        self._away_why = ""
         self._load = Load()
         self._forecast = ForecastWatch(store)
         self._incarnation: int | None = None
@@ -99,20 +112,41 @@ class LoadWatch:
         self._forecast.count_accepted(model, self._clock.now_ns())
         self._refusal = None
 
+    def store_away(self) -> str | None:
+        """Return why the store is away, if it has been for longer than clients shall wait for it.
+
+        Until then requests are accepted: the queue has them, and a restarted store is filled from it.
+        """
+        since_ns = self._away_since_ns
+        if since_ns is None or self._clock.now_ns() - since_ns < self._away_max_ns:
+            return None
+        return self._away_why
+
     async def run(self) -> None:
         """Observe the cluster until cancelled."""
         while True:
+            began_ns = self._clock.now_ns()
             try:
                 await self._observe()
+                self._away_since_ns = None
             except StoreUnavailableError as error:
                 # Requests accepted meanwhile are indexed when their queue is read again.
                 self.expect_unknown()
+                self._note_away(began_ns, str(error))
                 _log.warning("cannot read the cluster's load: %s", error)
             except UndecodableDataError as error:
                 _log.warning("cannot read the cluster's load: %s", error)
             await asyncio.sleep(self._interval_s)
 
+    def _note_away(self, began_ns: int, why: str) -> None:
+        self._away_why = why
+        if self._away_since_ns is None:
+            self._away_since_ns = began_ns
+        if self.store_away() is not None:
+            self._hub.end_plain(why)
+
     async def _observe(self) -> None:
+        await self._store.probe()
         await self.check_incarnation()
         view = await self._store.view()
         self._load = observe(self._load, view, self._clock.now_ns())

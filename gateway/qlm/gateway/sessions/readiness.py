@@ -13,13 +13,18 @@ _PROBE_QUEUE: Final = QueueName("qlm.ingress")
 
 
 async def readiness(gateway: Gateway) -> Readiness:
-    """Probe broker and store; `status` is `ok` if both answer and output reaches the clients."""
+    """Probe broker and store; `status` is `ok` if promises can be kept.
+
+    The broker answers, the store can be written, and output reaches the clients.
+    """
     timeout_s = gateway.limits.probe_timeout_s
     broker, store = await asyncio.gather(
-        _probe(gateway.broker.depth(_PROBE_QUEUE), timeout_s), _probe(gateway.store.incarnation(), timeout_s)
+        _probe(gateway.broker.depth(_PROBE_QUEUE), timeout_s), _probe(gateway.store.probe(), timeout_s)
     )
     if broker == "ok" and (refusal := gateway.load.recent_refusal(gateway.clock.now_ns())):
         broker = refusal
+    if store == "ok" and (why := gateway.load.store_away()):
+        store = why  # requests are refused until the next look at the cluster
     sessions = gateway.hub.state
     ready = broker == store == sessions == "ok"
     return {

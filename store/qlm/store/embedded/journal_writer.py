@@ -13,6 +13,9 @@ from qlm.domain.ports.journal import Journal
 Changes = Mapping[str, bytes | None]
 """New values by key; None deletes."""
 
+PROBE_KEY: Final = "probe"
+"""Entry of the journal that `probe` writes; it is never read."""
+
 RETRY_S: Final = 1.0
 """Pause before a failed write is retried, seconds."""
 
@@ -72,6 +75,15 @@ class JournalWriter:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
         await asyncio.shield(batch.written)
+
+    async def probe(self) -> None:
+        """Write something without a meaning.
+
+        Raises:
+            StoreUnavailableError: The journal cannot be written, or the store is closed.
+        """
+        self.check()
+        await self._journal.write([(PROBE_KEY, b"")])
 
     async def settled(self, id: RequestId) -> None:
         """Wait until all changes of a request are written.

@@ -60,6 +60,9 @@ class MemoryStore(Store):
     async def incarnation(self) -> int:
         return self._state.incarnation
 
+    async def probe(self) -> None:
+        self._check_writable()
+
     async def warnings(self) -> Sequence[str]:
         return ()
 

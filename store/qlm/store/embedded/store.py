@@ -86,6 +86,9 @@ class EmbeddedStore(MemoryStore):
     async def _settled(self, id: RequestId) -> None:
         await self._writer.settled(id)
 
+    async def probe(self) -> None:
+        await self._writer.probe()
+
     def _check_writable(self) -> None:
         self._writer.check()
 

@@ -18,6 +18,7 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).
 * `unplaced:<instance>` (the reason why it has no place; expires), `unplaced` (set).
 * `plan` and `signal` (strings that expire): the latest plan, and the latest forecast for admission.
+* `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * Channels: `outputs:<gateway>`, `notices:<instance>`, `wakeups`.
 
@@ -122,6 +123,9 @@ class RedisStore(RedisPlans, Store):
         incarnation = int(await self._scripts.run("incarnation"))
         self._scripts.saw_incarnation(incarnation)
         return incarnation
+
+    async def probe(self) -> None:
+        await self._scripts.run("probe")
 
     async def warnings(self) -> Sequence[str]:
         return await eviction_warnings(self._client, self._address)

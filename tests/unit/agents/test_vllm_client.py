@@ -94,9 +94,9 @@ class Fickle:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                length = int(head.partition("content-length: ")[2].split()[0])
+                length = int((head.partition("content-length: ")[2].split() or ["0"])[0])
                 self.heads.append(head)
-                self.bodies.append(orjson.loads(await reader.readexactly(length)))
+                self.bodies.append(orjson.loads(await reader.readexactly(length) or b"{}"))
                 if answered == self.patience:
                     break
                 answered += 1
@@ -282,3 +282,18 @@ async def test_a_closed_client_is_unavailable_to_every_call(cleanup: Any) -> Non
         with pytest.raises(EngineUnavailableError, match="its client is closed"):
             await ask()
     assert not await engine.healthy()
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"data": 1}', b'{"data": [{}]}'])
+async def test_garbage_for_its_models_or_gauges_is_unavailable(cleanup: Any, answer: bytes) -> None:
+    labels = b'vllm:cache_config_info{block_size="16",kv_cache_size_tokens="4096",num_gpu_blocks="256"} 1\n'
+    garbage = b"".join(
+        b'vllm:%s{engine="0"} what\n' % name
+        for name in (b"num_requests_running", b"num_requests_waiting", b"kv_cache_usage_perc")
+    )
+    cleanup.append(await start(Fickle(patience=9, answer=labels + garbage + answer)))
+    engine = cleanup[0][0]
+    with pytest.raises(EngineUnavailableError, match="num_requests_running"):
+        await engine.load()
+    with pytest.raises(EngineUnavailableError, match="cannot read the engine's capacity"):
+        await engine.capacity()

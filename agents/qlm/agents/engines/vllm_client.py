@@ -20,6 +20,7 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
   answer takes seconds (3.3 s on two CPU cores), since the server also lists its packages.
 """
 
+import math
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,10 +129,10 @@ class VllmEngine:
         """Read the limits, without the KV block that vLLM reserves for itself."""
         metrics = await self._ask("GET", "/metrics")
         labels = dict(re.findall(rb'(\w+)="([^"]*)"', _find(rb"^vllm:cache_config_info\{(.*)\}", metrics)))
-        models = orjson.loads(await self._ask("GET", "/v1/models"))["data"]
-        context_tokens = {model["id"]: model["max_model_len"] for model in models}
+        answer = await self._ask("GET", "/v1/models")
         started_with, expected = self._batched_tokens
         try:
+            context_tokens = {model["id"]: model["max_model_len"] for model in orjson.loads(answer)["data"]}
             block_tokens = int(labels[b"block_size"])
             tokens = labels[b"kv_cache_size_tokens"]
             kv_tokens = int(labels[b"num_gpu_blocks"]) * block_tokens if tokens == b"None" else int(tokens)
@@ -143,7 +144,7 @@ class VllmEngine:
                 batched_tokens_max=started_with or await self.batched_tokens_max(),
                 batched_tokens_expected=expected,
             )
-        except (LookupError, ValueError) as error:
+        except (LookupError, TypeError, ValueError) as error:
             raise EngineUnavailableError(f"cannot read the engine's capacity: {error!r}") from error
 
     async def batched_tokens_max(self) -> int | None:
@@ -278,7 +279,14 @@ async def _raise_for(response: aiohttp.ClientResponse) -> None:
 
 
 def _gauge(name: bytes, metrics: bytes) -> float:
-    return float(_find(rb"^vllm:" + name + rb"\{[^}]*\} (\S+)$", metrics))
+    text = _find(rb"^vllm:" + name + rb"\{[^}]*\} (\S+)$", metrics)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise EngineUnavailableError(f"the engine's metrics have {name.decode()} {text!r}")
+    return number
 
 
 def _find(pattern: bytes, metrics: bytes) -> bytes:

@@ -1,11 +1,11 @@
 """The answer to one request, with the arrival time of each token."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.engine import Engine, EngineCall
+from qlm.domain.shell.tasks import end_tasks
 
 
 class Stream:
@@ -45,9 +45,9 @@ class Stream:
 
     async def stop(self) -> None:
         """Abort the request if it runs, and wait for its end."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await end_tasks([self._task])
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
 
     async def _receive(self) -> None:
         try:

@@ -62,6 +62,12 @@ from qlm.domain.shell.tasks import end_tasks, run_together
 
 log = logging.getLogger("qlm.agents")
 
+
+def level_of(error: Exception) -> int:
+    """Return the level of a failed call: the process logs an outage of the store once, not each call."""
+    return logging.DEBUG if isinstance(error, StoreUnavailableError) else logging.WARNING
+
+
 POLL_S: Final = 0.5
 """Interval of polls of virtual queue and hold queue: the longest delay after a lost notification."""
 
@@ -212,7 +218,14 @@ class AgentRunner:
         try:
             answer = await call
         except (StoreUnavailableError, UndecodableDataError) as error:
-            log.warning("%s: no lease for %s: %s", self._instance, id, error, extra={"request_id": id})
+            log.log(
+                level_of(error),
+                "%s: no lease for %s: %s",
+                self._instance,
+                id,
+                error,
+                extra={"request_id": id},
+            )
             answer = None
         self.post(LeaseAnswered(id=id, answer=answer))
 
@@ -220,7 +233,7 @@ class AgentRunner:
         try:
             results: tuple[AppendResult, ...] | None = tuple(await self._store.append(action.entries))
         except (StoreUnavailableError, UndecodableDataError) as error:
-            log.warning("%s: output log not written: %s", self._instance, error)
+            log.log(level_of(error), "%s: output log not written: %s", self._instance, error)
             results = None
         self.post(Appended(entries=action.entries, results=results))
 
@@ -237,7 +250,7 @@ class AgentRunner:
                     else:
                         self.post(notice)
             except (StoreUnavailableError, UndecodableDataError) as error:
-                log.warning("%s: no notifications: %s", self._instance, error)
+                log.log(level_of(error), "%s: no notifications: %s", self._instance, error)
                 await asyncio.sleep(RETRY_S)
 
     def _start_draining(self) -> None:
@@ -254,7 +267,7 @@ class AgentRunner:
                 messages = await self._broker.get(self._hold_queue, HOLD_PULL_MAX)
                 self._received(None, 0, messages)
             except (StoreUnavailableError, BrokerUnavailableError, UndecodableDataError) as error:
-                log.warning("%s: poll failed: %s", self._instance, error)
+                log.log(level_of(error), "%s: poll failed: %s", self._instance, error)
             self.post(Tick())
             await asyncio.sleep(POLL_S)
 
@@ -276,7 +289,7 @@ class AgentRunner:
         try:
             await self._store.heartbeat(self._agent.status(), HEARTBEAT_TTL_S)
         except (StoreUnavailableError, UndecodableDataError) as error:
-            log.warning("%s: heartbeat failed: %s", self._instance, error)
+            log.log(level_of(error), "%s: heartbeat failed: %s", self._instance, error)
 
     def _set_timer(self, at_ns: int) -> None:
         now_ns = self._clock.now_ns()

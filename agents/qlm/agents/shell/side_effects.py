@@ -77,7 +77,9 @@ class SideEffects:
         except DeliveryLostError:
             log.debug("%s: delivery lost on %s", self._instance, type(effect).__name__)
         except (BrokerUnavailableError, StoreUnavailableError) as error:
-            log.warning("%s: %s waits: %s", self._instance, type(effect).__name__, error)
+            # The process logs an outage of the store once, not each call.
+            level = logging.DEBUG if isinstance(error, StoreUnavailableError) else logging.WARNING
+            log.log(level, "%s: %s waits: %s", self._instance, type(effect).__name__, error)
             return False
         return True
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from qlm.cli.runtime.backends import Backends
+from qlm.cli.runtime.outage import Outage
 from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
@@ -58,6 +59,7 @@ class Health:
 
     Attributes:
         store_errors: Failed calls of the store, by operation.
+        store_outage: Log of its outages.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -73,6 +75,7 @@ class Health:
         self.store_errors = Counter(
             "qlm_store_errors", about.format("store"), ("operation",), registry=registry
         )
+        self.store_outage = Outage("store")
         self._backends: Backends | None = None
         self._open: list[Broker] = []
         self._own: Broker | None = None
@@ -144,19 +147,25 @@ async def _result(probe: Callable[[], Awaitable[object]]) -> str:
 
 def counted_store(store: S, health: Health) -> S:
     """Return the store with failed calls counted by `health`."""
-    return _counted(store, StoreUnavailableError, health.store_errors)
+    return _counted(store, StoreUnavailableError, health.store_errors, outage=health.store_outage)
 
 
 class _Counted:
     """Proxy of a port that counts the calls failing with one error class."""
 
     def __init__(
-        self, port: object, error: type[QlmError], errors: Counter, closed: Callable[[object], None] | None
+        self,
+        port: object,
+        error: type[QlmError],
+        errors: Counter,
+        closed: Callable[[object], None] | None,
+        outage: Outage | None,
     ) -> None:
         self._port = port
         self._error = error
         self._errors = errors
         self._closed = closed
+        self._outage = outage
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
@@ -169,10 +178,15 @@ class _Counted:
     def _call(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return await method(*args, **kwargs)
-            except self._error:
+                answer = await method(*args, **kwargs)
+            except self._error as error:
                 self._errors.labels(_OPERATIONS.get(name, name)).inc()
+                if self._outage is not None:
+                    self._outage.failed(asyncio.get_running_loop().time(), error)
                 raise
+            if self._outage is not None:
+                self._outage.worked(asyncio.get_running_loop().time())
+            return answer
 
         return call
 
@@ -186,6 +200,10 @@ class _Counted:
 
 
 def _counted(
-    port: P, error: type[QlmError], errors: Counter, closed: Callable[[object], None] | None = None
+    port: P,
+    error: type[QlmError],
+    errors: Counter,
+    closed: Callable[[object], None] | None = None,
+    outage: Outage | None = None,
 ) -> P:
-    return cast("P", _Counted(port, error, errors, closed))
+    return cast("P", _Counted(port, error, errors, closed, outage))

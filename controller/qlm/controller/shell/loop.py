@@ -91,7 +91,9 @@ class ControllerLoop:
                 try:
                     await self._turn()
                 except (StoreUnavailableError, BrokerUnavailableError, UndecodableDataError) as error:
-                    log.warning("planning skipped: %s", error)
+                    # The process logs an outage of the store once, not each turn.
+                    level = logging.DEBUG if isinstance(error, StoreUnavailableError) else logging.WARNING
+                    log.log(level, "planning skipped: %s", error)
                     if self._metrics is not None:
                         self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)

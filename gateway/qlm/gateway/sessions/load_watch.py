@@ -133,7 +133,7 @@ class LoadWatch:
                 # Requests accepted meanwhile are indexed when their queue is read again.
                 self.expect_unknown()
                 self._note_away(began_ns, str(error))
-                _log.warning("cannot read the cluster's load: %s", error)
+                _log.debug("cannot read the cluster's load: %s", error)
             except UndecodableDataError as error:
                 _log.warning("cannot read the cluster's load: %s", error)
             await asyncio.sleep(self._interval_s)

@@ -45,7 +45,7 @@ class OutputStore:
                 log = await self._store.read_output(id, offset)
                 lost = log is None and subscription.published and await self._store.indexed()
         except StoreUnavailableError as error:
-            _log.warning("cannot read the output of request %s: %s", id, error, extra={"request_id": id})
+            _log.debug("cannot read the output of request %s: %s", id, error, extra={"request_id": id})
             return FetchFailed(self._clock.now_ns())
         if log is None:
             subscription.indexed = False

@@ -1,0 +1,32 @@
+"""Log of outages of one server: one line when it goes, one when it is back."""
+
+import logging
+from typing import Final
+
+log = logging.getLogger("qlm.cli")
+
+QUIET_S: Final = 5.0
+"""Time without a failed call after which a server is back: it may answer reads while it cannot write."""
+
+
+class Outage:
+    """State of one server as the calls of this process find it."""
+
+    def __init__(self, server: str) -> None:
+        """Begin with a server that works, named `server` in the log."""
+        self._server = server
+        self._since_s: float | None = None
+        self._failed_s = 0.0
+
+    def failed(self, now_s: float, why: object) -> None:
+        """Note a call that found it away, at a time of a steady clock in seconds."""
+        self._failed_s = now_s
+        if self._since_s is None:
+            self._since_s = now_s
+            log.warning("the %s is away: %s", self._server, why)
+
+    def worked(self, now_s: float) -> None:
+        """Note a call that was done."""
+        if self._since_s is not None and now_s - self._failed_s >= QUIET_S:
+            log.warning("the %s is back after %.0f s", self._server, self._failed_s - self._since_s)
+            self._since_s = None

@@ -72,3 +72,15 @@ def test_without_a_log_an_engine_and_its_accelerator_are_needed() -> None:
         1,
         "qlm: URL is None; expected a value, or --from-log with a log\n",
     )
+
+
+def test_a_log_in_which_nothing_took_time_is_refused(tmp_path: Path) -> None:
+    file, out = tmp_path / "log.csv", tmp_path / "fitted.yaml"
+    file.write_text("arrival_s,prompt_tokens,output_tokens,ttft_s,e2e_s\n0,10,1,0,0\n1,10,1,0,0\n")
+    arguments = ["--from-log", str(file), "--start", "llama-3-8b on 1 x A100", "--out", str(out)]
+    done = CliRunner().invoke(profile_command, arguments)
+    assert (done.exit_code, done.output) == (
+        1,
+        "qlm: log.csv is 'only latencies of zero'; expected a request that took time\n",
+    )
+    assert not out.exists()

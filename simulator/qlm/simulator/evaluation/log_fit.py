@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.columns import OTHERS, segments, separable
@@ -112,8 +113,10 @@ def fit_log(log: RequestLog, start: Profile) -> LogFit:
         start: Limits of the engine, and coefficients to begin with; those that the log leaves open stay.
 
     Raises:
-        InvalidValueError: The profile's KV cache cannot hold a request.
+        InvalidValueError: The profile's KV cache cannot hold a request, or all latencies are zero.
     """
+    if not (log.end_ns > log.arrival_ns).any():
+        raise InvalidValueError(log.name, "only latencies of zero", "a request that took time")
     profile, best, best_error = start, start, np.inf
     lost: tuple[str, ...] = ()
     errors = (np.inf, np.inf)

@@ -12,7 +12,7 @@ from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
-from qlm.simulator.evaluation.log_fit import with_coefficients
+from qlm.simulator.evaluation.log_fit import fit_log, with_coefficients
 from qlm.simulator.evaluation.replay import replay
 from support.request_logs import drawn_log, served, write_csv
 
@@ -84,3 +84,19 @@ def test_a_log_in_which_nothing_took_time_is_refused(tmp_path: Path) -> None:
         "qlm: log.csv is 'only latencies of zero'; expected a request that took time\n",
     )
     assert not out.exists()
+
+
+def test_levels_that_share_a_clock_are_fitted_one_after_the_other(tmp_path: Path) -> None:
+    parts = [served(drawn_log(150, 10.0, seed=seed, mean_tokens=250), TRUTH) for seed in (1, 2)]
+    for number, part in enumerate(parts):
+        write_csv(part, tmp_path / f"{number}.csv")
+    header, *_ = (tmp_path / "0.csv").read_text().splitlines()
+    rows = [
+        f"{row},{number}"
+        for number in range(2)
+        for row in (tmp_path / f"{number}.csv").read_text().splitlines()[1:]
+    ]
+    both = tmp_path / "both.csv"
+    both.write_text("\n".join([f"{header},load", *rows]))
+    fit = fit_log(read_request_log(both), START)
+    assert fit.e2e_error < 0.03

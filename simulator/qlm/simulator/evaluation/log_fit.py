@@ -115,8 +115,10 @@ def fit_log(log: RequestLog, start: Profile) -> LogFit:
     Raises:
         InvalidValueError: The profile's KV cache cannot hold a request, or all latencies are zero.
     """
-    if not (log.end_ns > log.arrival_ns).any():
+    timed = (log.first_token_ns > log.arrival_ns) | ((log.end_ns > log.first_token_ns) & (log.output_tokens > 1))
+    if not timed.any():
         raise InvalidValueError(log.name, "only latencies of zero", "a request that took time")
+    log = _levels_in_turn(log)
     profile, best, best_error = start, start, np.inf
     lost: tuple[str, ...] = ()
     errors = (np.inf, np.inf)
@@ -134,6 +136,34 @@ def fit_log(log: RequestLog, start: Profile) -> LogFit:
         ttft_error=errors[0],
         e2e_error=errors[1],
         unidentified=("host_ms", *lost),
+    )
+
+
+def _levels_in_turn(log: RequestLog) -> RequestLog:
+    """Return the log with each load level later than the one before; levels may share their clock."""
+    if log.level is None:
+        return log
+    parts, shift_ns, start_ns = [], np.zeros(len(log), dtype=np.int64), 0
+    for code in range(len(log.level.names)):
+        rows = np.flatnonzero(log.level.codes == code)
+        if not len(rows):
+            continue
+        first_ns = int(log.arrival_ns[rows[0]])
+        shift_ns[rows] = start_ns - first_ns
+        start_ns += 2 * (int(log.end_ns[rows].max()) - first_ns)  # a replay may take longer than the log
+        parts.append(rows)
+    rows = np.concatenate(parts)
+    return replace(
+        log,
+        lines=log.lines[rows],
+        arrival_ns=(log.arrival_ns + shift_ns)[rows],
+        first_token_ns=(log.first_token_ns + shift_ns)[rows],
+        end_ns=(log.end_ns + shift_ns)[rows],
+        prompt_tokens=log.prompt_tokens[rows],
+        output_tokens=log.output_tokens[rows],
+        prefix=log.prefix[rows],
+        prefix_tokens=log.prefix_tokens[rows],
+        level=log.level.at(rows),
     )
 
 

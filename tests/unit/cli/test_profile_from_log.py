@@ -1,5 +1,6 @@
 """`qlm profile --from-log`: a log at one level of load gives a profile that is right at others."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
+from qlm.simulator.evaluation.fidelity import compare
 from qlm.simulator.evaluation.log_fit import fit_log, with_coefficients
 from qlm.simulator.evaluation.replay import replay
 from support.request_logs import drawn_log, served, write_csv
@@ -100,3 +102,14 @@ def test_levels_that_share_a_clock_are_fitted_one_after_the_other(tmp_path: Path
     both.write_text("\n".join([f"{header},load", *rows]))
     fit = fit_log(read_request_log(both), START)
     assert fit.e2e_error < 0.03
+
+
+def test_a_log_at_half_of_capacity_gives_the_capacity_of_an_engine_four_times_as_fast() -> None:
+    truth = find_profile(builtin_profiles(), "llama-3-8b", "H100")
+    start = replace(truth, iteration=truth.iteration.scaled(4.0))
+    fit = fit_log(served(drawn_log(500, 30.0, seed=2, mean_tokens=250), truth), start)
+    fitted = with_coefficients(start, fit.iteration, fit.request_ms, Source(SourceKind.DERIVED, "fitted"))
+    full = served(drawn_log(800, 1000.0, seed=9, mean_tokens=250), truth)
+    error = compare("full", full, replay(full, fitted)).rate_error
+    assert error is not None
+    assert abs(error) < 0.05

@@ -6,6 +6,7 @@ regression adjusts; a replay with these shows the iterations anew.
 """
 
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Final
 
 import numpy as np
@@ -21,10 +22,13 @@ from qlm.simulator.engine.step_time import StepTimes
 from qlm.simulator.evaluation.replay import engine_of
 from qlm.simulator.evaluation.request_log import RequestLog
 
-_ROUNDS: Final = 8
+_ROUNDS: Final = 10
+_AVERAGED: Final = 4
+"""Rounds whose coefficients are averaged, those of least error: what a log hardly identifies swings about its
+value from round to round, and extrapolates to larger batches."""
 _KNOTS: Final = (1, 32, 64, 128, 192, 256, 512, 1024)
 """Tokens at which the linear term may change its slope."""
-_PREFERENCE: Final = 0.02
+_PREFERENCE: Final = 0.002
 """Weight of the starting value of a coefficient, as a share of the weight of all requests."""
 _ROWS_MAX: Final = 400
 """Requests of a regression; of a longer log they are taken evenly."""
@@ -115,27 +119,45 @@ def fit_log(log: RequestLog, start: Profile) -> LogFit:
     Raises:
         InvalidValueError: The profile's KV cache cannot hold a request, or all latencies are zero.
     """
-    timed = (log.first_token_ns > log.arrival_ns) | ((log.end_ns > log.first_token_ns) & (log.output_tokens > 1))
+    timed = (log.first_token_ns > log.arrival_ns) | (
+        (log.end_ns > log.first_token_ns) & (log.output_tokens > 1)
+    )
     if not timed.any():
         raise InvalidValueError(log.name, "only latencies of zero", "a request that took time")
     log = _levels_in_turn(log)
-    profile, best, best_error = start, start, np.inf
-    lost: tuple[str, ...] = ()
-    errors = (np.inf, np.inf)
+    profile, lost = start, tuple[str, ...]()
+    rounds: list[tuple[tuple[float, float], Profile]] = []
     source = Source(SourceKind.DERIVED, "a step of a fit")
     for _ in range(_ROUNDS):
         traced = _trace(log, profile)
-        now = _errors(log, traced, profile.request_ns)
-        if sum(now) < best_error:
-            best, best_error, errors = profile, sum(now), now
+        rounds.append((_errors(log, traced, profile.request_ns), profile))
         iteration, request_ms, lost = _regress(log, traced, profile)
         profile = with_coefficients(profile, iteration, request_ms, source)
+    rounds.sort(key=lambda each: sum(each[0]))
+    best = [profile for _, profile in rounds[:_AVERAGED]]
+    iteration, request_ms = _mean([each.iteration for each in best]), fmean(each.request_ms for each in best)
+    averaged = with_coefficients(start, iteration, request_ms, source)
+    ttft_error, e2e_error = _errors(log, _trace(log, averaged), averaged.request_ns)
     return LogFit(
-        iteration=best.iteration,
-        request_ms=best.request_ms,
-        ttft_error=errors[0],
-        e2e_error=errors[1],
+        iteration=iteration,
+        request_ms=request_ms,
+        ttft_error=ttft_error,
+        e2e_error=e2e_error,
         unidentified=("host_ms", *lost),
+    )
+
+
+def _mean(iterations: list[IterationTime]) -> IterationTime:
+    tokens = sorted({at for each in iterations for at, _ in each.linear_ms})
+    heights = np.mean([each.host_ms + each.linears(tokens) for each in iterations], axis=0)
+    table = zip(tokens, np.maximum.accumulate(heights).tolist(), strict=True)
+    return IterationTime(
+        host_ms=0.0,
+        linear_ms=tuple(table),
+        kv_ms=fmean(each.kv_ms for each in iterations),
+        kv_mixed_ms=fmean(each.kv_beside_prompts_ms for each in iterations),
+        sequence_ms=fmean(each.sequence_ms for each in iterations),
+        square_ms=fmean(each.square_ms for each in iterations),
     )
 
 
@@ -226,12 +248,16 @@ def _regress(
         if not separable(matrix[:, first + n], np.delete(matrix, first + n, 1))
     )
     start = np.append(_vector(before.iteration, knots), before.request_ms)
+    # Slopes are sums of rises that are not negative: reading weights hides computing, never the reverse.
+    start[1:first] = np.maximum(0.0, np.diff(start[1:first], prepend=0.0))
+    matrix[:, 1:first] = np.cumsum(matrix[:, first - 1 : 0 : -1], axis=1)[:, ::-1]
     faint = _PREFERENCE * len(rows) * np.diag(matrix.mean(axis=0)) / matrix.shape[1]
     low = np.zeros_like(start)
     low[0] = 0.01 * start[0]
     x, _ = least_absolute(
         np.vstack([matrix, faint]), np.concatenate([target, faint @ start]), low, np.full_like(start, np.inf)
     )
+    x[1:first] = np.cumsum(x[1:first])
     return _iteration(x[:-1], knots, float(tokens.max())), float(x[-1]), lost
 
 

@@ -44,6 +44,7 @@ def test_a_log_at_one_load_gives_a_profile_that_is_right_at_others(tmp_path: Pat
     done = CliRunner().invoke(profile_command, arguments)
     assert done.exit_code == 0, done.output
     assert "not identified by the log: host_ms" in done.output
+    assert "replay 10 of 10\n" in done.stderr
     fitted = parse_profile_text(out.read_text("utf-8"), str(out))
     assert fitted.request_ms == pytest.approx(REQUEST_MS, abs=4.0)
     for rate_rps in (2.0, 6.0, 14.0):

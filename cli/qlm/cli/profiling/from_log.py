@@ -21,7 +21,7 @@ def profile_from_log(log_file: Path, start: str, out: Path) -> None:
         out: File to write.
     """
     log, profile = read_request_log(log_file), named_profile(start)
-    fit = fit_log(log, profile)
+    fit = fit_log(log, profile, lambda number, total: click.echo(f"replay {number} of {total}", err=True))
     fitted = _stated(log, profile, fit)
     out.write_text(profile_text(fitted), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))

@@ -5,6 +5,7 @@ and what they computed. The latency of a request is then a sum that is linear in
 regression adjusts; a replay with these shows the iterations anew.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
@@ -109,12 +110,15 @@ class _Traced:
     last: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
-def fit_log(log: RequestLog, start: Profile) -> LogFit:
+def fit_log(
+    log: RequestLog, start: Profile, on_round: Callable[[int, int], None] = lambda number, total: None
+) -> LogFit:
     """Adjust a profile's coefficients to a log.
 
     Args:
         log: Requests of one engine, at one or more levels of load one after the other.
         start: Limits of the engine, and coefficients to begin with; those that the log leaves open stay.
+        on_round: Called as each replay begins, with its number and the number of all.
 
     Raises:
         InvalidValueError: The profile's KV cache cannot hold a request, or all latencies are zero.
@@ -128,7 +132,8 @@ def fit_log(log: RequestLog, start: Profile) -> LogFit:
     profile, lost = start, tuple[str, ...]()
     rounds: list[tuple[tuple[float, float], Profile]] = []
     source = Source(SourceKind.DERIVED, "a step of a fit")
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
+        on_round(number + 1, _ROUNDS)
         traced = _trace(log, profile)
         rounds.append((_errors(log, traced, profile.request_ns), profile))
         iteration, request_ms, lost = _regress(log, traced, profile)

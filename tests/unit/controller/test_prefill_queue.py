@@ -145,15 +145,16 @@ def test_asynchronous_scheduling_delays_a_prompt_by_an_iteration_unless_the_engi
         assert early - plain == pytest.approx(np.full(STRATA, delay_s))
 
 
-def test_the_iteration_scheduled_before_computes_prompts_that_came_before() -> None:
-    work = asking(1000, 0.6)
-    early, plain = (
-        first_token_s(beside(replace(PROFILE, async_scheduling=flag)), [(6.0, work)], work, 500)
-        for flag in (True, False)
-    )
-    # 6 prompts a second of 50 ms each: iterations of 10 ms without them take 10 / 0.7 ms in the mean.
-    # The prompts that come meanwhile, 6 tokens a millisecond of 0.05 ms each, share the last iteration.
-    assert early.mean() - plain.mean() == pytest.approx(0.010 / 0.7 * 1.3, rel=0.05)
+def test_a_prompt_waits_for_two_iterations_and_is_computed_with_those_that_came_with_it() -> None:
+    work, ahead = asking(1000, 0.6), beside(replace(PROFILE, async_scheduling=True))
+    own_s = float(ahead.seconds(np.array([500.0]))[0])
+    waited_s = first_token_s(ahead, [(6.0, work)], work, 500).mean() - own_s
+    # 6 prompts a second of 50 ms each, squares 4 ms^2 s: iterations of 10 ms without them take 10 / 0.7 ms in
+    # the mean. A request comes upon one that is longer by 6 x 4 / (1 - 0.3^2) ms, waits for half of it and
+    # all of the next, and 0.3 of the former is the work that came with it.
+    mean_s = 0.010 / 0.7
+    upon_s = mean_s + 6 * 0.050**2 * 1.6 / (1 - 0.3**2)
+    assert waited_s == pytest.approx(upon_s * (0.5 + 0.3) + mean_s, rel=0.08)
 
 
 def test_a_long_prompt_takes_several_iterations() -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from qlm.controller.core.estimating.scheduled_ahead import SHARE_MAX, PromptWork, scheduled_ahead_s
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import NOTHING, Normal
 from qlm.rct_estimator.profiles.profile import Profile
@@ -21,9 +22,6 @@ from qlm.rct_estimator.workload import Workload
 
 STRATA: Final = 32
 """Equally likely values that stand for a distribution; enough for its 95th percentile."""
-
-SHARE_MAX: Final = 0.8
-"""Bound of the engine's share of time for prompts: above it, the batch has no free slots."""
 
 _INSTANT_S: Final = 1e-9
 """Least time of a prompt, seconds."""
@@ -113,32 +111,40 @@ def first_token_s(
     prompts = _prompts(own) if prompt_tokens is None else np.full(STRATA, float(prompt_tokens))
     prompts = prompts[_SHUFFLED_AGAIN]
     waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED]
+    outside_s = prefills.profile.request_ms / 1000
     if prefills.profile.async_scheduling and prefills.decode_s:
-        waited_s = waited_s + _scheduled_s(prefills, arriving)[_SHUFFLED_THRICE]
+        work = _work(prefills, arriving)
+        if work.rate_rps and queued.mean <= wait_s:
+            return scheduled_ahead_s(prefills.decode_s, work, prefills.seconds(prompts)) + outside_s
+        waited_s = waited_s + _scheduled_s(prefills, work)[_SHUFFLED_THRICE]
     # Later arrivals share its last iteration as far as the token budget allows.
     behind = waited_s * sum(rate_rps * workload.prompt_tokens for rate_rps, workload in arriving)
     _, rest = prefills.chunks(prompts)
     together = rest + np.minimum(behind, prefills.budget_tokens - rest)
     behind_s = (prefills.linear_ms(together) - prefills.linear_ms(rest)) / 1000
-    outside_s = prefills.profile.request_ms / 1000
     return np.sort(waited_s + prefills.seconds(prompts) + behind_s + outside_s)
 
 
-def _scheduled_s(prefills: PrefillCosts, arriving: Sequence[tuple[float, Workload]]) -> FloatArray:
+def _work(prefills: PrefillCosts, arriving: Sequence[tuple[float, Workload]]) -> PromptWork:
+    """Return the work of arriving prompts beside the decodes of their iterations."""
+    rate_rps, share, square_s = 0.0, 0.0, 0.0
+    for each_rps, workload in arriving:
+        extra_s = np.maximum(0.0, prefills.seconds(_prompts(workload)) - prefills.decode_s)
+        rate_rps += each_rps
+        share += each_rps * float(extra_s.mean())
+        square_s += each_rps * float((extra_s**2).mean())
+    return PromptWork(rate_rps, share, square_s)
+
+
+def _scheduled_s(prefills: PrefillCosts, work: PromptWork) -> FloatArray:
     """Return the time of the iteration that was scheduled before a request came: equally likely, ascending.
 
     It decodes, and computes the prompts that came within one mean iteration.
     """
-    rate_rps, mean, square = 0.0, 0.0, 0.0
-    for each_rps, workload in arriving:
-        extra_s = np.maximum(0.0, prefills.seconds(_prompts(workload)) - prefills.decode_s)
-        rate_rps += each_rps
-        mean += each_rps * float(extra_s.mean())
-        square += each_rps * float((extra_s**2).mean())
-    iteration_s = prefills.decode_s / (1 - min(SHARE_MAX, mean))
+    iteration_s = prefills.decode_s / (1 - min(SHARE_MAX, work.share))
     prompts_s = iteration_s - prefills.decode_s
-    some = 1 - math.exp(-rate_rps * iteration_s)
-    return prefills.decode_s + _queue_s(some, prompts_s, iteration_s * square + prompts_s**2)
+    some = 1 - math.exp(-work.rate_rps * iteration_s)
+    return prefills.decode_s + _queue_s(some, prompts_s, iteration_s * work.square_s + prompts_s**2)
 
 
 def _prompts(workload: Workload) -> FloatArray:

@@ -146,9 +146,9 @@ def test_asynchronous_scheduling_delays_a_prompt_by_an_iteration_unless_the_engi
 
 
 def test_a_prompt_waits_for_two_iterations_and_is_computed_with_those_that_came_with_it() -> None:
-    work, ahead = asking(1000, 0.6), beside(replace(PROFILE, async_scheduling=True))
-    own_s = float(ahead.seconds(np.array([500.0]))[0])
-    waited_s = first_token_s(ahead, [(6.0, work)], work, 500).mean() - own_s
+    work, early = asking(1000, 0.6), beside(replace(PROFILE, async_scheduling=True))
+    own_s = float(early.seconds(np.array([500.0]))[0])
+    waited_s = first_token_s(early, [(6.0, work)], work, 500).mean() - own_s
     # 6 prompts a second of 50 ms each, squares 4 ms^2 s: iterations of 10 ms without them take 10 / 0.7 ms in
     # the mean. A request comes upon one that is longer by 6 x 4 / (1 - 0.3^2) ms, waits for half of it and
     # all of the next, and 0.3 of the former is the work that came with it.

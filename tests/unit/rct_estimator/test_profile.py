@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,3 +127,8 @@ def test_time_is_positive_and_grows_with_the_batch(
 def test_an_unknown_profile_is_refused_with_the_list_of_known_ones() -> None:
     with pytest.raises(InvalidValueError, match=r"gpt-9 on 1 x A10'; expected one of: llama-3-8b on 1 x A10"):
         find_profile(BUILTIN, "gpt-9", "A10")
+
+
+def test_a_token_budget_that_no_engine_has_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="100000000000; expected at most 1048576"):
+        replace(BUILTIN[0], batched_tokens_max=10**11)

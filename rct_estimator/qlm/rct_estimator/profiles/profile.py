@@ -10,6 +10,9 @@ from qlm.rct_estimator.profiles.fields import check_positive, check_share
 from qlm.rct_estimator.profiles.iteration import Equations, IterationTime, pairs_of
 from qlm.rct_estimator.profiles.points import FitPoints
 
+_BATCHED_TOKENS_LIMIT: Final = 1 << 20
+"""Engines are simulated with the time of each number of tokens in a table."""
+
 
 class SourceKind(StrEnum):
     """Origin of a number of a profile."""
@@ -109,6 +112,10 @@ class Profile:
         if self.kv_tokens < 2 * self.block_tokens:
             raise InvalidValueError(
                 "kv_tokens", self.kv_tokens, f"at least {2 * self.block_tokens}, two blocks"
+            )
+        if self.batched_tokens_max > _BATCHED_TOKENS_LIMIT:
+            raise InvalidValueError(
+                "batched_tokens_max", self.batched_tokens_max, f"at most {_BATCHED_TOKENS_LIMIT}"
             )
         check_positive("request_ms", self.request_ms, zero=True)
         for name in (*self.coefficients, *NUMBERS, *(("request_ms",) if self.request_ms else ())):

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from qlm.controller.core.estimating.scheduled_ahead import SHARE_MAX, PromptWork, scheduled_ahead_s
+from qlm.controller.core.estimating.async_first_token import SHARE_MAX, PromptWork, async_first_token_s
 from qlm.rct_estimator.length_predictive import FloatArray
 from qlm.rct_estimator.normal import NOTHING, Normal
 from qlm.rct_estimator.profiles.profile import Profile
@@ -115,7 +115,7 @@ def first_token_s(
     if prefills.profile.async_scheduling and prefills.decode_s:
         work = _work(prefills, arriving)
         if work.rate_rps and queued.mean <= wait_s:
-            return scheduled_ahead_s(prefills.decode_s, work, prefills.seconds(prompts)) + outside_s
+            return async_first_token_s(prefills.decode_s, work, prefills.seconds(prompts)) + outside_s
         waited_s = waited_s + _scheduled_s(prefills, work)[_SHUFFLED_THRICE]
     # Later arrivals share its last iteration as far as the token budget allows.
     behind = waited_s * sum(rate_rps * workload.prompt_tokens for rate_rps, workload in arriving)

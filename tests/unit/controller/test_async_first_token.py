@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qlm.controller.core.estimating.scheduled_ahead import PromptWork, scheduled_ahead_s
+from qlm.controller.core.estimating.async_first_token import PromptWork, async_first_token_s
 from qlm.rct_estimator.length_predictive import FloatArray
 
 DECODE_S = 0.02
@@ -33,7 +33,7 @@ def test_first_tokens_come_when_drawn_iterations_bring_them(share: float, log_sd
     mean_s = 0.06
     rate_rps = share / mean_s
     square_s = rate_rps * mean_s**2 * np.exp(log_sd**2)
-    forecast_s = scheduled_ahead_s(DECODE_S, PromptWork(rate_rps, share, float(square_s)), OWN_S) - 0.05
+    forecast_s = async_first_token_s(DECODE_S, PromptWork(rate_rps, share, float(square_s)), OWN_S) - 0.05
     actual_s = drawn_s(rate_rps, log_sd, mean_s)
     assert forecast_s.mean() == pytest.approx(actual_s.mean(), rel=0.1)
     low, high = np.quantile(forecast_s, [0.05, 0.95])

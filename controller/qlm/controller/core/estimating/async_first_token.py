@@ -41,7 +41,7 @@ class PromptWork(NamedTuple):
     square_s: float
 
 
-def scheduled_ahead_s(decode_s: float, work: PromptWork, own_s: FloatArray) -> FloatArray:
+def async_first_token_s(decode_s: float, work: PromptWork, own_s: FloatArray) -> FloatArray:
     """Return equally likely times to the first token, ascending, in the shape of `own_s`, seconds.
 
     Args:

@@ -218,6 +218,20 @@ def test_a_token_budget_other_than_the_stated_one_is_noticed(actual: int) -> Non
     assert errors(TRUTH, measured.points)[1] < 0.02
 
 
+def test_requests_that_were_admitted_early_may_end_while_the_others_are_timed() -> None:
+    cell, grid = Cell(4, 64), Grid(cells=(), repeats=1, decode_tokens=40, batched_tokens_max=2048)
+
+    async def scenario(engine: VirtualEngine) -> FitPoint | None:
+        prober = measured_by(engine, grid)
+        async with prober.decoding(cell, grid.decode_tokens) as streams:
+            await streams[0].until(streams[0].tokens_max - 5)
+            return await prober.decode_point(cell, streams, grid.decode_tokens)
+
+    point = in_virtual_time(engine_profile(), scenario)
+    assert point is not None
+    assert errors(TRUTH, [point])[1] < 0.01
+
+
 def test_the_whole_grid_is_measured_before_any_point_is_measured_again() -> None:
     seen: list[str] = []
     cells = (Cell(1, 16, ((1, 128),)), Cell(2, 64))

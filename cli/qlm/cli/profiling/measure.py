@@ -108,7 +108,8 @@ class Prober:
 
     async def decode_point(self, cell: Cell, streams: Sequence[Stream], tokens: int) -> FitPoint | None:
         """Time iterations that decode alone; None if the streams overlapped too little."""
-        await asyncio.gather(*(stream.until(stream.received + tokens) for stream in streams))
+        # A server may admit the requests of a batch over many iterations: the first are nearer to their end.
+        await asyncio.gather(*(s.until(min(s.received + tokens, s.tokens_max)) for s in streams))
         steady = steady_ms([stream.arrivals for stream in streams], DROPPED_TOKENS)
         if steady is None:
             return None

@@ -25,6 +25,11 @@ class Stream:
         """Tokens received."""
         return self.arrivals[-1][1] if self.arrivals else 0
 
+    @property
+    def tokens_max(self) -> int:
+        """Tokens of the whole answer."""
+        return self._call.sampling.max_tokens
+
     async def until(self, tokens: int) -> None:
         """Wait for this many tokens.
 

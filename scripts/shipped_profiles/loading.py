@@ -3,10 +3,10 @@
 from typing import Final
 
 from qlm.rct_estimator.profiles.profile import Source, SourceKind
+from qlm.rct_estimator.profiles.token_budget import default_batched_tokens, default_seqs_max
 from scripts.shipped_profiles.hardware import Hardware
 from scripts.shipped_profiles.models import WEIGHTS_BILLION, Shape
 
-GIB: Final = 1024**3
 BLOCK_TOKENS: Final = 16
 MEMORY_SHARE: Final = 0.92
 RESERVED_BYTES: Final = 1_500_000_000
@@ -27,9 +27,10 @@ def derived(text: str, uncertainty: float) -> Source:
 
 def limits(hardware: Hardware) -> Figures:
     """Return the limits on a batch that vLLM's API server sets on this accelerator."""
-    large = hardware.memory_bytes >= 70 * GIB and hardware.name != "A100"
+    tokens = default_batched_tokens(hardware.name, hardware.memory_bytes)
+    seqs = default_seqs_max(hardware.name, hardware.memory_bytes)
+    large = seqs > default_seqs_max(hardware.name, 0)
     where = "of 70 GiB and more other than the A100" if large else "below 70 GiB and on the A100"
-    tokens, seqs = (8192, 1024) if large else (2048, 256)
     return {
         "seqs_max": (seqs, specified(f"vLLM's default --max-num-seqs of the API server on GPUs {where}.")),
         "batched_tokens_max": (

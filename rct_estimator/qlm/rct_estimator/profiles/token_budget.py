@@ -1,4 +1,4 @@
-"""Token budget of an iteration that vLLM takes by default."""
+"""Token budget of an iteration, and size of a batch, that vLLM takes by default."""
 
 from typing import Final
 
@@ -6,6 +6,8 @@ _GIB: Final = 1024**3
 _SMALL: Final = 2048
 _LARGE: Final = 8192
 _LARGEST: Final = 16_384
+_SEQS_SMALL: Final = 256
+_SEQS_LARGE: Final = 1024
 _LARGE_FROM_BYTES: Final = 70 * _GIB
 _LARGEST_FROM_BYTES: Final = 160 * _GIB
 
@@ -28,3 +30,8 @@ def default_batched_tokens(name: str, memory_bytes: float, *, gpus: int = 1) -> 
     if memory_bytes >= _LARGE_FROM_BYTES and "a100" not in name.lower():
         return _LARGE
     return _SMALL
+
+
+def default_seqs_max(name: str, memory_bytes: float) -> int:
+    """Return `--max-num-seqs` of `vllm serve` without that argument; see `default_batched_tokens`."""
+    return _SEQS_SMALL if default_batched_tokens(name, memory_bytes) == _SMALL else _SEQS_LARGE

@@ -5,17 +5,12 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.rct_estimator.profiles.accelerators import Accelerator
-from qlm.rct_estimator.profiles.token_budget import default_batched_tokens
+from qlm.rct_estimator.profiles.token_budget import default_batched_tokens, default_seqs_max
 from qlm.rct_estimator.roofline import shares
 from qlm.rct_estimator.roofline.architecture import Architecture
 
 BLOCK_TOKENS: Final = 16
 """vLLM's block size on CUDA."""
-
-_TOKENS_SMALL: Final = 2048
-_SEQS_SMALL: Final = 256
-_SEQS_LARGE: Final = 1024
-"""vLLM chooses the smaller number of sequences together with the smallest token budget."""
 
 _GPUS: Final = (1, 2, 4, 8, 16, 32, 64)
 
@@ -31,7 +26,7 @@ class BatchLimits:
 def batch_limits(accelerator: Accelerator, context_tokens: int) -> BatchLimits:
     """Return the limits that the API server of vLLM 0.32 chooses by memory and name of the accelerator."""
     tokens = default_batched_tokens(accelerator.name, accelerator.memory_bytes)
-    seqs = _SEQS_SMALL if tokens == _TOKENS_SMALL else _SEQS_LARGE
+    seqs = default_seqs_max(accelerator.name, accelerator.memory_bytes)
     return BatchLimits(seqs, min(tokens, seqs * context_tokens))
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import NamedTuple
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
+from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.decode_set import DecodeSet
@@ -18,19 +18,9 @@ from qlm.simulator.engine.scheduler import Scheduler
 from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 
-
-class _Iteration(NamedTuple):
-    """The next iteration, as scheduled.
-
-    Attributes:
-        ticks: Its duration, whatever ends or is aborted before it starts.
-        decodes: Sequences that decode in it.
-        alone: The iteration after it may have another batch in any case.
-    """
-
-    ticks: int
-    decodes: int
-    alone: bool
+_Iteration = tuple[int, int]
+"""The next iteration, as scheduled: its duration in ticks, whatever ends or is aborted before it starts, and
+the sequences that decode in it; 0 if the iteration after it may have another batch in any case."""
 
 
 class BatchingEngine:
@@ -207,7 +197,7 @@ class BatchingEngine:
         if self._arrived:
             self._queue_arrived()
         if self._next is None:
-            self._schedule(now_ns)
+            self._schedule(now_ns, False)
         self._run = self._describe(iterations_max, now_ns)
         return self._run
 
@@ -223,19 +213,21 @@ class BatchingEngine:
         """Return the unreported tokens of all requests that have not ended."""
         batch, chunks = self._batch, []
         iteration = batch.decodes.iteration
+        # The tokens of a scripted answer are equal but for its end, which is never reported here.
+        scripted: dict[int, TokenIds] = {}
         for sequence in chain(batch.running, batch.unreported):
             generation, reported, end = sequence.generation, sequence.reported, sequence.end
             generated = (
                 sequence.generated if end == NOT_DECODING else generation.output_tokens - end + iteration
             )
-            if generated > reported:
+            if (new := generated - reported) > 0:
                 sequence.reported = generated
-                # The tokens of a scripted answer are equal but for its end, which is never reported here.
-                token_ids = (
-                    (SCRIPTED_ID,) * (generated - reported)
-                    if generation.ids is None
-                    else generation.token_ids(reported, generated)
-                )
+                if generation.ids is not None:
+                    token_ids: TokenIds = generation.token_ids(reported, generated)
+                elif new in scripted:
+                    token_ids = scripted[new]
+                else:
+                    token_ids = scripted[new] = (SCRIPTED_ID,) * new
                 chunks.append((sequence.call_id, token_ids))
         batch.unreported.clear()
         return chunks
@@ -246,24 +238,29 @@ class BatchingEngine:
         self._batch.waiting.extend(self._arrived)
         self._arrived.clear()
 
-    def _schedule(self, now_ns: int, *, early: bool = False) -> None:
-        """Put the next iteration together, if there is something to compute."""
-        preempted = self._batch.schedule(now_ns, early=early)
-        decodes, chunks = self._batch.decodes.count, self._batch.chunks
+    def _schedule(self, now_ns: int, early: bool) -> None:
+        """Put the next iteration together, if there is something to compute; see `Scheduler.schedule`."""
+        batch = self._batch
+        preempted = batch.schedule(now_ns, early)
         self._freed = False
-        self._next = None
-        if decodes or chunks:
-            self._next = _Iteration(self._first_ticks(), decodes, alone=preempted or bool(chunks))
+        if batch.chunks:
+            self._next = (self._mixed_ticks(), 0)
+        elif decodes := batch.decodes.count:
+            ticks = self._times.decode_ticks(decodes, batch.decodes.context_tokens)
+            self._next = (ticks, 0 if preempted else decodes)
+        else:
+            self._next = None
 
     def _describe(self, iterations_max: int, now_ns: int) -> Run:
         """Return the run that starts with the next iteration; without one, a wait for the first load."""
-        batch, decodes, first = self._batch, self._batch.decodes.count, self._next
-        if first is None:
+        batch = self._batch
+        if self._next is None:
             return Run(batch.loading[0].ready_ns << FRACTION_BITS, 0, 0, 0)
-        if first.alone or first.decodes != decodes or (self._async and self._may_admit(now_ns)):
-            return Run(self._clock_ticks, first.ticks, 0, 1)
+        ticks, decodes = self._next
+        if not decodes or decodes != batch.decodes.count or (self._async and self._may_admit(now_ns)):
+            return Run(self._clock_ticks, ticks, 0, 1)
         iterations = batch.unchanged(iterations_max)
-        run = Run(self._clock_ticks, first.ticks, self._times.growth_ticks(decodes), iterations)
+        run = Run(self._clock_ticks, ticks, self._times.growth_ticks(decodes), iterations)
         if batch.loading and (ready_ns := batch.loading[0].ready_ns) > now_ns:
             return run._replace(iterations=run.through(ready_ns))
         return run
@@ -277,8 +274,8 @@ class BatchingEngine:
             return True
         return self._freed and bool(batch.waiting)
 
-    def _first_ticks(self) -> int:
-        """Time the next iteration; a sequence with an answer and one missing token is a decode."""
+    def _mixed_ticks(self) -> int:
+        """Time an iteration with chunks; a sequence with an answer and one missing token is a decode."""
         batch = self._batch
         decodes, context_tokens = batch.decodes.count, batch.decodes.context_tokens
         prefills = prefill_tokens = double_pairs = 0
@@ -290,13 +287,7 @@ class BatchingEngine:
                 prefills += 1
                 prefill_tokens += new
                 double_pairs += new * (2 * sequence.computed + new)
-        return self._times.ticks(
-            prefills=prefills,
-            prefill_tokens=prefill_tokens,
-            double_pairs=double_pairs,
-            decodes=decodes,
-            context_tokens=context_tokens,
-        )
+        return self._times.ticks(prefills, prefill_tokens, double_pairs, decodes, context_tokens)
 
     def _commit(self, iterations: int) -> list[Sequence]:
         run = self._run
@@ -309,17 +300,24 @@ class BatchingEngine:
         if not iterations:
             return []
         changed, ended = self._batch.advance(iterations)
-        self._next = None
         if self._async:
+            self._schedule_ahead(run.end_ns(iterations - 1), ended)
+        else:
+            self._next = None
+        if ended:
+            self._batch.retire(ended)
             for sequence in ended:
-                if sequence.generation.limited:
-                    self._batch.decodes.leave(sequence)
-            self._schedule(run.end_ns(iterations - 1), early=True)
-            self._freed = self._freed or bool(ended)
-        self._batch.retire(ended)
-        for sequence in ended:
-            del self._all[sequence.call_id]
+                del self._all[sequence.call_id]
         return changed
+
+    def _schedule_ahead(self, now_ns: int, ending: list[Sequence]) -> None:
+        """Put the next iteration together in the knowledge of the start of the one that is committed."""
+        for sequence in ending:
+            if sequence.generation.limited:
+                self._batch.decodes.leave(sequence)
+        self._schedule(now_ns, True)
+        if ending:
+            self._freed = True
 
     def _report(self, sequences: Iterable[Sequence]) -> tuple[Emission, ...]:
         iteration, emissions = self._batch.decodes.iteration, []

@@ -110,7 +110,7 @@ def scripted_generation(
         natural = limit + 1 if call.sampling.ignore_eos else script.output_tokens
         if call.sampling.min_tokens:
             natural = max(natural, call.sampling.min_tokens + 1)
-        output_tokens = min(natural, limit)
+        output_tokens = natural if natural < limit else limit
         return Generation(
             call=call,
             prompt_tokens=prompt_tokens,
@@ -152,7 +152,10 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
 
 def _limit(sampling: Sampling, prompt_tokens: int, context_tokens: int) -> int:
     """Return the most tokens of the answer; a request for none gets one."""
-    return max(1, min(sampling.max_tokens, context_tokens - prompt_tokens))
+    limit, room = sampling.max_tokens, context_tokens - prompt_tokens
+    if room < limit:
+        limit = room
+    return limit if limit > 1 else 1
 
 
 def _forbidden(sampling: Sampling, generated: int) -> tuple[int, ...]:
@@ -177,10 +180,10 @@ def _finish(sampling: Sampling, token_id: int, generated: int, limit: int) -> tu
 
 def _scripted_digests(script: Script, blocks: int, block_tokens: int) -> Sequence[int]:
     """Return the digests of blocks; those of a shared prefix are negative, apart from all bases."""
+    if script.prefix_tokens < block_tokens:
+        return range(script.base, script.base + blocks)
     shared = min(blocks, script.prefix_tokens // block_tokens)
     own = range(script.base + shared, script.base + blocks)
-    if not shared:
-        return own
     each = -(-PREFIX_TOKENS // block_tokens)
     ids = (script.prefix_ids[(end * block_tokens - 1) // PREFIX_TOKENS] for end in range(1, shared + 1))
     return [*(-1 - one * each - block % each for block, one in enumerate(ids)), *own]

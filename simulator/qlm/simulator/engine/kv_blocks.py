@@ -74,19 +74,20 @@ class KvBlocks:
                 self.free -= 1
         return blocks
 
-    def take(self, count: int, *, private: bool = False) -> list[int]:
-        """Allocate `count` blocks and drop their content; as many must be free.
+    def take(self, count: int) -> list[int]:
+        """Allocate `count` blocks and drop their content; as many must be free."""
+        blocks = self.take_private(count)
+        self._referenced.update(blocks)
+        return blocks
 
-        Private blocks are released by `release_private`, and are sealed only after `publish`.
-        """
+    def take_private(self, count: int) -> list[int]:
+        """Allocate blocks as `take` does that are sealed only after `publish`; see `release_private`."""
         if self._skip:
             blocks = [self._next_free() for _ in range(count)]
         else:
             blocks = self._queue[self._first : self._first + count]
             self._advance(count)
         self.free -= count
-        if not private:
-            self._referenced.update(blocks)
         if self._digest_of:
             self._forget(blocks)
         return blocks

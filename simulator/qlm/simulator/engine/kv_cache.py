@@ -59,7 +59,7 @@ class KvCache:
 
     def grow(self, sequences: Collection[Sequence]) -> None:
         """Allocate one block to each sequence; as many must be free."""
-        blocks = self.blocks.take(len(sequences), private=True)
+        blocks = self.blocks.take_private(len(sequences))
         public = []
         for sequence, block in zip(sequences, blocks, strict=True):
             sequence.blocks.append(block)
@@ -114,7 +114,7 @@ class KvCache:
         missing = self._capacity.blocks(sequence.tokens)
         if missing > self.blocks.free - spare_blocks:
             return False
-        sequence.blocks = self.blocks.take(missing, private=True)
+        sequence.blocks = self.blocks.take_private(missing)
         sequence.private = True
         self._private.hold(sequence)
         self._count(sequence)

@@ -87,7 +87,7 @@ class Scheduler:
         while self.running:
             self._preempt()
 
-    def schedule(self, now_ns: int, *, early: bool = False) -> bool:
+    def schedule(self, now_ns: int, early: bool) -> bool:
         """Choose the batch of the next iteration and allocate its blocks.
 
         Args:
@@ -126,7 +126,7 @@ class Scheduler:
             which stay in the batch until `retire`.
         """
         self._decode(iterations)
-        started = [s for s, new in self.chunks if s in self.running and self._compute(s, new)]
+        started = self._compute_chunks() if self.chunks else None
         ended = self.decodes.ended()
         if not started:
             return ended, ended
@@ -243,13 +243,19 @@ class Scheduler:
         self._counters.generation_tokens += decodes.count * iterations
         decodes.iteration = last
 
-    def _compute(self, sequence: Sequence, new: int) -> bool:
-        """Compute `new` tokens of a prompt; True if that yields the first token."""
-        self._cache.fill(sequence, new)
-        if sequence.missing:
-            return False
-        del self._prefilling[sequence]
-        sequence.generated += 1
-        self._counters.generation_tokens += 1
-        self.decodes.join(sequence)
-        return sequence.generated == 1
+    def _compute_chunks(self) -> list[Sequence]:
+        """Compute the chunks of what still runs; return the sequences that this gives their first token."""
+        started = []
+        for sequence, new in self.chunks:
+            if sequence not in self.running:
+                continue
+            self._cache.fill(sequence, new)
+            if sequence.missing:
+                continue
+            del self._prefilling[sequence]
+            sequence.generated += 1
+            self._counters.generation_tokens += 1
+            self.decodes.join(sequence)
+            if sequence.generated == 1:
+                started.append(sequence)
+        return started

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import numpy as np
+
 from qlm.rct_estimator.profiles.profile import Profile
 
 FRACTION_BITS: Final = 30
@@ -26,15 +28,16 @@ class StepTimes:
     def __init__(self, profile: Profile, tokens_max: int) -> None:
         """Round the coefficients for iterations of up to `tokens_max` tokens."""
         of = profile.iteration
-        linear_ms: list[float] = (of.host_ms + of.linears(range(tokens_max + 1))).tolist()
-        self._linear: list[int] = [max(_LEAST_TICKS, round(ms * _TICKS_PER_MS)) for ms in linear_ms]
+        linear_ms = of.host_ms + of.linears(range(tokens_max + 1))
+        rounded: list[float] = np.maximum(_LEAST_TICKS, np.rint(linear_ms * _TICKS_PER_MS)).tolist()
+        self._linear: list[int] = [int(ticks) for ticks in rounded]
         self._kv = round(of.kv_ms * _TICKS_PER_MS)
         self._kv_mixed = round(of.kv_beside_prompts_ms * _TICKS_PER_MS)
         self._sequence = round(of.sequence_ms * _TICKS_PER_MS)
         self._pair_half = round(of.square_ms / 2 * _TICKS_PER_MS)
 
     def ticks(
-        self, *, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
+        self, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
     ) -> int:
         """Return the duration of one iteration.
 
@@ -49,11 +52,13 @@ class StepTimes:
             Ticks; 0 for an empty iteration.
         """
         if not prefills:
-            if not decodes:
-                return 0
-            return self._linear[decodes] + self._sequence * decodes + self._kv * context_tokens
+            return self.decode_ticks(decodes, context_tokens) if decodes else 0
         fixed = self._linear[prefill_tokens + decodes] + self._sequence * (prefills + decodes)
         return fixed + self._kv_mixed * context_tokens + self._pair_half * double_pairs
+
+    def decode_ticks(self, decodes: int, context_tokens: int) -> int:
+        """Return the duration of an iteration that only decodes, one sequence or more."""
+        return self._linear[decodes] + self._sequence * decodes + self._kv * context_tokens
 
     def growth_ticks(self, decodes: int) -> int:
         """Return the growth of the next iteration, in which each text is one token longer."""

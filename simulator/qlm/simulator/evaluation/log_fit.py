@@ -82,21 +82,18 @@ class _Recorder(StepTimes):
         self.seen: list[tuple[float, ...]] = []
 
     def ticks(
-        self, *, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
+        self, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
     ) -> int:
         """Return the duration of one iteration, and remember it."""
-        mixed = prefills > 0
-        kv = (0.0, float(context_tokens)) if mixed else (float(context_tokens), 0.0)
-        if prefills or decodes:
-            tokens, sequences = prefill_tokens + decodes, prefills + decodes
-            self.seen.append((float(tokens), *kv, float(sequences), double_pairs / 2))
-        return super().ticks(
-            prefills=prefills,
-            prefill_tokens=prefill_tokens,
-            double_pairs=double_pairs,
-            decodes=decodes,
-            context_tokens=context_tokens,
-        )
+        if prefills:
+            tokens, sequences = float(prefill_tokens + decodes), float(prefills + decodes)
+            self.seen.append((tokens, 0.0, float(context_tokens), sequences, double_pairs / 2))
+        return super().ticks(prefills, prefill_tokens, double_pairs, decodes, context_tokens)
+
+    def decode_ticks(self, decodes: int, context_tokens: int) -> int:
+        """Return the duration of one iteration without prompts, and remember it."""
+        self.seen.append((float(decodes), float(context_tokens), 0.0, float(decodes), 0.0))
+        return super().decode_ticks(decodes, context_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,6 +27,9 @@ _QUARTER_ROOT: Final = sqrt(0.5) / 2
 _NO_TOKENS: Final = 1e-9
 """Mean tokens of prompts below this count as none."""
 
+_Hinges = tuple[float, tuple[tuple[float, float], ...]]
+"""Floor of a table, and its points with the change of the slope there."""
+
 
 class Load(NamedTuple):
     """What one iteration computes in steady state.
@@ -102,8 +105,9 @@ def mean_times(of: IterationTime, load: Load, context_tokens: float) -> MeanTime
     any_tokens = chunks * tokens / some if some else tokens
     any_var = max(0.0, (square + (chunks * tokens) ** 2) / some - any_tokens**2) if some else load.chunk_var
     own_tokens, own_var = tokens + chunks * tokens, load.chunk_var + square
-    any_ms = _linear_mean(of, decodes, any_tokens, any_var)
-    own_ms = _linear_mean(of, decodes, own_tokens, own_var)
+    table = _hinges(of.linear_ms)
+    any_ms = _linear_mean(table, decodes, any_tokens, any_var)
+    own_ms = _linear_mean(table, decodes, own_tokens, own_var)
     each_ms = of.sequence_ms + of.square_ms * load.chunk_pairs
     mixed_ms = of.host_ms + of.sequence_ms * decodes + of.kv_beside_prompts_ms * decodes * context_tokens
     at_least_one = max(1.0, decodes)
@@ -123,13 +127,13 @@ def mean_times(of: IterationTime, load: Load, context_tokens: float) -> MeanTime
     )
 
 
-def _linear_mean(of: IterationTime, decodes: float, mean: float, var: float) -> float:
+def _linear_mean(table: _Hinges, decodes: float, mean: float, var: float) -> float:
     """Return the mean linear time of decodes and log-normal prompt tokens, milliseconds.
 
     The term is its floor and a hinge at each point of the table, whose mean has a closed form: that of a call
     option (Black and Scholes).
     """
-    start_ms, hinges = _hinges(of.linear_ms)
+    start_ms, hinges = table
     spread = sqrt(log1p(var / mean**2)) if mean > _NO_TOKENS else 0.0
     scale = _HALF_ROOT / max(spread, _NO_SPREAD)
     far = exp(_FAR * spread)
@@ -150,8 +154,8 @@ def _linear_mean(of: IterationTime, decodes: float, mean: float, var: float) -> 
 
 
 @lru_cache(maxsize=256)
-def _hinges(points: tuple[tuple[float, float], ...]) -> tuple[float, tuple[tuple[float, float], ...]]:
-    """Return the floor of a table, and its points with the change of the slope there."""
+def _hinges(points: tuple[tuple[float, float], ...]) -> _Hinges:
+    """Return the hinges of a table."""
     slopes = [0.0, *((y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in pairwise(points))]
     changes = [
         (point[0], after - before)

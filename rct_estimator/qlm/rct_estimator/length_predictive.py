@@ -5,6 +5,7 @@ E[min(O, cap)] = integral of S up to cap, and E[min(O, cap)^2] = integral of 2 x
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,9 @@ TOKENS_MAX: Final = float(EDGES[-1])
 """Upper bound of the last bin, tokens: longer answers count as this long."""
 
 _WIDTHS: Final[FloatArray] = np.diff(EDGES)
+
+_FINER: Final = 16
+"""Quantiles per stratum."""
 
 _EMPTY: Final = 1e-300
 """Avoids division by zero survival."""
@@ -135,8 +139,8 @@ class LengthPredictive:
 
         Their mean is exact, their variance nearly so.
         """
-        fine = self.quantile((np.arange(points * 16) + 0.5) / (points * 16), cap)
-        means = fine.reshape(points, 16).mean(axis=1)
+        fine = self.quantile(_midpoints(points * _FINER), cap)
+        means = fine.reshape(points, _FINER).mean(axis=1)
         return np.asarray(means * (self.length(cap).mean / means.mean()), dtype=np.float64)
 
     def age_area(self, tokens: npt.ArrayLike, cap: float = TOKENS_MAX) -> FloatArray:
@@ -164,6 +168,14 @@ class LengthPredictive:
             area + (self.area[bins + 1] - area) * in_area,
             square_area + (self.square_area[bins + 1] - square_area) * in_square,
         )
+
+
+@lru_cache(maxsize=16)
+def _midpoints(parts: int) -> FloatArray:
+    """Return the middles of equal parts of [0, 1]; read-only."""
+    shares = (np.arange(parts) + 0.5) / parts
+    shares.flags.writeable = False
+    return shares
 
 
 def _shares(

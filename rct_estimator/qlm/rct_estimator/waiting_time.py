@@ -11,6 +11,7 @@ and g(y) = y.
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -197,8 +198,7 @@ def _ends(
     batch: float, lengths: LengthPredictive, requests: float, cap: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return a grid of tokens, the mean number still running after each, and P(any is running)."""
-    edges = np.append(EDGES[cap > EDGES], min(cap, TOKENS_MAX))
-    tokens = np.interp(np.arange((len(edges) - 1) * _FINER + 1) / _FINER, np.arange(len(edges)), edges)
+    tokens = _grid(cap)
     new = lengths.outlives(tokens, cap)
     # min(O, cap) may equal cap: such a request runs up to the limit itself.
     new[-1] = 0.0 if cap >= TOKENS_MAX else float(np.interp(cap, EDGES, lengths.survival))
@@ -207,6 +207,17 @@ def _ends(
     old = 1 - lengths.age_area(tokens, cap)
     beside = batch - 1
     return tokens, beside * old + new, 1 - (1 - old) ** beside * (1 - new)
+
+
+@lru_cache(maxsize=256)
+def _grid(cap: float) -> FloatArray:
+    """Return a grid of tokens up to the limit, finer than the length bins; read-only."""
+    edges = np.append(EDGES[cap > EDGES], min(cap, TOKENS_MAX))
+    tokens: FloatArray = np.interp(
+        np.arange((len(edges) - 1) * _FINER + 1) / _FINER, np.arange(len(edges)), edges
+    )
+    tokens.flags.writeable = False
+    return tokens
 
 
 def _survival_moments(tokens: FloatArray, running: FloatArray, step_s: FloatArray) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -136,8 +137,7 @@ class IterationTime:
     def linears(self, tokens: npt.ArrayLike) -> FloatArray:
         """Return `linear` elementwise."""
         at = np.asarray(tokens, dtype=np.float64)
-        xs, ys = np.array(self.linear_ms).T
-        beyond = (ys[-1] - ys[-2]) / (xs[-1] - xs[-2]) if len(xs) > 1 else 0.0
+        xs, ys, beyond = _arrays(self.linear_ms)
         return np.asarray(np.interp(at, xs, ys) + beyond * np.maximum(0.0, at - xs[-1]), dtype=np.float64)
 
     def ms(
@@ -179,6 +179,13 @@ class IterationTime:
             sequence_ms=self.sequence_ms * factor,
             square_ms=self.square_ms * factor,
         )
+
+
+@lru_cache(maxsize=256)
+def _arrays(points: tuple[tuple[float, float], ...]) -> tuple[FloatArray, FloatArray, float]:
+    """Return the columns of a table, and its last slope."""
+    xs, ys = np.array(points).T
+    return xs, ys, (ys[-1] - ys[-2]) / (xs[-1] - xs[-2]) if len(xs) > 1 else 0.0
 
 
 def pairs_of(new: float, position: float = 0.0) -> float:

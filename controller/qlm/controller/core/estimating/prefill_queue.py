@@ -97,39 +97,38 @@ def first_token_s(
         prompt_tokens: Length of its prompt; None for a random one of the class.
         queued: Wait behind prompts queued for the token budget; the longer of both waits counts.
     """
-    mean, square, cube = 0.0, 0.0, 0.0
-    for rate_rps, workload in arriving:
-        each_s = prefills.seconds(_prompts(workload))
-        mean += rate_rps * float(each_s.mean())
-        square += rate_rps * float((each_s**2).mean())
-        cube += rate_rps * float((each_s**3).mean())
-    share = min(SHARE_MAX, mean)
-    wait_s = square / 2 / (1 - share)
-    queue_s = _queue_s(share, wait_s, 2 * wait_s**2 + cube / 3 / (1 - share))
-    if queued.mean > wait_s:
-        queue_s = queued.mean * _lognormal(_NORMAL, queued.var / queued.mean**2)
     prompts = _prompts(own) if prompt_tokens is None else np.full(STRATA, float(prompt_tokens))
     prompts = prompts[_SHUFFLED_AGAIN]
-    waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED]
+    own_s = prefills.seconds(prompts)
     outside_s = prefills.profile.request_ms / 1000
+    times = [(rate_rps, prefills.seconds(_prompts(workload))) for rate_rps, workload in arriving]
+    share = min(SHARE_MAX, sum(rate_rps * float(each_s.mean()) for rate_rps, each_s in times))
+    wait_s = sum(rate_rps * float((each_s**2).mean()) for rate_rps, each_s in times) / 2 / (1 - share)
+    scheduled_s = np.zeros(STRATA)
     if prefills.profile.async_scheduling and prefills.decode_s:
-        work = _work(prefills, arriving)
+        work = _work(prefills.decode_s, times)
         if work.rate_rps and queued.mean <= wait_s:
-            return async_first_token_s(prefills.decode_s, work, prefills.seconds(prompts)) + outside_s
-        waited_s = waited_s + _scheduled_s(prefills, work)[_SHUFFLED_THRICE]
+            return async_first_token_s(prefills.decode_s, work, own_s) + outside_s
+        scheduled_s = _scheduled_s(prefills, work)[_SHUFFLED_THRICE]
+    if queued.mean > wait_s:
+        queue_s = queued.mean * _lognormal(_NORMAL, queued.var / queued.mean**2)
+    else:
+        cube = sum(rate_rps * float((each_s**3).mean()) for rate_rps, each_s in times)
+        queue_s = _queue_s(share, wait_s, 2 * wait_s**2 + cube / 3 / (1 - share))
+    waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED] + scheduled_s
     # Later arrivals share its last iteration as far as the token budget allows.
     behind = waited_s * sum(rate_rps * workload.prompt_tokens for rate_rps, workload in arriving)
     _, rest = prefills.chunks(prompts)
     together = rest + np.minimum(behind, prefills.budget_tokens - rest)
     behind_s = (prefills.linear_ms(together) - prefills.linear_ms(rest)) / 1000
-    return np.sort(waited_s + prefills.seconds(prompts) + behind_s + outside_s)
+    return np.sort(waited_s + own_s + behind_s + outside_s)
 
 
-def _work(prefills: PrefillCosts, arriving: Sequence[tuple[float, Workload]]) -> PromptWork:
-    """Return the work of arriving prompts beside the decodes of their iterations."""
+def _work(decode_s: float, times: Sequence[tuple[float, FloatArray]]) -> PromptWork:
+    """Return the work of prompts, given by rate and times, beside the decodes of their iterations."""
     rate_rps, share, square_s = 0.0, 0.0, 0.0
-    for each_rps, workload in arriving:
-        extra_s = np.maximum(0.0, prefills.seconds(_prompts(workload)) - prefills.decode_s)
+    for each_rps, each_s in times:
+        extra_s = np.maximum(0.0, each_s - decode_s)
         rate_rps += each_rps
         share += each_rps * float(extra_s.mean())
         square_s += each_rps * float((extra_s**2).mean())

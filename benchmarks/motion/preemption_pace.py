@@ -65,7 +65,7 @@ def _bench_after(*, answers: int, tokens: int, each_s: float) -> Bench:
 def _wants_first_token(id: str, arrival_ns: int, *, ttft_ms: float) -> Request:
     slo = TokenSlo(ttft_ms=ttft_ms)
     request = a_request(id, arrival_ns=arrival_ns, max_tokens=2000)
-    return replace(request, slo=slo, cls=RequestClass(M, slo.label, target_ms=ttft_ms))
+    return replace(request, slo=slo, cls=RequestClass(M, slo.label(), target_ms=ttft_ms))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def a_request(
     slo: Slo = BatchSlo() if deadline_ms is None else DeadlineSlo(deadline_ms=deadline_ms)
     return Request(
         id=RequestId(id),
-        cls=RequestClass(ModelId(model), slo.label, priority=priority, target_ms=deadline_ms),
+        cls=RequestClass(ModelId(model), slo.label(), priority=priority, target_ms=deadline_ms),
         tenant="tests",
         slo=slo,
         on_miss=on_miss,

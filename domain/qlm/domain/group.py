@@ -11,7 +11,7 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, ModelId, QueueName
-from qlm.domain.slo import Slo, bucket_floor
+from qlm.domain.slo import FINE_GRID, Slo, SloGrid
 from qlm.domain.values import value
 
 _SEPARATOR: Final = "."
@@ -55,11 +55,11 @@ class RequestClass:
         return _queue_name(self.model, self.slo, self.cluster, self.priority, self.late)
 
 
-def request_class(model: ModelId, slo: Slo, priority: int) -> RequestClass:
-    """Return the class of a request, until token clusters are fitted."""
+def request_class(model: ModelId, slo: Slo, priority: int, grid: SloGrid = FINE_GRID) -> RequestClass:
+    """Return the class of a request on a grid of objectives, until token clusters are fitted."""
     target_ms = slo.target_ms
-    bucket_ms = None if target_ms is None else bucket_floor(target_ms)
-    return RequestClass(model=model, slo=slo.label, priority=priority, target_ms=bucket_ms)
+    floor_ms = None if target_ms is None else grid.floor(target_ms)
+    return RequestClass(model=model, slo=slo.label(grid), priority=priority, target_ms=floor_ms)
 
 
 @lru_cache(maxsize=1024)

@@ -5,6 +5,7 @@ per-token targets, a first token followed by a reading speed, or none (batch).
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,11 +15,43 @@ from qlm.domain.errors import InvalidValueError
 DEADLINE_MAX_MS: Final = 30 * 24 * 3600 * 1000
 """Longest deadline, TTFT or TPOT accepted: 30 days, in milliseconds."""
 
-BUCKETS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
-"""Steps of a decade to which objectives are rounded down, so that classes stay few.
 
-Most usual objectives are steps themselves; rounding reduces any other by a third at most.
-"""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloGrid:
+    """Scale to which objectives are rounded down, so that classes stay few.
+
+    Rounding down makes a class's objective at least as tight as that of each member.
+
+    Attributes:
+        steps: Values of the first decade, ascending from 1.
+        decades: Decades after which the steps repeat.
+        paced: Whether the pace after the first token distinguishes classes too.
+    """
+
+    steps: tuple[float, ...]
+    decades: int = 1
+    paced: bool = True
+
+    def floor(self, value: float) -> float:
+        """Round a positive number down to the scale."""
+        decade = math.floor(math.log10(value) + 1e-12)
+        decade -= decade % self.decades
+        mantissa = value / 10.0**decade
+        step = max(s for s in self.steps if s <= mantissa * (1 + 1e-12))
+        return step * 10.0**decade
+
+
+STEPS: Final[Mapping[int, tuple[float, ...]]] = {
+    1: (1.0,),
+    2: (1.0, 3.0),
+    3: (1.0, 2.0, 5.0),
+    4: (1.0, 2.0, 3.0, 5.0),
+    10: (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0),
+}
+"""Steps of a decade by their number; most usual objectives are steps themselves."""
+
+FINE_GRID: Final = SloGrid(steps=STEPS[10])
+"""The default grid; it reduces an objective by a third at most."""
 
 
 class OnMiss(StrEnum):
@@ -42,10 +75,9 @@ class DeadlineSlo:
         """Milliseconds from arrival to the deadline."""
         return self.deadline_ms
 
-    @property
-    def label(self) -> str:
-        """Class label with the deadline rounded down to the bucket scale, such as `deadline-16s`."""
-        return f"deadline-{_duration(bucket_floor(self.deadline_ms))}"
+    def label(self, grid: SloGrid = FINE_GRID) -> str:
+        """Return the class label with the deadline on the grid, such as `deadline-15s`."""
+        return f"deadline-{_duration(grid.floor(self.deadline_ms))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +97,12 @@ class TokenSlo:
         """Milliseconds from arrival to the first token."""
         return self.ttft_ms
 
-    @property
-    def label(self) -> str:
-        """Class label, such as `ttft-400ms` or `ttft-400ms-tpot-40ms`."""
-        first = f"ttft-{_duration(bucket_floor(self.ttft_ms))}"
-        if self.tpot_ms is None:
+    def label(self, grid: SloGrid = FINE_GRID) -> str:
+        """Return the class label, such as `ttft-400ms` or `ttft-400ms-tpot-40ms`."""
+        first = f"ttft-{_duration(grid.floor(self.ttft_ms))}"
+        if self.tpot_ms is None or not grid.paced:
             return first
-        return f"{first}-tpot-{_duration(bucket_floor(self.tpot_ms))}"
+        return f"{first}-tpot-{_duration(grid.floor(self.tpot_ms))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +124,10 @@ class ReadingSlo:
         """Milliseconds from arrival to the first token."""
         return self.ttft_ms
 
-    @property
-    def label(self) -> str:
-        """Class label, such as `ttft-1s-speed-4`."""
-        speed = f"{bucket_floor(self.tokens_per_s):g}"
-        return f"ttft-{_duration(bucket_floor(self.ttft_ms))}-speed-{speed}"
+    def label(self, grid: SloGrid = FINE_GRID) -> str:
+        """Return the class label, such as `ttft-1s-speed-4`."""
+        first = f"ttft-{_duration(grid.floor(self.ttft_ms))}"
+        return f"{first}-speed-{grid.floor(self.tokens_per_s):g}" if grid.paced else first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,24 +139,12 @@ class BatchSlo:
         """None: batch work has no deadline."""
         return None
 
-    @property
-    def label(self) -> str:
-        """Class label of all work without an objective."""
+    def label(self, grid: SloGrid = FINE_GRID) -> str:
+        """Return the class label of all work without an objective, on any grid."""
         return "batch"
 
 
 Slo = DeadlineSlo | TokenSlo | ReadingSlo | BatchSlo
-
-
-def bucket_floor(value: float) -> float:
-    """Round a positive number down to the bucket scale.
-
-    Rounding down makes a class's objective at least as tight as that of each member.
-    """
-    decade = math.floor(math.log10(value) + 1e-12)
-    mantissa = value / 10.0**decade
-    step = max(s for s in BUCKETS if s <= mantissa * (1 + 1e-12))
-    return step * 10.0**decade
 
 
 def _check_ms(field: str, value: float) -> None:

@@ -7,24 +7,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.slo import BUCKETS, DEADLINE_MAX_MS, BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo, bucket_floor
+from qlm.domain.slo import (
+    DEADLINE_MAX_MS,
+    FINE_GRID,
+    STEPS,
+    BatchSlo,
+    DeadlineSlo,
+    ReadingSlo,
+    SloGrid,
+    TokenSlo,
+)
 
 
 @given(st.floats(min_value=0.01, max_value=DEADLINE_MAX_MS))
-def test_a_bucket_is_at_most_the_value_and_the_next_one_is_above_it(value: float) -> None:
-    floor = bucket_floor(value)
+def test_a_step_is_at_most_the_value_and_the_next_one_is_above_it(value: float) -> None:
+    floor = FINE_GRID.floor(value)
     assert floor <= value * (1 + 1e-9)
     assert value < floor * 1.61
-    assert math.isclose(bucket_floor(floor), floor)
+    assert math.isclose(FINE_GRID.floor(floor), floor)
+
+
+@given(
+    st.floats(min_value=0.01, max_value=DEADLINE_MAX_MS), st.sampled_from(sorted(STEPS)), st.integers(1, 3)
+)
+def test_every_grid_rounds_down_and_leaves_its_own_steps_alone(
+    value: float, steps: int, decades: int
+) -> None:
+    grid = SloGrid(steps=STEPS[steps], decades=decades)
+    floor = grid.floor(value)
+    assert floor <= value * (1 + 1e-9)
+    assert value < floor * 10**decades * (1 + 1e-9)
+    assert math.isclose(grid.floor(floor), floor)
 
 
 def test_the_classes_of_all_possible_deadlines_are_few() -> None:
     labels = {
-        DeadlineSlo(deadline_ms=0.01 * 1.01**n).label
+        DeadlineSlo(deadline_ms=0.01 * 1.01**n).label()
         for n in range(2600)
         if 0.01 * 1.01**n <= DEADLINE_MAX_MS
     }
-    assert 50 <= len(labels) <= 12 * len(BUCKETS)
+    assert 50 <= len(labels) <= 12 * len(FINE_GRID.steps)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +62,7 @@ def test_the_classes_of_all_possible_deadlines_are_few() -> None:
 def test_an_objective_has_a_class_label_and_a_moment_to_meet(
     slo: DeadlineSlo | TokenSlo | ReadingSlo | BatchSlo, label: str, target_ms: float | None
 ) -> None:
-    assert (slo.label, slo.target_ms) == (label, target_ms)
+    assert (slo.label(), slo.target_ms) == (label, target_ms)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, DEADLINE_MAX_MS * 1.1, 0.001])

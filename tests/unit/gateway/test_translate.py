@@ -11,12 +11,14 @@ from qlm.domain.slo import DeadlineSlo, TokenSlo
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.schema import parse_chat, parse_completion
 from qlm.gateway.api.translate import Arrival, chat_messages, to_metadata, with_prompt
+from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.tokenizers.byte import ByteTokenizer
 
 SERVED = ServedModel(ModelSpec(id=ModelId("m"), tokenizer="byte", context_tokens=100), ByteTokenizer())
 LIMITS = GatewayLimits()
+CLASSES = ClassChoice(LIMITS.slo_steps, LIMITS.classes_max)
 PROMPT = tuple(range(20))
 
 
@@ -25,7 +27,7 @@ def metadata(
 ) -> RequestMetadata:
     body = parse_completion({"model": "m", "prompt": list(prompt)} | fields)
     arrival = Arrival(id=RequestId("r"), headers=headers or {}, now_ns=5_000_000_000)
-    return to_metadata(body, prompt, SERVED, LIMITS, arrival)
+    return to_metadata(body, prompt, SERVED, LIMITS, arrival, CLASSES)
 
 
 def test_each_sampling_field_reaches_the_domain() -> None:
@@ -71,7 +73,7 @@ def test_the_output_limit_defaults_to_what_fits() -> None:
     roomy = GatewayLimits(default_max_tokens=7)
     body = parse_completion({"model": "m", "prompt": [1]})
     arrival = Arrival(id=RequestId("r"), headers={}, now_ns=0)
-    assert to_metadata(body, (1,), SERVED, roomy, arrival).sampling.max_tokens == 7
+    assert to_metadata(body, (1,), SERVED, roomy, arrival, CLASSES).sampling.max_tokens == 7
 
 
 @pytest.mark.parametrize(

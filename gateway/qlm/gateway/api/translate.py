@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.group import request_class
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestMetadata
@@ -14,6 +13,7 @@ from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.objective import choose
 from qlm.gateway.api.schema import Body, ChatBody, Message
+from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.tokenizer import ChatMessage, ServedModel
 
@@ -44,7 +44,12 @@ class Arrival:
 
 
 def to_metadata(
-    body: Body, prompt_ids: TokenIds, served: ServedModel, limits: GatewayLimits, arrival: Arrival
+    body: Body,
+    prompt_ids: TokenIds,
+    served: ServedModel,
+    limits: GatewayLimits,
+    arrival: Arrival,
+    classes: ClassChoice,
 ) -> RequestMetadata:
     """Return the request without its prompt.
 
@@ -57,7 +62,7 @@ def to_metadata(
     objective = choose(body.slo, arrival.headers, body.service_tier, limits, arrival.now_ns)
     return RequestMetadata(
         id=arrival.id,
-        cls=request_class(served.spec.id, objective.slo, body.priority),
+        cls=classes.of(served.spec.id, objective.slo, body.priority, arrival.now_ns),
         tenant=tenant(body, arrival.headers),
         slo=objective.slo,
         on_miss=objective.on_miss,

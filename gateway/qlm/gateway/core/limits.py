@@ -1,6 +1,6 @@
 """Limits, defaults and timeouts of a gateway: section `limits` of the configuration."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -46,6 +46,10 @@ class LimitsConfig(BaseModel):
         view_interval_s: Time between two reads of the queue for admission control.
         encode_inline_chars: Longer prompts are tokenized on a thread.
         encode_threads: Number of these threads.
+        slo_steps: Steps of a decade to which objectives are rounded down: 1, 2, 3, 4 or 10. Requests of one
+            step form a class, with a queue of its own.
+        classes_max: Classes in use at a gateway up to which each has its queue. Beyond, only classes with at
+            least that share of the requests (1 in `classes_max`) keep theirs, and all others share queues.
         metric_classes_max: Objectives with a metric label of their own; further ones share `other`.
     """
 
@@ -73,6 +77,8 @@ class LimitsConfig(BaseModel):
     view_interval_s: _Duration = 1.0
     encode_inline_chars: int = Field(8192, ge=0)
     encode_threads: int = Field(2, ge=1, le=256)
+    slo_steps: Literal[1, 2, 3, 4, 10] = 10
+    classes_max: _Count = 32
     metric_classes_max: _Count = 100
 
 

@@ -19,6 +19,7 @@ from qlm.gateway.api.objective import p_met_min
 from qlm.gateway.api.schema import Body
 from qlm.gateway.api.translate import Arrival, tenant, to_metadata, with_prompt
 from qlm.gateway.core.admission import Refuse, decide
+from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.forecast import admission_query
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.session import Mode
@@ -75,6 +76,7 @@ class Intake:
         self._hub = hub
         self._load = load
         self._publisher = publisher
+        self._classes = ClassChoice(limits.slo_steps, limits.classes_max)
 
     async def prepare(
         self,
@@ -122,7 +124,7 @@ class Intake:
             # awaited, so no third attempt can come between.
             check_same_body(key, twin, digest)
             return Prepared(metadata=twin, request=None, grace_s=grace_s)
-        metadata = to_metadata(body, prompt_ids, served, self._limits, arrival)
+        metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes)
         self._admit(metadata, p_met_min(body.slo, headers, self._limits))
         return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
 

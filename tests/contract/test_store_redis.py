@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 
 from contract.suites.store.values import (
+    CHAT,
     GATEWAY,
     A,
     B,
@@ -31,6 +32,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.view import RequestFilter
 from qlm.store.core.limits import PLAN_TTL_S, SIGNAL_TTL_S, StoreLimits
+from qlm.store.redis.codec import class_key
 from qlm.store.redis.store import APPEND_CHUNK, RedisStore
 from support.redis import RedisServer
 
@@ -499,3 +501,27 @@ async def test_a_redis_that_does_not_tell_its_settings_is_believed(
         assert await store.warnings() == ()
     finally:
         await store.close()
+
+
+async def test_the_keys_of_an_idle_class_go_unless_it_is_used_again(redis_server: RedisServer) -> None:
+    prefix, limits = next(_prefixes), StoreLimits(result_ttl_s=1.0)
+    learned = [f"{prefix}{kind}:{class_key(CHAT)}" for kind in ("class", "lengths")]
+    async with _store(redis_server, prefix=prefix, limits=limits) as store, _client(redis_server) as client:
+        await alive(store, A)
+        for n in (1, 2):
+            await enqueued(store, n)
+            epoch = await leased(store, n, A)
+            entry = LogEntry(id=metadata(n).id, epoch=epoch, offset=0, token_ids=(5,), outcome=Outcome.STOP)
+            await store.append([entry])
+            assert await client.smembers(f"{prefix}classes") == {class_key(CHAT).encode()}
+            assert await client.zcard(f"{prefix}idle") == 0
+            await store.view()
+            assert await client.smembers(f"{prefix}classes") == set()
+            assert await client.zcard(f"{prefix}idle") == 1
+            assert await client.exists(*learned) == 2
+
+        async def none_left() -> bool:
+            await store.view()
+            return not [name async for name in client.scan_iter(f"{prefix}*llama*")]
+
+        await until(none_left, "the keys of the class to go")

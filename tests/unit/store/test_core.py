@@ -9,10 +9,11 @@ from contract.suites.store.values import ARRIVAL_NS, A, metadata
 from qlm.domain.fleet import EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, ModelId
+from qlm.domain.lease_answer import Granted
 from qlm.domain.operations import OperationStats
 from qlm.domain.outcome import Outcome
 from qlm.domain.slo import DeadlineSlo
-from qlm.store.core import requests
+from qlm.store.core import leases, plans, requests
 from qlm.store.core.instances import is_steady, steady
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import State
@@ -35,6 +36,21 @@ def test_results_are_kept_for_their_time_and_no_longer() -> None:
     requests.expire(state, ARRIVAL_NS + 1000 * SECOND_NS)
     assert requests.record(state, metadata(2).id) is None
     assert requests.record(state, metadata(3).id) is not None
+
+
+def test_a_class_is_forgotten_when_idle_for_as_long_as_results_live() -> None:
+    state = State(1, StoreLimits(result_ttl_s=10.0))
+    requests.enqueue(state, metadata(1), None, ARRIVAL_NS)
+    granted, _ = leases.lease(state, metadata(1), A, None, ARRIVAL_NS)
+    assert isinstance(granted, Granted)
+    assert plans.view(state, ARRIVAL_NS).classes == ()
+    assert plans.view(state, ARRIVAL_NS + 10 * SECOND_NS - 1).classes == ()
+    assert list(state.classes.rows) == [metadata(1).cls]
+    plans.view(state, ARRIVAL_NS + 10 * SECOND_NS)
+    assert not (state.classes.rows or state.classes.active or state.classes.idle_since_ns)
+    later_ns = ARRIVAL_NS + 11 * SECOND_NS
+    assert leases.release(state, metadata(1).id, granted.lease.epoch, "", later_ns)[0]
+    assert [each.queued for each in plans.view(state, later_ns).classes] == [1], "its request waits again"
 
 
 def test_a_request_that_reuses_an_id_does_not_inherit_its_deadline() -> None:

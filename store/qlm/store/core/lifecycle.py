@@ -54,6 +54,8 @@ def is_current(state: State, row: RequestRow, epoch: Epoch) -> bool:
 def wait(state: State, row: RequestRow) -> None:
     """Let a request wait in its class, in order of arrival."""
     row.state, row.waiting = RequestState.QUEUED, True
+    if row.cls.idle:
+        row.cls = state.class_row(row.cls.cls)
     row.cls.waiting.add(row.key)
     drop_at_ns = row.metadata.drop_at_ns
     if drop_at_ns is not None:
@@ -101,6 +103,8 @@ def end(
     instance = row.holder.instance if row.holder else None
     if stop_waiting(row):
         effects.wakeups.append(WAKE_REMOVED)
+    if row.cls.idle:
+        row.cls = state.class_row(row.cls.cls)
     state.leases.remove(row)
     row.state, row.outcome, row.detail, row.ended_ns = RequestState.ENDED, outcome, detail, now_ns
     add_event(state, row, now_ns, "ended", detail or outcome.value, instance)

@@ -125,7 +125,7 @@ def virtual_queue(state: State, instance: InstanceId) -> VirtualQueue:
 
 
 def view(state: State, now_ns: int) -> ClusterView:
-    rows = [row for row in state.classes.values() if row.groups or len(row.waiting)]
+    rows = state.classes.in_use(now_ns, state.limits.result_ttl_ns)
     rows.sort(key=lambda row: class_order(row.cls))
     classes = tuple(_class_view(row) for row in rows)
     groups = {group.id: group for view in classes for group in view.groups}

@@ -31,6 +31,47 @@ class LeaseTable:
         self.rows.pop(row.metadata.id, None)
 
 
+class ClassTable:
+    """Classes, with what was learned from their requests.
+
+    Attributes:
+        rows: All classes.
+        active: Those that had waiting requests or groups at the last view, or were used since.
+        idle_since_ns: The others, longest idle first.
+    """
+
+    __slots__ = ("active", "idle_since_ns", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[RequestClass, ClassRow] = {}
+        self.active: dict[RequestClass, ClassRow] = {}
+        self.idle_since_ns: dict[RequestClass, int] = {}
+
+    def row(self, cls: RequestClass) -> ClassRow:
+        """Return the row of a class, made on first use; it is active from now on."""
+        row = self.rows.get(cls)
+        if row is None:
+            row = self.rows[cls] = self.active[cls] = ClassRow(cls)
+        elif row.idle:
+            row.idle = False
+            self.active[cls] = row
+            del self.idle_since_ns[cls]
+        return row
+
+    def in_use(self, now_ns: int, kept_ns: int) -> list[ClassRow]:
+        """Return the classes with waiting requests or groups; forget those idle for `kept_ns`."""
+        for row in [row for row in self.active.values() if not (row.groups or len(row.waiting))]:
+            del self.active[row.cls]
+            row.idle = True
+            self.idle_since_ns[row.cls] = now_ns
+        while self.idle_since_ns:
+            cls, since_ns = next(iter(self.idle_since_ns.items()))
+            if since_ns > now_ns - kept_ns:
+                break
+            del self.idle_since_ns[cls], self.rows[cls]
+        return list(self.active.values())
+
+
 class State:
     """Tables of requests, classes, groups, virtual queues and instances.
 
@@ -57,7 +98,7 @@ class State:
         self.leases = LeaseTable()
         self.drops: list[tuple[int, RequestId]] = []
         self.ended: deque[RequestId] = deque()
-        self.classes: dict[RequestClass, ClassRow] = {}
+        self.classes = ClassTable()
         self.groups: dict[GroupId, GroupRow] = {}
         self.queues: dict[InstanceId, QueueRow] = {}
         self.instances: dict[InstanceId, InstanceRow] = {}
@@ -66,11 +107,8 @@ class State:
         self.leader: LeaderRow | None = None
 
     def class_row(self, cls: RequestClass) -> ClassRow:
-        """Return the row of a class, made on first use."""
-        row = self.classes.get(cls)
-        if row is None:
-            row = self.classes[cls] = ClassRow(cls)
-        return row
+        """Return the row of a class, made on first use; it is active from now on."""
+        return self.classes.row(cls)
 
     def has_arrival(self, key: ArrivalKey) -> bool:
         """Return True if the request with this arrival key is still kept."""

@@ -69,11 +69,15 @@ class GroupRow:
 
 @dataclass(slots=True, eq=False)
 class ClassRow:
-    """Class: its waiting requests, its groups by `seq`, and sums over its requests."""
+    """Class: its waiting requests, its groups by `seq`, and sums over its requests.
+
+    `idle` is True once a view found neither requests nor groups.
+    """
 
     cls: RequestClass
     waiting: ArrivalOrder = field(default_factory=ArrivalOrder)
     groups: list[GroupRow] = field(default_factory=list)
+    idle: bool = False
     next_seq: int = 0
     accepted: int = 0
     prompt_tokens: int = 0

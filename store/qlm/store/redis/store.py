@@ -10,9 +10,12 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `requests` (all requests) and `held` (leased ones), `waiting:<class>`, `drops`: sorted sets whose members
   are `<time as 20 digits>:<id>`, all of score 0, so that they sort exactly by time, then id.
 * `ended` (list of the same members, oldest ended first).
-* `classes` (set), `class:<class>` (hash of sums), `lengths:<class>` and `former-lengths:<class>` (strings:
-  length histograms of the window under way and of the one before), `groups:<class>` (sorted set of group
-  ids by seq), `group:<id>` (hash).
+* `classes` (set: those with waiting requests or groups at the last view, or used since), `groups:<class>`
+  (sorted set of group ids by seq), `group:<id>` (hash).
+* `class:<class>` (hash of sums), `lengths:<class>` and `former-lengths:<class>` (strings: length histograms
+  of the window under way and of the one before). They go when the class
+  has been idle for as long as results live.
+* `idle`: sorted set like `drops`: the other classes, by the time since which they are idle.
 * `queue:<instance>` (list of group ids), `queues` (hash: version by instance).
 * `leases` (hash: number of leases by instance).
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).

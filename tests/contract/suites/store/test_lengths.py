@@ -85,3 +85,25 @@ async def test_the_view_has_the_newest_arrival(subject: Subject) -> None:
     assert (await _chat(store)).newest_arrival_ns == ARRIVAL_NS + 8
     await store.cancel(metadata(8).id)
     assert (await _chat(store)).newest_arrival_ns == ARRIVAL_NS + 5
+
+
+async def test_an_idle_class_comes_back_with_what_was_learned(subject: Subject) -> None:
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    await _ended(store, 1, Outcome.STOP, 9)
+    assert (await store.view()).classes == ()
+    assert (await store.view()).classes == ()
+    await enqueued(store, 2)
+    view = await _chat(store)
+    assert (view.queued, view.accepted, view.lengths) == (1, 2, _histogram({9: 1}, {}))
+
+
+async def test_a_leased_request_waits_again_in_a_class_gone_idle(subject: Subject) -> None:
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    epoch = await leased(store, 1, A)
+    assert (await store.view()).classes == ()
+    assert await store.release(metadata(1).id, epoch, "test")
+    assert (await _chat(store)).queued == 1

@@ -27,7 +27,7 @@ function apply.create(id, class, count)
   if call('EXISTS', key('group', id)) == 1 then
     return
   end
-  call('SADD', PREFIX .. 'classes', class)
+  use_class(class)
   local last = call('ZRANGE', key('groups', class), -1, -1, 'WITHSCORES')[2]
   local seq = call('HINCRBY', key('class', class), 'groups', 1) - 1
   if last and seq <= tonumber(last) then -- the counter was lost

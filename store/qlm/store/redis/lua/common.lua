@@ -107,8 +107,19 @@ local function read_metadata(at)
 end
 local METADATA_ARGUMENTS = 9
 
+-- Name a class as one that may have waiting requests or groups; `view` drops it when it has neither.
+local function use_class(class)
+  if call('SADD', PREFIX .. 'classes', class) == 1 then
+    local idle_since = call('HGET', key('class', class), 'idle_since')
+    if idle_since then
+      call('HDEL', key('class', class), 'idle_since')
+      call('ZREM', PREFIX .. 'idle', member(idle_since, class))
+    end
+  end
+end
+
 local function count_accepted(metadata)
-  call('SADD', PREFIX .. 'classes', metadata.class)
+  use_class(metadata.class)
   local sums = key('class', metadata.class)
   call('HINCRBY', sums, 'accepted', 1)
   for _, name in ipairs({ 'prompt', 'max' }) do
@@ -155,7 +166,7 @@ local function read_row(id)
 end
 
 local function wait(row)
-  call('SADD', PREFIX .. 'classes', row.class)
+  use_class(row.class)
   call('ZADD', key('waiting', row.class), 0, member(row.arrival, row.id))
   if row.drop_at ~= '' then
     call('ZADD', PREFIX .. 'drops', 0, member(row.drop_at, row.id))
@@ -261,6 +272,7 @@ local function end_request(row, outcome, detail, tail)
   drop_lease(row)
   call('HSET', key('request', row.id), 'state', 'ended', 'outcome', outcome, 'detail', detail, 'ended_at', NOW)
   add_event(row.id, 'ended', detail ~= '' and detail or outcome, row.instance)
+  use_class(row.class)
   if is_answer(outcome) then
     call('HINCRBY', key('class', row.class), 'finished', 1)
   end

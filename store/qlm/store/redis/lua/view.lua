@@ -16,7 +16,17 @@ for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do
       class, queued, sums, groups, ungrouped, arrival_at(class, queued - 1),
       call('GET', key('former-lengths', class)) or '', call('GET', key('lengths', class)) or '',
     }
+  else -- it costs nothing from now on
+    call('SREM', PREFIX .. 'classes', class)
+    call('HSET', key('class', class), 'idle_since', NOW)
+    call('ZADD', PREFIX .. 'idle', 0, member(NOW, class))
   end
+end
+-- What was learned from the requests of a class lives as long as results; ';' sorts behind ':'.
+for _, entry in ipairs(call('ZRANGE', PREFIX .. 'idle', '-', '(' .. CUTOFF .. ';', 'BYLEX', 'LIMIT', 0, 100)) do
+  local class = string.sub(entry, TIME_DIGITS + 2)
+  call('DEL', key('class', class), key('lengths', class), key('former-lengths', class))
+  call('ZREM', PREFIX .. 'idle', entry)
 end
 for _, instance in ipairs(call('SMEMBERS', PREFIX .. 'instances')) do
   local status = call('HGET', key('instance', instance), 'status')

@@ -19,7 +19,7 @@ from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.ids import InstanceId
 from qlm.domain.urgency import class_urgency
 from qlm.domain.view import ClassView, ClusterView
 
@@ -126,16 +126,18 @@ class LoadBalance:
         The work excludes the waiting requests of the open group, which are the ones to distribute. As long
         as an instance has the model loaded, no other one is considered: that would take a model swap.
         """
-        lanes = []
+        lanes, serving = [], []
         for status in self._able:
             entry = self._times.entries.get((cls, status.accelerator))
-            failed = dict(status.engines).get(cls.model) is EngineState.FAILED
-            if entry is not None and cls.model in status.models and not failed:
-                request_s = entry.times.request_s
-                swap_s = self._swap_s(status, cls)
-                work_s = self._work_s(status, cls, request_s, opened) + swap_s
-                lanes.append(_Lane(status.id, work_s, request_s, swap_s))
-        serving = [lane for lane in lanes if self._serves(lane.instance, cls.model)]
+            engine = dict(status.engines).get(cls.model)
+            if entry is None or cls.model not in status.models or engine is EngineState.FAILED:
+                continue
+            request_s = entry.times.request_s
+            swap_s = self._swap_s(status, cls)
+            work_s = self._work_s(status, cls, request_s, opened) + swap_s
+            lanes.append(_Lane(status.id, work_s, request_s, swap_s))
+            if status.active_model == cls.model or engine is EngineState.STARTING:
+                serving.append(lanes[-1])
         return serving or self._worth_swapping(lanes, cls, requests)
 
     def _worth_swapping(self, lanes: Sequence[_Lane], cls: RequestClass, requests: int) -> list[_Lane]:
@@ -162,10 +164,6 @@ class LoadBalance:
         groups = self._queues.get(instance, ())
         queued = sum(group.remaining for group in groups if group.cls.model != cls.model)
         return self._view.leased.get(instance, 0) + queued
-
-    def _serves(self, instance: InstanceId, model: ModelId) -> bool:
-        status = next(each for each in self._able if each.id == instance)
-        return status.active_model == model or dict(status.engines).get(model) is EngineState.STARTING
 
     def _work_s(
         self, status: InstanceStatus, cls: RequestClass, request_s: float, opened: Group | None

@@ -301,7 +301,8 @@ class BatchingEngine:
             return []
         changed, ended = self._batch.advance(iterations)
         if self._async:
-            self._schedule_ahead(run.end_ns(iterations - 1), ended)
+            begin_ticks = run.begin_ticks if iterations == 1 else run.end_ticks(iterations - 1)
+            self._schedule_ahead(begin_ticks >> FRACTION_BITS, ended)
         else:
             self._next = None
         if ended:

@@ -85,8 +85,12 @@ class KvBlocks:
         if self._skip:
             blocks = [self._next_free() for _ in range(count)]
         else:
-            blocks = self._queue[self._first : self._first + count]
-            self._advance(count)
+            end = self._first + count
+            blocks = self._queue[self._first : end]
+            self.dequeued += count
+            self._first = end
+            if 2 * end > len(self._queue):
+                self._cut_off()
         self.free -= count
         if self._digest_of:
             self._forget(blocks)
@@ -135,23 +139,26 @@ class KvBlocks:
         """Count all references; equals the total length of the sequences' lists of blocks."""
         return self.used + sum(self._extra_references.values())
 
-    def _advance(self, count: int) -> None:
-        self.dequeued += count
-        self._first += count
-        if 2 * self._first > len(self._queue):
-            del self._queue[: self._first]
-            self._first = 0
+    def _cut_off(self) -> None:
+        del self._queue[: self._first]
+        self._first = 0
 
     def _next_free(self) -> int:
-        block = self._queue[self._first]
-        self._advance(1)
+        block = self._next_entry()
         while void := self._skip.get(block, 0):
             if void == 1:
                 del self._skip[block]
             else:
                 self._skip[block] = void - 1
-            block = self._queue[self._first]
-            self._advance(1)
+            block = self._next_entry()
+        return block
+
+    def _next_entry(self) -> int:
+        block = self._queue[self._first]
+        self.dequeued += 1
+        self._first += 1
+        if 2 * self._first > len(self._queue):
+            self._cut_off()
         return block
 
     def _forget(self, blocks: Sequence[int]) -> None:

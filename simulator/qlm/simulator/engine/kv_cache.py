@@ -61,7 +61,8 @@ class KvCache:
         """Allocate one block to each sequence; as many must be free."""
         blocks = self.blocks.take_private(len(sequences))
         public = []
-        for sequence, block in zip(sequences, blocks, strict=True):
+        for at, sequence in enumerate(sequences):
+            block = blocks[at]
             sequence.blocks.append(block)
             if not sequence.private:
                 public.append(block)

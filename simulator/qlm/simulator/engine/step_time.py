@@ -1,9 +1,11 @@
 """Durations of iterations of continuous batching, from a profile, in exact integers."""
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
+from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile
 
 FRACTION_BITS: Final = 30
@@ -28,9 +30,7 @@ class StepTimes:
     def __init__(self, profile: Profile, tokens_max: int) -> None:
         """Round the coefficients for iterations of up to `tokens_max` tokens."""
         of = profile.iteration
-        linear_ms = of.host_ms + of.linears(range(tokens_max + 1))
-        rounded: list[float] = np.maximum(_LEAST_TICKS, np.rint(linear_ms * _TICKS_PER_MS)).tolist()
-        self._linear: list[int] = [int(ticks) for ticks in rounded]
+        self._linear = _linear_ticks(of, tokens_max)
         self._kv = round(of.kv_ms * _TICKS_PER_MS)
         self._kv_mixed = round(of.kv_beside_prompts_ms * _TICKS_PER_MS)
         self._sequence = round(of.sequence_ms * _TICKS_PER_MS)
@@ -63,3 +63,11 @@ class StepTimes:
     def growth_ticks(self, decodes: int) -> int:
         """Return the growth of the next iteration, in which each text is one token longer."""
         return self._kv * decodes
+
+
+@lru_cache(maxsize=64)
+def _linear_ticks(of: IterationTime, tokens_max: int) -> tuple[int, ...]:
+    """Return the time of the host and of the linear layers by the number of tokens; engines share it."""
+    linear_ms = of.host_ms + of.linears(range(tokens_max + 1))
+    rounded: list[float] = np.maximum(_LEAST_TICKS, np.rint(linear_ms * _TICKS_PER_MS)).tolist()
+    return tuple(int(ticks) for ticks in rounded)

@@ -22,7 +22,10 @@ them: objectives, streams, retries. The answers of `/admin/v1` are on \
 
 _ALL: Final = """\
 Every route may also answer 500 `internal_error`: the gateway failed, and its log has the cause. \
-An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8. \
+An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8, sent \
+as `application/json` (else 415 `unsupported_media_type`). A web page is refused with 403 \
+`origin_not_allowed` unless its origin is in `http.allowed_origins`; a name in the header Host that the \
+listener does not have, with 421 `host_not_allowed`. \
 Unknown headers and query parameters are ignored."""
 
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
@@ -51,6 +54,7 @@ An error is an object with one field, `error`; `…` stands for what depends on 
 name the bad end of a request in a stream's `error` event. 429 and 503 say in `Retry-After` when to come \
 back, and `x-should-retry` whether to."""
 
+_PAGES: Final = "all answers to pages of `http.allowed_origins`"
 _ANSWER_HEADERS: Final = (
     ("x-request-id", "all answers", "The id of the request if it has one, else one of this answer alone."),
     ("location", "202 of a request", "Where the request can be looked up."),
@@ -59,10 +63,23 @@ _ANSWER_HEADERS: Final = (
     ("retry-after-ms", "429, 503", "The same in milliseconds."),
     ("x-should-retry", "429, 503, bad ends of requests", "`true` or `false`: whether coming back can help."),
     ("x-llm-d-request-dropped-reason", "429, 503", "The `code` of the error."),
+    ("access-control-allow-origin", _PAGES, "The origin: the page may read the answer."),
+    ("access-control-expose-headers", _PAGES, "`*`: the page may read its headers."),
+    ("vary", _PAGES, "`Origin`"),
     ("connection", "413", "`close`: the rest of the body is not read."),
 )
 ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
 """Headers of answers that the page describes."""
+
+OF_EVERY_ROUTE: Final = frozenset(
+    {
+        ("403", "origin_not_allowed"),
+        ("415", "unsupported_media_type"),
+        ("421", "host_not_allowed"),
+        ("500", "internal_error"),
+    }
+)
+"""Errors that every route may answer with, by status and code."""
 
 assert retry_headers(1.0).keys() <= ANSWER_HEADERS
 
@@ -130,7 +147,7 @@ def _errors(all_routes: list[Route]) -> Iterator[tuple[str, ...]]:
     """Describe the errors that a route may answer with, and that of all."""
     codes = {(status, code) for route in all_routes for status, code, *_ in route.errors}
     for row in error_rows():
-        if (row[0], row[1].strip("`")) in codes | {("500", "internal_error")}:
+        if (row[0], row[1].strip("`")) in codes | OF_EVERY_ROUTE:
             yield row
 
 

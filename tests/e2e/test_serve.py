@@ -14,6 +14,8 @@ import pytest
 from support.ports import free_port
 from support.qlm_process import QLM, QlmProcess, emulated, serving
 
+JSON = {"content-type": "application/json"}
+
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[QlmProcess]:
@@ -98,7 +100,7 @@ def test_bad_input_is_refused_by_name_and_nothing_enters_the_queue(
 
 
 def test_malformed_json_is_refused(served: QlmProcess) -> None:
-    answer = httpx.post(f"{served.url}/v1/completions", content=b'{"model": ')
+    answer = httpx.post(f"{served.url}/v1/completions", content=b'{"model": ', headers=JSON)
     assert answer.status_code == 400
     assert "JSON" in answer.json()["error"]["message"]
 

@@ -26,7 +26,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 def _post(version: str = "1.1", **fields: Any) -> bytes:
     body = orjson.dumps({"model": "emulated", "prompt": "Hi", **fields})
-    head = f"POST /v1/completions HTTP/{version}\r\nhost: h\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/completions HTTP/{version}\r\nhost: localhost\r\n"
+    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -94,7 +95,7 @@ async def test_an_old_client_that_ends_its_side_is_gone(cluster: Cluster) -> Non
 
 async def test_idle_connections_end_with_their_client(cluster: Cluster) -> None:
     reader, writer = await _connect(await cluster.gateway())
-    writer.write(b"GET /healthz HTTP/1.1\r\nhost: h\r\n\r\n")
+    writer.write(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert b"200" in await reader.readline()
     writer.write_eof()
     await asyncio.wait_for(reader.read(), 3)

@@ -19,12 +19,14 @@ from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.broker import Broker
 from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import Enqueued, RequestFilter
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.store.embedded.memory import MemoryStore
 from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, text_then_end, until
 
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
+JSON = {"content-type": "application/json"}
 ANSWER = "Hello, world!"
 QUEUED = RequestFilter(state=RequestState.QUEUED)
 ENDED = RequestFilter(state=RequestState.ENDED)
@@ -392,14 +394,16 @@ async def test_a_body_with_a_thousand_levels_is_refused_like_any_other(
     for levels in (300, 1000):
         deep = b'{"a": ' * levels + b"1" + b"}" * levels
         body = b'{"model": "emulated", "messages": [], "%s": %s}' % (field.encode(), deep)
-        answer = await http.post(f"{url}/v1/chat/completions", content=body, headers=headers)
+        whole = JSON | headers
+        answer = await http.post(f"{url}/v1/chat/completions", content=body, headers=whole)
         assert (answer.status_code, refusal(answer)["code"]) == (400, "invalid_json")
 
 
 @pytest.mark.parametrize("path", ["/healthz/", "/readyz/", "/v1/completions/", "/admin/v1/queues/"])
 async def test_no_answer_leads_a_client_to_the_host_that_it_names(
-    url: str, http: httpx.AsyncClient, path: str
+    cluster: Cluster, http: httpx.AsyncClient, path: str
 ) -> None:
+    url = await cluster.gateway(rules=AccessRules(listens_on="0.0.0.0"))
     for method in ("GET", "POST"):
         answer = await http.request(method, url + path, headers={"host": "evil.example"})
         assert (answer.status_code, refusal(answer)["code"]) == (404, "not_found")
@@ -775,7 +779,7 @@ async def test_bad_bodies_are_refused_and_nothing_is_queued(
     cluster: Cluster, http: httpx.AsyncClient, body: bytes, status: int, code: str
 ) -> None:
     url = await cluster.gateway(limits=GatewayLimits(body_bytes_max=1024))
-    answer = await http.post(f"{url}/v1/completions", content=body)
+    answer = await http.post(f"{url}/v1/completions", content=body, headers=JSON)
     assert (answer.status_code, refusal(answer)["code"]) == (status, code)
     assert await cluster.broker.queues() == []
 

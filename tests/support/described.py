@@ -13,13 +13,13 @@ import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from qlm.gateway.api.fields.openai import ErrorAnswer
-from scripts.reference_pages.http import ANSWER_HEADERS
+from scripts.reference_pages.http import ANSWER_HEADERS, OF_EVERY_ROUTE
 from scripts.reference_pages.http_routes import Route, routes
 
 USUAL: Final = {"content-type", "content-length", "cache-control", "x-accel-buffering", "allow"}
 """Headers that HTTP itself describes."""
 
-OF_ALL: Final = {("404", "not_found"), ("405", "method_not_allowed"), ("500", "internal_error")}
+OF_ALL: Final = OF_EVERY_ROUTE | {("404", "not_found"), ("405", "method_not_allowed")}
 """Errors that every route may answer with."""
 
 
@@ -49,6 +49,8 @@ class Watched:
         await self._app(scope, receive, noting)
 
     def _note(self, scope: Scope, start: Message, body: bytes) -> None:
+        if scope["method"] == "OPTIONS" and start["status"] == 200:
+            return  # a preflight, as CORS describes it
         headers = {name.decode(): value.decode() for name, value in start["headers"]}
         where = f"{scope['method']} {scope['path']} {start['status']}"
         found = undescribed(scope["method"], scope["path"], start["status"], headers, body)

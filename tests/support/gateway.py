@@ -30,6 +30,7 @@ from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import create_app
 from qlm.gateway.http.server import create_server
@@ -182,6 +183,7 @@ class Cluster:
         limits: GatewayLimits | None = None,
         broker: Broker | None = None,
         tracer: Tracer | None = None,
+        rules: AccessRules | None = None,
     ) -> str:
         """Start a gateway; return its base URL."""
         app = create_app(
@@ -193,6 +195,7 @@ class Cluster:
             GatewayId(f"gateway-{next(self._names)}"),
             lambda: RequestId(uuid.uuid4().hex),
             tracer=tracer,
+            rules=rules,
         )
         server = create_server(app, "127.0.0.1", 0, shutdown_s=1)
         server.config.app = Watched(app, self.undescribed)

@@ -23,6 +23,9 @@ EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 EnvironmentValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[\x21-\x7e]+$")]
 
+HostName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:_-]+$")]
+Origin = Annotated[str, Field(max_length=300, pattern=r"^[a-z][a-z0-9+.-]*://[^/\s*?#@]+$")]
+
 INSTANCES_MAX: Final = 1000
 MODELS_MAX: Final = 1000
 
@@ -33,10 +36,16 @@ class HttpConfig(ConfigSection):
     Attributes:
         host: Address to listen on; `0.0.0.0` for all of the machine's.
         port: Port of the OpenAI API, `/admin` and `/metrics`.
+        allowed_hosts: Names by which clients may call it (header Host) beside `localhost` and addresses.
+            Beyond loopback, any name if none is given.
+        allowed_origins: Origins of web pages that may call it (header Origin), such as
+            `https://chat.example.com`; pages of all others are refused.
     """
 
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=1, le=65535, strict=True)
+    allowed_hosts: tuple[HostName, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
 
 
 class StopConfig(ConfigSection):

@@ -12,7 +12,7 @@ from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
-from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, new_request_id
+from qlm.cli.runtime.wiring import access_rules, gateway_limits, model_specs, new_gateway_id, new_request_id
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.shell.tasks import end_tasks
@@ -56,7 +56,7 @@ async def serve_gateway(
             registry=telemetry.registry,
             tracer=telemetry.tracer,
         )
-        server = create_server(app_of(gateway))
+        server = create_server(app_of(gateway, rules=access_rules(config)))
         rpc_listener = await _start_rpc(config.grpc, gateway)
         async with gateway.running():
             announcer = asyncio.create_task(_announce(config, backends))

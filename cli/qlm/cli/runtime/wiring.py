@@ -20,6 +20,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
@@ -73,6 +74,12 @@ def check_listeners(config: Config, where: str) -> None:
             read_tls(config.grpc)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
+
+
+def access_rules(config: Config) -> AccessRules:
+    """Return the callers that the HTTP listener of the gateway accepts."""
+    http = config.http
+    return AccessRules(listens_on=http.host, hosts=http.allowed_hosts, origins=http.allowed_origins)
 
 
 def gateway_limits(config: Config) -> GatewayLimits:

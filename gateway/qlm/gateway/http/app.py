@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,8 +24,10 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.gateway.api.errors import ApiError, defect, from_qlm
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
+from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.responses import error_answer
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
@@ -71,6 +74,7 @@ def create_app(
     new_id: Callable[[], RequestId],
     registry: CollectorRegistry | None = None,
     tracer: Tracer | None = None,
+    rules: AccessRules | None = None,
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -84,14 +88,22 @@ def create_app(
         async with gateway.running():
             yield
 
-    return app_of(gateway, lifespan)
+    return app_of(gateway, lifespan, rules)
 
 
-def app_of(gateway: Gateway, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
-    """Return the application of a gateway; without `lifespan` the caller keeps the gateway running."""
+def app_of(
+    gateway: Gateway, lifespan: Lifespan[Starlette] | None = None, rules: AccessRules | None = None
+) -> Starlette:
+    """Return the application of a gateway.
+
+    Args:
+        gateway: The gateway.
+        lifespan: Runs the gateway; without it, the caller does.
+        rules: Callers it accepts; by default, those of a listener on loopback.
+    """
     app = Starlette(
         routes=[Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in ROUTES],
-        middleware=[Middleware(RequestIds, new_id=gateway.new_id)],
+        middleware=_middleware(gateway, rules or AccessRules()),
         exception_handlers={
             ApiError: _api_error,
             QlmError: _qlm_error,
@@ -104,6 +116,22 @@ def app_of(gateway: Gateway, lifespan: Lifespan[Starlette] | None = None) -> Sta
     app.router.redirect_slashes = False
     app.state.gateway = gateway
     return app
+
+
+def _middleware(gateway: Gateway, rules: AccessRules) -> list[Middleware]:
+    chain = [Middleware(RequestIds, new_id=gateway.new_id), Middleware(Guard, rules=rules)]
+    if rules.origins:
+        chain.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=rules.origins,
+                allow_methods=CORS_METHODS,
+                allow_headers=["*"],
+                expose_headers=["*"],
+                allow_private_network=True,
+            )
+        )
+    return chain
 
 
 class RequestIds:

@@ -1,0 +1,71 @@
+"""Callers that an HTTP listener accepts, by the names that they use for it and by the page that they are.
+
+A browser lets any page send requests to any address. It names the origin of the page. A page can also let its
+own host name resolve to the address of a listener (DNS rebinding); the browser then names that host.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+)(:\d*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRules:
+    """Hosts and origins that a listener accepts.
+
+    Attributes:
+        listens_on: The address it listens on.
+        hosts: Further names by which clients may call it.
+        origins: Origins of web pages that may call it.
+    """
+
+    listens_on: str = "127.0.0.1"
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+
+    def accepts_host(self, host: str) -> bool:
+        """Return whether a client may call it by a value of the header Host.
+
+        By an IP address no page can reach a listener on behalf of another name.
+        """
+        name = _name(host)
+        if name is None:
+            return False
+        known = {each.lower() for each in ("localhost", self.listens_on, *self.hosts)}
+        if name in known:
+            return True
+        if is_loopback(self.listens_on):
+            return is_loopback(name)
+        return not self.hosts or _is_address(name)
+
+    def accepts_origin(self, origin: str) -> bool:
+        """Return whether a page of an origin may call it."""
+        return origin in self.origins
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    return address == "localhost" or (_is_address(address) and ip_address(address).is_loopback)
+
+
+def is_json(content_type: str) -> bool:
+    """Return whether a content type says that a body is JSON."""
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+def _name(host: str) -> str | None:
+    """Return the name in a value of Host, without its port; None if there is none."""
+    found = _HOST.fullmatch(host)
+    return None if found is None else found[1].strip("[]").rstrip(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True

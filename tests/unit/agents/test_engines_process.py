@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -369,7 +370,7 @@ async def test_an_engine_gets_no_secret_of_the_deployment(
     make: Callable[..., EngineProcess], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard between agent and engine has them neither; what is meant for engines arrives."""
-    for name in ("QLM_BROKER", "QLM_STORE", "QLM_ANYTHING", "HF_TOKEN"):
+    for name in ("QLM_BROKER", "QLM_STORE", "QLM_ANYTHING", "RAY_AUTH_TOKEN", "HF_TOKEN"):
         monkeypatch.setenv(name, f"secret of {name}")
     guard = "open(f'/proc/{os.getppid()}/environ').read()"
     dump = f"import json, os; print(json.dumps([dict(os.environ), {guard}]))"
@@ -379,4 +380,5 @@ async def test_an_engine_gets_no_secret_of_the_deployment(
     own, of_the_guard = json.loads((tmp_path / "log").read_text())
     assert (own["HF_TOKEN"], own["QLM_MEANT"], end.return_code) == ("secret of HF_TOKEN", "configured", 0)
     assert {name for name in own if name.startswith("QLM_")} == {"QLM_MEANT", MARKER_VARIABLE}
-    assert "secret of QLM_" not in of_the_guard
+    assert "RAY_AUTH_TOKEN" not in own
+    assert not {"secret of QLM_", "secret of RAY_"} & set(re.findall("secret of [A-Z]+_", of_the_guard))

@@ -22,8 +22,8 @@ _TAIL_BYTES: Final = 16_384
 _TAIL_LINES: Final = 40
 
 
-QLM_PREFIX: Final = "QLM_"
-"""Beginning of the names of QLM's own environment variables."""
+OWN_PREFIXES: Final = ("QLM_", "RAY_AUTH_TOKEN")
+"""Beginnings of the names of variables with secrets of the deployment: of QLM itself, and of its Ray."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class EngineProcess:
 
     Args:
         name: For messages and the state file.
-        env: Variables added to the agent's own, of which the engine gets all but those of QLM: the addresses
-            of broker and store have passwords.
+        env: Variables added to the agent's own, of which the engine gets all but those of QLM and the token
+            of Ray: the addresses of broker and store have passwords.
         log_file: Receives the engine's output; appended to.
         state_folder: Folder in which later agents find orphans; one for all agents of a machine.
     """
@@ -155,4 +155,4 @@ class EngineProcess:
 
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if not name.startswith(QLM_PREFIX)}
+    return {name: value for name, value in environment.items() if not name.startswith(OWN_PREFIXES)}

@@ -147,7 +147,7 @@ def _stream(url: str, prompt: str, tokens: int) -> Streamed:
 def _left(rabbitmq: RabbitMQ) -> int:
     """Count the messages that remain in the queues at the end."""
     until_s = time.monotonic() + SETTLED_S
-    while (left := sum(depths(rabbitmq).values())) and time.monotonic() < until_s:
+    while (left := sum(depths(rabbitmq.url).values())) and time.monotonic() < until_s:
         time.sleep(0.2)
     return left
 

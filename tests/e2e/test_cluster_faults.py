@@ -131,7 +131,7 @@ async def check_all_answered(load: Load, *, may_lose_output: bool = False) -> No
     for each in await load.listed("requests"):
         if each["id"] in load.ids:
             assert [event["what"] for event in each["events"]].count("ended") == 1, each["events"]
-    await until(lambda: not any(depths(load.rabbitmq).values()), "the queues are empty")
+    await until(lambda: not any(depths(load.rabbitmq.url).values()), "the queues are empty")
 
 
 async def probe_s(load: Load, since: float) -> float:

@@ -80,6 +80,9 @@ class BrokerLink:
     async def queues(self) -> Sequence[QueueName]:
         return await self._call(self._server.names)
 
+    async def delete_unused(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
+        return await self._call(lambda: self._server.delete_empty(queues))
+
     async def close(self) -> None:
         self.drop()
 

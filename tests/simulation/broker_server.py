@@ -89,8 +89,15 @@ class BrokerServer:
         return 0 if known is None else len(known.ready)
 
     def names(self) -> Sequence[QueueName]:
-        """List all queues ever used."""
+        """List all queues."""
         return list(self._queues)
+
+    def delete_empty(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
+        """Delete those of the queues without a ready message; a returned message makes its queue anew."""
+        gone = [queue for queue in queues if queue in self._queues and not self.depth(queue)]
+        for queue in gone:
+            del self._queues[queue]
+        return gone
 
     def _queue(self, name: QueueName) -> _Queue:
         return self._queues.setdefault(name, _Queue())

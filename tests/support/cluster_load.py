@@ -155,7 +155,7 @@ class Load:
             *stories[:6],
             f"{await self.listed('instances')}",
             f"{await self.listed('queues', 'virtual_queues')}",
-            f"{depths(self.rabbitmq)}",
+            f"{depths(self.rabbitmq.url)}",
             *(process.log() for process in self._parts.processes),
         ]
         return "\n".join(lines)
@@ -187,9 +187,9 @@ async def until(holds: Callable[[], Any], what: str, *, timeout_s: float = 40.0)
         await asyncio.sleep(0.05)
 
 
-def depths(rabbitmq: RabbitMQ) -> dict[str, int]:
-    """Messages ready in each queue ever published to."""
-    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(rabbitmq.url))) as connection:
+def depths(url: str) -> dict[str, int]:
+    """Messages ready in each registered queue of the RabbitMQ at a URL."""
+    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as connection:
         registry = connection.channel()
         names = set()
         while (got := registry.basic_get(REGISTRY))[0] is not None:

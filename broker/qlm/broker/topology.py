@@ -16,7 +16,7 @@ DEAD: Final = QueueName("qlm.dead")
 """Messages that cannot be decoded, each with the reason (`codec.encode_dead_letter`)."""
 
 REGISTRY: Final = QueueName("qlm.registry")
-"""Names of all queues ever published to, one message each; AMQP itself cannot list queues."""
+"""Names of all queues published to, one message each; AMQP itself cannot list queues."""
 
 _LOCK_SUFFIX: Final = ".lock"
 _HOLD_PREFIX: Final = "qlm.hold."

@@ -306,7 +306,9 @@ async def test_the_id_of_a_deleted_message_is_given_again_without_its_mark(tmp_p
     await broker.requeue(delivery)
     (delivery,) = await broker.get(Q)
     await broker.ack(delivery)
-    await first.write(messages.insert_queues, Q)  # after the deletion and the mark, in a file that goes on
+    await first.write(
+        messages.list_queues, (Q, True)
+    )  # after the deletion and the mark, in a file that goes on
     for suffix in ("", "-wal"):
         shutil.copy(f"{path}{suffix}", f"{copied}{suffix}")
     await first.close()

@@ -10,6 +10,7 @@ from qlm.broker import codec
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.topology import DEAD, hold_queue
+from qlm.controller.shell.idle_queues import IDLE_NS
 from qlm.controller.shell.reconciler import EMPTIED_GRACE_NS, PERIOD_NS, Reconciler
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
@@ -447,3 +448,41 @@ async def test_a_broker_that_is_away_while_an_empty_store_is_filled_is_asked_aga
     await bench.reconciler.run(await bench.store.view(), term)
     assert await bench.store.indexed()
     assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_the_queue_of_a_class_is_deleted_once_it_is_idle(bench: Bench) -> None:
+    """So are those of classes that only an earlier version made."""
+    request = a_request()
+    await bench.accept(request)
+    queue = request.cls.queue
+    for _ in range(IDLE_NS // PERIOD_NS):
+        await bench.look(GPU_0)
+    assert queue in await bench.broker.queues(), "its request waits"
+    (delivery,) = await bench.broker.get(queue)
+    granted = await bench.lease(request, GPU_0)
+    for _ in range(IDLE_NS // PERIOD_NS):
+        await bench.look(GPU_0)
+    assert queue in await bench.broker.queues(), "its message is with an agent"
+    entry = LogEntry(id=request.id, epoch=granted.lease.epoch, offset=0, token_ids=(1,), outcome=Outcome.STOP)
+    await bench.store.append([entry])
+    await bench.broker.ack(delivery)
+    for _ in range(IDLE_NS // PERIOD_NS):
+        await bench.look(GPU_0)
+    assert queue not in await bench.broker.queues()
+    await bench.accept(another := a_request("r2"))
+    await bench.look(GPU_0)
+    assert await bench.depth(queue) == 1
+    assert await bench.state(another) is RequestState.QUEUED
+
+
+async def test_a_message_moves_to_the_class_in_which_its_request_waits(bench: Bench) -> None:
+    """A retry through another gateway may have got another class."""
+    request = a_request()
+    retried = replace(request, cls=replace(request.cls, slo="deadline-1s", target_ms=1000.0))
+    await bench.publish(request)
+    await bench.store.enqueue(retried.metadata())
+    for _ in range(2):
+        await bench.look(GPU_0)
+    assert await bench.depth(request.cls.queue) == 0
+    (delivery,) = await bench.broker.get(retried.cls.queue)
+    assert codec.decode_request(delivery.body) == retried

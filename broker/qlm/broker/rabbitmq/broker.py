@@ -12,6 +12,7 @@ import pika
 
 from qlm.broker.rabbitmq.bridge import Bridge
 from qlm.broker.rabbitmq.connection import LinkBrokenError
+from qlm.broker.rabbitmq.dropper import Dropper
 from qlm.broker.rabbitmq.getter import Getter
 from qlm.broker.rabbitmq.link import Backoff, Link
 from qlm.broker.rabbitmq.publisher import Publisher
@@ -36,6 +37,7 @@ class RabbitSettings:
         heartbeat_s: Interval of heartbeats; either side closes the connection after twice this silence.
         get_channels: Maximum number of concurrent gets.
         backoff: Pauses between attempts to reconnect.
+        forget_s: Time after its last use here for which a queue is not deleted.
     """
 
     url: str = field(repr=False)
@@ -45,6 +47,7 @@ class RabbitSettings:
     heartbeat_s: int = 15
     get_channels: int = 4
     backoff: Backoff = field(default_factory=Backoff)
+    forget_s: float = 30.0
 
     def parameters(self) -> pika.connection.Parameters:
         """Return the parameters of pika.
@@ -75,11 +78,14 @@ class RabbitBroker(Broker):
     publishes, but gets and acknowledgements, which relieve it, must continue.
     """
 
-    def __init__(self, bridge: Bridge, publisher: Publisher, getter: Getter, links: Sequence[Link]) -> None:
+    def __init__(
+        self, bridge: Bridge, publisher: Publisher, getter: Getter, dropper: Dropper, links: Sequence[Link]
+    ) -> None:
         """Use `RabbitBroker.connect` instead."""
         self._bridge = bridge
         self._publisher = publisher
         self._getter = getter
+        self._dropper = dropper
         self._links = links
 
     @classmethod
@@ -119,15 +125,23 @@ class RabbitBroker(Broker):
         timeout_s = settings.confirm_timeout_s
         publishing = Link(parameters, settings.backoff, rng)
         getting = Link(parameters, settings.backoff, rng)
-        publisher = Publisher(settings.kind, timeout_s)
-        getter = Getter(getting, settings.kind, channels=settings.get_channels, timeout_s=timeout_s, rng=rng)
+        publisher = Publisher(settings.kind, timeout_s, settings.forget_s)
+        getter = Getter(
+            getting,
+            settings.kind,
+            channels=settings.get_channels,
+            timeout_s=timeout_s,
+            rng=rng,
+            forget_s=settings.forget_s,
+        )
+        dropper = Dropper(publishing, settings.kind, timeout_s, rng)
         await publishing.start(publisher)
         try:
             await getting.start(getter)
         except LinkBrokenError:
             await publishing.close()
             raise
-        return cls(bridge, publisher, getter, (getting, publishing))
+        return cls(bridge, publisher, getter, dropper, (getting, publishing))
 
     async def publish(self, queue: QueueName, body: bytes) -> None:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -166,6 +180,9 @@ class RabbitBroker(Broker):
 
     async def queues(self) -> Sequence[QueueName]:
         return await self._bridge.call(self._getter.names)
+
+    async def delete_unused(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
+        return await self._bridge.call(partial(self._dropper.drop, queues))
 
     async def close(self) -> None:
         if self._bridge.is_open:

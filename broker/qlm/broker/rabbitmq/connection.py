@@ -77,9 +77,23 @@ class Channel:
         """Count the ready messages of a queue; if there is none, the channel breaks with `NOT_FOUND`."""
         return await self._declare(queue, passive=True)
 
-    async def delete(self, queue: str) -> None:
-        """Delete a queue."""
-        await self._call(lambda done: self._raw.queue_delete(queue, callback=done))
+    async def delete(self, queue: str, *, if_empty: bool = False) -> None:
+        """Delete a queue; if it must be empty (a classic one only) and is not, the channel breaks."""
+        await self._call(lambda done: self._raw.queue_delete(queue, if_empty=if_empty, callback=done))
+
+    async def private_queue(self) -> str:
+        """Create a queue that keeps nothing and ends with the connection; return its name."""
+        how = {"exclusive": True, "auto_delete": True, "arguments": {"x-max-length": 0}}
+        frame = await self._call(lambda done: self._raw.queue_declare("", callback=done, **how))
+        return str(frame.method.queue)
+
+    async def bind(self, queue: str, exchange: str, key: str) -> None:
+        """Let an exchange route messages with a key to a queue."""
+        await self._call(lambda done: self._raw.queue_bind(queue, exchange, key, callback=done))
+
+    async def unbind(self, queue: str, exchange: str, key: str) -> None:
+        """Undo `bind`."""
+        await self._call(lambda done: self._raw.queue_unbind(queue, exchange, key, callback=done))
 
     async def confirm(self, events: PublishEvents) -> None:
         """Enable publisher confirms on this channel."""
@@ -94,14 +108,14 @@ class Channel:
         self._raw.add_on_return_callback(returned)
         await self._call(lambda done: self._raw.confirm_delivery(confirmed, callback=done))
 
-    def publish(self, queue: str, body: bytes) -> int:
-        """Send a durable message; return its sequence number on this channel, from 1."""
+    def publish(self, queue: str, body: bytes, exchange: str = "") -> int:
+        """Send a durable message to a queue, or with a key to an exchange; return its number, from 1."""
         self._check()
         self._published += 1
         properties = pika.BasicProperties(
             delivery_mode=pika.spec.PERSISTENT_DELIVERY_MODE, message_id=str(self._published)
         )
-        self._raw.basic_publish("", queue, body, properties, mandatory=True)
+        self._raw.basic_publish(exchange, queue, body, properties, mandatory=True)
         return self._published
 
     async def get(self, queue: str) -> Got | None:

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from qlm.broker.rabbitmq.connection import NOT_FOUND, RESOURCE_LOCKED, Channel, Connection, LinkBrokenError
-from qlm.broker.rabbitmq.link import Backoff, Link
-from qlm.broker.topology import REGISTRY, QueueKind, lock_of
-from qlm.domain.errors import DeliveryLostError
+from qlm.broker.rabbitmq.connection import NOT_FOUND, Channel, Connection, LinkBrokenError
+from qlm.broker.rabbitmq.link import Link
+from qlm.broker.rabbitmq.registry import locked, read_names
+from qlm.broker.rabbitmq.usage import Usage
+from qlm.broker.topology import REGISTRY, QueueKind
+from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Delivery
 
@@ -24,7 +26,7 @@ class _GetChannel:
 
     number: int
     channel: Channel = field(repr=False)
-    unsettled: set[int] = field(default_factory=set, repr=False)
+    unsettled: dict[int, QueueName] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,14 @@ class Getter:
     """
 
     def __init__(
-        self, link: Link, kind: QueueKind, *, channels: int, timeout_s: float, rng: random.Random
+        self,
+        link: Link,
+        kind: QueueKind,
+        *,
+        channels: int,
+        timeout_s: float,
+        rng: random.Random,
+        forget_s: float,
     ) -> None:
         """Work over a link that is not started yet.
 
@@ -77,6 +86,7 @@ class Getter:
             channels: Maximum number of concurrent gets.
             timeout_s: Time limit of a call that waits for a lost connection.
             rng: Source of randomness for the pauses while another process scans a queue.
+            forget_s: Time after its last use for which a queue counts as used.
         """
         self._link = link
         self._kind = kind
@@ -89,7 +99,11 @@ class Getter:
         self._control: Channel | None = None
         self._control_turn = asyncio.Lock()
         self._look_turn = asyncio.Lock()
-        self._declared: set[QueueName] = set()
+        self._declared: dict[QueueName, float] = {}
+        self._usage = Usage()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._forget_s = forget_s
+        self._sweep()
 
     async def up(self, connection: Connection) -> None:
         """Use a new connection; channels are opened when needed."""
@@ -100,6 +114,7 @@ class Getter:
         self._channels.clear()
         self._declared.clear()
         self._control = None
+        self._usage.down()
 
     async def get(self, queue: QueueName, limit: int) -> Sequence[Delivery]:
         """Take up to `limit` messages from the front."""
@@ -157,12 +172,8 @@ class Getter:
 
         async def read(connection: Connection) -> Sequence[QueueName]:
             await self._declare(connection, REGISTRY)
-            async with self._locked(connection, REGISTRY):
-                channel = await connection.channel()
-                try:
-                    return sorted(await _read_names(channel))
-                finally:
-                    await channel.close()  # puts the names back
+            async with locked(connection, REGISTRY, self._timeout_s, self._rng):
+                return await read_names(connection)
 
         async with self._look_turn:
             return await self._link.over(read, self._timeout_s)
@@ -182,7 +193,7 @@ class Getter:
     async def _scan(self, queue: QueueName, scan: Scan[R]) -> tuple[Sequence[R], Sequence[Delivery]]:
         async def take(connection: Connection) -> tuple[Sequence[R], Sequence[Delivery]]:
             await self._declare(connection, queue)
-            async with self._locked(connection, queue):
+            async with locked(connection, queue, self._timeout_s, self._rng):
                 source = await self._get_channel(connection)
                 try:
                     return await _scan(source, queue, scan)
@@ -207,7 +218,7 @@ class Getter:
         match delivery.tag:
             case RabbitTag(source, number) if source in self._channels and number in source.unsettled:
                 if source.channel.broken is None:
-                    source.unsettled.discard(number)
+                    del source.unsettled[number]
                     return source, number
         raise _lost(delivery)
 
@@ -221,40 +232,40 @@ class Getter:
 
     async def _declare(self, connection: Connection, queue: QueueName) -> None:
         """Create a queue unless it exists: a get from a missing one would break the channel for all."""
+        now_s = asyncio.get_running_loop().time()
         if queue in self._declared:
+            self._declared[queue] = now_s
             return
         async with self._controlling(connection) as control:
+            await self._usage.begin(connection, control, queue)
             await control.declare(queue, self._kind.arguments())
-        if not connection.lost.done():
-            self._declared.add(queue)
+            if not connection.lost.done():
+                self._declared[queue] = now_s
 
-    @contextlib.asynccontextmanager
-    async def _locked(self, connection: Connection, queue: QueueName) -> AsyncIterator[None]:
-        """Lock a queue against other scans in the cluster; the lock ends with the connection."""
-        lock = lock_of(queue)
+    def _sweep(self) -> None:
+        """Cease to use queues of which nothing was requested lately and no message is unsettled."""
         loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + self._timeout_s
-        for pause_s in Backoff(first_s=0.01, max_s=0.2).pauses_s(self._rng):
-            channel = await connection.channel()
-            try:
-                await channel.declare(lock, {}, durable=False, exclusive=True)
-                break
-            except LinkBrokenError as error:
-                if error.code != RESOURCE_LOCKED or loop.time() > give_up_s:
-                    raise
-            await asyncio.sleep(pause_s)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(LinkBrokenError):
-                await channel.delete(lock)
-                await channel.close()
+        unsettled = {queue for each in self._channels for queue in each.unsettled.values()}
+        for queue, used_s in tuple(self._declared.items()):
+            if loop.time() - used_s > self._forget_s and queue not in unsettled:
+                del self._declared[queue]
+                task = loop.create_task(self._end_use(queue))
+                self._ending.add(task)
+                task.add_done_callback(self._ending.discard)
+        loop.call_later(self._forget_s / 4, self._sweep)
+
+    async def _end_use(self, queue: QueueName) -> None:
+        with contextlib.suppress(LinkBrokenError, BrokerUnavailableError):
+            connection = await self._link.connection(self._timeout_s)
+            async with self._controlling(connection) as control:
+                if queue not in self._declared:
+                    await self._usage.end(control, queue)
 
 
 async def _take(source: _GetChannel, queue: QueueName, limit: int) -> Sequence[Delivery]:
     taken: list[Delivery] = []
     while len(taken) < limit and (got := await source.channel.get(queue)):
-        source.unsettled.add(got.tag)
+        source.unsettled[got.tag] = queue
         taken.append(Delivery(queue, RabbitTag(source, got.tag), got.body, got.redelivered))
     return taken
 
@@ -271,6 +282,7 @@ async def _scan(
     try:
         while scan.goes_on(len(results), len(kept)) and (got := await source.channel.get(queue)):
             tags.append(got.tag)
+            source.unsettled[got.tag] = queue  # it counts as used, however long this takes
             results.append(scan.look(got.body))
             if scan.keep(results[-1]):
                 kept[got.tag] = Delivery(queue, RabbitTag(source, got.tag), got.body, got.redelivered)
@@ -281,20 +293,10 @@ async def _scan(
         with contextlib.suppress(LinkBrokenError):
             for tag in tags:
                 if tag not in kept:
+                    del source.unsettled[tag]
                     source.channel.requeue(tag)
-    source.unsettled.update(kept)
     await source.channel.depth(queue)  # with this answer, they are back
     return results, list(kept.values())
-
-
-async def _read_names(channel: Channel) -> set[QueueName]:
-    names: set[QueueName] = set()
-    while got := await channel.get(REGISTRY):
-        name = QueueName(got.body.decode())
-        if name in names:
-            channel.ack(got.tag)
-        names.add(name)
-    return names
 
 
 def _lost(delivery: Delivery) -> DeliveryLostError:

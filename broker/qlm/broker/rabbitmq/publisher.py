@@ -1,12 +1,14 @@
 """Publishing to RabbitMQ: durable, mandatory, confirmed, with many messages in flight."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from qlm.broker.rabbitmq.connection import Channel, Connection, LinkBrokenError, PublishEvents
+from qlm.broker.rabbitmq.usage import Usage
 from qlm.broker.topology import REGISTRY, QueueKind
 from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.ids import QueueName
@@ -41,8 +43,17 @@ class Publisher:
     lost before its confirm. A message rejected with a nack is sent again until it expires.
     """
 
-    def __init__(self, kind: QueueKind, timeout_s: float) -> None:
-        """Prepare; `up` and `down` follow the state of the connection."""
+    def __init__(self, kind: QueueKind, timeout_s: float, forget_s: float) -> None:
+        """Prepare; `up` and `down` follow the state of the connection.
+
+        Args:
+            kind: Declaration of queues.
+            timeout_s: Time limit of a publication.
+            forget_s: Time after its last publication for which a queue counts as used.
+        """
+        self._forget_s = forget_s
+        self._usage = Usage()
+        self._used_s: dict[QueueName, float] = {}
         self._kind = kind
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -57,6 +68,7 @@ class Publisher:
         self._preparing: dict[QueueName, asyncio.Task[None]] = {}
         self._sent: dict[int, Publication] = {}
         self._oldest = 1
+        self._ending: set[asyncio.Task[None]] = set()
         self._sweep()
 
     async def up(self, connection: Connection) -> None:
@@ -78,6 +90,8 @@ class Publisher:
         self._connection = self._channel = self._control = None
         self._declared.clear()
         self._ready.clear()
+        self._registered = {REGISTRY}  # another process may delete its queues now, and their names
+        self._usage.down()
         sent, self._sent = self._sent, {}
         for publication in sent.values():
             publication.settled(BrokerUnavailableError(f"connection lost before the confirm: {reason}"))
@@ -112,6 +126,7 @@ class Publisher:
             publication.settled(BrokerUnavailableError(f"not sent: {error}"))
         else:
             self._sent[number] = publication
+            self._used_s[publication.queue] = self._loop.time()
 
     def _send_waiting(self) -> None:
         """Send messages that wait for ready queues, and prepare the other queues."""
@@ -157,6 +172,9 @@ class Publisher:
                 return
             if self._control is None or self._control.broken is not None:
                 self._control = await connection.channel()
+            if queue != REGISTRY:
+                await self._usage.begin(connection, self._control, queue)
+                self._used_s[queue] = self._loop.time()
             await self._control.declare(queue, self._kind.arguments())
             if connection is self._connection:
                 self._declared.add(queue)
@@ -208,8 +226,30 @@ class Publisher:
             if publication.expires_s <= now_s:
                 del self._sent[number]
                 publication.settled(BrokerUnavailableError(self._timeout_reason()))
+        self._forget_unused(now_s)
         self._send_waiting()
         self._loop.call_later(min(0.25, self._timeout_s / 10), self._sweep)
+
+    def _forget_unused(self, now_s: float) -> None:
+        """Cease to use queues to which nothing was published lately."""
+        idle = {queue for queue, used_s in self._used_s.items() if now_s - used_s > self._forget_s}
+        if idle:
+            idle -= self._waiting.keys() | self._preparing.keys()
+            idle -= {publication.queue for publication in self._sent.values()}
+        for queue in idle - {REGISTRY}:
+            del self._used_s[queue]
+            for known in (self._declared, self._registered, self._ready):
+                known.discard(queue)
+            task = self._loop.create_task(self._end_use(queue))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _end_use(self, queue: QueueName) -> None:
+        async with self._control_turn:
+            control = self._control
+            if control is not None and control.broken is None and queue not in self._declared:
+                with contextlib.suppress(LinkBrokenError):
+                    await self._usage.end(control, queue)
 
     def _timeout_reason(self) -> str:
         within = f"within {self._timeout_s:g} s"

@@ -3,7 +3,7 @@
 import contextlib
 import heapq
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ class SqliteQueues:
     def __init__(self, file: SqliteFile, found: messages.Found) -> None:
         """Use `SqliteQueues.open` instead."""
         self.file = file
-        self._names = set(found.queues)
+        self._names = {*found.queues, *(queue for _, queue in found.messages)}
         self._ready: defaultdict[QueueName, list[int]] = defaultdict(list)
         for id, queue in found.messages:
             self._ready[queue].append(id)  # ascending, hence a heap already
@@ -41,6 +41,7 @@ class SqliteQueues:
         self._returned = set(found.returned)
         self._ids = itertools.count(max(newest + 1, self._redelivered_below))
         self._clients: set[SqliteBroker] = set()
+        self._publishing: Counter[QueueName] = Counter()
 
     @classmethod
     async def open(cls, file: SqliteFile) -> "SqliteQueues":
@@ -72,11 +73,16 @@ class SqliteQueues:
             BrokerUnavailableError: The message may not be stored.
         """
         if queue not in self._names:
-            self.file.submit(messages.insert_queues, queue)
+            self.file.submit(messages.list_queues, (queue, True))
             self._names.add(queue)
         message = Message(next(self._ids), queue, body)
         ready = partial(self._make_ready, message.id, queue)
-        await self.file.write(messages.insert_messages, message, durable=True, committed=ready)
+        self._publishing[queue] += 1
+        try:
+            await self.file.write(messages.insert_messages, message, durable=True, committed=ready)
+        except BrokerUnavailableError:
+            self._publishing[queue] -= 1
+            raise
 
     def take(self, queue: QueueName, limit: int) -> list[int]:
         """Remove the oldest ready messages from a queue; return their ids."""
@@ -119,8 +125,23 @@ class SqliteQueues:
         return len(self._ready.get(queue, ()))
 
     def names(self) -> Sequence[QueueName]:
-        """Return the names of all queues ever published to, in alphabetical order."""
+        """Return the names of all queues, in alphabetical order."""
         return sorted(self._names)
+
+    def delete_unused(self, queues: Iterable[QueueName]) -> Sequence[QueueName]:
+        """Delete those of the queues without messages, ready, handed out or under way; return their names."""
+        used = {queue for client in self._clients for queue in client.unsettled()}
+        gone = [
+            queue
+            for queue in queues
+            if queue in self._names and not (self.depth(queue) or self._publishing[queue] or queue in used)
+        ]
+        for queue in gone:
+            self.file.submit(messages.list_queues, (queue, False))
+            self._names.discard(queue)
+            self._ready.pop(queue, None)
+            del self._publishing[queue]
+        return gone
 
     def forget(self, client: "SqliteBroker") -> None:
         """Forget a client that has returned all its messages."""
@@ -131,6 +152,7 @@ class SqliteQueues:
         await self.file.write(messages.set_facts, facts, durable=True)
 
     def _make_ready(self, id: int, queue: QueueName) -> None:
+        self._publishing[queue] -= 1
         heapq.heappush(self._ready[queue], id)
 
 
@@ -213,6 +235,14 @@ class SqliteBroker(Broker):
     async def queues(self) -> Sequence[QueueName]:
         self._check_open()
         return self._queues.names()
+
+    async def delete_unused(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
+        self._check_open()
+        return self._queues.delete_unused(queues)
+
+    def unsettled(self) -> Collection[QueueName]:
+        """Return the queues of the messages handed out here."""
+        return self._deliveries.values()
 
     async def close(self) -> None:
         if not self._open:

@@ -84,9 +84,13 @@ def insert_messages(connection: sqlite3.Connection, messages: Sequence[Message])
     insert_rows(connection, "message (id, queue, body)", rows)
 
 
-def insert_queues(connection: sqlite3.Connection, names: Sequence[QueueName]) -> None:
-    """Store the names of queues."""
-    connection.execute("INSERT OR IGNORE INTO queue SELECT value FROM json_each(?)", (json_array(names),))
+def list_queues(connection: sqlite3.Connection, changes: Sequence[tuple[QueueName, bool]]) -> None:
+    """Store the names of queues (True) or delete them (False); the last change of a name counts."""
+    final = dict(changes)
+    kept = json_array([name for name, listed in final.items() if listed])
+    gone = json_array([name for name, listed in final.items() if not listed])
+    connection.execute("INSERT OR IGNORE INTO queue SELECT value FROM json_each(?)", (kept,))
+    connection.execute("DELETE FROM queue WHERE name IN (SELECT value FROM json_each(?))", (gone,))
 
 
 def delete_messages(connection: sqlite3.Connection, ids: Sequence[int]) -> None:

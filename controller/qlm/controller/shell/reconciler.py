@@ -1,6 +1,7 @@
 """Reconciles store and broker after failures: leases, hold queues, and the index of waiting requests.
 
-Three repairs, each cheap when nothing is wrong:
+It also has queues deleted in which nothing has waited for a while. Three repairs, each cheap when nothing is
+wrong:
 
 * leases of dead holders are released;
 * hold queues of dead instances are emptied;
@@ -15,6 +16,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from qlm.controller.shell.idle_queues import IdleQueues
 from qlm.controller.shell.reindex import Reindexer
 from qlm.controller.shell.surplus import SurplusWatch, more_than
 from qlm.domain.ids import QueueName
@@ -50,6 +52,7 @@ class Reconciler:
         self._unmarked = False
         self._grace_until_ns = 0
         self._surplus = SurplusWatch()
+        self._idle = IdleQueues()
 
     async def run(self, view: ClusterView, term: Term | None = None) -> bool:
         """Run the repairs that are due; return True if the view is outdated now.
@@ -119,6 +122,8 @@ class Reconciler:
         elif suspects:
             # Requests may have arrived between the view and the depths; a later view has them.
             suspects &= more_than(depths, _queued(await self._store.view()))
+        if not self._unmarked:
+            await self._delete_idle(depths, queued, now_ns)
         found = 0
         for queue in sorted(suspects):
             repairs = await self._reindexer.index(queue)
@@ -127,6 +132,13 @@ class Reconciler:
             if any(repairs):
                 log.warning("%s: %d unknown requests indexed, %d messages removed", queue, *repairs)
         return found
+
+    async def _delete_idle(
+        self, depths: Mapping[QueueName, int], queued: Mapping[QueueName, int], now_ns: int
+    ) -> None:
+        if due := self._idle.due(depths, queued, now_ns):
+            gone = await self._broker.delete_unused(due)
+            log.debug("idle queues deleted: %s", ", ".join(gone))
 
 
 def _queued(view: ClusterView) -> dict[QueueName, int]:

@@ -39,10 +39,10 @@ def as_known(request: Request, record: RequestRecord) -> Request:
     """Return the request with the class in which the store has it waiting.
 
     An interrupted demotion leaves the message in the queue of the original class while the request waits in
-    the late class, or the reverse. No agent would find the message there.
+    the late class, or the reverse; a retry may have got another class. No agent would find the message there.
     """
     cls = record.metadata.cls
-    if record.lease or record.outcome or cls == request.cls or cls.missed() != request.cls.missed():
+    if record.lease or record.outcome or cls.model != request.model or cls == request.cls:
         return request
     return replace(request, cls=cls)
 
@@ -56,7 +56,7 @@ class Reindexer:
         self._clock = clock
 
     async def class_queues(self) -> Sequence[QueueName]:
-        """Return the names of all class queues ever used."""
+        """Return the names of all class queues."""
         return [queue for queue in await self._broker.queues() if queue.startswith(CLASS_PREFIX)]
 
     async def index_all(self) -> int:

@@ -103,7 +103,18 @@ class Broker(Protocol):
         ...
 
     async def queues(self) -> Sequence[QueueName]:
-        """Return the names of all queues ever published to, by any process."""
+        """Return the names of all queues published to, by any process, and not deleted since."""
+        ...
+
+    async def delete_unused(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
+        """Delete those of the queues that are empty and that no client uses; return their names.
+
+        A client uses a queue while it publishes to it or has messages of it, and for a while after.
+        Publishing to a deleted queue makes it anew; no message is lost in between.
+
+        Raises:
+            BrokerUnavailableError: The broker cannot be reached; some may be deleted.
+        """
         ...
 
     async def close(self) -> None:

@@ -75,7 +75,7 @@ class RabbitStorage:
         wire = Wire(self._port)
         await wire.mend()
         url = f"amqp://guest:guest@127.0.0.1:{wire.port}/%2F"
-        settings = RabbitSettings(url=url, kind=self._kind)
+        settings = RabbitSettings(url=url, kind=self._kind, forget_s=0.2)
         client = await RabbitBroker.connect(settings, random.Random(1))
         self._clients[client] = wire
         return client

@@ -1,0 +1,51 @@
+"""The registry of queue names, and the lock of a client that reads all messages of a queue."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Collection, Sequence
+
+from qlm.broker.rabbitmq.connection import RESOURCE_LOCKED, Connection, LinkBrokenError
+from qlm.broker.rabbitmq.link import Backoff
+from qlm.broker.topology import REGISTRY, lock_of
+from qlm.domain.ids import QueueName
+
+
+@contextlib.asynccontextmanager
+async def locked(
+    connection: Connection, queue: QueueName, timeout_s: float, rng: random.Random
+) -> AsyncIterator[None]:
+    """Lock a queue against other scans in the cluster; the lock ends with the connection."""
+    lock = lock_of(queue)
+    loop = asyncio.get_running_loop()
+    give_up_s = loop.time() + timeout_s
+    for pause_s in Backoff(first_s=0.01, max_s=0.2).pauses_s(rng):
+        channel = await connection.channel()
+        try:
+            await channel.declare(lock, {}, durable=False, exclusive=True)
+            break
+        except LinkBrokenError as error:
+            if error.code != RESOURCE_LOCKED or loop.time() > give_up_s:
+                raise
+        await asyncio.sleep(pause_s)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(LinkBrokenError):
+            await channel.delete(lock)
+            await channel.close()
+
+
+async def read_names(connection: Connection, without: Collection[QueueName] = ()) -> Sequence[QueueName]:
+    """Return the registered names; delete duplicates, and the names `without`. Lock it first."""
+    names: set[QueueName] = set()
+    channel = await connection.channel()
+    try:
+        while got := await channel.get(REGISTRY):
+            name = QueueName(got.body.decode())
+            if name in names or name in without:
+                channel.ack(got.tag)
+            names.add(name)
+        return sorted(names.difference(without))
+    finally:
+        await channel.close()  # puts the names back

@@ -1,0 +1,94 @@
+"""Use of queues by connections, so that a queue is deleted only while no connection uses it.
+
+RabbitMQ confirms a message that reaches a queue just as it is deleted, and does not count unacknowledged
+ones when it is asked to delete an empty queue: both would be lost. So a connection that uses a queue binds a
+private queue of its own under that name, and the binding ends with the connection. A client that deletes a
+queue first declares a barrier, a queue that only its connection may touch, then looks for bindings. A user
+binds first, then looks for a barrier: one of the two sees the other.
+"""
+
+import asyncio
+from typing import Final
+
+from qlm.broker.rabbitmq.connection import (
+    NOT_FOUND,
+    RESOURCE_LOCKED,
+    Channel,
+    Connection,
+    LinkBrokenError,
+    PublishEvents,
+)
+from qlm.domain.ids import QueueName
+
+EXCHANGE: Final = "amq.direct"
+"""Exchange of the bindings; every RabbitMQ has it."""
+
+BARRIER_PAUSE_S: Final = 0.02
+"""Time between two looks for a barrier."""
+
+
+def barrier_of(queue: QueueName) -> str:
+    """Return the name of the exclusive queue that keeps new users from a queue."""
+    return f"{queue}.barrier"
+
+
+class Usage:
+    """The queues that one connection uses."""
+
+    def __init__(self) -> None:
+        self._private = ""
+
+    def down(self) -> None:
+        """Forget the connection: its bindings are gone."""
+        self._private = ""
+
+    async def begin(self, connection: Connection, control: Channel, queue: QueueName) -> None:
+        """Use a queue from now on; waits while it is being deleted."""
+        if not self._private:
+            self._private = await control.private_queue()
+        await control.bind(self._private, EXCHANGE, _key(queue))
+        while True:
+            if not await _exists(connection, barrier_of(queue)):
+                return
+            await asyncio.sleep(BARRIER_PAUSE_S)
+
+    async def end(self, control: Channel, queue: QueueName) -> None:
+        """Use a queue no more."""
+        if self._private:
+            await control.unbind(self._private, EXCHANGE, _key(queue))
+
+
+async def is_used(connection: Connection, queue: QueueName) -> bool:
+    """Return True if any connection uses a queue."""
+    answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    returned: list[int] = []
+    channel = await connection.channel()
+    channel.on_broken = lambda: None if answer.done() else answer.set_result(True)
+    await channel.confirm(
+        PublishEvents(
+            confirmed=lambda *_: None if answer.done() else answer.set_result(not returned),
+            returned=lambda number, _: returned.append(number),
+        )
+    )
+    channel.publish(_key(queue), b"", EXCHANGE)
+    used = await answer
+    await channel.close()
+    return used
+
+
+def _key(queue: QueueName) -> str:
+    return f"u.{queue}"
+
+
+async def _exists(connection: Connection, queue: str) -> bool:
+    channel = await connection.channel()
+    try:
+        await channel.depth(queue)
+    except LinkBrokenError as error:
+        if error.code == NOT_FOUND:
+            return False
+        if error.code == RESOURCE_LOCKED:
+            return True
+        raise
+    await channel.close()
+    return True

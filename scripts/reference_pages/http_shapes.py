@@ -35,6 +35,7 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     forecast.Drain: "Drain",
     queues.Leadership: "Controller",
     service.StoreSettings: "Shared state",
+    service.Listeners: "Listeners",
     instances.Instances: "Instances",
     instances.Draining: "Draining",
     dead.DeadLetters: "Dead letters",

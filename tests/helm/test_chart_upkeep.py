@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from support.chart import PREFIX, Manifest, of_kind, pods, rendered
 
@@ -107,3 +108,21 @@ def test_a_private_authority_of_the_servers_reaches_all_who_call_them(example: s
         (item,) = volume[kind]["items"]
         assert item["key"] == "root.pem"
         assert environment == {"SSL_CERT_FILE": f"{mount['mountPath']}/{item['path']}"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        ((), False),
+        (("gateway.behindProxy=true",), True),
+        (('networkPolicy.clientsFrom=[{"podSelector": {}}]',), True),
+        (('networkPolicy={"enabled": false, "clientsFrom": [{"podSelector": {}}]}',), False),
+    ],
+)
+def test_a_gateway_warns_unless_its_clients_are_known(settings: tuple[str, ...], known: bool) -> None:
+    (config,) = (
+        yaml.safe_load(each["data"]["qlm.yaml"])
+        for each in rendered("emulated", *settings)
+        if each["kind"] == "ConfigMap" and "qlm.yaml" in each["data"]
+    )
+    assert config["http"]["behind_proxy"] is known

@@ -106,3 +106,15 @@ async def test_json_may_name_its_encoding(http: httpx.AsyncClient) -> None:
     headers = {"content-type": "Application/JSON; charset=utf-8"}
     content = b'{"model": "emulated", "prompt": "a"}'
     assert (await http.post("/v1/completions", content=content, headers=headers)).status_code == 200
+
+
+async def test_a_gateway_that_is_open_to_anyone_says_so(cluster: Cluster) -> None:
+    url = await cluster.gateway(exposures=["HTTP is open"])
+    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+        assert (await client.get("/admin/v1/listeners")).json() == {"warnings": ["HTTP is open"]}
+        assert "qlm_gateway_unprotected_listeners 1.0" in (await client.get("/metrics")).text
+
+
+async def test_a_gateway_on_loopback_has_nothing_to_warn_of(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/admin/v1/listeners")).json() == {"warnings": []}
+    assert "qlm_gateway_unprotected_listeners 0.0" in (await http.get("/metrics")).text

@@ -184,6 +184,7 @@ class Cluster:
         broker: Broker | None = None,
         tracer: Tracer | None = None,
         rules: AccessRules | None = None,
+        exposures: Sequence[str] = (),
     ) -> str:
         """Start a gateway; return its base URL."""
         app = create_app(
@@ -196,6 +197,7 @@ class Cluster:
             lambda: RequestId(uuid.uuid4().hex),
             tracer=tracer,
             rules=rules,
+            exposures=exposures,
         )
         server = create_server(app, "127.0.0.1", 0, shutdown_s=1)
         server.config.app = Watched(app, self.undescribed)

@@ -35,7 +35,7 @@
 {{- end -}}
 {{- end -}}
 {{- $own := dict
-  "http" (dict "host" "0.0.0.0" "port" 8000)
+  "http" (dict "host" "0.0.0.0" "port" 8000 "behind_proxy" (include "qlm.behindProxy" . | eq "true"))
   "data_dir" "/var/lib/qlm/data"
   "broker" "amqp://set-by-QLM_BROKER"
   "store" "redis://set-by-QLM_STORE"

@@ -33,3 +33,9 @@ readinessProbe:
   periodSeconds: 5
   timeoutSeconds: 3
 {{- end -}}
+
+{{- /* Whether only known clients reach the gateways: as said, or as the network policy names them. */ -}}
+{{- define "qlm.behindProxy" -}}
+{{- $closed := and .Values.networkPolicy.enabled (not (empty .Values.networkPolicy.clientsFrom)) -}}
+{{- or .Values.gateway.behindProxy $closed -}}
+{{- end -}}

@@ -60,10 +60,12 @@ def findings(
     dead: int = 0,
     leader: dict[str, Any] | None = LEADER,
     store: dict[str, Any] | Exception | None = None,
+    listeners: dict[str, Any] | Exception | None = None,
 ) -> dict[str, Finding]:
     answers = {
         "/readyz": READY,
         "/admin/v1/store": store or {"warnings": []},
+        "/admin/v1/listeners": listeners or {"warnings": []},
         "/admin/v1/controller": {"leader": leader},
         "/admin/v1/instances": {"instances": instances},
         "/admin/v1/queues": {"classes": classes or []},
@@ -95,8 +97,16 @@ def test_a_store_that_drops_keys_is_a_finding() -> None:
     assert "CONFIG SET" in found.remedy
 
 
-def test_a_gateway_of_an_earlier_version_is_not_asked_about_its_store() -> None:
-    assert "store" not in findings([an_instance("a")], store=AdminError("404", "not_found"))
+def test_a_listener_that_is_open_to_anyone_is_a_finding() -> None:
+    exposed = "the gateway listens for HTTP on 0.0.0.0:8000"
+    found = findings([an_instance("a")], listeners={"warnings": [exposed]})["listeners"]
+    assert (found.ok, found.detail) == (False, exposed)
+    assert found.remedy
+
+
+def test_a_gateway_of_an_earlier_version_is_not_asked_about_its_store_and_listeners() -> None:
+    absent = AdminError("404", "not_found")
+    assert not {"store", "listeners"} & set(findings([an_instance("a")], store=absent, listeners=absent))
 
 
 def test_who_leads_is_shown_and_that_nobody_does_is_a_finding() -> None:

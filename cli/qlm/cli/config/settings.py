@@ -40,12 +40,15 @@ class HttpConfig(ConfigSection):
             Beyond loopback, any name if none is given.
         allowed_origins: Origins of web pages that may call it (header Origin), such as
             `https://chat.example.com`; pages of all others are refused.
+        behind_proxy: Only a proxy that checks clients, or a network policy, lets clients reach this listener
+            and that of gRPC. Without it, a gateway that listens beyond loopback warns.
     """
 
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=1, le=65535, strict=True)
     allowed_hosts: tuple[HostName, ...] = ()
     allowed_origins: tuple[Origin, ...] = ()
+    behind_proxy: bool = False
 
 
 class StopConfig(ConfigSection):

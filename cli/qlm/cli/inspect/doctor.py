@@ -36,6 +36,7 @@ def examine(client: AdminClient) -> list[Finding]:
         findings.append(Finding("gateway", False, str(error), "start it, or look at its log"))
         return findings
     findings += _store(client)
+    findings += _listeners(client)
     findings.append(_controller(client.get("/admin/v1/controller")["leader"]))
     instances = client.get("/admin/v1/instances")["instances"]
     findings.append(_instances(instances))
@@ -80,14 +81,22 @@ def _disk() -> Finding:
 
 
 def _store(client: AdminClient) -> list[Finding]:
+    remedy = "set it in redis.conf and with CONFIG SET"
+    return [Finding("store", False, each, remedy) for each in _warnings(client, "/admin/v1/store")]
+
+
+def _listeners(client: AdminClient) -> list[Finding]:
+    remedy = "close the port to strangers, then say so in the configuration of the gateway"
+    return [Finding("listeners", False, each, remedy) for each in _warnings(client, "/admin/v1/listeners")]
+
+
+def _warnings(client: AdminClient, path: str) -> list[str]:
     try:
-        warnings = client.get("/admin/v1/store")["warnings"]
+        return list(client.get(path)["warnings"])
     except AdminError as error:
         if error.code == "not_found":  # a gateway of an earlier version
             return []
         raise
-    remedy = "set it in redis.conf and with CONFIG SET"
-    return [Finding("store", False, warning, remedy) for warning in warnings]
 
 
 def _controller(leader: dict[str, Any] | None) -> Finding:

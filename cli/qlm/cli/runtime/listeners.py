@@ -12,7 +12,14 @@ from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
-from qlm.cli.runtime.wiring import access_rules, gateway_limits, model_specs, new_gateway_id, new_request_id
+from qlm.cli.runtime.wiring import (
+    access_rules,
+    exposures,
+    gateway_limits,
+    model_specs,
+    new_gateway_id,
+    new_request_id,
+)
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.shell.tasks import end_tasks
@@ -55,11 +62,12 @@ async def serve_gateway(
             new_id=new_request_id,
             registry=telemetry.registry,
             tracer=telemetry.tracer,
+            exposures=exposures(config),
         )
         server = create_server(app_of(gateway, rules=access_rules(config)))
         rpc_listener = await _start_rpc(config.grpc, gateway)
         async with gateway.running():
-            announcer = asyncio.create_task(_announce(config, backends))
+            announcer = asyncio.create_task(announce(config, backends))
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 await asyncio.shield(serving)
@@ -96,14 +104,16 @@ async def _start_rpc(config: GrpcConfig, gateway: Gateway) -> "RpcListener | Non
     return rpc_listener
 
 
-async def _announce(config: Config, backends: Backends) -> None:
-    """Log the addresses, and each instance when its first engine is up."""
+async def announce(config: Config, backends: Backends) -> None:
+    """Log the addresses, warn of those open to anyone, and log each instance when its first engine is up."""
     base = f"http://{config.http.host}:{config.http.port}"
     log.info("QLM listens on %s (OpenAI API under %s/v1)", base, base)
     if config.grpc.port:
         secured = "with TLS" if config.grpc.tls else "without TLS"
         log.info("and for gRPC on %s:%d (%s)", config.grpc.host, config.grpc.port, secured)
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
+    for exposure in exposures(config):
+        log.warning("%s", exposure)
     while ready != wanted:
         for status in await _live(backends):
             up = EngineState.AWAKE in dict(status.engines).values()

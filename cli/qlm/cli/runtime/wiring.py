@@ -20,7 +20,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
-from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.access import AccessRules, is_loopback
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
@@ -80,6 +80,20 @@ def access_rules(config: Config) -> AccessRules:
     """Return the callers that the HTTP listener of the gateway accepts."""
     http = config.http
     return AccessRules(listens_on=http.host, hosts=http.allowed_hosts, origins=http.allowed_origins)
+
+
+def exposures(config: Config) -> tuple[str, ...]:
+    """Return a warning for each listener of the gateway that anyone beyond this machine may reach."""
+    if config.http.behind_proxy:
+        return ()
+    grpc = [("gRPC", config.grpc.host, config.grpc.port)] if config.grpc.port else []
+    return tuple(
+        f"the gateway listens for {what} on {host}:{port}, and QLM checks no client: all who reach the port "
+        "can use it; listen on 127.0.0.1, or have a proxy or a network policy check clients "
+        "and set http.behind_proxy: true"
+        for what, host, port in (("HTTP", config.http.host, config.http.port), *grpc)
+        if not is_loopback(host)
+    )
 
 
 def gateway_limits(config: Config) -> GatewayLimits:

@@ -54,6 +54,7 @@ ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
     ("GET", "/admin/v1/forecast", admin.get_forecast),
     ("GET", "/admin/v1/controller", admin.get_controller),
     ("GET", "/admin/v1/store", service.get_store),
+    ("GET", "/admin/v1/listeners", service.get_listeners),
     ("GET", "/admin/v1/instances", admin.list_instances),
     ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
     ("GET", "/admin/v1/dead", admin_dead_letters.list_dead),
@@ -75,13 +76,16 @@ def create_app(
     registry: CollectorRegistry | None = None,
     tracer: Tracer | None = None,
     rules: AccessRules | None = None,
+    exposures: Sequence[str] = (),
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
     """
-    gateway = create_gateway(models, broker, store, clock, limits, gateway_id, new_id, registry, tracer)
+    gateway = create_gateway(
+        models, broker, store, clock, limits, gateway_id, new_id, registry, tracer, exposures
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from qlm.broker.topology import DEAD
 from qlm.domain.errors import QlmError
 from qlm.gateway.api.fields.openai import Model, ModelList
-from qlm.gateway.api.fields.service import Health, Readiness, StoreSettings
+from qlm.gateway.api.fields.service import Health, Listeners, Readiness, StoreSettings
 from qlm.gateway.core.tokenizer import ServedModel
 from qlm.gateway.http.responses import Json, NotReady
 from qlm.gateway.observability.metrics import CONTENT_TYPE
@@ -65,3 +65,8 @@ def _model(served: ServedModel) -> Model:
 async def get_store(gateway: Gateway, request: HttpRequest) -> Json[StoreSettings]:
     """Answer GET /admin/v1/store: what the settings of the shared state's server break of QLM's promises."""
     return Json({"warnings": list(await gateway.store.warnings())})
+
+
+async def get_listeners(gateway: Gateway, request: HttpRequest) -> Json[Listeners]:
+    """Answer GET /admin/v1/listeners: which listeners of this gateway are open to anyone."""
+    return Json({"warnings": list(gateway.exposures)})

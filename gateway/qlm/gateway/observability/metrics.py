@@ -73,6 +73,10 @@ class GatewayMetrics:
         )
         self.open_streams = gauge("qlm_gateway_open_streams", "Answers being streamed")
         self.sessions = gauge("qlm_gateway_open_requests", "Requests that this gateway watches")
+        self.unprotected_listeners = gauge(
+            "qlm_gateway_unprotected_listeners",
+            "Listeners beyond loopback that nothing is known to protect",
+        )
         self._dead_letters = gauge(
             "qlm_gateway_dead_letters",
             "Dead letters in the cluster; NaN while the queue does not answer",

@@ -42,6 +42,7 @@ class Gateway:
         metrics: Counters.
         spans: Traces of requests.
         encoder: Tokenizes prompts.
+        exposures: A warning for each of its listeners that is open to anyone.
     """
 
     models: ServedModels
@@ -56,6 +57,7 @@ class Gateway:
     metrics: GatewayMetrics
     spans: RequestSpans
     encoder: PromptEncoder
+    exposures: Sequence[str]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -79,6 +81,7 @@ def create_gateway(
     new_id: Callable[[], RequestId],
     registry: CollectorRegistry | None = None,
     tracer: Tracer | None = None,
+    exposures: Sequence[str] = (),
 ) -> Gateway:
     """Wire a gateway; broker and store stay the caller's to close.
 
@@ -92,12 +95,14 @@ def create_gateway(
         new_id: Returns an unused request id that no one can guess.
         registry: Registry of its metrics, which GET /metrics exposes; None for one of its own.
         tracer: Destination of its spans; None to make none.
+        exposures: A warning for each of its listeners that is open to anyone.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
     """
     served = ServedModels(models)
     metrics = GatewayMetrics(limits.metric_classes_max, registry)
+    metrics.unprotected_listeners.set(len(exposures))
     spans = RequestSpans(tracer)
     hub = Hub(served, store, clock, limits, gateway_id, metrics, spans)
     load = LoadWatch(store, clock, hub, limits.view_interval_s, limits.publish_timeout_s)
@@ -116,4 +121,5 @@ def create_gateway(
         metrics=metrics,
         spans=spans,
         encoder=encoder,
+        exposures=exposures,
     )

@@ -19,6 +19,12 @@ class Readiness(TypedDict):
     sessions: str  # `ok`, or why clients receive no output, for example because the gateway stops
 
 
+class Listeners(TypedDict):
+    """Listeners of the gateway."""
+
+    warnings: Sequence[str]  # A sentence for each that is open to anyone; empty if none is
+
+
 class StoreSettings(TypedDict):
     """Settings of the server of the shared state."""
 

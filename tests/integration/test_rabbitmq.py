@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
-from qlm.broker.topology import REGISTRY, QueueKind, QueueType
+from qlm.broker.topology import QUEUE_NAME_BYTES_MAX, REGISTRY, QueueKind, QueueType
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, InvalidValueError
 from qlm.domain.ids import QueueName
 from support.ports import free_port
@@ -355,3 +355,18 @@ async def test_a_broker_short_of_memory_is_an_error_for_publishers_but_not_for_g
     assert b"5" in left
     assert b"3" not in left, "it was sent to a broker that had said it does not read"
     await broker.close()
+
+
+async def test_the_longest_queue_name_can_be_used_and_deleted(rabbitmq: RabbitMQ) -> None:
+    settings = RabbitSettings(url=rabbitmq.url, forget_s=0.1)
+    client = await RabbitBroker.connect(settings, random.Random(1))
+    queue = QueueName(f"test.{secrets.token_hex(4)}.".ljust(QUEUE_NAME_BYTES_MAX, "x"))
+    await client.publish(queue, b"1")
+    (delivery,) = await client.get(queue)
+    await client.ack(delivery)
+    give_up = asyncio.get_running_loop().time() + 10
+    while not await client.delete_unused([queue]):
+        assert asyncio.get_running_loop().time() < give_up, "the queue is still in use"
+        await asyncio.sleep(0.05)
+    assert queue not in await client.queues()
+    await client.close()

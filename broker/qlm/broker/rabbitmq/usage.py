@@ -8,6 +8,7 @@ binds first, then looks for a barrier: one of the two sees the other.
 """
 
 import asyncio
+from hashlib import sha256
 from typing import Final
 
 from qlm.broker.rabbitmq.connection import (
@@ -29,7 +30,7 @@ BARRIER_PAUSE_S: Final = 0.02
 
 def barrier_of(queue: QueueName) -> str:
     """Return the name of the exclusive queue that keeps new users from a queue."""
-    return f"{queue}.barrier"
+    return f"qlm.barrier.{_digest(queue)}"
 
 
 class Usage:
@@ -77,7 +78,12 @@ async def is_used(connection: Connection, queue: QueueName) -> bool:
 
 
 def _key(queue: QueueName) -> str:
-    return f"u.{queue}"
+    return f"qlm.use.{_digest(queue)}"
+
+
+def _digest(queue: QueueName) -> str:
+    """Return a short stand-in for a name that may have the full length already."""
+    return sha256(queue.encode()).hexdigest()[:32]
 
 
 async def _exists(connection: Connection, queue: str) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import redis.asyncio
 
 from contract.suites.store.values import (
+    ARRIVAL_NS,
     CHAT,
     GATEWAY,
     A,
@@ -525,3 +526,21 @@ async def test_the_keys_of_an_idle_class_go_unless_it_is_used_again(redis_server
             return not [name async for name in client.scan_iter(f"{prefix}*llama*")]
 
         await until(none_left, "the keys of the class to go")
+
+
+async def test_a_class_that_an_earlier_version_uses_again_is_not_forgotten(redis_server: RedisServer) -> None:
+    """Its scripts add the class to the used ones, and leave the time since which it was idle."""
+    prefix, limits, name = next(_prefixes), StoreLimits(result_ttl_s=0.05), class_key(CHAT)
+    async with _store(redis_server, prefix=prefix, limits=limits) as store, _client(redis_server) as client:
+        await enqueued(store, 1)
+        await store.cancel(metadata(1).id)
+        await store.view()
+        assert await client.zcard(f"{prefix}idle") == 1
+        await client.sadd(f"{prefix}classes", name)
+        await client.zadd(f"{prefix}waiting:{name}", {f"{ARRIVAL_NS:020d}:r2": 0})
+
+        async def pruned() -> bool:
+            return len((await store.view()).classes) == 1 and await client.zcard(f"{prefix}idle") == 0
+
+        await until(pruned, "the idle entry to go")
+        assert await client.exists(f"{prefix}class:{name}")

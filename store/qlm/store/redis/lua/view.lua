@@ -25,7 +25,11 @@ end
 -- What was learned from the requests of a class lives as long as results; ';' sorts behind ':'.
 for _, entry in ipairs(call('ZRANGE', PREFIX .. 'idle', '-', '(' .. CUTOFF .. ';', 'BYLEX', 'LIMIT', 0, 100)) do
   local class = string.sub(entry, TIME_DIGITS + 2)
-  call('DEL', key('class', class), key('lengths', class), key('former-lengths', class))
+  -- Earlier versions use a class without a change of this entry.
+  local since = call('HGET', key('class', class), 'idle_since')
+  if since == string.sub(entry, 1, TIME_DIGITS) and call('SISMEMBER', PREFIX .. 'classes', class) == 0 then
+    call('DEL', key('class', class), key('lengths', class), key('former-lengths', class))
+  end
   call('ZREM', PREFIX .. 'idle', entry)
 end
 for _, instance in ipairs(call('SMEMBERS', PREFIX .. 'instances')) do

@@ -3,8 +3,8 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`attainment`, `fidelity`, `overhead`, `planner`, `simulation`, `telemetry` or `waiting` as the first word
-runs that benchmark instead (each has --help).
+`attainment`, `classes`, `fidelity`, `overhead`, `planner`, `simulation`, `telemetry` or `waiting` as the
+first word runs that benchmark instead (each has --help).
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import attainment, fidelity, planner, setups, simulation, telemetry, waiting
+from benchmarks import attainment, classes, fidelity, planner, setups, simulation, telemetry, waiting
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
 from benchmarks.overhead import run as overhead
 
@@ -31,6 +31,7 @@ RATES = (20, 50, 100, 200)
 RAMP = (300, 400, 500, 600, 800, 1000, 1300)
 OTHERS: dict[str, Callable[[list[str]], int]] = {
     "attainment": attainment.main,
+    "classes": classes.main,
     "fidelity": fidelity.main,
     "overhead": overhead.main,
     "planner": planner.main,

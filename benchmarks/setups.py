@@ -8,7 +8,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,32 @@ def fixed_engine() -> Iterator[str]:
             engine.kill()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """QLM while it runs.
+
+    Attributes:
+        url: Address of its gateway.
+        groups: Process groups of its processes.
+        data: Folder of its embedded queue.
+        servers: Addresses of RabbitMQ (`broker`) and Redis (`store`), if it uses them.
+    """
+
+    url: str
+    groups: Sequence[int]
+    data: Path
+    servers: Mapping[str, str]
+
+
 @contextlib.contextmanager
 def qlm_before(engine_url: str, *, servers: bool) -> Iterator[str]:
+    """Run QLM with an engine; yield its address."""
+    with qlm_running(engine_url, servers=servers) as running:
+        yield running.url
+
+
+@contextlib.contextmanager
+def qlm_running(engine_url: str, *, servers: bool) -> Iterator[Running]:
     """Run QLM with an engine: in one process on SQLite, or gateway, controller and agent on servers."""
     instance = {
         "id": "i0", "accelerator": "A100", "models": ["mistral-7b"], "url": engine_url, "seqs_max": SEQS_MAX
@@ -54,14 +79,18 @@ def qlm_before(engine_url: str, *, servers: bool) -> Iterator[str]:
     }
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-bench-")))
+        addresses = _server_addresses(stack) if servers else {}
+        commands: list[tuple[str, ...]] = [("serve",)]
         if servers:
-            config |= _server_addresses(stack)
             commands = [("gateway",), ("controller",), ("agent", "i0")]
-        else:
-            commands = [("serve",)]
-        gateway = _start(stack, folder, config, commands)
-        gateway.wait_ready(instances=1)
-        yield gateway.url
+        started = _start(stack, folder, config | addresses, commands)
+        started[0].wait_ready(instances=1)
+        yield Running(
+            url=started[0].url,
+            groups=[process.pid for process in started],
+            data=folder / commands[0][0],
+            servers=addresses,
+        )
 
 
 @contextlib.contextmanager
@@ -77,9 +106,9 @@ def gateway_alone(*, servers: bool) -> Iterator[str]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-bench-")))
         if servers:
             config |= _server_addresses(stack)
-            gateway = _start(stack, folder, config, [("gateway",)])
+            (gateway,) = _start(stack, folder, config, [("gateway",)])
         else:
-            gateway = _start(stack, folder, config, [("serve", "--no-agents")])
+            (gateway,) = _start(stack, folder, config, [("serve", "--no-agents")])
         gateway.wait_ready(instances=0)
         yield gateway.url
 
@@ -103,7 +132,7 @@ def _server_addresses(stack: contextlib.ExitStack) -> dict[str, str]:
 
 def _start(
     stack: contextlib.ExitStack, folder: Path, config: dict[str, Any], commands: list[tuple[str, ...]]
-) -> QlmProcess:
+) -> list[QlmProcess]:
     started = []
     for command in commands:
         whole = config | {"data_dir": str(folder / command[0]), "http": {"port": free_port()}}
@@ -111,7 +140,7 @@ def _start(
         process.start()
         stack.callback(process.close)
         started.append(process)
-    return started[0]
+    return started
 
 
 def _answers(url: str) -> bool:

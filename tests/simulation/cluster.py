@@ -30,7 +30,7 @@ from simulation.engine import SimulatedEngine, SimulatedUnit
 from simulation.history import Failed, History
 from simulation.machine import Machine
 from simulation.network import Network
-from simulation.parts import Parts
+from simulation.parts import P, Parts
 from simulation.process import Process
 from simulation.store_link import link_to_store
 from simulation.store_recorder import StoreRecorder
@@ -107,7 +107,9 @@ class Cluster:
         )
         store = link_to_store(process, self.store, self.network, self._recorder)
         life = f"{name}-{next(self._lives)}"
-        self._mains[name] = process.spawn(self._live(name, process, main(process, life, store, broker)))
+        part = name.partition("-")[0]
+        work = main(process, life, self._wrapped(part, "store", store), self._wrapped(part, "broker", broker))
+        self._mains[name] = process.spawn(self._live(name, process, work))
 
     def kill(self, name: str) -> None:
         """Kill a process; its memory is lost and its connections break."""
@@ -158,6 +160,10 @@ class Cluster:
             return None
         name = chance.choice(up)
         return self._processes[name], self._apps[name]
+
+    def _wrapped(self, part: str, port: str, served: P) -> P:
+        wrap = self._parts.wrap
+        return served if wrap is None else wrap(part, port, served)
 
     async def _live(self, name: str, process: Process, work: Coroutine[Any, Any, None]) -> None:
         """Run a process's work; record an error that ends it."""
@@ -210,7 +216,7 @@ class Cluster:
         }
         self._machines[name] = (machine, list(units.values()))
         host = ModelHost(
-            units,
+            {model: self._wrapped("gpu", "unit", unit) for model, unit in units.items()},
             costs=dict.fromkeys(models, SwapCost(weights_bytes=WEIGHTS_BYTES)),
             host_memory_bytes=HOST_MEMORY_BYTES,
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.state import AgentSettings
@@ -11,8 +12,18 @@ from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import State
 from simulation.store_server import MakeState, StoreServer
 
+P = TypeVar("P")
+
 MakeAgent = Callable[[Holder, str, Sequence[ModelId], AgentSettings], Agent]
 """Makes the decision core of one agent."""
+
+
+class Wrap(Protocol):
+    """Wraps one port of one process."""
+
+    def __call__(self, part: str, port: str, served: P, /) -> P:
+        """Return the port to use in place of `served`."""
+        ...
 
 
 def make_state(incarnation: int) -> State:
@@ -28,11 +39,13 @@ class Parts:
         make_state: Makes the shared state of an incarnation, at the start and after each flush.
         make_store: Makes the store server.
         make_agent: Makes agents.
+        wrap: Wraps the ports of a process, given the kind of process and the port's name; None to leave them.
     """
 
     make_state: MakeState = make_state
     make_store: type[StoreServer] = StoreServer
     make_agent: MakeAgent = Agent
+    wrap: Wrap | None = None
 
 
 PRODUCTION = Parts()

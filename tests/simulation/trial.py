@@ -18,7 +18,7 @@ from simulation.history import Event, Failed, History
 from simulation.parts import PRODUCTION, Parts
 from simulation.process import own_tasks
 from simulation.virtual_loop import VirtualLoop
-from simulation.workload import SPAN_S, ClientScript, draw_scripts
+from simulation.workload import REQUESTS, SPAN_S, ClientScript, draw_scripts
 
 PATIENCE_S: Final = 60.0
 """Time within which all requests must be answered after the last fault and the last request."""
@@ -54,16 +54,20 @@ class Trial:
     simulated_s: float
 
 
-def run_trial(seed: int, parts: Parts = PRODUCTION) -> Trial:
+def run_trial(
+    seed: int, parts: Parts = PRODUCTION, *, requests: int = REQUESTS, with_faults: bool = True
+) -> Trial:
     """Run one trial; equal seeds give equal histories.
 
     Args:
         seed: Source of all randomness.
         parts: Production's parts, or faulty ones in tests of the checkers.
+        requests: Number of clients.
+        with_faults: Draw faults; False for a quiet run.
     """
     history = History()
-    scripts = draw_scripts(Random(f"{seed} requests"))
-    faults = draw_faults(Random(f"{seed} faults"))
+    scripts = draw_scripts(Random(f"{seed} requests"), requests)
+    faults = draw_faults(Random(f"{seed} faults")) if with_faults else []
     with _quiet(), _without_cycle_collector():
         simulated_s = _run(seed, parts, history, scripts, faults)
     return Trial(
@@ -103,7 +107,7 @@ async def _live(cluster: Cluster, seed: int, scripts: list[ClientScript], faults
         for script in scripts
     ]
     tasks = [loop.create_task(carry_out(cluster, fault)) for fault in faults]
-    await asyncio.wait(tasks)
+    await asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
         task.result()
     await _until_answered(cluster, clients)

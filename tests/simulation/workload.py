@@ -71,9 +71,9 @@ class ClientScript:
     leaves: bool
 
 
-def draw_scripts(chance: Random) -> list[ClientScript]:
+def draw_scripts(chance: Random, requests: int = REQUESTS) -> list[ClientScript]:
     """Draw the scripts of all clients, in order of their requests."""
-    times = sorted(chance.random() * SPAN_S for _ in range(REQUESTS))
+    times = sorted(chance.random() * SPAN_S for _ in range(requests))
     return [_script(number, at_s, chance) for number, at_s in enumerate(times)]
 
 

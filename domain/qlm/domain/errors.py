@@ -23,7 +23,11 @@ class InvalidValueError(QlmError, ValueError):
         self.expected = expected
 
 
-class BrokerUnavailableError(QlmError):
+class UnavailableError(QlmError):
+    """A server that a part depends on is away; trying again later helps."""
+
+
+class BrokerUnavailableError(UnavailableError):
     """The broker cannot be reached or did not confirm in time; nothing is known to be stored."""
 
 
@@ -31,7 +35,7 @@ class DeliveryLostError(QlmError):
     """The connection of a delivery is gone; the broker will deliver the message again."""
 
 
-class StoreUnavailableError(QlmError):
+class StoreUnavailableError(UnavailableError):
     """The shared state cannot be reached, or cannot be written; trying again later helps."""
 
 
@@ -57,7 +61,7 @@ class NotLeadingError(QlmError):
     """The term is not that of the present leader; the operation was not done."""
 
 
-class EngineUnavailableError(QlmError):
+class EngineUnavailableError(UnavailableError):
     """The engine is down, refused the call, or broke a stream before its end."""
 
 

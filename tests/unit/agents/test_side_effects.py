@@ -20,6 +20,7 @@ from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.ports.broker import Broker
+from qlm.domain.shell.faults import FaultLog
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until
 from support.requests import a_request
@@ -50,7 +51,7 @@ async def test_a_demotion_that_is_tried_again_is_published_once(broker: Broker) 
     granted = await store.lease(REQUEST.metadata(), HOLDER, None)
     assert isinstance(granted, Granted)
     faults.fail(StoreUnavailableError("away"), "demote")
-    effects = SideEffects(HOLDER.instance, broker, flaky(store, faults), SystemClock())
+    effects = SideEffects(HOLDER.instance, broker, flaky(store, faults), SystemClock(), FaultLog())
     worker = asyncio.create_task(effects.run())
     effects.put(Demote(request=LATE, epoch=granted.lease.epoch, delivery=delivery, why="too late"))
     await until(lambda: faults.raised["demote"] >= 3)
@@ -68,7 +69,8 @@ async def test_a_move_that_is_tried_again_is_published_once_and_so_is_the_next_o
     faults, queue = Faults(), requests[0].cls.queue
     for request in requests:
         await broker.publish(queue, codec.encode_request(request))
-    effects = SideEffects(HOLDER.instance, flaky(broker, faults), MemoryStore(SystemClock()), SystemClock())
+    store = MemoryStore(SystemClock())
+    effects = SideEffects(HOLDER.instance, flaky(broker, faults), store, SystemClock(), FaultLog())
     deliveries = await broker.get(queue, 2)
     faults.fail(BrokerUnavailableError("away"), "ack")
     worker = asyncio.create_task(effects.run())

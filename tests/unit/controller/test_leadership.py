@@ -25,6 +25,7 @@ from qlm.domain.ids import ControllerId, GroupId, InstanceId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.request import RequestState
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.view import RequestFilter
 from qlm.planner.baselines.edf import plan_edf
 from qlm.store.embedded.memory import MemoryStore
@@ -203,7 +204,7 @@ async def test_one_leads_and_the_other_changes_nothing(bench: Bench) -> None:
 
 
 async def test_a_lead_that_nobody_renews_goes_to_who_asks_next_under_a_larger_term(bench: Bench) -> None:
-    one, other = LeadershipLoop(bench.store, ONE, TTL_S), LeadershipLoop(bench.store, OTHER, TTL_S)
+    one, other = (LeadershipLoop(bench.store, name, TTL_S, FaultLog()) for name in (ONE, OTHER))
     first = await one.term()
     bench.clock.advance(TTL_S - 0.001)
     with pytest.raises(NotLeadingError):
@@ -381,7 +382,7 @@ async def test_who_stands_by_has_learned_what_there_is_when_it_takes_over(bench:
 
 
 async def test_the_log_tells_who_leads_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    one, other = LeadershipLoop(bench.store, ONE, TTL_S), LeadershipLoop(bench.store, OTHER, TTL_S)
+    one, other = (LeadershipLoop(bench.store, name, TTL_S, FaultLog()) for name in (ONE, OTHER))
     with caplog.at_level(logging.INFO, "qlm.controller"):
         for _ in range(3):
             await one.term()

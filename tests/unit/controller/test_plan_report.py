@@ -1,6 +1,5 @@
 """The latest plan is kept in the store: when, how often, and what if it cannot be."""
 
-import logging
 import threading
 
 import orjson
@@ -14,6 +13,7 @@ from qlm.controller.shell import plan_report
 from qlm.controller.shell.plan_report import PERIOD_NS, UNCHANGED_NS, PlanReporter
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import GroupId
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.view import ClusterView
 from qlm.planner.admission_signal import signal_from_plain
 from qlm.planner.baselines.edf import plan_edf
@@ -43,21 +43,21 @@ async def kept(store: MemoryStore) -> PublishedPlan:
 
 async def test_what_was_decided_is_kept_with_its_moment(store: MemoryStore) -> None:
     made = decision(1)
-    await PlanReporter(store).publish(made, START_NS)
+    await PlanReporter(store, FaultLog()).publish(made, START_NS)
     assert await kept(store) == PublishedPlan(
         at_ms=START_NS // 1_000_000, problem=made.problem, plan=made.plan
     )  # fmt: skip
 
 
 async def test_plans_are_kept_once_a_second_at_most(store: MemoryStore) -> None:
-    reporter = PlanReporter(store)
+    reporter = PlanReporter(store, FaultLog())
     for passed_ns, expected in ((0, 1), (1, 1), (PERIOD_NS - 1, 1), (PERIOD_NS, 4), (PERIOD_NS + 1, 4)):
         await reporter.publish(decision(1 if passed_ns == 0 else 4), START_NS + passed_ns)
         assert (await kept(store)).problem == decision(expected).problem
 
 
 async def test_a_plan_that_does_not_change_is_kept_now_and_then(store: MemoryStore) -> None:
-    reporter, ages_ns = PlanReporter(store), []
+    reporter, ages_ns = PlanReporter(store, FaultLog()), []
     for passed_ns in range(0, 2 * UNCHANGED_NS + 1, PERIOD_NS // 2):
         await reporter.publish(decision(1), START_NS + passed_ns)
         ages_ns.append(START_NS + passed_ns - (await kept(store)).at_ms * 1_000_000)
@@ -66,28 +66,24 @@ async def test_a_plan_that_does_not_change_is_kept_now_and_then(store: MemorySto
 
 
 async def test_a_clock_that_was_set_back_does_not_stop_it(store: MemoryStore) -> None:
-    reporter = PlanReporter(store)
+    reporter = PlanReporter(store, FaultLog())
     await reporter.publish(decision(1), START_NS)
     await reporter.publish(decision(2), START_NS - 3600 * PERIOD_NS)
     assert (await kept(store)).problem == decision(2).problem
 
 
-async def test_a_store_that_is_down_is_logged_once_and_tried_again(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    faults = Faults()
-    reporter = PlanReporter(flaky(store, faults))
-    with caplog.at_level(logging.WARNING, "qlm.controller"):
-        for n, away in enumerate((True, True, False, True)):
-            if away:
-                faults.fail(StoreUnavailableError("away"), "publish_plan")
-            else:
-                faults.heal()
-            await reporter.publish(decision(1), START_NS + n * UNCHANGED_NS)
+async def test_a_store_that_is_down_is_counted_and_tried_again(store: MemoryStore) -> None:
+    faults, counted = Faults(), list[FaultKind]()
+    reporter = PlanReporter(flaky(store, faults), FaultLog(counted.append))
+    for n, away in enumerate((True, True, False, True)):
+        if away:
+            faults.fail(StoreUnavailableError("away"), "publish_plan")
+        else:
+            faults.heal()
+        await reporter.publish(decision(1), START_NS + n * UNCHANGED_NS)
     assert faults.raised["publish_plan"] == 3
     assert (await kept(store)).at_ms == (START_NS + 2 * UNCHANGED_NS) // 1_000_000
-    warnings = [record.getMessage() for record in caplog.records]
-    assert warnings == ["plan not published for `qlm plan show`; planning continues: away"] * 2
+    assert counted == [FaultKind.UNAVAILABLE] * 3
 
 
 async def test_a_large_plan_is_encoded_on_a_thread(
@@ -102,7 +98,7 @@ async def test_a_large_plan_is_encoded_on_a_thread(
 
     monkeypatch.setattr(plan_report, "INLINE_GROUPS_MAX", 5)
     monkeypatch.setattr(plan_report, "_encoded", noting)
-    reporter = PlanReporter(store)
+    reporter = PlanReporter(store, FaultLog())
     await reporter.publish(decision(1, groups=5), START_NS)
     await reporter.publish(decision(1, groups=6), START_NS + PERIOD_NS)
     here = threading.get_ident()
@@ -111,7 +107,7 @@ async def test_a_large_plan_is_encoded_on_a_thread(
 
 
 async def test_the_forecast_of_a_decision_is_kept_with_its_plan(store: MemoryStore) -> None:
-    reporter = PlanReporter(store)
+    reporter = PlanReporter(store, FaultLog())
     await reporter.publish(decision(1), START_NS)
     assert await store.published_signal() is None, "without a snapshot there is no signal"
     made = decide(

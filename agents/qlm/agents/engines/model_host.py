@@ -7,11 +7,11 @@ it (cold). Engines start one at a time.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from qlm.agents.core.costs.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
-from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.errors import QlmError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
@@ -19,8 +19,6 @@ from qlm.domain.ports.engine import Engine
 from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
-
-ENGINE_ERRORS: Final = (EngineUnavailableError, EngineRefusedError)
 
 
 class EngineHost(Protocol):
@@ -138,10 +136,10 @@ class ModelHost:
                     await self._put_to_sleep(self._awake, (model, *later))
                 tier = await self._bring_up(model)
                 capacity = await self._engines[model].engine.capacity()
-            except ENGINE_ERRORS as error:
+            except Exception as error:
                 await self._stop(model)
                 self._states[model] = EngineState.FAILED
-                return EngineChanged(model=model, state=EngineState.FAILED, error=str(error))
+                return EngineChanged(model=model, state=EngineState.FAILED, error=_reason(error))
             self._awake = model
             return EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity, tier=tier)
 
@@ -152,7 +150,11 @@ class ModelHost:
         if self._awake == model or not self._memory.can_prefetch(model):
             return self._prefetched(model, refused=True)
         self._memory.fetched(model)
-        complete = await self._engines[model].prefetch()
+        try:
+            complete = await self._engines[model].prefetch()
+        except Exception as error:
+            log.warning("the weights of %s cannot be read beforehand: %s", model, _reason(error))
+            complete = False
         if complete and model in self._memory.prefetched:
             return self._prefetched(model)
         await self._drop(model)
@@ -180,9 +182,9 @@ class ModelHost:
         if tier is not SwapTier.COLD:
             try:
                 await self._engines[model].engine.wake()
-            except ENGINE_ERRORS as error:
+            except Exception as error:
                 # A failed wake leaves the engine half mapped: only a new process can serve.
-                log.warning("%s did not wake (%s): restarting it", model, error)
+                log.warning("%s did not wake (%s): restarting it", model, _reason(error))
                 await self._stop(model)
                 tier = SwapTier.COLD
         if tier is SwapTier.COLD:
@@ -213,8 +215,8 @@ class ModelHost:
         if tier is not SwapTier.COLD:
             try:
                 await self._engines[model].engine.sleep(level=1 if tier is SwapTier.WARM else 2)
-            except ENGINE_ERRORS as error:
-                log.warning("%s did not go to sleep (%s): stopping it", model, error)
+            except Exception as error:
+                log.warning("%s did not go to sleep (%s): stopping it", model, _reason(error))
                 tier = SwapTier.COLD
         if tier is SwapTier.COLD:
             await self._stop(model)
@@ -235,10 +237,16 @@ class ModelHost:
         watch = self._failure_watches.pop(model, None)
         if watch is not None:
             await end_tasks([watch])
-        await self._engines[model].stop()
+        await self._end(model)
         self._memory.gone(model)
         self._states[model] = EngineState.COLD
         self._on_change(EngineChanged(model=model, state=EngineState.COLD))
+
+    async def _end(self, model: ModelId) -> None:
+        try:
+            await self._engines[model].stop()
+        except Exception:
+            log.exception("the engine of %s was not stopped in order", model)
 
     async def _watch_failure(self, model: ModelId) -> None:
         reason = await self._engines[model].wait_failed()
@@ -247,7 +255,11 @@ class ModelHost:
             self._awake = None
         async with self._swapping:
             del self._failure_watches[model]
-            await self._engines[model].stop()
+            await self._end(model)
             self._memory.gone(model)
             self._states[model] = EngineState.FAILED
         self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=reason))
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, QlmError) else repr(error)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from qlm.agents.core.node_placement import fits, waiting_reason
 from qlm.agents.ray.cluster import AgentSpec, RayCluster, RayUnavailableError
-from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
+from qlm.domain.errors import QlmError
 from qlm.domain.ids import InstanceId
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.shown import cut
@@ -158,9 +158,7 @@ class Supervisor:
                     level = logging.INFO if fits(spec.resources, nodes) else logging.WARNING
                     log.log(level, "%s waits for a place: %s", spec.instance, reason)
                     logged = reason
-                with contextlib.suppress(
-                    StoreUnavailableError, UndecodableDataError
-                ):  # the next check reports it again
+                with contextlib.suppress(Exception):  # the next check reports it again
                     await self._report_unplaced(InstanceId(spec.instance), reason, UNPLACED_TTL_S)
             config_hash, pid = about.result()
         finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from qlm.agents.core.events import Event, GenerationEnded, Progress
@@ -12,8 +12,9 @@ from qlm.agents.shell.tracing import GenerationSpan, begin_generation
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import InstanceId
 from qlm.domain.ports.clock import Clock
-from qlm.domain.ports.engine import EngineCall
+from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
@@ -44,6 +45,7 @@ class Generations:
         spawn: Spawn,
         on_submitted: OnSubmitted | None,
         tracer: Tracer | None,
+        faults: FaultLog,
     ) -> None:
         self.closing = False
         self._instance = instance
@@ -53,6 +55,7 @@ class Generations:
         self._spawn = spawn
         self._on_submitted = on_submitted
         self._tracer = tracer
+        self._faults = faults
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self, call: EngineCall, tracked: TrackedRequest | None) -> None:
@@ -71,8 +74,8 @@ class Generations:
         if engine is not None:
             try:
                 await engine.abort(call_ids)
-            except (EngineUnavailableError, EngineRefusedError) as error:
-                log.warning("%s: abort failed: %s", self._instance, error)
+            except Exception as error:
+                self._faults.note(log, error, "%s: abort failed", self._instance)
             else:
                 return
         await end_tasks([self._tasks[call_id] for call_id in call_ids if call_id in self._tasks])
@@ -83,7 +86,7 @@ class Generations:
             engine = self._host.engine()
             if engine is None:
                 raise EngineUnavailableError("no engine is awake")
-            async for chunk in engine.generate(call):
+            async for chunk in self._chunks(engine, call):
                 if chunk.token_ids:
                     if span is not None:
                         span.generated(len(chunk.token_ids), self._clock.now_ns())
@@ -102,3 +105,17 @@ class Generations:
             if span is not None:
                 span.end(finish, detail, self._clock.now_ns())
         self._post(GenerationEnded(call_id=call.call_id, finish=finish, detail=detail))
+
+    async def _chunks(self, engine: Engine, call: EngineCall) -> AsyncIterator[EngineChunk]:
+        """Iterate over a generation; an error of the client costs this call only.
+
+        Errors of the agent's own core, which receives the chunks, are not caught: its state is unknown then.
+        """
+        try:
+            async for chunk in engine.generate(call):
+                yield chunk
+        except (EngineRefusedError, EngineUnavailableError):
+            raise
+        except Exception as error:
+            self._faults.note(log, error, "%s: a generation failed", self._instance)
+            raise EngineUnavailableError(f"the generation failed: {error!r}") from error

@@ -44,11 +44,7 @@ from qlm.domain.actions import (
     Submit,
     SwapModel,
 )
-from qlm.domain.errors import (
-    BrokerUnavailableError,
-    StoreUnavailableError,
-    UndecodableDataError,
-)
+from qlm.domain.errors import UndecodableDataError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease_answer import LeaseAnswer
@@ -56,16 +52,13 @@ from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.output import AppendResult
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.engine import Engine
 from qlm.domain.ports.store import AgentStore
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks, run_together
 
 log = logging.getLogger("qlm.agents")
-
-
-def level_of(error: Exception) -> int:
-    """Return the level of a failed call: the process logs an outage of the store once, not each call."""
-    return logging.DEBUG if isinstance(error, StoreUnavailableError) else logging.WARNING
 
 
 POLL_S: Final = 0.5
@@ -85,6 +78,7 @@ class AgentRunner:
     Args:
         on_submitted: Receives each request when its generation starts.
         tracer: Records the spans of generations; None for no tracing.
+        faults: Failures of the process.
     """
 
     def __init__(
@@ -97,8 +91,10 @@ class AgentRunner:
         clock: Clock,
         on_submitted: OnSubmitted | None = None,
         tracer: Tracer | None = None,
+        faults: FaultLog | None = None,
     ) -> None:
         self._agent = agent
+        self._faults = faults = faults or FaultLog()
         self._broker = broker
         self._store = store
         self._host = host
@@ -107,9 +103,9 @@ class AgentRunner:
         self._hold_queue = hold_queue(self._instance)
         self._tasks: set[asyncio.Task[None]] = set()
         self._generations = Generations(
-            self._instance, host, clock, self.post, self._spawn, on_submitted, tracer
+            self._instance, host, clock, self.post, self._spawn, on_submitted, tracer, faults
         )
-        self._side_effects = SideEffects(self._instance, broker, store, clock)
+        self._side_effects = SideEffects(self._instance, broker, store, clock, faults)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
         self._finished = asyncio.Event()
@@ -143,8 +139,8 @@ class AgentRunner:
         await end_tasks(self._tasks)
         try:
             await self._store.leave(self._agent.state.holder)
-        except (StoreUnavailableError, UndecodableDataError) as error:
-            log.warning("%s: could not deregister: %s", self._instance, error)
+        except Exception as error:
+            self._faults.note(log, error, "%s: could not deregister", self._instance)
 
     def post(self, event: Event) -> None:
         """Pass an event to the agent, and start its actions."""
@@ -184,7 +180,7 @@ class AgentRunner:
                 await self._append(action)
             case ProbeEngine():
                 engine = self._host.engine()
-                self.post(EngineProbed(healthy=engine is not None and await engine.healthy()))
+                self.post(EngineProbed(healthy=engine is not None and await self._healthy(engine)))
             case SwapModel(model=model, later=later):
                 self._engine_changed(await self._host.swap(model, later))
             case PrefetchModel(model=model):
@@ -194,11 +190,18 @@ class AgentRunner:
             case _:
                 raise AssertionError(f"unknown action {action!r}")
 
+    async def _healthy(self, engine: Engine) -> bool:
+        try:
+            return await engine.healthy()
+        except Exception as error:
+            self._faults.note(log, error, "%s: its engine cannot be probed", self._instance)
+            return False
+
     async def _pull(self, action: Pull) -> None:
         try:
             deliveries: Sequence[Delivery] = await self._broker.get(action.cls.queue, action.limit)
-        except BrokerUnavailableError as error:
-            log.warning("%s: pull failed: %s", self._instance, error)
+        except Exception as error:
+            self._faults.note(log, error, "%s: pull failed", self._instance)
             deliveries = ()
         self._received(action.group, action.limit, deliveries)
 
@@ -217,23 +220,17 @@ class AgentRunner:
         answer: LeaseAnswer | None
         try:
             answer = await call
-        except (StoreUnavailableError, UndecodableDataError) as error:
-            log.log(
-                level_of(error),
-                "%s: no lease for %s: %s",
-                self._instance,
-                id,
-                error,
-                extra={"request_id": id},
-            )
+        except Exception as error:
+            extra = {"request_id": id}
+            self._faults.note(log, error, "%s: no lease for %s", self._instance, id, extra=extra)
             answer = None
         self.post(LeaseAnswered(id=id, answer=answer))
 
     async def _append(self, action: Append) -> None:
         try:
             results: tuple[AppendResult, ...] | None = tuple(await self._store.append(action.entries))
-        except (StoreUnavailableError, UndecodableDataError) as error:
-            log.log(level_of(error), "%s: output log not written: %s", self._instance, error)
+        except Exception as error:
+            self._faults.note(log, error, "%s: output log not written", self._instance)
             results = None
         self.post(Appended(entries=action.entries, results=results))
 
@@ -249,8 +246,8 @@ class AgentRunner:
                         self._start_draining()
                     else:
                         self.post(notice)
-            except (StoreUnavailableError, UndecodableDataError) as error:
-                log.log(level_of(error), "%s: no notifications: %s", self._instance, error)
+            except Exception as error:
+                self._faults.note(log, error, "%s: no notifications", self._instance)
                 await asyncio.sleep(RETRY_S)
 
     def _start_draining(self) -> None:
@@ -266,8 +263,8 @@ class AgentRunner:
                 await self._read_queue()
                 messages = await self._broker.get(self._hold_queue, HOLD_PULL_MAX)
                 self._received(None, 0, messages)
-            except (StoreUnavailableError, BrokerUnavailableError, UndecodableDataError) as error:
-                log.log(level_of(error), "%s: poll failed: %s", self._instance, error)
+            except Exception as error:
+                self._faults.note(log, error, "%s: poll failed", self._instance)
             self.post(Tick())
             await asyncio.sleep(POLL_S)
 
@@ -288,8 +285,8 @@ class AgentRunner:
     async def _send_heartbeat(self) -> None:
         try:
             await self._store.heartbeat(self._agent.status(), HEARTBEAT_TTL_S)
-        except (StoreUnavailableError, UndecodableDataError) as error:
-            log.log(level_of(error), "%s: heartbeat failed: %s", self._instance, error)
+        except Exception as error:
+            self._faults.note(log, error, "%s: heartbeat failed", self._instance)
 
     def _set_timer(self, at_ns: int) -> None:
         now_ns = self._clock.now_ns()
@@ -313,7 +310,10 @@ class AgentRunner:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            # A defect: stop, rather than serve on in an unknown state.
-            log.error("%s: agent failed", self._instance, exc_info=task.exception())
-            self._finished.set()
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        # A defect: stop, rather than serve on in an unknown state.
+        if isinstance(error, Exception):
+            self._faults.note(log, error, "%s: agent failed", self._instance)
+        self._finished.set()

@@ -8,22 +8,22 @@ from typing import Final
 from qlm.agents.core.side_effects import Services, SideEffect, calls
 from qlm.broker import codec
 from qlm.broker.topology import DEAD
-from qlm.domain.errors import (
-    BrokerUnavailableError,
-    DeliveryLostError,
-    StoreUnavailableError,
-    UndecodableDataError,
-)
+from qlm.domain.errors import DeliveryLostError, UndecodableDataError
 from qlm.domain.ids import InstanceId, QueueName
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import AgentStore
 from qlm.domain.request import Request
+from qlm.domain.shell.faults import FaultKind, FaultLog
 
 log = logging.getLogger("qlm.agents")
 
 RETRY_S: Final = 0.5
 """Pause before an operation is retried while the store or the broker is unavailable."""
+
+
+TRIES_MAX: Final = 3
+"""Failures of one effect for another reason after which the agent ends, and a new one starts."""
 
 
 class SideEffects:
@@ -33,12 +33,16 @@ class SideEffects:
     message again, and its lease says what to do with it.
     """
 
-    def __init__(self, instance: InstanceId, broker: Broker, store: AgentStore, clock: Clock) -> None:
+    def __init__(
+        self, instance: InstanceId, broker: Broker, store: AgentStore, clock: Clock, faults: FaultLog
+    ) -> None:
         self._instance = instance
         self._broker = broker
         self._clock = clock
+        self._faults = faults
         self._effects: asyncio.Queue[SideEffect] = asyncio.Queue()
         self._published = False
+        self._tries = 0
         self._services: Services[Awaitable[object]] = Services(
             park=store.park,
             resume=store.resume,
@@ -58,7 +62,7 @@ class SideEffects:
     async def run(self) -> None:
         """Execute effects as they come, in order."""
         while True:
-            effect, self._published = await self._effects.get(), False
+            effect, self._published, self._tries = await self._effects.get(), False, 0
             while True:
                 if await self._executed(effect):
                     break
@@ -76,10 +80,15 @@ class SideEffects:
                 await self._unless_damaged(effect, call)
         except DeliveryLostError:
             log.debug("%s: delivery lost on %s", self._instance, type(effect).__name__)
-        except (BrokerUnavailableError, StoreUnavailableError) as error:
-            # The process logs an outage of the store once, not each call.
-            level = logging.DEBUG if isinstance(error, StoreUnavailableError) else logging.WARNING
-            log.log(level, "%s: %s waits: %s", self._instance, type(effect).__name__, error)
+        except Exception as error:
+            kind = self._faults.note(log, error, "%s: %s waits", self._instance, type(effect).__name__)
+            if kind is FaultKind.UNAVAILABLE:
+                return False
+            self._tries += 1
+            if self._tries >= TRIES_MAX:
+                # Going on could acknowledge a message whose other steps were not done. A new agent gets it
+                # again, as all others of this one.
+                raise
             return False
         return True
 
@@ -88,7 +97,7 @@ class SideEffects:
             await call
         except UndecodableDataError as error:
             # Trying again does not help, and neither the message nor the effects behind this one may wait.
-            log.error("%s: a step of %s left out: %s", self._instance, type(effect).__name__, error)
+            self._faults.note(log, error, "%s: a step of %s left out", self._instance, type(effect).__name__)
 
     async def _move(self, delivery: Delivery, queue: QueueName, body: bytes) -> None:
         await self._publish(queue, body)

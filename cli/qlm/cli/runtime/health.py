@@ -76,6 +76,7 @@ class Health:
             "qlm_store_errors", about.format("store"), ("operation",), registry=registry
         )
         self.store_outage = Outage("store")
+        self._broker_outage = Outage("broker")
         self._backends: Backends | None = None
         self._open: list[Broker] = []
         self._own: Broker | None = None
@@ -128,7 +129,9 @@ class Health:
             self._broker_errors.labels("connect").inc()
             raise
         self._open.append(broker)
-        return _counted(broker, BrokerUnavailableError, self._broker_errors, self._closed)
+        return _counted(
+            broker, BrokerUnavailableError, self._broker_errors, self._closed, self._broker_outage
+        )
 
     def _closed(self, broker: object) -> None:
         self._open = [each for each in self._open if each is not broker]

@@ -63,6 +63,7 @@ async def serve_gateway(
             registry=telemetry.registry,
             tracer=telemetry.tracer,
             exposures=exposures(config),
+            faults=telemetry.faults,
         )
         server = create_server(app_of(gateway, rules=access_rules(config)))
         rpc_listener = await _start_rpc(config.grpc, gateway)

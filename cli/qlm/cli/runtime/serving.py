@@ -31,9 +31,9 @@ from qlm.cli.runtime.wiring import (
 from qlm.cli.speed.choice import warn_of_profiles
 from qlm.controller.shell.loop import ControllerLoop
 from qlm.controller.shell.reindex import Reindexer
-from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.shell.faults import FaultKind
 from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.profiles.profile import Profile
@@ -172,6 +172,7 @@ async def _control(
             planner=generator if config.planner == "qlm" else plan_edf_late_last,
             new_group_id=group_ids(),
             metrics=telemetry.controller,
+            faults=telemetry.faults,
         )
         if config.planner == "qlm":
             tasks.append(asyncio.create_task(generator.get_ready()))
@@ -195,6 +196,7 @@ async def serve_instance(
         costs = operation_costs(config, instance, profiles)
         protocol = Agent(holder, instance.kind, models, agent_settings(config), costs)
         host = model_host(config, instance, profiles)
+        away = False
         try:
             async with broker_client(backends) as broker:
                 runner = AgentRunner(
@@ -205,17 +207,19 @@ async def serve_instance(
                     clock=clock,
                     on_submitted=telemetry.agents.submitted if telemetry.agents else None,
                     tracer=telemetry.tracer,
+                    faults=telemetry.faults,
                 )
                 with telemetry.agent(protocol):
                     await runner.run(config.stop.grace_s)
-        except (BrokerUnavailableError, StoreUnavailableError, UndecodableDataError) as error:
-            log.error("%s: %s", instance.id, error)
+        except Exception as error:
+            kind = telemetry.faults.note(log, error, "%s: the agent failed", instance.id)
+            away = kind is FaultKind.UNAVAILABLE  # the process logs that once
         finally:
             await host.close()
         if protocol.state.drained:
             log.info("%s is drained", instance.id)
             return
-        log.error("%s: agent stopped; a new one starts", instance.id)
+        log.log(logging.DEBUG if away else logging.ERROR, "%s: agent stopped; a new one starts", instance.id)
         await asyncio.sleep(RESTART_PAUSE_S)
 
 

@@ -1,12 +1,12 @@
 """Telemetry of one process: metrics of all its parts in one registry, spans, readiness."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector, disable_created_metrics
 
 from qlm.agents.core.agent import Agent
 from qlm.agents.shell.metrics import AgentMetrics
@@ -18,6 +18,7 @@ from qlm.controller.shell.metrics import ControllerMetrics
 from qlm.domain.fleet import EngineState
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.faults import FaultKind, FaultLog
 
 if TYPE_CHECKING:
     # The package comes with the extra `tracing`, and is imported only if tracing is configured.
@@ -33,6 +34,7 @@ class Telemetry:
         agents: Metrics of its agents; None if it runs none.
         controller: Metrics of its controller; None if it runs none.
         tracer: Tracer for spans; None if tracing is off.
+        faults: Failures of all its parts.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Telemetry:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = registry or CollectorRegistry()
         self.health = Health(registry)
+        self.faults = FaultLog(_fault_counter(registry))
         self.agents = AgentMetrics(registry) if agents else None
         self.controller = (
             ControllerMetrics(registry, clock.now_ns, accelerators=accelerators) if controller else None
@@ -89,6 +92,17 @@ class Telemetry:
         """Return the readiness of each agent here: `ok` or a reason."""
         agents = () if self.agents is None else self.agents.agents
         return {agent.state.holder.instance: readiness_of(agent) for agent in agents}
+
+
+def _fault_counter(registry: CollectorRegistry) -> Callable[[FaultKind], None]:
+    counter = Counter(
+        "qlm_faults",
+        "Failed calls and turns of this process, by kind: unavailable, refused, bug",
+        ("kind",),
+        registry=registry,
+    )
+    counters = {kind: counter.labels(kind) for kind in FaultKind}
+    return lambda kind: counters[kind].inc()
 
 
 def readiness_of(agent: Agent) -> str:

@@ -4,10 +4,11 @@ import asyncio
 import logging
 from typing import Final
 
-from qlm.domain.errors import NotLeadingError, StoreUnavailableError, UndecodableDataError
+from qlm.domain.errors import NotLeadingError
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.ports.store import ControllerStore
+from qlm.domain.shell.faults import FaultLog
 
 log = logging.getLogger("qlm.controller")
 
@@ -22,14 +23,16 @@ class LeadershipLoop:
     changes under an old term.
     """
 
-    def __init__(self, store: ControllerStore, name: ControllerId, ttl_s: float) -> None:
+    def __init__(self, store: ControllerStore, name: ControllerId, ttl_s: float, faults: FaultLog) -> None:
         """Start as a standby.
 
         Args:
             store: The store that the controllers share.
             name: Name of this controller, unique among all.
             ttl_s: Lifetime of the leadership without a renewal, seconds.
+            faults: Failures of the process.
         """
+        self._faults = faults
         self._store = store
         self._name = name
         self._ttl_s = ttl_s
@@ -62,8 +65,8 @@ class LeadershipLoop:
                 continue
             try:
                 await self._ask()
-            except (StoreUnavailableError, UndecodableDataError) as error:
-                log.debug("leadership not renewed: %s", error)
+            except Exception as error:
+                self._faults.note(log, error, "leadership not renewed")
 
     def lost(self) -> bool:
         """Note that the store rejected the term; return False if this controller was a standby already."""
@@ -80,8 +83,8 @@ class LeadershipLoop:
             return
         try:
             await self._store.resign(term)
-        except (StoreUnavailableError, UndecodableDataError) as error:
-            log.warning("not resigned, leadership lapses after %g s: %s", self._ttl_s, error)
+        except Exception as error:
+            self._faults.note(log, error, "not resigned, leadership lapses after %g s", self._ttl_s)
 
     async def _ask(self) -> None:
         leadership = await self._store.acquire_leadership(self._name, self._ttl_s)

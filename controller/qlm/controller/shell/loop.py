@@ -21,17 +21,13 @@ from qlm.controller.core.grouping import NewGroupId
 from qlm.controller.shell.leadership import LeadershipLoop
 from qlm.controller.shell.plan_report import PlanReporter
 from qlm.controller.shell.reconciler import Reconciler
-from qlm.domain.errors import (
-    BrokerUnavailableError,
-    NotLeadingError,
-    StoreUnavailableError,
-    UndecodableDataError,
-)
+from qlm.domain.errors import NotLeadingError
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import WAKE_LEADER
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import ControllerStore
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.view import ClusterView
 
@@ -66,11 +62,13 @@ class ControllerLoop:
         planner: Planner,
         new_group_id: NewGroupId,
         metrics: "ControllerMetrics | None" = None,
+        faults: FaultLog | None = None,
     ) -> None:
+        self._faults = faults = faults or FaultLog()
         self._store = store
         self._reconciler = Reconciler(broker=broker, store=store, clock=clock)
-        self._reporter = PlanReporter(store)
-        self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s)
+        self._reporter = PlanReporter(store, faults)
+        self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s, faults)
         self._clock = clock
         self._fleet = fleet
         self._settings = settings
@@ -90,10 +88,8 @@ class ControllerLoop:
                 self._woken.clear()
                 try:
                     await self._turn()
-                except (StoreUnavailableError, BrokerUnavailableError, UndecodableDataError) as error:
-                    # The process logs an outage of the store once, not each turn.
-                    level = logging.DEBUG if isinstance(error, StoreUnavailableError) else logging.WARNING
-                    log.log(level, "planning skipped: %s", error)
+                except Exception as error:
+                    self._faults.note(log, error, "planning skipped")
                     if self._metrics is not None:
                         self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)
@@ -108,7 +104,7 @@ class ControllerLoop:
 
         Raises:
             NotLeadingError: Another controller leads, perhaps since this turn began; its plan is valid.
-            StoreUnavailableError, BrokerUnavailableError: Try again later.
+            UnavailableError: Try again later.
         """
         term = await self._leadership.term()
         await self._store.expire(self._clock.now_ns())
@@ -164,8 +160,8 @@ class ControllerLoop:
                 async for reason in self._store.wakeups():
                     if self._leadership.is_leader or reason == WAKE_LEADER:
                         self._woken.set()
-            except (StoreUnavailableError, UndecodableDataError) as error:
-                log.warning("no wakeups from the store: %s", error)
+            except Exception as error:
+                self._faults.note(log, error, "no wakeups from the store")
             await asyncio.sleep(self._settings.quiet_s)
 
     async def _wait(self) -> None:

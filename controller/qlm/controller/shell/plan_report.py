@@ -10,9 +10,10 @@ import orjson
 from qlm.controller.core.admission_signal import admission_signal
 from qlm.controller.core.decide import Decision
 from qlm.controller.core.estimating.snapshot import Snapshot
-from qlm.domain.errors import InvalidValueError, StoreUnavailableError, UndecodableDataError
+from qlm.domain.errors import NotLeadingError
 from qlm.domain.leadership import Term
 from qlm.domain.ports.store import ControllerStore
+from qlm.domain.shell.faults import FaultLog
 from qlm.planner.admission_signal import signal_to_plain
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.published_plan import PublishedPlan, published_plan_to_plain
@@ -35,11 +36,11 @@ class PlanReporter:
     The virtual queues of the plan reach the store before, by `apply` in `loop`.
     """
 
-    def __init__(self, store: ControllerStore) -> None:
+    def __init__(self, store: ControllerStore, faults: FaultLog) -> None:
         self._store = store
+        self._faults = faults
         self._known: tuple[Problem, Plan] | None = None
         self._published_ns: int | None = None
-        self._fails = False
 
     async def publish(self, decision: Decision, now_ns: int, term: Term | None = None) -> None:
         """Publish the plan and the admission signal of an applied decision, if a period has passed.
@@ -62,17 +63,11 @@ class PlanReporter:
             large = len(decision.problem.groups) > INLINE_GROUPS_MAX
             data = await asyncio.to_thread(_encoded, published) if large else _encoded(published)
             await self._store.publish_plan(data, term)
-            self._fails = False
-        except (
-            StoreUnavailableError,
-            UndecodableDataError,
-            InvalidValueError,
-            orjson.JSONEncodeError,
-        ) as error:
+        except NotLeadingError:
+            raise
+        except Exception as error:
             self._known = None
-            if not self._fails:
-                log.warning("plan not published for `qlm plan show`; planning continues: %s", error)
-            self._fails = True
+            self._faults.note(log, error, "plan not published for `qlm plan show`; planning continues")
 
     async def _publish_signal(self, decision: Decision, term: Term | None) -> None:
         if decision.snapshot is None:

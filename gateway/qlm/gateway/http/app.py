@@ -23,6 +23,7 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.api.errors import ApiError, defect, from_qlm
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
@@ -77,6 +78,7 @@ def create_app(
     tracer: Tracer | None = None,
     rules: AccessRules | None = None,
     exposures: Sequence[str] = (),
+    faults: FaultLog | None = None,
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -84,7 +86,7 @@ def create_app(
         InvalidValueError: A model's tokenizer cannot be read.
     """
     gateway = create_gateway(
-        models, broker, store, clock, limits, gateway_id, new_id, registry, tracer, exposures
+        models, broker, store, clock, limits, gateway_id, new_id, registry, tracer, exposures, faults
     )
 
     @contextlib.asynccontextmanager
@@ -112,7 +114,7 @@ def app_of(
             ApiError: _api_error,
             QlmError: _qlm_error,
             HTTPException: _http_error,
-            Exception: partial(_internal_error, gateway.new_id),
+            Exception: partial(_internal_error, gateway),
         },
         lifespan=lifespan,
     )
@@ -180,10 +182,9 @@ async def _http_error(request: HttpRequest, error: Exception) -> Response:
     )
 
 
-async def _internal_error(
-    new_id: Callable[[], RequestId], request: HttpRequest, error: Exception
-) -> Response:
+async def _internal_error(gateway: Gateway, request: HttpRequest, error: Exception) -> Response:
     # Starlette answers these outside of all middleware, so the id is added here. uvicorn logs the traceback.
-    id = new_id()
+    id = gateway.new_id()
+    gateway.faults.note(_log, error, "a request failed")
     _log.error("request %s failed: %s", id, type(error).__name__, extra={"request_id": id})
     return error_answer(defect(error, id))

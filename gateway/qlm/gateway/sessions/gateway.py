@@ -13,6 +13,7 @@ from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
+from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.observability.metrics import GatewayMetrics
@@ -43,6 +44,7 @@ class Gateway:
         spans: Traces of requests.
         encoder: Tokenizes prompts.
         exposures: A warning for each of its listeners that is open to anyone.
+        faults: Failures of the process.
     """
 
     models: ServedModels
@@ -58,6 +60,7 @@ class Gateway:
     spans: RequestSpans
     encoder: PromptEncoder
     exposures: Sequence[str]
+    faults: FaultLog
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -82,6 +85,7 @@ def create_gateway(
     registry: CollectorRegistry | None = None,
     tracer: Tracer | None = None,
     exposures: Sequence[str] = (),
+    faults: FaultLog | None = None,
 ) -> Gateway:
     """Wire a gateway; broker and store stay the caller's to close.
 
@@ -96,18 +100,19 @@ def create_gateway(
         registry: Registry of its metrics, which GET /metrics exposes; None for one of its own.
         tracer: Destination of its spans; None to make none.
         exposures: A warning for each of its listeners that is open to anyone.
+        faults: Failures of the process.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
     """
-    served = ServedModels(models)
+    served, faults = ServedModels(models), faults or FaultLog()
     metrics = GatewayMetrics(limits.metric_classes_max, registry)
     metrics.unprotected_listeners.set(len(exposures))
     spans = RequestSpans(tracer)
-    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans)
-    load = LoadWatch(store, clock, hub, limits.view_interval_s, limits.publish_timeout_s)
+    hub = Hub(served, store, clock, limits, gateway_id, metrics, spans, faults)
+    load = LoadWatch(store, clock, hub, faults, limits.view_interval_s, limits.publish_timeout_s)
     encoder = PromptEncoder(limits.encode_inline_chars, limits.encode_threads)
-    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, limits.publish_timeout_s)
+    publisher = Publisher(broker, store, clock, hub, load, metrics, spans, faults, limits.publish_timeout_s)
     return Gateway(
         models=served,
         broker=broker,
@@ -122,4 +127,5 @@ def create_gateway(
         spans=spans,
         encoder=encoder,
         exposures=exposures,
+        faults=faults,
     )

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, assert_never
 
-from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestMetadata
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.gateway.api.errors import STOPPING, unavailable
 from qlm.gateway.core.answer_text import answer_text
@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 TICK_S: Final = 0.05
 """Resolution of the timers."""
 
+_GATEWAY_FAILED: Final = "the gateway failed; see its log"
+
 RECONNECT_S: Final = 0.5
 """Pause before listening again after the store was lost."""
 
@@ -66,13 +68,15 @@ class Hub:
         gateway_id: GatewayId,
         metrics: GatewayMetrics,
         spans: RequestSpans,
+        faults: FaultLog,
     ) -> None:
         """Make a hub without subscriptions; `run` starts it."""
         self.gateway_id = gateway_id
+        self._faults = faults
         self.stopping = False
         self._models = models
         self._store = store
-        self._output = OutputStore(store, clock, gateway_id)
+        self._output = OutputStore(store, clock, gateway_id, faults)
         self._clock = clock
         self._limits = limits
         self._metrics = metrics
@@ -225,8 +229,8 @@ class Hub:
                     for slice in slices:
                         for subscription in tuple(self._subscriptions.get(slice.id, ())):
                             self._handle(subscription, OutputAnnounced(slice, now_ns))
-            except (StoreUnavailableError, UndecodableDataError) as error:
-                _log.warning("cannot receive announcements of output: %s", error)
+            except Exception as error:
+                self._faults.note(_log, error, "cannot receive announcements of output")
             await asyncio.sleep(RECONNECT_S)
             self.resync()
 
@@ -258,11 +262,11 @@ class Hub:
         try:
             for action in subscription.session.handle(event):
                 self._perform(subscription, action)
-        except Exception:
+        except Exception as error:
             # One request that cannot be handled must not silence all others.
             id = subscription.metadata.id
-            _log.exception("request %s cannot be answered", id, extra={"request_id": id})
-            self._fail(subscription, "the gateway failed; see its log")
+            self._faults.note(_log, error, "request %s cannot be answered", id, extra={"request_id": id})
+            self._fail(subscription, _GATEWAY_FAILED)
         if subscription.session.over:
             self.drop(subscription)
         else:
@@ -302,17 +306,18 @@ class Hub:
         self._spans.ended(subscription.metadata, final, first_ns, now_ns)
 
     async def _fetch(self, subscription: Subscription, offset: int) -> None:
-        event: Event | None = None
+        event: Event = FetchFailed(self._clock.now_ns())
         try:
             event = await self._output.fetch(subscription, offset)
-        except UndecodableDataError as error:
+        except Exception as error:
             id = subscription.metadata.id
-            _log.error("request %s cannot be answered: %s", id, error, extra={"request_id": id})
-            self._fail(subscription, f"what the shared state has of it is damaged: {error}")
+            doing = "request %s cannot be answered"
+            kind = self._faults.note(_log, error, doing, id, extra={"request_id": id})
+            damaged = kind is FaultKind.REFUSED
+            why = f"what the shared state has of it is damaged: {error}" if damaged else _GATEWAY_FAILED
+            self._fail(subscription, why)
             self.drop(subscription)
-        finally:
-            # Also after an error that was not foreseen: the session waits for an answer to its read.
-            self._handle(subscription, event or FetchFailed(self._clock.now_ns()))
+        self._handle(subscription, event)
 
     async def _cancel_unless_watched(self, subscription: Subscription, outcome: Outcome) -> None:
         id = subscription.metadata.id

@@ -4,10 +4,11 @@ import asyncio
 import logging
 from typing import Final
 
-from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
+from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
+from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.core.admission import Load, accepted, observe
 from qlm.gateway.core.forecast import CurrentForecast
 from qlm.gateway.sessions.forecast_watch import ForecastWatch
@@ -26,7 +27,13 @@ class LoadWatch:
     """The latest observation of the cluster."""
 
     def __init__(
-        self, store: GatewayStore, clock: Clock, hub: Hub, interval_s: float, away_max_s: float = 10.0
+        self,
+        store: GatewayStore,
+        clock: Clock,
+        hub: Hub,
+        faults: FaultLog,
+        interval_s: float,
+        away_max_s: float = 10.0,
     ) -> None:
         """Begin without an observation; `run` makes them.
 
@@ -34,12 +41,14 @@ class LoadWatch:
             store: The store.
             clock: Source of time.
             hub: The open subscriptions.
+            faults: Failures of the process.
             interval_s: Time between two observations, seconds.
             away_max_s: Time for which the store may be away before clients receive 503, seconds.
         """
         self._store = store
         self._clock = clock
         self._hub = hub
+        self._faults = faults
         self._interval_s = interval_s
         self._away_max_ns = round(away_max_s * 1e9)
         self._away_since_ns: int | None = None
@@ -133,9 +142,9 @@ class LoadWatch:
                 # Requests accepted meanwhile are indexed when their queue is read again.
                 self.expect_unknown()
                 self._note_away(began_ns, str(error))
-                _log.debug("cannot read the cluster's load: %s", error)
-            except UndecodableDataError as error:
-                _log.warning("cannot read the cluster's load: %s", error)
+                self._faults.note(_log, error, "cannot read the cluster's load")
+            except Exception as error:
+                self._faults.note(_log, error, "cannot read the cluster's load")
             await asyncio.sleep(self._interval_s)
 
     def _note_away(self, began_ns: int, why: str) -> None:

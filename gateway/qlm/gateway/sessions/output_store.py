@@ -5,11 +5,12 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from qlm.domain.errors import StoreEmptiedError, StoreUnavailableError, UndecodableDataError
+from qlm.domain.errors import StoreEmptiedError, UnavailableError
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
+from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.core.session_events import FetchFailed, OutputFetched
 from qlm.gateway.sessions.subscription import Subscription
 
@@ -25,10 +26,11 @@ UNWATCH_TIMEOUT_S: Final = 2.0
 class OutputStore:
     """The store as the subscriptions of one gateway use it."""
 
-    def __init__(self, store: GatewayStore, clock: Clock, gateway_id: GatewayId) -> None:
+    def __init__(self, store: GatewayStore, clock: Clock, gateway_id: GatewayId, faults: FaultLog) -> None:
         self._store = store
         self._clock = clock
         self._id = gateway_id
+        self._faults = faults
         self._reads = asyncio.Semaphore(READS_MAX)
 
     async def fetch(self, subscription: Subscription, offset: int) -> OutputFetched | FetchFailed:
@@ -44,7 +46,7 @@ class OutputStore:
                     await self._index(subscription)
                 log = await self._store.read_output(id, offset)
                 lost = log is None and subscription.published and await self._store.indexed()
-        except StoreUnavailableError as error:
+        except UnavailableError as error:
             _log.debug("cannot read the output of request %s: %s", id, error, extra={"request_id": id})
             return FetchFailed(self._clock.now_ns())
         if log is None:
@@ -69,8 +71,9 @@ class OutputStore:
         """Remove this gateway as a watcher; return the number of others, None if the store is unavailable."""
         try:
             return await self._store.unwatch(id, self._id)
-        except (StoreUnavailableError, UndecodableDataError) as error:
-            _log.warning("request %s runs on though its client left: %s", id, error, extra={"request_id": id})
+        except Exception as error:
+            doing = "request %s runs on though its client left"
+            self._faults.note(_log, error, doing, id, extra={"request_id": id})
             return None
 
     async def unwatch_all(self, ids: Iterable[RequestId]) -> None:
@@ -78,15 +81,13 @@ class OutputStore:
         try:
             async with asyncio.timeout(UNWATCH_TIMEOUT_S):
                 await asyncio.gather(*(self._store.unwatch(id, self._id) for id in ids))
-        except (StoreUnavailableError, UndecodableDataError, TimeoutError) as error:
-            _log.warning("this gateway is still registered as a watcher: %s", error or "no answer")
+        except Exception as error:
+            self._faults.note(_log, error, "this gateway is still registered as a watcher")
 
     async def cancel(self, id: RequestId, outcome: Outcome) -> None:
         """End a request with an outcome; a store that is away is logged."""
         try:
             await self._store.cancel(id, outcome)
-        except (StoreUnavailableError, UndecodableDataError) as error:
-            _log.warning(
-                *("request %s runs on though it could end (%s): %s", id, outcome, error),
-                extra={"request_id": id},
-            )
+        except Exception as error:
+            doing = "request %s runs on though it could end (%s)"
+            self._faults.note(_log, error, doing, id, outcome, extra={"request_id": id})

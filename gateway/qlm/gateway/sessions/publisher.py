@@ -5,17 +5,13 @@ import logging
 from typing import Final
 
 from qlm.broker.codec import encode_request
-from qlm.domain.errors import (
-    BrokerUnavailableError,
-    StoreEmptiedError,
-    StoreUnavailableError,
-    UndecodableDataError,
-)
+from qlm.domain.errors import BrokerUnavailableError
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import Request, RequestMetadata
+from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.api.errors import ApiError, from_qlm
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.observability.metrics import GatewayMetrics
@@ -42,6 +38,7 @@ class Publisher:
         load: LoadWatch,
         metrics: GatewayMetrics,
         spans: RequestSpans,
+        faults: FaultLog,
         timeout_s: float,
     ) -> None:
         """Publish with at most `timeout_s` seconds for the broker's confirmation."""
@@ -52,6 +49,7 @@ class Publisher:
         self._load = load
         self._metrics = metrics
         self._spans = spans
+        self._faults = faults
         self._timeout_s = timeout_s
 
     async def publish(
@@ -79,14 +77,14 @@ class Publisher:
             subscription.published, subscription.index_pending_in = True, incarnation
         try:
             await self._index(metadata, subscription, incarnation)
-        except (StoreUnavailableError, StoreEmptiedError, UndecodableDataError) as error:
+        except ApiError:
+            raise
+        except Exception as error:
             # The queue has the request, so it will be served. The agent that pulls it indexes it, and the
             # session looks it up again when it polls.
             self._load.expect_unknown()
-            _log.warning(
-                *("request %s is queued but not indexed yet: %s", metadata.id, error),
-                extra={"request_id": metadata.id},
-            )
+            doing, extra = "request %s is queued but not indexed yet", {"request_id": metadata.id}
+            self._faults.note(_log, error, doing, metadata.id, extra=extra)
         self._count(metadata, subscription, kind, expected)
 
     async def _queue(
@@ -120,12 +118,9 @@ class Publisher:
             async with asyncio.timeout(_WITHDRAW_TIMEOUT_S):
                 if not await self._store.withdraw(metadata) and not metadata.fingerprint:
                     await self._store.cancel(metadata.id, Outcome.CANCELLED)
-        except (StoreUnavailableError, UndecodableDataError, TimeoutError) as error:
-            _log.warning(
-                "request %s was not confirmed; if the queue has it, it will run without a client: %s",
-                *(metadata.id, error),
-                extra={"request_id": metadata.id},
-            )
+        except Exception as error:
+            doing = "request %s was not confirmed; if the queue has it, it will run without a client"
+            self._faults.note(_log, error, doing, metadata.id, extra={"request_id": metadata.id})
 
     async def _index(
         self, metadata: RequestMetadata, subscription: Subscription | None, incarnation: int | None

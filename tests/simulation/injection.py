@@ -1,0 +1,151 @@
+"""Failures of single calls: each port of each process can be made to raise at any of its calls."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from qlm.domain.errors import (
+    BrokerUnavailableError,
+    DeliveryLostError,
+    EngineUnavailableError,
+    StoreDataError,
+    StoreUnavailableError,
+)
+
+P = TypeVar("P")
+
+STREAMS: Final = frozenset({"outputs", "notices", "wakeups", "generate"})
+"""Operations that iterate instead of returning an answer."""
+
+NOT_CALLS: Final = frozenset({"engine", "wait_failed", "up"})
+"""Attributes that ask nothing of a server; the wait for an engine's own end does not fail either."""
+
+
+class Site(NamedTuple):
+    """Calls that may fail: those of one operation on one port, in one kind of process."""
+
+    part: str
+    port: str
+    operation: str
+
+
+class When(StrEnum):
+    """Moment of a failure."""
+
+    BEFORE = "before"
+    """The call has no effect."""
+
+    AFTER = "after"
+    """The call was done, and its answer is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Consecutive calls that fail.
+
+    Attributes:
+        site: The calls.
+        error: Class of the error.
+        when: Moment of the failure.
+        first: Number of calls before the first that fails.
+        count: Number of calls that fail.
+    """
+
+    site: Site
+    error: type[Exception]
+    when: When
+    first: int
+    count: int
+
+
+ERRORS: Final = {
+    "store": (StoreUnavailableError, StoreDataError, ZeroDivisionError),
+    "broker": (BrokerUnavailableError, ZeroDivisionError),
+    "engine": (EngineUnavailableError, ZeroDivisionError),
+    "unit": (EngineUnavailableError, ZeroDivisionError),
+}
+"""Errors of each port, one of each kind that it may raise; the last is a bug."""
+
+SETTLING: Final = frozenset({"ack", "requeue"})
+
+
+def errors_of(site: Site) -> tuple[type[Exception], ...]:
+    """Return the errors to try at a site."""
+    return (*ERRORS[site.port], *((DeliveryLostError,) if site.operation in SETTLING else ()))
+
+
+class Injector:
+    """Counts the calls of all processes, and makes those of one failure raise.
+
+    Attributes:
+        calls: Number of calls by site.
+        hits: Number of calls that failed.
+    """
+
+    def __init__(self, failure: Failure | None = None) -> None:
+        self.calls: Counter[Site] = Counter()
+        self.hits = 0
+        self._failure = failure
+
+    def wrap(self, part: str, port: str, served: P) -> P:
+        """Return a port whose calls are counted, and may fail."""
+        return cast("P", _Port(self, part, port, served))
+
+    def begin(self, site: Site) -> Callable[[When], None]:
+        """Count a call; return what raises its failure if its moment is given."""
+        number = self.calls[site]
+        self.calls[site] += 1
+        failure = self._failure
+        if failure is None or failure.site != site:
+            return _nothing
+        if not failure.first <= number < failure.first + failure.count:
+            return _nothing
+        return lambda when: self._fail(failure, when)
+
+    def _fail(self, failure: Failure, when: When) -> None:
+        if when is failure.when:
+            self.hits += 1
+            raise failure.error(f"injected {when} {failure.site.operation}")
+
+
+def _nothing(when: When) -> None:
+    """Let a call pass."""
+
+
+class _Port:
+    def __init__(self, injector: Injector, part: str, port: str, served: Any) -> None:
+        self._injector = injector
+        self._part = part
+        self._port = port
+        self._served = served
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._served, name)
+        if name in NOT_CALLS:
+            return self._injector.wrap(self._part, "engine", found) if name == "engine" else found
+        site = Site(self._part, self._port, name)
+        wrapped = self._stream(site, found) if name in STREAMS else self._call(site, found)
+        self.__dict__[name] = wrapped
+        return wrapped
+
+    def _call(self, site: Site, method: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*arguments: Any, **named: Any) -> Any:
+            fail = self._injector.begin(site)
+            fail(When.BEFORE)
+            answer = await method(*arguments, **named)
+            fail(When.AFTER)
+            return answer
+
+        return call
+
+    def _stream(self, site: Site, method: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+        async def stream(*arguments: Any, **named: Any) -> AsyncIterator[Any]:
+            fail = self._injector.begin(site)
+            fail(When.BEFORE)
+            async for item in method(*arguments, **named):
+                yield item
+                fail(When.AFTER)
+
+        return stream

@@ -1,4 +1,8 @@
-"""Names and arguments of the broker's queues; class queues are named by `RequestClass.queue`."""
+"""Names and arguments of the broker's queues; class queues are named by `RequestClass.queue`.
+
+These names begin with `qlm.`. In RabbitMQ the name of the deployment takes the place of `qlm` (`queue_in`):
+deployments of different names share a vhost without touching each other's queues.
+"""
 
 import re
 from dataclasses import dataclass
@@ -18,9 +22,15 @@ DEAD: Final = QueueName("qlm.dead")
 REGISTRY: Final = QueueName("qlm.registry")
 """Names of all queues published to, one message each; AMQP itself cannot list queues."""
 
+_OURS: Final = "qlm."
 _LOCK_SUFFIX: Final = ".lock"
 _HOLD_PREFIX: Final = "qlm.hold."
 _ESCAPED: Final = re.compile(r"(?:~[0-9a-f]{2})+")
+
+
+def queue_in(deployment: str, queue: str) -> str:
+    """Return the name in RabbitMQ of a queue of a deployment; for the deployment `qlm` it is the same."""
+    return f"{deployment}.{queue.removeprefix(_OURS)}" if queue.startswith(_OURS) else queue
 
 
 def hold_queue(instance: InstanceId) -> QueueName:

@@ -17,7 +17,7 @@ from qlm.broker.rabbitmq.getter import Getter
 from qlm.broker.rabbitmq.link import Backoff, Link
 from qlm.broker.rabbitmq.publisher import Publisher
 from qlm.broker.threads import share_interpreter
-from qlm.broker.topology import QueueKind
+from qlm.broker.topology import QueueKind, queue_in
 from qlm.domain.errors import BrokerUnavailableError, InvalidValueError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker, Delivery
@@ -31,6 +31,7 @@ class RabbitSettings:
 
     Attributes:
         url: `amqp://user:password@host:port/vhost`, or amqps.
+        deployment: Name that all queues begin with.
         kind: Declaration of queues.
         connect_timeout_s: Time limit of one attempt to connect.
         confirm_timeout_s: Time limit of a publish, and of the wait of any call for a lost connection.
@@ -41,6 +42,7 @@ class RabbitSettings:
     """
 
     url: str = field(repr=False)
+    deployment: str = "qlm"
     kind: QueueKind = field(default_factory=QueueKind)
     connect_timeout_s: float = 5.0
     confirm_timeout_s: float = 10.0
@@ -123,8 +125,9 @@ class RabbitBroker(Broker):
         rng: random.Random,
     ) -> "RabbitBroker":
         timeout_s = settings.confirm_timeout_s
-        publishing = Link(parameters, settings.backoff, rng)
-        getting = Link(parameters, settings.backoff, rng)
+        name_of = partial(queue_in, settings.deployment)
+        publishing = Link(parameters, settings.backoff, rng, name_of)
+        getting = Link(parameters, settings.backoff, rng, name_of)
         publisher = Publisher(settings.kind, timeout_s, settings.forget_s)
         getter = Getter(
             getting,

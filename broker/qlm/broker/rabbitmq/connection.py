@@ -56,9 +56,10 @@ class PublishEvents:
 class Channel:
     """AMQP channel."""
 
-    def __init__(self, raw: Any) -> None:
-        """Wrap an open pika channel."""
+    def __init__(self, raw: Any, name_of: Callable[[str], str]) -> None:
+        """Wrap an open pika channel; `name_of` maps a queue to its name in RabbitMQ."""
         self._raw = raw
+        self._name_of = name_of
         self._waiting: set[asyncio.Future[Any]] = set()
         self._empty: Callable[[], None] | None = None
         self._published = 0
@@ -79,7 +80,8 @@ class Channel:
 
     async def delete(self, queue: str, *, if_empty: bool = False) -> None:
         """Delete a queue; if it must be empty (a classic one only) and is not, the channel breaks."""
-        await self._call(lambda done: self._raw.queue_delete(queue, if_empty=if_empty, callback=done))
+        name = self._name_of(queue)
+        await self._call(lambda done: self._raw.queue_delete(name, if_empty=if_empty, callback=done))
 
     async def private_queue(self) -> str:
         """Create a queue that keeps nothing and ends with the connection; return its name."""
@@ -89,11 +91,15 @@ class Channel:
 
     async def bind(self, queue: str, exchange: str, key: str) -> None:
         """Let an exchange route messages with a key to a queue."""
-        await self._call(lambda done: self._raw.queue_bind(queue, exchange, key, callback=done))
+        await self._call(
+            lambda done: self._raw.queue_bind(queue, exchange, self._name_of(key), callback=done)
+        )
 
     async def unbind(self, queue: str, exchange: str, key: str) -> None:
         """Undo `bind`."""
-        await self._call(lambda done: self._raw.queue_unbind(queue, exchange, key, callback=done))
+        await self._call(
+            lambda done: self._raw.queue_unbind(queue, exchange, self._name_of(key), callback=done)
+        )
 
     async def confirm(self, events: PublishEvents) -> None:
         """Enable publisher confirms on this channel."""
@@ -115,16 +121,17 @@ class Channel:
         properties = pika.BasicProperties(
             delivery_mode=pika.spec.PERSISTENT_DELIVERY_MODE, message_id=str(self._published)
         )
-        self._raw.basic_publish(exchange, queue, body, properties, mandatory=True)
+        self._raw.basic_publish(exchange, self._name_of(queue), body, properties, mandatory=True)
         return self._published
 
     async def get(self, queue: str) -> Got | None:
         """Take one message, or None from an empty queue. One call at a time."""
+        name = self._name_of(queue)
 
         def start(done: Callable[[Got | None], None]) -> None:
             self._empty = lambda: done(None)
             self._raw.basic_get(
-                queue, lambda _, ok, _properties, body: done(Got(ok.delivery_tag, ok.redelivered, body))
+                name, lambda _, ok, _properties, body: done(Got(ok.delivery_tag, ok.redelivered, body))
             )
 
         got: Got | None = await self._call(start)
@@ -150,7 +157,8 @@ class Channel:
         await closed.wait()
 
     async def _declare(self, queue: str, **how: Any) -> int:
-        frame = await self._call(lambda done: self._raw.queue_declare(queue, callback=done, **how))
+        name = self._name_of(queue)
+        frame = await self._call(lambda done: self._raw.queue_declare(name, callback=done, **how))
         return int(frame.method.message_count)
 
     async def _call(self, start: Callable[[Callable[[Any], None]], None]) -> Any:
@@ -188,9 +196,12 @@ class Channel:
 class Connection:
     """AMQP connection."""
 
-    def __init__(self, raw: Any, lost: asyncio.Future[LinkBrokenError]) -> None:
+    def __init__(
+        self, raw: Any, lost: asyncio.Future[LinkBrokenError], name_of: Callable[[str], str]
+    ) -> None:
         """Use `connect` instead."""
         self._raw = raw
+        self._name_of = name_of
         self.lost = lost
         self.blocked: str | None = None
         raw.add_on_connection_blocked_callback(lambda _, frame: self._set_blocked(str(frame.method.reason)))
@@ -205,7 +216,7 @@ class Connection:
 
         def on_open(raw: Any) -> None:
             if not opened.done():
-                opened.set_result(Channel(raw))
+                opened.set_result(Channel(raw, self._name_of))
 
         try:
             self._raw.channel(on_open_callback=on_open)
@@ -236,8 +247,12 @@ class Connection:
             self.on_unblocked()
 
 
-async def connect(parameters: pika.connection.Parameters) -> Connection:
+async def connect(parameters: pika.connection.Parameters, name_of: Callable[[str], str] = str) -> Connection:
     """Open a connection in the running loop.
+
+    Args:
+        parameters: Parameters of pika.
+        name_of: Maps a queue to its name in RabbitMQ.
 
     Raises:
         LinkBrokenError: The broker does not answer, or rejects the connection.
@@ -273,7 +288,7 @@ async def connect(parameters: pika.connection.Parameters) -> Connection:
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
                 await opened
         raise
-    return Connection(raw, lost)
+    return Connection(raw, lost, name_of)
 
 
 def _broken(error: BaseException) -> LinkBrokenError:

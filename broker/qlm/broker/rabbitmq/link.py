@@ -57,9 +57,11 @@ class Link:
         parameters: pika.connection.Parameters,
         backoff: Backoff,
         rng: random.Random,
+        name_of: Callable[[str], str] = str,
     ) -> None:
-        """Prepare a link; `rng` is for the jitter of pauses."""
+        """Prepare a link; `rng` is for the jitter of pauses, `name_of` as for `connect`."""
         self._parameters = parameters
+        self._name_of = name_of
         self._where = f"{parameters.host}:{parameters.port}"
         self._backoff = backoff
         self._rng = rng
@@ -120,7 +122,7 @@ class Link:
             await self._connection.close()
 
     async def _connect(self, user: LinkUser) -> None:
-        connection = await connect(self._parameters)
+        connection = await connect(self._parameters, self._name_of)
         try:
             await user.up(connection)
         except LinkBrokenError:

@@ -243,6 +243,8 @@ def run(
         say_last(error, logs.format)
         sys.exit(2)
     log_to_stderr(level, logs.format)
+    if config.store_prefix is not None:
+        _log.warning("store_prefix is replaced by deployment_name; it is read in this version only")
     if chosen.controller:
         for line in lines_of_config(config):
             _log.warning(line)

@@ -21,6 +21,7 @@ from qlm.gateway.core.limits import LimitsConfig
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 EnvironmentValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+DeploymentName = Annotated[str, Field(min_length=1, max_length=20, pattern=r"^[a-z0-9][a-z0-9-]*$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[\x21-\x7e]+$")]
 
 HostName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:_-]+$")]
@@ -227,7 +228,10 @@ class Config(ConfigSection):
         data_dir: Folder of the embedded queue, logs and process records.
         broker: `sqlite` (in data_dir) or an `amqp://` address.
         store: `embedded` (with the sqlite broker) or a `redis://` address.
-        store_prefix: Prefix of all keys and channels in Redis.
+        deployment_name: Name of this deployment: all its queues in RabbitMQ, and its keys and channels in
+            Redis, begin with it. Deployments that share a RabbitMQ or a Redis need different names.
+        store_prefix: Replaced by `deployment_name`, and read in this version only: prefix of keys and
+            channels in Redis, with the queues of the deployment `qlm`.
         broker_ack_timeout_s: RabbitMQ's `consumer_timeout`, seconds. Agents renew each delivery after a third
             of it, so that a request may run for longer.
         planner: Planner of the controller: `qlm`, the plan generator, or `edf`, earliest deadline first.
@@ -251,7 +255,8 @@ class Config(ConfigSection):
     data_dir: Path = Path("qlm-data")
     broker: str = "sqlite"
     store: str = "embedded"
-    store_prefix: str = "qlm:"
+    deployment_name: DeploymentName = "qlm"
+    store_prefix: str | None = None
     broker_ack_timeout_s: float = Field(1800.0, ge=1, le=31_536_000)
     planner: Literal["qlm", "edf"] = "qlm"
     default_slo: SloConfig = SloConfig(deadline_ms=60_000)
@@ -278,6 +283,11 @@ class Config(ConfigSection):
                     raise ValueError(
                         f"has the model {model!r} in instance {instance.id}; expected one of {known}"
                     )
+        if self.store_prefix is not None and "deployment_name" in self.model_fields_set:
+            raise ValueError(
+                f"has the store_prefix {shown(self.store_prefix)} and a deployment_name; "
+                "expected deployment_name alone, which replaces it"
+            )
         embedded = self.broker == "sqlite", self.store == "embedded"
         if any(embedded) != all(embedded):
             raise ValueError(
@@ -289,6 +299,11 @@ class Config(ConfigSection):
             check_address("broker", self.broker, ("amqp", "amqps"))
             check_address("store", self.store, ("redis", "rediss", "unix"))
         return self
+
+    @property
+    def key_prefix(self) -> str:
+        """Prefix of all keys and channels in Redis."""
+        return f"{self.deployment_name}:" if self.store_prefix is None else self.store_prefix
 
     @property
     def embedded(self) -> bool:

@@ -45,14 +45,16 @@ async def open_backends(config: Config, clock: Clock, stack: AsyncExitStack) -> 
     """
     if config.embedded:
         return await _embedded(config, clock, stack)
-    store = RedisStore(config.store, clock, prefix=config.store_prefix)
+    store = RedisStore(config.store, clock, prefix=config.key_prefix)
     stack.push_async_callback(store.close)
     await store.incarnation()
     if warnings := await store.warnings():
         raise ConfigError("; ".join(warnings))
 
+    settings = RabbitSettings(url=config.broker, deployment=config.deployment_name)
+
     async def open_broker() -> Broker:
-        return await RabbitBroker.connect(RabbitSettings(url=config.broker), random.Random())
+        return await RabbitBroker.connect(settings, random.Random())
 
     return Backends(store, open_broker, embedded=False)
 

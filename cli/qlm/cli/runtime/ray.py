@@ -106,10 +106,10 @@ def _of_instance(config: Config, instance: InstanceConfig) -> Config:
     """Leave out keys that an agent does not read, so that a change of them does not replace it."""
     models = tuple(model for model in config.models if model.id in instance.models)
     read = {
-        "data_dir", "broker", "broker_ack_timeout_s", "store", "store_prefix", "operations", "vllm",
-        "emulate", "profiles", "monitor", "tracing", "stop",
+        "data_dir", "broker", "broker_ack_timeout_s", "store", "deployment_name", "store_prefix",
+        "operations", "vllm", "emulate", "profiles", "monitor", "tracing", "stop",
     }  # fmt: skip
-    kept = {name: getattr(config, name) for name in read}
+    kept = {name: getattr(config, name) for name in read & config.model_fields_set}
     return Config(models=models, instances=(instance,), **kept)
 
 

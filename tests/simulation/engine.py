@@ -250,6 +250,9 @@ class SimulatedUnit:
     async def stop(self) -> None:
         await self.engine.stop()
 
+    def hangs(self) -> None:
+        """Do nothing: it stops at once in any case."""
+
     async def close(self) -> None:
         await self.engine.stop()
 

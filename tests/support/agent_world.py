@@ -36,6 +36,7 @@ from qlm.domain.actions import (
     RenewDelivery,
     ReportParked,
     ReportResumed,
+    RestartEngine,
     RestoreRequest,
     Return,
     SetTimer,
@@ -107,6 +108,9 @@ class World(EngineRoom):
                 self.start_swap(model)
             case ProbeEngine():
                 self.probes += 1
+            case RestartEngine():
+                if self.awake == action.model:
+                    self.engine_dies()
             case Drained():
                 self.drained += 1
             case SetTimer(at_ns=at_ns):

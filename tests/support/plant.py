@@ -133,6 +133,9 @@ class ScriptedEngine:
     async def stop(self) -> None:
         """Nothing to do."""
 
+    def hangs(self) -> None:
+        """Nothing to do."""
+
     async def close(self) -> None:
         """Nothing to do."""
 

@@ -40,9 +40,15 @@ class Submit:
 
 @value
 class Abort:
-    """Stop generations; the end of each stream is the barrier (first half of a preemption)."""
+    """Stop generations; the end of each stream is the barrier (first half of a preemption).
+
+    Attributes:
+        call_ids: Their engine calls.
+        cut: End the streams here too, since the engine may never do it.
+    """
 
     call_ids: tuple[str, ...]
+    cut: bool = False
 
 
 @value
@@ -165,6 +171,14 @@ class ProbeEngine:
 
 
 @value
+class RestartEngine:
+    """Stop the awake engine, which makes no progress, as after a failure with this reason."""
+
+    model: ModelId
+    why: str
+
+
+@value
 class SetTimer:
     """Request a Tick no later than `at_ns`."""
 
@@ -203,6 +217,7 @@ Action = (
     | PrefetchModel
     | ReleasePrefetch
     | ProbeEngine
+    | RestartEngine
     | SetTimer
     | Drained
 )

@@ -65,5 +65,9 @@ class EngineUnavailableError(UnavailableError):
     """The engine is down, refused the call, or broke a stream before its end."""
 
 
+class EngineGarbledError(EngineUnavailableError):
+    """The engine sent what no engine sends: its answer cannot be read."""
+
+
 class EngineRefusedError(QlmError):
     """The engine refused one request for good (HTTP 4xx); retrying cannot help."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.core.stats.progress import WatchSettings
 from qlm.simulator.cluster.clients import Clients
 from qlm.simulator.cluster.controller import SimulatedController
 from qlm.simulator.cluster.event_queue import EPOCH_NS, EventQueue
@@ -139,6 +140,8 @@ def _assemble(
         limits_concurrency=policy.limits_batch,
         swap_idle_s=policy.swap_idle_s,
         prefetches=policy.warms_ahead,
+        # Simulated engines report tokens of 16 iterations at once, and faults make them slower.
+        watch=WatchSettings(silence_s=30.0),
     )
     fleet = SimulatedFleet(services, scenario, workload, clients, settings, observer)
     controller = SimulatedController(

@@ -45,6 +45,9 @@ class FakeEngine:
     async def stop(self) -> None:
         self._do("stop")
 
+    def hangs(self) -> None:
+        self._do("hangs")
+
     async def close(self) -> None:
         self._do("close")
 
@@ -247,6 +250,20 @@ async def test_the_death_of_the_awake_engine_is_reported() -> None:
     await reported.wait()
     assert bench.changes[-1] == EngineChanged(model=A, state=EngineState.FAILED, error="killed by signal 9")
     assert bench.host.engine() is None
+
+
+async def test_an_engine_that_stands_still_is_stopped_reported_and_can_be_started_again() -> None:
+    bench = Bench()
+    await bench.swap(A)
+    bench.host.subscribe(bench.changes.append)
+    bench.calls.clear()
+    await bench.host.fail(A, "it stands still")
+    await bench.host.fail(A, "it stands still")
+    assert bench.calls == ["hangs a", "stop a"]
+    failed = [each for each in bench.changes if isinstance(each, EngineChanged)]
+    assert failed[-1] == EngineChanged(model=A, state=EngineState.FAILED, error="it stands still")
+    assert bench.host.engine() is None
+    assert await bench.swap(A) is EngineState.AWAKE
 
 
 async def test_closing_lets_go_of_every_engine() -> None:

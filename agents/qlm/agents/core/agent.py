@@ -11,7 +11,7 @@ events and carry out its actions (`agents.shell.runner`).
 from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
-from qlm.agents.core import leases, lifecycle, output_log
+from qlm.agents.core import leases, lifecycle, output_log, watchdog
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import (
     Appended,
@@ -150,7 +150,7 @@ class Agent:
                 return lifecycle.return_all(state.requests, "draining", now_ns)
             case Tick():
                 state.alarm.clear()
-                return []
+                return watchdog.check(state, now_ns)
             case _:
                 assert_never(event)
 
@@ -206,8 +206,10 @@ class Agent:
             stats.operations.ended += 1
             if not tracked.request.answered_by_first_token:
                 stats.lead_times.seen(tracked, now_ns)
-        elif event.finish == "lost":
+        elif event.finish in ("lost", "garbled"):
             state.engines.suspect = state.engines.active is not None
+            if event.finish == "garbled":
+                stats.progress.strike("garbled", now_ns)
         lifecycle.generation_ended(state.requests, tracked, event)
 
     def _engine_changed(self, event: EngineChanged, now_ns: int) -> list[Action]:
@@ -225,8 +227,18 @@ class Agent:
             state.stats.engine_woke(now_ns)
         if event.state is not EngineState.FAILED:
             return []
-        engines.failed(model, event.error, now_ns)
+        self._engine_failed(model, event.error, now_ns)
         return lifecycle.engine_failed(state.requests, model, event.error)
+
+    def _engine_failed(self, model: ModelId, error: str, now_ns: int) -> None:
+        state = self.state
+        settings, watch = state.settings.watch, state.stats.progress
+        pause_ns = watch.pause_ns(model, settings, now_ns)
+        restarts = watch.recent_restarts(model, settings, now_ns)
+        if restarts > settings.restarts_max:
+            span = f"{restarts} times in {settings.window_s:g} s"
+            error = f"out of service for {settings.out_s:g} s, since it stood still {span}: {error}"
+        state.engines.failed(model, error, now_ns + pause_ns)
 
     def _weights_prefetched(self, event: WeightsPrefetched, now_ns: int) -> None:
         state = self.state

@@ -47,8 +47,9 @@ class GenerationEnded:
 
     Attributes:
         call_id: Its engine call.
-        finish: `stop`, `length`, `abort`, `refused` (for good) or `lost` (the engine died).
-        detail: Message of the engine with `refused` and `lost`.
+        finish: `stop`, `length`, `abort`, `refused` (for good), `lost` (the engine died) or `garbled` (its
+            answer cannot be read).
+        detail: Message of the engine with `refused`, `lost` and `garbled`.
     """
 
     call_id: str

@@ -4,7 +4,7 @@ Order at the end of a request, always: abort, last tokens in the log, result sto
 docs/reference/agent-lifecycle.md shows the table as a diagram, written by `make reference`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -180,7 +180,7 @@ def generation_ended(requests: RequestTable, tracked: TrackedRequest, event: Gen
             advance(requests, tracked, Cause.FINISHED, outcome=Outcome(event.finish))
         case "refused":
             advance(requests, tracked, Cause.REFUSED, why=event.detail)
-        case "lost" if not tracked.ended:
+        case "lost" | "garbled" if not tracked.ended:
             _engine_lost(requests, tracked, event.detail)
         case "abort" if tracked.phase is Phase.RUNNING:
             _engine_lost(requests, tracked, "aborted by the engine")
@@ -190,17 +190,21 @@ def generation_ended(requests: RequestTable, tracked: TrackedRequest, event: Gen
 
 def engine_failed(requests: RequestTable, model: ModelId, why: str) -> list[Action]:
     """Treat the generations of a failed engine as lost: one that hangs never ends their streams."""
+    return cut(requests, [each for each in requests.calls.values() if each.request.model == model], why)
+
+
+def cut(requests: RequestTable, victims: Iterable[TrackedRequest], why: str) -> list[Action]:
+    """Treat generations as lost whose streams may never end by themselves."""
     lost = []
-    for tracked in requests.all.values():
+    for tracked in victims:
         call_id = tracked.generation.call_id
-        if tracked.request.model != model or requests.calls.pop(call_id, None) is None:
-            continue
+        del requests.calls[call_id]
         lost.append(call_id)
         if tracked.phase is Phase.RUNNING:
             _engine_lost(requests, tracked, why)
         else:
             advance(requests, tracked, Cause.STOPPED)
-    return [Abort(call_ids=tuple(lost))] if lost else []
+    return [Abort(call_ids=tuple(lost), cut=True)] if lost else []
 
 
 def _engine_lost(requests: RequestTable, tracked: TrackedRequest, detail: str) -> None:

@@ -1,7 +1,7 @@
 """State of the agent. Its parts keep their own invariants; decisions are made by the rules that take them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.agents.core.costs.host_memory import ASLEEP_IN, HostMemoryUse, SwapCost
@@ -11,14 +11,12 @@ from qlm.agents.core.request_table import RequestTable
 from qlm.agents.core.stats.concurrency import ConcurrencyLimit
 from qlm.agents.core.stats.operation_stats import OperationRecorder
 from qlm.agents.core.stats.pace import LeadTimes, Pace
+from qlm.agents.core.stats.progress import ProgressWatch, WatchSettings
 from qlm.agents.core.stats.work_meter import WorkMeter
 from qlm.agents.core.timers import Alarm
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.lease import Holder
-
-FAILED_PAUSE_NS: Final = 5_000_000_000
-"""Shortest time until a failed engine is started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +37,7 @@ class AgentSettings:
         demotes: Demote requests that would miss their deadline, in favour of others (`scheduling.demotion`).
         limits_concurrency: Limit best-effort concurrency by the pace that others need (`concurrency_limit`).
         prefetches: Prefetch weights of models later in the virtual queue (`scheduling.prefetch`).
+        watch: The watchdog of engines (`watchdog`).
     """
 
     append_interval_s: float = 0.02
@@ -51,6 +50,7 @@ class AgentSettings:
     demotes: bool = True
     limits_concurrency: bool = False
     prefetches: bool = True
+    watch: WatchSettings = field(default_factory=WatchSettings)
 
     @property
     def retry_ns(self) -> int:
@@ -112,10 +112,10 @@ class Engines:
         self.errors.pop(model, None)
         self.failed_until_ns.pop(model, None)
 
-    def failed(self, model: ModelId, error: str, now_ns: int) -> None:
+    def failed(self, model: ModelId, error: str, until_ns: int) -> None:
         """Keep the first line of the error, and pause before the next start."""
         self.errors[model] = error.partition("\n")[0]
-        self.failed_until_ns[model] = now_ns + FAILED_PAUSE_NS
+        self.failed_until_ns[model] = until_ns
 
     def probed(self, *, healthy: bool, next_after_ns: int) -> None:
         """Note the answer of a health probe."""
@@ -190,6 +190,7 @@ class AgentStats:
         pace: Recent speed of the engine.
         lead_times: Time from start to what the objective is about, by class.
         concurrency: The adaptive concurrency limit.
+        progress: Progress of the awake engine, for the watchdog.
     """
 
     def __init__(self) -> None:
@@ -198,11 +199,13 @@ class AgentStats:
         self.pace = Pace()
         self.lead_times: Final = LeadTimes()
         self.concurrency: Final = ConcurrencyLimit()
+        self.progress: Final = ProgressWatch()
 
     def engine_woke(self, now_ns: int) -> None:
         """Start the measurements of another engine."""
         self.work = WorkMeter(now_ns)
         self.concurrency.reset(now_ns)
+        self.progress.engine_woke(now_ns)
 
 
 class AgentState:

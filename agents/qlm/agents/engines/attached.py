@@ -2,14 +2,19 @@
 
 import asyncio
 import logging
+from secrets import token_hex
 from typing import Final
 
 from qlm.domain.errors import EngineUnavailableError
-from qlm.domain.ports.engine import Engine
+from qlm.domain.ports.engine import Engine, EngineCall
+from qlm.domain.sampling import Sampling
 
 log = logging.getLogger("qlm.agents")
 
 PROBE_S: Final = 1.0
+PROOF_S: Final = 10.0
+"""Time in which a server that stood still must generate a token to be used again."""
+
 PROBES_MISSED_MAX: Final = 4
 """Consecutive failed health probes after which an engine counts as failed."""
 
@@ -21,6 +26,7 @@ class AttachedEngine:
         self._engine = engine
         self._url = url
         self._ready_timeout_s = ready_timeout_s
+        self._hung = False
 
     @property
     def engine(self) -> Engine:
@@ -37,6 +43,9 @@ class AttachedEngine:
             raise EngineUnavailableError(
                 f"{self._url} did not answer its health probe within {self._ready_timeout_s:g} s"
             ) from error
+        if self._hung:
+            await prove_token(self._engine)
+            self._hung = False
 
     async def _healthy(self) -> None:
         while True:
@@ -46,6 +55,10 @@ class AttachedEngine:
 
     async def stop(self) -> None:
         """Do nothing: the server belongs to its operator."""
+
+    def hangs(self) -> None:
+        """Require a token at the next start: a server that stands still may answer its health probe."""
+        self._hung = True
 
     async def close(self) -> None:
         """Close the connections to the server."""
@@ -62,6 +75,23 @@ class AttachedEngine:
         """Wait until several consecutive health probes have failed."""
         await wait_unhealthy(self._engine)
         return f"{self._url} failed {PROBES_MISSED_MAX} health probes in a row"
+
+
+async def prove_token(engine: Engine) -> None:
+    """Have the engine generate one token.
+
+    Raises:
+        EngineUnavailableError: It did not within `PROOF_S`.
+    """
+    call = EngineCall(
+        call_id=f"probe-{token_hex(6)}", prompt_ids=(1,), sampling=Sampling(max_tokens=1, ignore_eos=True)
+    )
+    try:
+        async with asyncio.timeout(PROOF_S):
+            async for _ in engine.generate(call):
+                pass
+    except TimeoutError as error:
+        raise EngineUnavailableError(f"it generated no token within {PROOF_S:g} s") from error
 
 
 async def wait_unhealthy(engine: Engine) -> None:

@@ -106,6 +106,10 @@ class LaunchedEngine:
             await self._process.stop(0.0 if self._hangs else STOP_GRACE_S)
         self._process, self._hangs = None, False
 
+    def hangs(self) -> None:
+        """Kill the process at the next stop, without a grace."""
+        self._hangs = True
+
     async def close(self) -> None:
         """Stop the process for good, and drop its weights files."""
         await self.stop()

@@ -48,6 +48,10 @@ class EngineHost(Protocol):
         """Release prefetched weights files."""
         ...
 
+    async def fail(self, model: ModelId, reason: str) -> None:
+        """Stop the awake engine, which makes no progress, and report it as FAILED."""
+        ...
+
     def subscribe(self, on_change: Callable[[EngineChanged | WeightsPrefetched], None]) -> None:
         """Report every change that is not the result of a call to `on_change`."""
         ...
@@ -75,6 +79,10 @@ class ManagedEngine(Protocol):
 
     async def stop(self) -> None:
         """Stop the engine until the next start."""
+        ...
+
+    def hangs(self) -> None:
+        """Note that it stands still: the next stop kills it, the next start proves that it answers."""
         ...
 
     async def close(self) -> None:
@@ -248,13 +256,23 @@ class ModelHost:
         except Exception:
             log.exception("the engine of %s was not stopped in order", model)
 
+    async def fail(self, model: ModelId, reason: str) -> None:
+        """Stop the awake engine, which makes no progress, and report it as FAILED."""
+        if self._awake != model:
+            return
+        self._engines[model].hangs()
+        await end_tasks([self._failure_watches[model]] if model in self._failure_watches else [])
+        await self._fail(model, reason)
+
     async def _watch_failure(self, model: ModelId) -> None:
-        reason = await self._engines[model].wait_failed()
+        await self._fail(model, await self._engines[model].wait_failed())
+
+    async def _fail(self, model: ModelId, reason: str) -> None:
         if self._awake == model:
             # Before the lock is taken: no generation may start on it meanwhile.
             self._awake = None
         async with self._swapping:
-            del self._failure_watches[model]
+            self._failure_watches.pop(model, None)
             await self._end(model)
             self._memory.gone(model)
             self._states[model] = EngineState.FAILED

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.ports.engine import EngineChunk
 
 _EVENT_END: Final = b"\n\n"
@@ -38,7 +38,8 @@ class EngineStream:
         """Parse the bytes of one read; return their tokens, unless there are none or they may be the last.
 
         Raises:
-            EngineUnavailableError: The engine reports an internal error, or the data cannot be parsed.
+            EngineUnavailableError: The engine reports an internal error.
+            EngineGarbledError: The data cannot be parsed.
             EngineRefusedError: The engine reports an error of the request.
         """
         for payload in self._payloads(data):
@@ -78,7 +79,10 @@ class EngineStream:
             if (error := event.get("error")) is not None:
                 raise _error(error)
             for choice in event["choices"]:
-                self._token_ids += choice["token_ids"]
+                for token_id in choice["token_ids"]:
+                    if type(token_id) is not int or token_id < 0:
+                        raise TypeError(f"token id {token_id!r}")
+                    self._token_ids.append(token_id)
                 if (finish := choice["finish_reason"]) is not None:
                     if finish not in _FINISHES:
                         raise EngineUnavailableError(f"the engine ended the answer with {finish!r}")
@@ -87,7 +91,7 @@ class EngineStream:
                 details = usage.get("prompt_tokens_details") or {}
                 self.cached_tokens = details.get("cached_tokens")
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
-            raise EngineUnavailableError(f"the engine sent {payload[:200]!r}: {error!r}") from error
+            raise EngineGarbledError(f"the engine sent {payload[:200]!r}: {error!r}") from error
 
 
 def _error(error: object) -> EngineRefusedError | EngineUnavailableError:

@@ -9,7 +9,7 @@ from qlm.agents.core.events import Event, GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.shell.tracing import GenerationSpan, begin_generation
-from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
+from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import InstanceId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
@@ -68,8 +68,11 @@ class Generations:
             call = span.call
         self._tasks[call.call_id] = self._spawn(self._run(call, span))
 
-    async def abort(self, call_ids: tuple[str, ...]) -> None:
-        """Abort on the engine; if it cannot be reached, cancel the local streams instead."""
+    async def abort(self, call_ids: tuple[str, ...], *, cut: bool = False) -> None:
+        """Abort on the engine; if it cannot be reached, or to `cut` them, cancel the local streams."""
+        if cut:
+            await end_tasks([self._tasks[call_id] for call_id in call_ids if call_id in self._tasks])
+            return
         engine = self._host.engine()
         if engine is not None:
             try:
@@ -95,7 +98,7 @@ class Generations:
         except EngineRefusedError as error:
             finish, detail = "refused", str(error)
         except EngineUnavailableError as error:
-            finish, detail = "lost", str(error)
+            finish, detail = _finish_of(error), str(error)
         except asyncio.CancelledError:
             if self.closing:
                 raise
@@ -118,4 +121,8 @@ class Generations:
             raise
         except Exception as error:
             self._faults.note(log, error, "%s: a generation failed", self._instance)
-            raise EngineUnavailableError(f"the generation failed: {error!r}") from error
+            raise EngineGarbledError(f"the generation failed: {error!r}") from error
+
+
+def _finish_of(error: EngineUnavailableError) -> str:
+    return "garbled" if isinstance(error, EngineGarbledError) else "lost"

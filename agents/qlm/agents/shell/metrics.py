@@ -92,11 +92,13 @@ class AgentMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read the metrics of all agents."""
         agents = tuple(self._agents.values())
-        return _families([agent.status() for agent in agents], [_leases(agent) for agent in agents])
+        yield from _families([agent.status() for agent in agents], [_leases(agent) for agent in agents])
+        yield from _watchdog(agents)
 
     def describe(self) -> Iterator[Metric]:
         """Return the metrics' names without reading any agent."""
-        return _families([], [])
+        yield from _families([], [])
+        yield from _watchdog(())
 
 
 def _leases(agent: Agent) -> int:
@@ -118,6 +120,26 @@ def _families(statuses: list[InstanceStatus], leases: list[int]) -> Iterator[Met
     yield leased
     yield _engines(statuses)
     yield from _operations([(status.id, status.operations) for status in statuses])
+
+
+def _watchdog(agents: Iterable[Agent]) -> Iterator[Metric]:
+    restarts = CounterMetricFamily(
+        "qlm_agent_engine_restarts",
+        "Restarts of engines that made no progress while requests ran",
+        labels=("model", INSTANCE_LABEL),
+    )
+    broken = CounterMetricFamily(
+        "qlm_agent_generations_broken",
+        "Generations given up: `cut` without progress on a working engine, `garbled` with unreadable output",
+        labels=("kind", INSTANCE_LABEL),
+    )
+    for agent in agents:
+        instance, watch = agent.state.holder.instance, agent.state.stats.progress
+        for model in agent.state.engines.models:
+            restarts.add_metric([model, instance], watch.restarted.get(model, 0))
+        broken.add_metric(["cut", instance], watch.cut)
+        broken.add_metric(["garbled", instance], watch.garbled)
+    yield from (restarts, broken)
 
 
 def _engines(statuses: list[InstanceStatus]) -> Metric:

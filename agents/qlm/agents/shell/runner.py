@@ -39,6 +39,7 @@ from qlm.domain.actions import (
     Pull,
     PulledMessage,
     ReleasePrefetch,
+    RestartEngine,
     RestoreRequest,
     SetTimer,
     Submit,
@@ -174,15 +175,22 @@ class AgentRunner:
                 await self._lease(
                     metadata.id, self._store.reregister(metadata, self._agent.state.holder, output)
                 )
-            case Abort(call_ids=call_ids):
-                await self._generations.abort(call_ids)
+            case Abort(call_ids=call_ids, cut=cut):
+                await self._generations.abort(call_ids, cut=cut)
             case Append():
                 await self._append(action)
+            case _:
+                await self._operate(action)
+
+    async def _operate(self, action: Action) -> None:
+        match action:
             case ProbeEngine():
                 engine = self._host.engine()
                 self.post(EngineProbed(healthy=engine is not None and await self._healthy(engine)))
             case SwapModel(model=model, later=later):
                 self._engine_changed(await self._host.swap(model, later))
+            case RestartEngine(model=model, why=why):
+                await self._host.fail(model, why)
             case PrefetchModel(model=model):
                 self.post(await self._host.prefetch(model))
             case ReleasePrefetch(model=model):

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.costs.operation_costs import OperationCosts
@@ -57,8 +58,17 @@ def operation_costs(config: Config, instance: InstanceConfig, profiles: Sequence
     return OperationCosts(
         swap={name: SwapCost.of(served[name], host_kv_bytes=size) for name, size in pools.items()},
         kv={name: KvSwapCost.of(served[name], size) for name, size in pools.items()},
+        speed={name: _speed(config, name, instance, profile) for name, profile in served.items()},
         host_memory_bytes=round(instance.host_memory_gib * GIB),
     )
+
+
+def _speed(config: Config, name: ModelId, instance: InstanceConfig, profile: Profile) -> EngineSpeed:
+    emulated = instance.url is None and any(m.id == name and m.engine == "emulated" for m in config.models)
+    if not emulated:
+        return EngineSpeed.of(profile)
+    answer_s = (config.emulate.fixed_ms or 0.0) / 1000
+    return EngineSpeed.of(profile, time_scale=config.emulate.time_scale, answer_s=answer_s)
 
 
 def _served(config: Config, instance: InstanceConfig, profiles: Sequence[Profile]) -> dict[ModelId, Profile]:

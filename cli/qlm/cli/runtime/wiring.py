@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
@@ -111,6 +112,7 @@ def agent_settings(config: Config) -> AgentSettings:
         demotes=used.demote,
         limits_concurrency=used.limit_batch,
         prefetches=used.warm_ahead,
+        watch=WatchSettings(**dict(config.watchdog)),
     )
 
 

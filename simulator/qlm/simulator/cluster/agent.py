@@ -31,6 +31,7 @@ from qlm.domain.actions import (
     Pull,
     PulledMessage,
     ReleasePrefetch,
+    RestartEngine,
     RestoreRequest,
     SetTimer,
     Submit,
@@ -168,6 +169,7 @@ class SimulatedAgent:
             SwapModel: lambda action: self.host.swap(action.model, action.later),
             PrefetchModel: lambda action: self.host.prefetch(action.model),
             ReleasePrefetch: lambda action: self.host.drop_prefetched(action.model),
+            RestartEngine: lambda action: self.host.kill_awake(action.why),
             ProbeEngine: lambda action: services.after_store(entity, self._probe),
             Drained: lambda action: None,
         }

@@ -129,14 +129,14 @@ class SimulatedEngineHost:
         self._drop(model)
         self._on_change(self._prefetched(model))
 
-    def kill_awake(self) -> None:
+    def kill_awake(self, reason: str = "the engine process died") -> None:
         """Kill the awake engine's process."""
         model = self.awake
         if model is None:
             return
         self._drop_driver()
         del self._processes[model]
-        self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error="the engine process died"))
+        self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=reason))
 
     def close(self) -> None:
         """Kill all engines at once, and cancel operations in progress."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable
+from enum import StrEnum
 from typing import Final
 
 from qlm.domain.errors import QlmError
@@ -20,6 +21,27 @@ _LAG_MAX_NS: Final = 250_000_000
 
 class EmulatorClosedError(QlmError):
     """The emulated engine stopped during a request."""
+
+
+class Hang(StrEnum):
+    """Ways in which an emulated engine hangs while its health probe answers."""
+
+    NONE = "none"
+    NO_ADMISSION = "no_admission"
+    """Requests in the batch go on; later ones are never admitted."""
+    NO_TOKENS = "no_tokens"
+    """No iteration ends any more."""
+    ONE_STUCK = "one_stuck"
+    """The oldest request gets no token; the others do."""
+    SLOW = "slow"
+    """Iterations take ten times as long."""
+    GARBAGE = "garbage"
+    """Streams carry what no client can read."""
+    HALF_CLOSED = "half_closed"
+    """The engine computes, and nothing it says arrives."""
+
+
+SLOW_FACTOR: Final = 10
 
 
 class TokenStream:
@@ -89,6 +111,33 @@ class Emulator:
         self._work = asyncio.Event()
         self._moving = asyncio.Lock()
         self._calls = 0
+        self.hang = Hang.NONE
+        self.heard = asyncio.Event()
+        self.heard.set()
+        self._moves = asyncio.Event()
+        self._moves.set()
+        self._refused: list[EngineCall] = []
+        self._stuck: str | None = None
+        self._withheld: list[Emission] = []
+
+    def set_hang(self, hang: Hang) -> None:
+        """Hang in a given way from now on, or go on as if nothing had happened (`NONE`)."""
+        self.hang = hang
+        for gate, closed in ((self._moves, Hang.NO_TOKENS), (self.heard, Hang.HALF_CLOSED)):
+            if hang is closed:
+                gate.clear()
+            else:
+                gate.set()
+        self._stuck = next(iter(self._streams), None) if hang is Hang.ONE_STUCK else None
+        if hang is Hang.NONE:
+            refused, self._refused = self._refused, []
+            for call in refused:
+                if call.call_id in self._streams:
+                    self.engine.add(call, self._engine_ns(self._clock_ns()))
+            withheld, self._withheld = self._withheld, []
+            for emission in withheld:
+                self._deliver(emission)
+        self._work.set()
 
     @property
     def sleep_level(self) -> int:
@@ -99,7 +148,10 @@ class Emulator:
         """Submit a request; ids of clients need not be unique, as in vLLM."""
         self._calls += 1
         call = make_call(f"{external_id}#{self._calls}")
-        self.engine.add(call, self._engine_ns(self._clock_ns()))
+        if self.hang is Hang.NO_ADMISSION:
+            self._refused.append(call)
+        else:
+            self.engine.add(call, self._engine_ns(self._clock_ns()))
         stream = TokenStream(external_id, call.call_id)
         self._streams[call.call_id] = stream
         self._by_external_id.setdefault(external_id, []).append(stream)
@@ -123,6 +175,7 @@ class Emulator:
         """Serve until cancelled."""
         end_ns = self._clock_ns()
         while True:
+            await self._moves.wait()
             begin_ns = self._begin_ns(end_ns)
             step = self.engine.step(self._engine_ns(begin_ns))
             if step is None:
@@ -130,11 +183,13 @@ class Emulator:
                 await self._work.wait()
                 end_ns = self._clock_ns()
                 continue
-            end_ns = begin_ns + round(step.duration_ns * self._time_scale)
+            factor = SLOW_FACTOR if self.hang is Hang.SLOW else 1
+            end_ns = begin_ns + round(step.duration_ns * self._time_scale * factor)
             if step.idle:
                 end_ns = await self._idle_until(end_ns)
                 continue
             await self._sleep_until(end_ns)
+            await self._moves.wait()
             for emission in step.emissions:
                 self._deliver(emission)
 
@@ -197,6 +252,9 @@ class Emulator:
             await asyncio.sleep(duration_ns / _NS_PER_S * self._time_scale)
 
     def _deliver(self, emission: Emission) -> None:
+        if emission.call_id == self._stuck:
+            self._withheld.append(emission)
+            return
         stream = self._streams.get(emission.call_id)
         if stream is None:
             return  # aborted during the iteration: vLLM also drops these tokens

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.tracing import TRACE_HEADER, Tracer
 from qlm.domain.shell.tasks import end_tasks
-from qlm.simulator.emulation.emulator import Emulator, EmulatorClosedError, TokenStream
+from qlm.simulator.emulation.emulator import Emulator, EmulatorClosedError, Hang, TokenStream
 from qlm.simulator.emulation.tracing import EngineSpan, begin_request
 from qlm.simulator.emulation.vllm_answers import (
     DONE,
@@ -37,6 +37,8 @@ from qlm.simulator.emulation.vllm_requests import (
     parse_sleep,
 )
 
+GARBAGE: Final = b'data: {"choices": [{"token_ids": [1, "\xff", -3\n\n'
+_LOOPBACK: Final = ("127.0.0.1", "::1")
 _SSE_HEADERS: Final = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -89,11 +91,14 @@ class _EventStream(Response):
     async def _next(self) -> tuple[bytes, bool]:
         try:
             emissions = await self._stream.get()
+            await self._emulator.heard.wait()
         except EmulatorClosedError:
             return event(ENGINE_DEAD) + DONE, True
         if self._span is not None:
             for emission in emissions:
                 self._span.emitted(emission)
+        if self._emulator.hang is Hang.GARBAGE:
+            return GARBAGE, False
         body = b"".join([self._shape.chunk(emission) for emission in emissions])
         if emissions[-1].finish is None:
             return body, False
@@ -138,6 +143,7 @@ class EmulatedServer:
                 Route("/wake_up", self._wake, methods=["POST"]),
                 Route("/collective_rpc", self._rpc, methods=["POST"]),
                 Route("/is_sleeping", self._is_sleeping),
+                Route("/emulation/hang", self._hang, methods=["POST"]),
             ],
             exception_handlers={
                 VllmApiError: _error_response,
@@ -248,6 +254,16 @@ class EmulatedServer:
         if method != "reload_weights":
             raise VllmApiError(400, f"method must be reload_weights, got {method!r}", param="method")
         return JsonBytes({"results": [None]})
+
+    async def _hang(self, request: Request) -> Response:
+        """Hang in the way that the body names, for tests of what stands in front; only over loopback."""
+        if request.client is None or request.client.host not in _LOOPBACK:
+            raise VllmApiError(403, "Only for clients on this machine.", type="Forbidden")
+        mode = parse_body(await request.body(), request.headers.get("content-type", "")).get("mode")
+        if mode not in set(Hang):
+            raise VllmApiError(400, f"mode must be one of {', '.join(Hang)}, got {mode!r}", param="mode")
+        self._emulator.set_hang(Hang(mode))
+        return JsonBytes({"mode": mode})
 
     async def _is_sleeping(self, request: Request) -> Response:
         return JsonBytes({"is_sleeping": self._emulator.sleep_level > 0})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.host_memory import ASLEEP_IN, SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.domain.fleet import EngineState
@@ -17,11 +18,13 @@ class OperationCosts:
     Attributes:
         swap: Of model swaps.
         kv: Of restoring the KV cache of preempted requests.
+        speed: Longest durations of the engines, for the watchdog.
         host_memory_bytes: Memory for sleeping models and prefetched weights.
     """
 
     swap: Mapping[ModelId, SwapCost] = field(default_factory=dict)
     kv: Mapping[ModelId, KvSwapCost] = field(default_factory=dict)
+    speed: Mapping[ModelId, EngineSpeed] = field(default_factory=dict)
     host_memory_bytes: int = 0
 
     def swap_ns(self, engines: Mapping[ModelId, EngineState]) -> dict[ModelId, int]:

@@ -1,0 +1,126 @@
+"""Progress of the awake engine, and restarts of engines that made none."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.agents.core.request_table import RequestTable
+from qlm.agents.core.stats.work_meter import WorkMeter
+from qlm.domain.ids import ModelId
+
+GAP_MAX_NS: Final = 1_000_000_000
+"""Most silence between two observations: a paused agent and a clock that is set make none."""
+
+STRIKES_NS: Final = 60_000_000_000
+"""Time for which a cut request or a broken answer counts against its engine."""
+
+FAILED_PAUSE_NS: Final = 5_000_000_000
+"""Shortest time until a failed engine is started again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """Settings of the watchdog.
+
+    Attributes:
+        silence_s: Fixed part of the time for which an engine may be silent; 0 switches the watchdog off.
+        factor: Multiple of the longest duration by the profile that is added to it.
+        first_token_s: Further time until the first token of an engine that was just brought up.
+        restarts_max: Restarts within `window_s` after which an engine is taken out of service.
+        window_s: Time for which a restart counts.
+        out_s: Time out of service, after which the engine is started again.
+    """
+
+    silence_s: float = 8.0
+    factor: float = 12.0
+    first_token_s: float = 60.0
+    restarts_max: int = 3
+    window_s: float = 600.0
+    out_s: float = 1800.0
+
+
+class ProgressWatch:
+    """Silence of the engine and of each of its requests, and the restarts that followed.
+
+    Attributes:
+        answered: The engine has generated a token since it woke.
+        restarting: A restart was decided and the engine has not changed since.
+        restarted: Restarts by model.
+        cut: Requests cut because they alone made no progress.
+        garbled: Answers that could not be read.
+    """
+
+    def __init__(self) -> None:
+        self.answered = self.restarting = False
+        self.restarted: dict[ModelId, int] = {}
+        self.cut = self.garbled = 0
+        self._restart_times_ns: dict[ModelId, list[int]] = {}
+        self._strike_times_ns: dict[str, list[int]] = {}
+        self._observed_ns = 0
+        self._tokens = 0
+        self._silent_ns = 0
+        self._calls: dict[str, tuple[int, int]] = {}
+
+    @property
+    def silent_s(self) -> float:
+        """Time without a token of any request."""
+        return self._silent_ns / 1e9
+
+    def silent_of_s(self, call_id: str) -> float:
+        """Return the time without a token of one request."""
+        return self._calls.get(call_id, (0, 0))[1] / 1e9
+
+    def engine_woke(self, now_ns: int) -> None:
+        """Start the observation of another engine."""
+        self.answered = self.restarting = False
+        self._observed_ns, self._tokens, self._silent_ns = now_ns, 0, 0
+        self._calls.clear()
+        self._strike_times_ns.clear()
+
+    def observe(self, requests: RequestTable, work: WorkMeter, now_ns: int) -> None:
+        """Add the time since the last observation to the silence of those that got no token in it."""
+        passed_ns = min(max(0, now_ns - self._observed_ns), GAP_MAX_NS)
+        self._observed_ns = now_ns
+        advanced = work.output_tokens != self._tokens
+        self._tokens = work.output_tokens
+        self.answered |= advanced
+        self._silent_ns = 0 if advanced or not self._calls else self._silent_ns + passed_ns
+        # Without free blocks the engine may have preempted a request, which then waits for others to end.
+        counts_ns = passed_ns if requests.kv.free_blocks else -1
+        before, self._calls = self._calls, {}
+        for call_id, tracked in requests.calls.items():
+            tokens = len(tracked.output)
+            known_tokens, silent_ns = before.get(call_id, (-1, 0))
+            still = tokens == known_tokens and counts_ns >= 0
+            self._calls[call_id] = (tokens, silent_ns + counts_ns if still else 0)
+
+    def strike(self, kind: str, now_ns: int) -> None:
+        """Count a cut request (`cut`) or a broken answer (`garbled`) against the engine."""
+        self.cut += kind == "cut"
+        self.garbled += kind == "garbled"
+        self._strike_times_ns.setdefault(kind, []).append(now_ns)
+
+    def strikes(self, kind: str, now_ns: int) -> int:
+        """Return the recent strikes of a kind."""
+        recent = [at_ns for at_ns in self._strike_times_ns.get(kind, ()) if now_ns - at_ns < STRIKES_NS]
+        self._strike_times_ns[kind] = recent
+        return len(recent)
+
+    def restarts(self, model: ModelId, now_ns: int) -> None:
+        """Note that an engine is restarted."""
+        self.restarting = True
+        self.restarted[model] = self.restarted.get(model, 0) + 1
+        self._restart_times_ns.setdefault(model, []).append(now_ns)
+
+    def recent_restarts(self, model: ModelId, settings: WatchSettings, now_ns: int) -> int:
+        """Return the restarts of an engine within the window."""
+        window_ns = round(settings.window_s * 1e9)
+        recent = [at for at in self._restart_times_ns.get(model, ()) if now_ns - at < window_ns]
+        self._restart_times_ns[model] = recent
+        return len(recent)
+
+    def pause_ns(self, model: ModelId, settings: WatchSettings, now_ns: int) -> int:
+        """Return the pause before a failed engine starts again: longer with each restart, then `out_s`."""
+        recent = self.recent_restarts(model, settings, now_ns)
+        if recent > settings.restarts_max:
+            return round(settings.out_s * 1e9)
+        return FAILED_PAUSE_NS << max(0, recent - 1)

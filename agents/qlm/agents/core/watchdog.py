@@ -1,0 +1,102 @@
+"""Watchdog of the engine's progress: an engine that stands still is restarted, a stuck request is cut.
+
+Progress is a token. An engine may be silent for `silence_s` plus `factor` times the longest time that its
+profile gives for what it computes. So long prompts, engine preemption and an engine ten times slower than its
+profile raise no alarm: a slow engine is a matter of estimates.
+
+Silence is summed over checks, and a gap between two checks counts one second at most: a paused agent process
+and a clock that is set make no silence.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
+from qlm.agents.core.lifecycle import cut
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.state import AgentState
+from qlm.domain.actions import Action, RestartEngine
+
+TOGETHER: Final = 2
+"""Requests stuck at once, or cut within a minute, that show that the engine itself stands still."""
+
+GARBLED_MAX: Final = 3
+"""Broken answers within a minute after which the engine is restarted."""
+
+LEARNED_MAX_S: Final = 60.0
+"""Longest part of an allowance that comes from measured speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Time that an engine may be silent, seconds: a fixed part, and a multiple of its longest durations."""
+
+    fixed_s: float
+    factor: float
+    speed: EngineSpeed
+
+    def after_s(self, tokens: int) -> float:
+        """Return the limit for an engine that has `tokens` tokens of prompts to compute first."""
+        return self.fixed_s + self.factor * self.speed.prompt_s(tokens)
+
+
+def check(state: AgentState, now_ns: int) -> list[Action]:
+    """Note the progress since the last check; cut stuck requests, or have the engine restarted."""
+    watch, model, settings = state.stats.progress, state.engines.active, state.settings.watch
+    if model is None or not settings.silence_s:
+        return []
+    requests = state.requests
+    watch.observe(requests, state.stats.work, now_ns)
+    if watch.restarting:
+        return []
+    allowance = Allowance(
+        fixed_s=settings.silence_s
+        + min(LEARNED_MAX_S, settings.factor * state.stats.pace.token_s)
+        + (0.0 if watch.answered else settings.first_token_s),
+        factor=settings.factor,
+        speed=state.costs.speed.get(model, NO_SPEED),
+    )
+    if reason := _engine_hangs(state, allowance):
+        return _restart(state, reason, now_ns)
+    if watch.strikes("garbled", now_ns) >= GARBLED_MAX:
+        return _restart(state, f"{GARBLED_MAX} of its answers could not be read", now_ns)
+    stuck = list(_stuck(state, allowance))
+    for _ in stuck:
+        watch.strike("cut", now_ns)
+    if stuck and watch.strikes("cut", now_ns) >= TOGETHER:
+        return _restart(state, f"it serves some requests and others not: {stuck[0].id} stands still", now_ns)
+    return cut(requests, stuck, "its engine made no progress with it") if stuck else []
+
+
+def _engine_hangs(state: AgentState, allowance: Allowance) -> str:
+    """Return the reason if no request has received a token for too long, else an empty text."""
+    watch, calls = state.stats.progress, state.requests.calls.values()
+    longest = max((each.tokens for each in calls if len(each.output) == each.resumed_at), default=0)
+    limit_s = allowance.after_s(longest)
+    if not calls or watch.silent_s <= limit_s:
+        return ""
+    return f"no token for {watch.silent_s:.1f} s while {len(calls)} requests run; at most {limit_s:.1f} s"
+
+
+def _stuck(state: AgentState, allowance: Allowance) -> Iterator[TrackedRequest]:
+    """Yield the requests without progress for too long, while others have some.
+
+    An engine admits prompts in the order of their arrival, so a request waits for those before it only.
+    """
+    watch, kv, before = state.stats.progress, state.requests.kv, 0
+    if not watch.answered:
+        return
+    for call_id, tracked in state.requests.calls.items():
+        waits = len(tracked.output) == tracked.resumed_at
+        before += tracked.tokens if waits else 0
+        queued = waits and kv.running > kv.seqs_max
+        if not queued and watch.silent_of_s(call_id) > allowance.after_s(before if waits else 0):
+            yield tracked
+
+
+def _restart(state: AgentState, reason: str, now_ns: int) -> list[Action]:
+    model = state.engines.active
+    assert model is not None
+    state.stats.progress.restarts(model, now_ns)
+    return [RestartEngine(model=model, why=f"it stands still: {reason}")]

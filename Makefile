@@ -65,11 +65,11 @@ soak: ## simulate the whole system under faults with SEEDS seeds; property tests
 	@PYTHONPATH=tests .venv/bin/python -m simulation --seeds $(SEEDS) $(ARGS)
 	@HYPOTHESIS_PROFILE=soak .venv/bin/python -m pytest -q -n auto --timeout 3600 -m "hypothesis and not servers and not vllm"
 
-upgrade: ## stop and start every part in turn, under load, as an update does (ARGS="...")
+upgrade: ## stop and start every part in turn, under load, as an update does (FROM=WHEEL, ARGS="...")
 	@scripts/setup.sh dev
 	@scripts/install_servers.sh
 	@.venv/bin/python -m qlm.planner.warm_up
-	@PYTHONPATH=tests .venv/bin/python -m benchmarks.upgrade $(ARGS)
+	@PYTHONPATH=tests .venv/bin/python -m benchmarks.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)
 
 format: ## rewrite the code in the house format
 	@scripts/setup.sh dev

@@ -15,7 +15,7 @@ from support.cluster import Cluster, OfPart, cluster
 from support.emulated_engine import engine_command
 from support.ports import free_port
 from support.process import ServerProcess
-from support.qlm_process import QlmProcess
+from support.qlm_process import QLM, QlmProcess
 from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
 
@@ -89,12 +89,13 @@ class Rig:
 
 
 @contextlib.contextmanager
-def running_rig(folder: Path, of_part: OfPart | None = None) -> Iterator[Rig]:
+def running_rig(folder: Path, of_part: OfPart | None = None, program: Path = QLM) -> Iterator[Rig]:
     """Run the cluster and wait until it is complete.
 
     Args:
         folder: Folder for logs and data.
         of_part: Derives the configuration of a process from the common one.
+        program: The `qlm` that all processes run.
     """
     for name in ("rabbitmq", "redis"):
         (folder / name).mkdir(parents=True)
@@ -111,7 +112,7 @@ def running_rig(folder: Path, of_part: OfPart | None = None) -> Iterator[Rig]:
         engine.start()
         config = _config(f"http://127.0.0.1:{port}")
         parts = stack.enter_context(
-            cluster(rabbitmq, store, config, gateways=2, folder=folder, of_part=of_part)
+            cluster(rabbitmq, store, config, gateways=2, folder=folder, of_part=of_part, program=program)
         )
         parts.standby.start()
         rig = Rig(parts=parts, rabbitmq=rabbitmq, redis=store, engine=engine)

@@ -7,6 +7,9 @@ The first update keeps the configuration, the second adds a model, which clients
 third removes it again. Clients change to the other gateway when theirs refuses or breaks their connection;
 streams resume where they were.
 
+With `--from`, the cluster starts in another version of QLM: a wheel, or a revision in the history of this
+clone. It is updated to this version and back, in the same way.
+
 Exits with 1 if a request was lost, answered twice, had a token missing or repeated, or was refused for good,
 or if a process did not stop in time or with exit code 0. The logs are kept then.
 """
@@ -23,22 +26,31 @@ import uvloop
 
 from benchmarks import setups
 from benchmarks.chaos import report
-from benchmarks.upgrade.play import ROLLS, Upgrade, play
+from benchmarks.upgrade.play import ROLLS, Upgrade, across, play
+from benchmarks.upgrade.release import NotInstalledError, installed
+from support.qlm_process import QLM
 
 
 def main() -> int:
     """Run the updates, print and save their results."""
     parser = argparse.ArgumentParser(prog="make upgrade", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--roll", choices=ROLLS, action="append", help="only this update; repeatable")
+    parser.add_argument("--roll", choices=tuple(ROLLS), action="append", help="only this update; repeatable")
+    parser.add_argument("--from", dest="source", help="wheel or revision to update from, and back")
     parser.add_argument("--out", type=Path, default=Path("build/upgrade.json"))
     options = parser.parse_args()
     machine, started_s = setups.machine(), time.monotonic()
     print(f"machine: {machine}, seed {options.seed}", flush=True)
     folder = (options.out.parent / f"upgrade-{options.seed}").resolve()
     shutil.rmtree(folder, ignore_errors=True)
-    rolls = tuple(options.roll or ROLLS)
-    made = uvloop.run(play(folder, random.Random(f"upgrade {options.seed}"), rolls))
+    rolls, before = [ROLLS[name] for name in options.roll or ROLLS], QLM
+    if options.source:
+        try:
+            release = installed(options.source)
+        except NotInstalledError as error:
+            parser.exit(2, f"make upgrade: {error}\n")
+        rolls, before = list(across(release)), release.qlm
+    made = uvloop.run(play(folder, random.Random(f"upgrade {options.seed}"), rolls, before=before))
     result = {"rolls": list(map(asdict, made.rolls)), "verdict": report.counts(made.verdict)}
     setups.save(options.out, result | {"of_more": made.of_more, "seed": options.seed, "machine": machine})
     show(made)

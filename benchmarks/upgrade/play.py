@@ -1,4 +1,4 @@
-"""Rolling updates under load: to the same version, to one with a model more, and back."""
+"""Rolling updates under load: of the configuration, or from another version of QLM and back."""
 
 import asyncio
 import random
@@ -16,13 +16,20 @@ from benchmarks.chaos.play import OVER_S, count_ends
 from benchmarks.chaos.rig import MODEL, Rig, running_rig
 from benchmarks.chaos.traffic import Traffic, silence_s, until
 from benchmarks.chaos.verdict import Verdict, judge
-from benchmarks.upgrade.rolling import MORE, Restart, configured, restart
-from support.qlm_process import QlmProcess
+from benchmarks.upgrade.release import Release
+from benchmarks.upgrade.rolling import MORE, Restart, Update, configured, restart
+from support.qlm_process import QLM, QlmProcess
 
-SAME: Final = "same"
-FORWARD: Final = "forward"
-BACK: Final = "back"
-ROLLS: Final = (SAME, FORWARD, BACK)
+SAME: Final = Update(name="same")
+FORWARD: Final = Update(name="forward", more=True)
+BACK: Final = Update(name="back", back=True)
+ROLLS: Final = {each.name: each for each in (SAME, FORWARD, BACK)}
+"""Updates of the configuration."""
+
+BACKLOG: Final = 60
+"""Asynchronous requests sent before each stop where requests must wait."""
+
+BACKLOG_TOKENS: Final = 160
 
 PINNED: Final = 0.2
 """Share of requests that no other agent can resume."""
@@ -77,7 +84,12 @@ class Upgrade:
 
 
 async def play(
-    folder: Path, rng: random.Random, rolls: Sequence[str] = ROLLS, *, left_out: Sequence[str] = ()
+    folder: Path,
+    rng: random.Random,
+    rolls: Sequence[Update],
+    *,
+    before: Path = QLM,
+    left_out: Sequence[str] = (),
 ) -> Upgrade:
     """Run rolling updates on a new cluster.
 
@@ -85,18 +97,19 @@ async def play(
         folder: Folder for logs and data.
         rng: Draws load and pauses.
         rolls: Updates, in order.
+        before: The `qlm` of the cluster before the first one.
         left_out: Names of processes that are not restarted.
     """
     made = Upgrade()
-    with running_rig(folder, partial(configured, more=False)) as rig:
+    with running_rig(folder, partial(configured, more=False), before) as rig:
         clients = Clients(rig.urls, random.Random(rng.getrandbits(64)))
         traffic = Traffic(clients, random.Random(rng.getrandbits(64)))
         traffic.pinned = PINNED
         arriving = asyncio.create_task(traffic.arrive())
         ends: dict[str, int] = {}
         try:
-            for name in rolls:
-                made.rolls.append(await _roll(rig, traffic, name, rng, left_out))
+            for update in rolls:
+                made.rolls.append(await _roll(rig, traffic, update, rng, left_out))
                 await count_ends(rig, ends)
             arriving.cancel()
             await until(lambda: all(one.over for one in traffic.requests), OVER_S)
@@ -110,23 +123,34 @@ async def play(
     return made
 
 
-async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random, left_out: Sequence[str]) -> Roll:
+def across(release: Release) -> tuple[Update, Update]:
+    """Return the updates from another version to this one, and back."""
+    return (
+        Update(name=f"from {release.name}"),
+        Update(name=f"back to {release.name}", back=True, program=release.qlm),
+    )
+
+
+async def _roll(
+    rig: Rig, traffic: Traffic, update: Update, rng: random.Random, left_out: Sequence[str]
+) -> Roll:
     """Replace every process in turn; clients use the additional model only while all gateways have it."""
-    roll = Roll(name=name)
-    if name == BACK:
+    roll = Roll(name=update.name)
+    if update.back and len(traffic.models) > 1:
         traffic.models = (MODEL,)
         await until(lambda: all(one.over for one in traffic.requests if one.model == MORE), OVER_S)
     since_s = time.monotonic()
     before = _troubles(traffic.requests)
     met: set[str] = set()
-    for process in (each for each in _in_order(rig, name) if each.name not in left_out):
+    for process in (each for each in _in_order(rig, update) if each.name not in left_out):
         await asyncio.sleep(rng.uniform(*_BETWEEN_S))
+        await _load(traffic)
         met |= {one.key for one in traffic.requests if not one.over}
-        done = await asyncio.to_thread(restart, rig, process, more=name == FORWARD)
+        done = await asyncio.to_thread(restart, rig, process, update)
         roll.restarts.append(done)
         print(done.line(), flush=True)
     await asyncio.to_thread(rig.wait_whole)
-    if name == FORWARD:
+    if update.more:
         traffic.models = (MODEL, MORE)
     await asyncio.sleep(_LOAD_S)
     roll.open = len(met)
@@ -136,6 +160,12 @@ async def _roll(rig: Rig, traffic: Traffic, name: str, rng: random.Random, left_
     return roll
 
 
+async def _load(traffic: Traffic) -> None:
+    """Send asynchronous requests at once, so that some wait in the queue."""
+    sent = [traffic.ask("async", BACKLOG_TOKENS) for _ in range(BACKLOG)]
+    await until(lambda: all(one.accepted_s is not None for one in sent), OVER_S)
+
+
 def _troubles(requests: Sequence[ClientRequest]) -> Counter[str]:
     """Sum the counts of broken connections and refusals over all requests."""
     return Counter(
@@ -143,7 +173,7 @@ def _troubles(requests: Sequence[ClientRequest]) -> Counter[str]:
     )
 
 
-def _in_order(rig: Rig, name: str) -> list[QlmProcess]:
-    """Return all processes in order of replacement: agents, controllers, gateways; reversed for `BACK`."""
+def _in_order(rig: Rig, update: Update) -> list[QlmProcess]:
+    """Return the processes in order: agents, controllers, gateways; reversed for a way back."""
     parts = [*rig.parts.agents.values(), *rig.controllers, *rig.parts.gateways]
-    return parts[::-1] if name == BACK else parts
+    return parts[::-1] if update.back else parts

@@ -5,12 +5,13 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from benchmarks.chaos.rig import LAUNCHED, MODEL, READY_S, Rig
-from support.qlm_process import QlmProcess
+from support.qlm_process import QLM, QlmProcess
 
 MORE: Final = "chaos-more"
 """Additional model of the new configuration."""
@@ -25,6 +26,22 @@ _LEADS_OR_STANDS_BY: Final = "the controller that plans is"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """What a rolling update changes.
+
+    Attributes:
+        more: The new configuration has the additional model.
+        back: It takes back an earlier one: processes change in the reverse order.
+        program: The `qlm` from then on.
+    """
+
+    name: str
+    more: bool = False
+    back: bool = False
+    program: Path = QLM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
     """Restart of one process.
 
@@ -32,9 +49,11 @@ class Restart:
         part: Name of the process.
         stopped_s: Time from SIGTERM to the exit.
         ready_s: Time from the start to readiness.
+        waiting: Requests that waited in the queue at its stop.
     """
 
     part: str
+    waiting: int
     stopped_s: float
     ready_s: float
     exit_code: int
@@ -43,7 +62,7 @@ class Restart:
         """Format as one line."""
         return (
             f"  {self.part:<20} stopped in {self.stopped_s:6.2f} s with exit code {self.exit_code}, "
-            f"ready after {self.ready_s:6.2f} s"
+            f"ready after {self.ready_s:6.2f} s; {self.waiting} requests waited"
         )
 
 
@@ -66,25 +85,32 @@ def configured(kind: str, config: Mapping[str, Any], *, more: bool) -> dict[str,
     return {**config, "models": models, "instances": instances, "stop": {"grace_s": GRACE_S[kind]}}
 
 
-def restart(rig: Rig, process: QlmProcess, *, more: bool) -> Restart:
-    """Stop a process, start it with the new or the old configuration, and wait until it is ready.
+def restart(rig: Rig, process: QlmProcess, update: Update) -> Restart:
+    """Stop a process, start it as the update says, and wait until it is ready.
 
     Raises:
         RuntimeError: It does not stop in time, or does not get ready.
     """
-    kind = kind_of(process)
+    kind, waiting = kind_of(process), _waiting(rig)
     stopped_s, exit_code = _stop(process, process.config["stop"]["grace_s"] + KILLED_AFTER_S)
-    process.configure(configured(kind, process.config, more=more))
+    process.configure(configured(kind, process.config, more=update.more))
+    process.run_as(update.program)
     ready = _READY[kind](rig, process)
     started_s = time.monotonic()
     process.start()
     _wait(process, ready, READY_S, "is not ready")
     return Restart(
         part=process.name,
+        waiting=waiting,
         stopped_s=round(stopped_s, 2),
         ready_s=round(time.monotonic() - started_s, 2),
         exit_code=exit_code,
     )
+
+
+def _waiting(rig: Rig) -> int:
+    answer = httpx.get(f"{rig.urls[0]}/admin/v1/queues", timeout=10).raise_for_status()
+    return sum(each["queued"] for each in answer.json()["classes"])
 
 
 def _stop(process: QlmProcess, limit_s: float) -> tuple[float, int]:

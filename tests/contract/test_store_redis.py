@@ -432,6 +432,25 @@ async def test_who_takes_over_a_request_with_a_damaged_log_generates_it_from_the
         assert await store.append([_entry(1, granted.lease.epoch, 0, 1, 2)]) == [AppendResult.TAKEN]
 
 
+async def test_tokens_of_an_agent_of_an_earlier_version_are_kept(redis_server: RedisServer) -> None:
+    """Its scripts count the lease and extend the log, and record no number of tokens."""
+    prefix = next(_prefixes)
+    async with _client(redis_server) as client, _store(redis_server, prefix=prefix) as store:
+        await alive(store, A, B)
+        epoch = await leased(store, 1, A)
+        await store.append([_entry(1, epoch, 0, 1, 2)])
+        await store.release(metadata(1).id, epoch, "drained")
+        await client.hincrby(f"{prefix}request:r0001", "n", 1)
+        await client.append(f"{prefix}log:r0001", b"\x03\0\0\0")
+        assert await store.read_output(metadata(1).id, 0) == OutputSlice(metadata(1).id, 0, (1, 2, 3))
+        granted = await store.lease(metadata(1), B, None)
+        assert isinstance(granted, Granted) and granted.output == (1, 2, 3)
+        last = replace(_entry(1, granted.lease.epoch, 3, 4), outcome=Outcome.STOP)
+        assert await store.append([last]) == [AppendResult.TAKEN]
+        whole = await store.read_output(metadata(1).id, 0)
+        assert whole == OutputSlice(metadata(1).id, 0, (1, 2, 3, 4), Outcome.STOP)
+
+
 async def test_a_log_whose_request_was_forgotten_is_not_continued_by_the_next_with_its_id(
     redis_server: RedisServer,
 ) -> None:

@@ -1,4 +1,4 @@
-"""A rolling update on real processes, RabbitMQ and Redis, under load; `make upgrade` is the longer form."""
+"""Rolling updates on real processes, RabbitMQ and Redis, under load; `make upgrade` is the longer form."""
 
 import random
 from pathlib import Path

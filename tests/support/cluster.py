@@ -5,11 +5,12 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from support.ports import free_port
-from support.qlm_process import QlmProcess
+from support.qlm_process import QLM, QlmProcess
 from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
 
@@ -53,6 +54,7 @@ def cluster(
     gateways: int = 1,
     folder: Path | None = None,
     of_part: OfPart | None = None,
+    program: Path = QLM,
 ) -> Iterator[Cluster]:
     """Run a cluster with a vhost-wide broker and a Redis key prefix of its own.
 
@@ -65,6 +67,7 @@ def cluster(
         gateways: How many.
         folder: Takes logs and data; one that is deleted afterwards if not given.
         of_part: Makes the configuration of a part of the common one.
+        program: The `qlm` that all parts run.
     """
     with contextlib.ExitStack() as stack:
         if folder is None:
@@ -75,10 +78,10 @@ def cluster(
             "broker": rabbitmq.url,
             "store": redis.url,
         }
-        of_part = of_part or _unchanged
+        of_part, part = of_part or _unchanged, partial(_part, program)
         made = Cluster(
             [
-                _part(
+                part(
                     f"gateway-{n}",
                     {**of_part("gateway", shared), "grpc": {"port": free_port()}},
                     folder,
@@ -86,12 +89,12 @@ def cluster(
                 )
                 for n in range(gateways)
             ],
-            _part("controller", of_part("controller", shared), folder, "controller"),
-            _part("standby", of_part("controller", shared), folder, "controller"),
+            part("controller", of_part("controller", shared), folder, "controller"),
+            part("standby", of_part("controller", shared), folder, "controller"),
         )
         for instance in config["instances"]:
             name = instance["id"]
-            made.agents[name] = _part(f"agent-{name}", of_part("agent", shared), folder, "agent", name)
+            made.agents[name] = part(f"agent-{name}", of_part("agent", shared), folder, "agent", name)
         try:
             for process in made.processes:
                 if process is not made.standby:
@@ -108,6 +111,6 @@ def _unchanged(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def _part(name: str, config: Mapping[str, Any], folder: Path, *arguments: str) -> QlmProcess:
+def _part(program: Path, name: str, config: Mapping[str, Any], folder: Path, *arguments: str) -> QlmProcess:
     whole = {**config, "data_dir": str(folder / name), "http": {"port": free_port()}}
-    return QlmProcess(name, *arguments, config=whole, folder=folder)
+    return QlmProcess(name, *arguments, config=whole, folder=folder, program=program)

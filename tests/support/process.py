@@ -27,7 +27,7 @@ class ServerProcess:
         """
         self.name = name
         self.log_file = folder / f"{name}.log"
-        self._argv = list(argv)
+        self.argv = list(argv)
         self._env = dict(env)
         self._folder = folder
         self._server: subprocess.Popen[bytes] | None = None
@@ -56,7 +56,7 @@ class ServerProcess:
             raise RuntimeError(f"{self.name} runs already, as process {self.pid}")
         with self.log_file.open("ab") as log:
             self._server = subprocess.Popen(
-                self._argv,
+                self.argv,
                 cwd=self._folder,
                 env=self._env,
                 stdin=subprocess.DEVNULL,

@@ -35,7 +35,9 @@ def emulated(
 class QlmProcess:
     """One process of QLM. `kill` is SIGKILL of that process alone, not of its children."""
 
-    def __init__(self, name: str, *arguments: str, config: Mapping[str, Any], folder: Path) -> None:
+    def __init__(
+        self, name: str, *arguments: str, config: Mapping[str, Any], folder: Path, program: Path = QLM
+    ) -> None:
         config = {
             "grpc": {"port": 0},
             **config,
@@ -46,7 +48,7 @@ class QlmProcess:
         self.name = name
         self._file = folder / f"{name}.yaml"
         self.configure(config)
-        argv = [str(QLM), *arguments, "--config", str(self._file)]
+        argv = [str(program), *arguments, "--config", str(self._file)]
         self._process = ServerProcess(name, argv, env=dict(os.environ), folder=folder)
 
     @property
@@ -58,6 +60,10 @@ class QlmProcess:
     def configure(self, config: Mapping[str, Any]) -> None:
         """Write the configuration of its next start; the port stays."""
         self._file.write_text(yaml.safe_dump(dict(config)), "utf-8")
+
+    def run_as(self, program: Path) -> None:
+        """Take another installation of QLM for its next start."""
+        self._process.argv[0] = str(program)
 
     @property
     def pid(self) -> int:

@@ -4,10 +4,11 @@ local function append(at)
   local id, incarnation, n, offset = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
   local packed, outcome, detail, slice = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   local row = read_row(id)
-  local tokens, whole = log_state(id, row and row.tokens)
   if not row then
     return 'unknown'
-  elseif row.state == 'ended' then
+  end
+  local tokens, whole = log_state(id, row.tokens, row.n, row.counted)
+  if row.state == 'ended' then
     return 'ended'
   elseif #incarnation < #INCARNATION or (#incarnation == #INCARNATION and incarnation < INCARNATION) then
     return 'unknown'

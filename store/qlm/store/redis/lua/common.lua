@@ -63,10 +63,12 @@ end
 
 -- Return the tokens in the output log of a request, and whether these are all that were recorded. Redis may lose
 -- the log or a part of it: by eviction, or with a damaged append-only file. What is left may lack its beginning.
--- Requests of earlier versions have no recorded number.
-local function log_state(id, recorded)
+-- Requests of earlier versions have no recorded number. In a rolling update an agent of such a version may hold one
+-- that has: `counted`, the lease whose holder records, is then not the last one (n), and more tokens are no damage.
+local function log_state(id, recorded, n, counted)
   local tokens = call('STRLEN', key('log', id)) / TOKEN_BYTES
-  return tokens, not recorded or tonumber(recorded) == tokens
+  recorded = tonumber(recorded) or tokens
+  return tokens, recorded == tokens or (n ~= counted and recorded < tokens)
 end
 
 local function is_answer(outcome)
@@ -87,7 +89,7 @@ local function record(id)
   if not (at.card and at.state) then
     return false
   end
-  local tokens, whole = log_state(id, fields[at.tokens])
+  local tokens, whole = log_state(id, fields[at.tokens], fields[at.n], fields[at.counted])
   if not whole then
     tokens = 0
     if is_answer(fields[at.outcome]) then
@@ -137,7 +139,7 @@ local function add(metadata)
   end
   call('HSET', key('request', metadata.id), 'card', metadata.plain, 'class', metadata.class,
     'model', metadata.model,
-    'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0, 'tokens', 0,
+    'arrival', metadata.arrival, 'drop_at', metadata.drop_at, 'state', 'queued', 'n', 0, 'counted', 0, 'tokens', 0,
     'fingerprint', metadata.fingerprint)
   call('ZADD', PREFIX .. 'requests', 0, member(metadata.arrival, metadata.id))
   count_accepted(metadata)
@@ -151,7 +153,7 @@ end
 -- transitions; `row` has the fields ROW of a request
 
 local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
-  'tokens' }
+  'tokens', 'counted' }
 
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
@@ -262,7 +264,7 @@ end
 
 -- End a request; `tail` is the slice to announce, if it has more than the outcome.
 local function end_request(row, outcome, detail, tail)
-  local tokens, whole = log_state(row.id, row.tokens)
+  local tokens, whole = log_state(row.id, row.tokens, row.n, row.counted)
   if not whole and is_answer(outcome) then
     outcome, detail, tail = 'output_lost', lost_detail(tokens, row.tokens), nil
   end
@@ -304,7 +306,7 @@ end
 
 -- Begin the output log of a row anew if tokens are missing: they are generated again.
 local function drop_damaged_log(row)
-  local tokens, whole = log_state(row.id, row.tokens)
+  local tokens, whole = log_state(row.id, row.tokens, row.n, row.counted)
   if whole then
     return tokens
   end
@@ -315,11 +317,12 @@ local function drop_damaged_log(row)
 end
 
 local function grant(row, instance, session, what)
-  drop_damaged_log(row)
+  local tokens = drop_damaged_log(row)
   count_lease(row.instance, -1)
   count_lease(instance, 1)
   local n = call('HINCRBY', key('request', row.id), 'n', 1)
-  call('HSET', key('request', row.id), 'state', 'running', 'instance', instance, 'session', session)
+  call('HSET', key('request', row.id), 'state', 'running', 'instance', instance, 'session', session,
+    'counted', n, 'tokens', tokens)
   call('ZADD', PREFIX .. 'held', 0, member(row.arrival, row.id))
   add_event(row.id, what, '', instance)
   return { 'granted', n, call('GET', key('log', row.id)) or '', INCARNATION }

@@ -19,7 +19,8 @@ from qlm.rct_estimator.profiles.columns import OTHERS, segments, separable
 from qlm.rct_estimator.profiles.iteration import FloatArray, IterationTime
 from qlm.rct_estimator.profiles.least_error import least_absolute
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile, Source, SourceKind
-from qlm.simulator.engine.step_time import StepTimes
+from qlm.simulator.engine.run import Run
+from qlm.simulator.engine.step_time import FRACTION_BITS, StepTimes
 from qlm.simulator.evaluation.replay import engine_of
 from qlm.simulator.evaluation.request_log import RequestLog
 
@@ -33,6 +34,13 @@ _PREFERENCE: Final = 0.002
 """Weight of the starting value of a coefficient, as a share of the weight of all requests."""
 _ROWS_MAX: Final = 400
 """Requests of a regression; of a longer log they are taken evenly."""
+_RUN_MAX: Final = 1 << 20
+"""Iterations of a run at most: as many as an arrival allows."""
+_NEVER_NS: Final = 1 << 62
+_TOKENS: Final = 0
+"""Column of all tokens that an iteration computes."""
+_CONTEXT: Final = 1
+"""Column of the context of an iteration without prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,33 +203,61 @@ def _trace(log: RequestLog, profile: Profile) -> _Traced:
     recorder = _Recorder(profile)
     engine = engine_of(log, profile, recorder)
     first, last = np.full(len(log), -1), np.full(len(log), -1)
-    ends, durations = [], []
-    now_ns, coming, left = 0, 0, len(log)
+    arrivals_ns = [*log.arrival_ns.tolist(), _NEVER_NS]
+    runs: list[tuple[Run, int]] = []
+    now_ns, coming, left, computed = 0, 0, len(log), 0
     while left:
-        while coming < len(log) and log.arrival_ns[coming] <= now_ns:
-            limit = Sampling(max_tokens=int(log.output_tokens[coming]), ignore_eos=True)
-            prompt = (0,) * int(log.prompt_tokens[coming])
-            engine.add(EngineCall(call_id=str(coming), prompt_ids=prompt, sampling=limit), now_ns)
+        while arrivals_ns[coming] <= now_ns:
+            engine.add(_call(log, coming), now_ns)
             coming += 1
-        step = engine.step(now_ns)
-        if step is None:
-            now_ns = int(log.arrival_ns[coming])
+        run = engine.plan(now_ns, _RUN_MAX)
+        if run is None:
+            now_ns = arrivals_ns[coming]
             continue
-        now_ns += step.duration_ns
-        if not step.idle:
-            ends.append(now_ns)
-            durations.append(step.duration_ns)
-        for emission in step.emissions:
+        iterations = run.through(arrivals_ns[coming])
+        now_ns = run.end_ns(iterations)
+        if iterations:
+            runs.append((run, iterations))
+            computed += iterations
+        for emission in engine.commit(iterations):
             number = int(emission.call_id)
             if first[number] < 0:
-                first[number] = len(ends) - 1
+                first[number] = computed - 1
             if emission.finish is not None:
-                last[number] = len(ends) - 1
+                last[number] = computed - 1
                 left -= 1
-    seen = np.array(recorder.seen[: len(ends)], dtype=np.float64)
-    as_floats = (np.array(each, dtype=np.float64) for each in (ends, durations))
-    ends_ns, durations_ns = as_floats
+    ends_ns, durations_ns, seen = _iterations(runs, recorder.seen)
     return _Traced(ends_ns=ends_ns, durations_ns=durations_ns, seen=seen, first=first, last=last)
+
+
+def _call(log: RequestLog, number: int) -> EngineCall:
+    limit = Sampling(max_tokens=int(log.output_tokens[number]), ignore_eos=True)
+    return EngineCall(call_id=str(number), prompt_ids=(0,) * int(log.prompt_tokens[number]), sampling=limit)
+
+
+def _iterations(
+    runs: list[tuple[Run, int]], seen: list[tuple[float, ...]]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return end, duration and content of each iteration of some runs.
+
+    Args:
+        runs: Runs, and how many of their iterations passed.
+        seen: Content of the first iteration of each; each next one reads a token more per sequence.
+    """
+    starts_ns, ends_ns = list[int](), list[int]()
+    for run, passed in runs:
+        ticks, lasts = run.begin_ticks, run.first_ticks
+        for _ in range(passed):
+            starts_ns.append(ticks >> FRACTION_BITS)
+            ticks += lasts
+            lasts += run.growth_ticks
+            ends_ns.append(ticks >> FRACTION_BITS)
+    counts = np.array([passed for _, passed in runs], dtype=np.int64)
+    content = np.repeat(np.array(seen[: len(runs)], dtype=np.float64), counts, axis=0)
+    before = np.arange(len(content)) - np.repeat(np.cumsum(counts) - counts, counts)
+    content[:, _CONTEXT] += before * content[:, _TOKENS]
+    starts, ends = np.array(starts_ns, dtype=np.int64), np.array(ends_ns, dtype=np.int64)
+    return ends.astype(np.float64), (ends - starts).astype(np.float64), content
 
 
 def _errors(log: RequestLog, traced: _Traced, request_ns: int) -> tuple[float, float]:

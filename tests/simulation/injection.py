@@ -68,12 +68,12 @@ ERRORS: Final = {
 }
 """Errors of each port, one of each kind that it may raise; the last is a bug."""
 
-SETTLING: Final = frozenset({"ack", "requeue"})
+CONFIRMATIONS: Final = frozenset({"ack", "requeue"})
 
 
 def errors_of(site: Site) -> tuple[type[Exception], ...]:
     """Return the errors to try at a site."""
-    return (*ERRORS[site.port], *((DeliveryLostError,) if site.operation in SETTLING else ()))
+    return (*ERRORS[site.port], *((DeliveryLostError,) if site.operation in CONFIRMATIONS else ()))
 
 
 class Injector:

@@ -68,7 +68,7 @@ class BrokerLink:
 
     async def ack(self, delivery: Delivery) -> None:
         self._tag(delivery)
-        await self._call(lambda: self._settle(delivery))
+        await self._call(lambda: self._acknowledge(delivery))
 
     async def requeue(self, delivery: Delivery) -> None:
         self._tag(delivery)
@@ -113,6 +113,10 @@ class BrokerLink:
                 self._history.add(MessageDelivered(now_s, message.request.id, name, message.redelivered))
                 self._history.coverage["redelivered"] += message.redelivered
         return deliveries
+
+    def _acknowledge(self, delivery: Delivery) -> None:
+        self._settle(delivery)
+        self._server.acknowledged(delivery.queue)
 
     def _settle(self, delivery: Delivery) -> Message:
         return self._out.pop(self._tag(delivery))[1]

@@ -1,6 +1,7 @@
 """Simulated broker: durable queues; unsettled messages return when their connection breaks."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -43,6 +44,7 @@ class BrokerServer:
     def __init__(self) -> None:
         self.repeats: Callable[[], bool] = lambda: False
         self._queues: dict[QueueName, _Queue] = {}
+        self._out: Counter[QueueName] = Counter()
         self._numbers = itertools.count()
         self._connections = itertools.count()
 
@@ -60,7 +62,9 @@ class BrokerServer:
     def take(self, queue: QueueName, limit: int) -> list[Message]:
         """Deliver messages from the front."""
         ready = self._queue(queue).ready
-        return [heappop(ready)[1] for _ in range(min(limit, len(ready)))]
+        taken = [heappop(ready)[1] for _ in range(min(limit, len(ready)))]
+        self._out[queue] += len(taken)
+        return taken
 
     def pick(
         self, queue: QueueName, wanted: Callable[[bytes], bool], limit: int, looks_max: int
@@ -72,15 +76,21 @@ class BrokerServer:
         for entry in chosen:
             ready.remove(entry)
         heapify(ready)
+        self._out[queue] += len(chosen)
         return [message for _, message in chosen]
 
     def bodies(self, queue: QueueName, limit: int) -> list[bytes]:
         """Return bodies from the front; the messages stay."""
         return [message.body for _, message in sorted(self._queue(queue).ready)[:limit]]
 
+    def acknowledged(self, queue: QueueName) -> None:
+        """Forget a delivered message."""
+        self._out[queue] -= 1
+
     def put_back(self, queue: QueueName, message: Message) -> None:
         """Return a message to its old position."""
         message.redelivered = True
+        self._out[queue] -= 1
         heappush(self._queue(queue).ready, (message.number, message))
 
     def depth(self, queue: QueueName) -> int:
@@ -93,8 +103,10 @@ class BrokerServer:
         return list(self._queues)
 
     def delete_empty(self, queues: Sequence[QueueName]) -> Sequence[QueueName]:
-        """Delete those of the queues without a ready message; a returned message makes its queue anew."""
-        gone = [queue for queue in queues if queue in self._queues and not self.depth(queue)]
+        """Delete those of the queues without a message, ready or delivered; return their names."""
+        gone = [
+            queue for queue in queues if queue in self._queues and not (self.depth(queue) or self._out[queue])
+        ]
         for queue in gone:
             del self._queues[queue]
         return gone

@@ -64,6 +64,11 @@ class World:
             self.ended += [each.call_id for each in self.engine.commit(1) if each.finish is not None]
         return seen
 
+    def planned(self) -> int:
+        """Return the iterations of the next run, without a limit on them."""
+        run = self.engine.plan(self._now_ns, 1000)
+        return 0 if run is None else run.iterations
+
 
 def test_a_request_that_comes_to_an_idle_engine_starts_at_once() -> None:
     world = World()
@@ -198,3 +203,62 @@ def test_the_profile_says_how_its_engine_schedules() -> None:
         world.engine = BatchingEngine(profile, ROOMY, start, async_scheduling=option)
         world.add("a", prompt=10, output=2)
         assert world.tokens(3) == seen
+
+
+def test_a_run_ends_before_the_iteration_that_a_new_request_joins() -> None:
+    world = World()
+    world.add("a", prompt=10, output=50)
+    assert world.tokens(1) == [10]
+    assert world.planned() == 49
+    world.add("b", prompt=20, output=50)
+    assert world.planned() == 1
+    assert world.tokens(3) == [1, 21, 2]
+    assert world.planned() == 46
+
+
+def test_a_full_batch_runs_on_whoever_waits() -> None:
+    world = World(replace(ROOMY, seqs_max=1))
+    world.add("a", prompt=10, output=50)
+    assert world.tokens(1) == [10]
+    world.add("b", prompt=10, output=50)
+    assert world.planned() == 49
+
+
+def test_a_run_ends_where_a_foreseen_end_frees_a_slot() -> None:
+    world = World(replace(ROOMY, seqs_max=2))
+    for name, limit in (("a", 3), ("b", 100), ("c", 100)):
+        world.add(name, prompt=10, output=50, max_tokens=limit)
+    assert world.tokens(3) == [20, 2, 2]
+    assert world.ended == ["a"]
+    assert world.planned() == 1
+    assert world.tokens(2) == [1, 11]
+
+
+def test_a_run_ends_where_a_slot_gets_free_for_who_waits() -> None:
+    world = World(replace(ROOMY, seqs_max=2))
+    for name, output in (("a", 3), ("b", 50), ("c", 50)):
+        world.add(name, prompt=10, output=output)
+    assert world.tokens(1) == [20]
+    assert world.planned() == 2
+    assert world.tokens(2) == [2, 2]
+    assert world.ended == ["a"]
+    assert world.planned() == 1
+    assert world.tokens(3) == [2, 11, 2]
+    assert world.planned() == 44  # b has 6 of its 50 tokens
+
+
+def test_a_run_ends_where_an_abort_makes_room_for_who_waits() -> None:
+    world = World(replace(ROOMY, seqs_max=2))
+    for name in ("a", "b", "c"):
+        world.add(name, prompt=10, output=50)
+    assert world.tokens(2) == [20, 2]
+    assert world.planned() == 48
+    world.engine.abort("a")
+    assert world.planned() == 1
+
+
+def test_decodes_and_prompts_share_one_budget() -> None:
+    world = World()
+    world.add("a", prompt=10, output=50)
+    assert world.tokens(2) == [10, 1]
+    assert world.tokens(5, added=[("b", 110, 5)]) == [1, 1, 100, 12, 2]

@@ -10,10 +10,12 @@ from pydantic import Field, ValidationError, model_validator
 from qlm.cli.config.addresses import addresses, check_address, with_origin
 from qlm.cli.config.errors import ConfigError, explain
 from qlm.cli.config.grpc import GrpcConfig
+from qlm.cli.config.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.slo import SloConfig
+from qlm.cli.config.watchdog import WatchdogConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.core.limits import LimitsConfig
@@ -24,32 +26,8 @@ EnvironmentValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 DeploymentName = Annotated[str, Field(min_length=1, max_length=20, pattern=r"^[a-z0-9][a-z0-9-]*$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[\x21-\x7e]+$")]
 
-HostName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9.:_-]+$")]
-Origin = Annotated[str, Field(max_length=300, pattern=r"^[a-z][a-z0-9+.-]*://[^/\s*?#@]+$")]
-
 INSTANCES_MAX: Final = 1000
 MODELS_MAX: Final = 1000
-
-
-class HttpConfig(ConfigSection):
-    """Address of the gateway's HTTP listener.
-
-    Attributes:
-        host: Address to listen on; `0.0.0.0` for all of the machine's.
-        port: Port of the OpenAI API, `/admin` and `/metrics`.
-        allowed_hosts: Names by which clients may call it (header Host) beside `localhost` and addresses.
-            Beyond loopback, any name if none is given.
-        allowed_origins: Origins of web pages that may call it (header Origin), such as
-            `https://chat.example.com`; pages of all others are refused.
-        behind_proxy: Only a proxy that checks clients, or a network policy, lets clients reach this listener
-            and that of gRPC. Without it, a gateway that listens beyond loopback warns.
-    """
-
-    host: str = Field("127.0.0.1", min_length=1)
-    port: int = Field(8000, ge=1, le=65535, strict=True)
-    allowed_hosts: tuple[HostName, ...] = ()
-    allowed_origins: tuple[Origin, ...] = ()
-    behind_proxy: bool = False
 
 
 class StopConfig(ConfigSection):
@@ -216,26 +194,6 @@ class OperationsConfig(ConfigSection):
     limit_batch: bool = False
     warm_ahead: bool = True
     balance: bool = True
-
-
-class WatchdogConfig(ConfigSection):
-    """Watchdog of the engines' progress: an engine without a token for too long while it works is restarted.
-
-    Attributes:
-        silence_s: Fixed part of the time for which an engine may be silent, seconds; 0 for no watchdog.
-        factor: Multiple of the longest time by its profile for what it computes, added to that.
-        first_token_s: Further time until the first token of an engine that was just brought up, seconds.
-        restarts_max: Restarts within `window_s` after which an engine is taken out of service.
-        window_s: Time for which a restart counts, seconds.
-        out_s: Time out of service, after which the engine is started again, seconds.
-    """
-
-    silence_s: float = Field(8.0, ge=0, le=86_400)
-    factor: float = Field(12.0, ge=1, le=1000)
-    first_token_s: float = Field(60.0, ge=0, le=86_400)
-    restarts_max: int = Field(3, ge=0, le=100)
-    window_s: float = Field(600.0, gt=0, le=86_400)
-    out_s: float = Field(1800.0, gt=0, le=86_400)
 
 
 class Config(ConfigSection):

@@ -8,7 +8,7 @@ from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
 
 
-async def deleted(broker: Broker, queue: QueueName) -> None:
+async def _deleted(broker: Broker, queue: QueueName) -> None:
     """Delete a queue as soon as its clients have ceased to use it."""
     give_up = time.monotonic() + PATIENCE_S
     while not await broker.delete_unused([queue]):
@@ -23,7 +23,7 @@ async def test_an_unused_queue_goes_and_comes_back(storage: Storage) -> None:
         await other.publish(name, b"1")
     (delivery,) = await broker.get(queue)
     await broker.ack(delivery)
-    await deleted(other, queue)
+    await _deleted(other, queue)
     listed = await broker.queues()
     assert queue not in listed and kept in listed
     assert await broker.depth(queue) == 0
@@ -43,7 +43,7 @@ async def test_a_queue_with_a_message_stays(storage: Storage) -> None:
     (delivery,) = await other.get(unsettled)
     (done,) = await other.get(gone)
     await other.ack(done)
-    await deleted(broker, gone)  # and so the others, were they unused
+    await _deleted(broker, gone)  # and so the others, were they unused
     assert await broker.delete_unused([ready, unsettled]) == []
     await other.requeue(delivery)
     for name in (ready, unsettled):

@@ -11,11 +11,14 @@ from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.domain.actions import Abort, RestartEngine, Return, Submit, SwapModel
 from qlm.domain.fleet import EngineState
+from qlm.domain.ids import RequestId
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
+from qlm.rct_estimator.profiles.profile import Profile
 from support.agent_bench import Bench, M
 from support.requests import a_request
 
 CHECK_S = 0.5
+STANDARD = WatchSettings()
 SPEED = EngineSpeed(iteration_s=0.2, batched_tokens_max=512)
 COSTS = OperationCosts(speed={M: SPEED})
 SILENCE_S = 8.0
@@ -23,10 +26,9 @@ FACTOR = 12.0
 BOUND_S = SILENCE_S + FACTOR * SPEED.prompt_s(100) + 1.0
 
 
-def bench_with(*ids: str, seqs_max: int = 8, **watch: float) -> tuple[Bench, dict[str, str]]:
+def bench_with(*ids: str, seqs_max: int = 8, watch: WatchSettings = STANDARD) -> tuple[Bench, dict[str, str]]:
     """Return an agent whose engine has given the first token of each request; call ids by request."""
-    changed = WatchSettings(**watch)  # type: ignore[arg-type]
-    bench = Bench(seqs_max=seqs_max, settings=AgentSettings(watch=changed), costs=COSTS)
+    bench = Bench(seqs_max=seqs_max, settings=AgentSettings(watch=watch), costs=COSTS)
     calls = {}
     for id in ids:
         calls[id] = bench.start(a_request(id, model=M, max_tokens=4000), name=f"g-{id}").call.call_id
@@ -114,7 +116,7 @@ def test_one_stuck_request_is_cut_and_returned_while_the_others_go_on() -> None:
     give(bench, calls["stuck"])  # too late: another generation will repeat it
     bench.store_appends()
     assert [each.id for each in bench.take(Return)] == ["stuck"]
-    assert bench.log["stuck"] == [5]  # type: ignore[index]
+    assert bench.log[RequestId("stuck")] == [5]
     assert bench.agent.state.stats.progress.cut == 1
 
 
@@ -145,7 +147,7 @@ def test_answers_that_cannot_be_read_restart_the_engine() -> None:
 
 
 def test_restarts_back_off_and_then_the_engine_is_out_with_a_reason() -> None:
-    bench, _ = bench_with("a", restarts_max=2, first_token_s=0.0, silence_s=1.0)
+    bench, _ = bench_with("a", watch=WatchSettings(restarts_max=2, first_token_s=0.0, silence_s=1.0))
     bench.take(SwapModel)
     waited_s = []
     for _ in range(3):
@@ -169,13 +171,13 @@ def test_restarts_back_off_and_then_the_engine_is_out_with_a_reason() -> None:
 
 
 def test_it_can_be_switched_off() -> None:
-    bench, _ = bench_with("a", silence_s=0.0)
+    bench, _ = bench_with("a", watch=WatchSettings(silence_s=0.0))
     assert silent(bench, 10 * BOUND_S) is None
 
 
 @pytest.mark.parametrize("profile", builtin_profiles(), ids=lambda p: f"{p.model}-{p.accelerator}-{p.gpus}")
-def test_shipped_profiles_give_a_limit_below_half_a_minute(profile: object) -> None:
-    speed = EngineSpeed.of(profile)  # type: ignore[arg-type]
+def test_shipped_profiles_give_a_limit_below_a_minute(profile: Profile) -> None:
+    speed = EngineSpeed.of(profile)
     assert speed.iteration_s > 0
     assert SILENCE_S + FACTOR * speed.prompt_s(1) < 60
 

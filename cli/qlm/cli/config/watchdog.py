@@ -1,8 +1,13 @@
 """Section `watchdog` of the configuration: the progress that engines must make."""
 
+from typing import Final
+
 from pydantic import Field
 
+from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.section import ConfigSection
+
+_DEFAULT: Final = WatchSettings()
 
 
 class WatchdogConfig(ConfigSection):
@@ -17,9 +22,9 @@ class WatchdogConfig(ConfigSection):
         out_s: Time out of service, after which the engine is started again, seconds.
     """
 
-    silence_s: float = Field(8.0, ge=0, le=86_400)
-    factor: float = Field(12.0, ge=1, le=1000)
-    first_token_s: float = Field(60.0, ge=0, le=86_400)
-    restarts_max: int = Field(3, ge=0, le=100)
-    window_s: float = Field(600.0, gt=0, le=86_400)
-    out_s: float = Field(1800.0, gt=0, le=86_400)
+    silence_s: float = Field(_DEFAULT.silence_s, ge=0, le=86_400)
+    factor: float = Field(_DEFAULT.factor, ge=1, le=1000)
+    first_token_s: float = Field(_DEFAULT.first_token_s, ge=0, le=86_400)
+    restarts_max: int = Field(_DEFAULT.restarts_max, ge=0, le=100)
+    window_s: float = Field(_DEFAULT.window_s, gt=0, le=86_400)
+    out_s: float = Field(_DEFAULT.out_s, gt=0, le=86_400)

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from qlm.agents.core.costs.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
-from qlm.domain.errors import QlmError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import Engine
+from qlm.domain.shell.faults import text_of
 from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
@@ -147,7 +147,7 @@ class ModelHost:
             except Exception as error:
                 await self._stop(model)
                 self._states[model] = EngineState.FAILED
-                return EngineChanged(model=model, state=EngineState.FAILED, error=_reason(error))
+                return EngineChanged(model=model, state=EngineState.FAILED, error=text_of(error))
             self._awake = model
             return EngineChanged(model=model, state=EngineState.AWAKE, capacity=capacity, tier=tier)
 
@@ -161,7 +161,7 @@ class ModelHost:
         try:
             complete = await self._engines[model].prefetch()
         except Exception as error:
-            log.warning("the weights of %s cannot be read beforehand: %s", model, _reason(error))
+            log.warning("the weights of %s cannot be read beforehand: %s", model, text_of(error))
             complete = False
         if complete and model in self._memory.prefetched:
             return self._prefetched(model)
@@ -192,7 +192,7 @@ class ModelHost:
                 await self._engines[model].engine.wake()
             except Exception as error:
                 # A failed wake leaves the engine half mapped: only a new process can serve.
-                log.warning("%s did not wake (%s): restarting it", model, _reason(error))
+                log.warning("%s did not wake (%s): restarting it", model, text_of(error))
                 await self._stop(model)
                 tier = SwapTier.COLD
         if tier is SwapTier.COLD:
@@ -224,7 +224,7 @@ class ModelHost:
             try:
                 await self._engines[model].engine.sleep(level=1 if tier is SwapTier.WARM else 2)
             except Exception as error:
-                log.warning("%s did not go to sleep (%s): stopping it", model, _reason(error))
+                log.warning("%s did not go to sleep (%s): stopping it", model, text_of(error))
                 tier = SwapTier.COLD
         if tier is SwapTier.COLD:
             await self._stop(model)
@@ -277,7 +277,3 @@ class ModelHost:
             self._memory.gone(model)
             self._states[model] = EngineState.FAILED
         self._on_change(EngineChanged(model=model, state=EngineState.FAILED, error=reason))
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, QlmError) else repr(error)

@@ -74,7 +74,7 @@ class FaultLog:
             level = logging.ERROR
         trace = error if kind is FaultKind.BUG and level == logging.ERROR else None
         if log.isEnabledFor(level):
-            log.log(level, doing + ": %s", *args, _text(error), exc_info=trace, extra=extra)
+            log.log(level, doing + ": %s", *args, text_of(error), exc_info=trace, extra=extra)
         return kind
 
     def _is_new(self, error: Exception, doing: str) -> bool:
@@ -87,5 +87,6 @@ class FaultLog:
         return True
 
 
-def _text(error: Exception) -> str:
+def text_of(error: Exception) -> str:
+    """Return a failure in words: the message of an error of QLM, else its class and arguments."""
     return str(error) if isinstance(error, QlmError) else repr(error)

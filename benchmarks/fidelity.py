@@ -1,16 +1,18 @@
 """Fidelity of the emulated engine's times to the real engine's: `make bench ARGS="fidelity"`.
 
-Each round has its own requests. It measures a real vLLM on the CPU (a tiny random model) with `qlm profile`.
-Then it sends the same open-loop requests twice to vLLM and once to `qlm emulate` with that profile, at 60 %
-and at three times of vLLM's saturation throughput. The second real run is the engine's own repeatability. The
-log of the first is also replayed by the engine model in virtual time, as `qlm evaluate fidelity` does. Needs
-.venv-vllm (scripts/install_vllm_cpu.sh).
+Each round has its own requests. It sends the same open-loop requests twice to a real vLLM on the CPU (a tiny
+random model), at 60 % and at three times of its saturation throughput. Between the two runs it measures the
+engine with `qlm profile`, and then sends the requests to `qlm emulate` with that profile. The emulation is
+compared with both real runs, and these with each other: the engine's own repeatability. The log of the first
+is also replayed by the engine model in virtual time, as `qlm evaluate fidelity` does. Needs .venv-vllm
+(scripts/install_vllm_cpu.sh).
 """
 
+import argparse
 import dataclasses
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from benchmarks.fidelity_compare import judge, steady_tokens_per_s
 from benchmarks.fidelity_log import replayed, show_replayed, write_log
 from benchmarks.fidelity_options import parse_options
 from benchmarks.fidelity_report import SATURATED, Replay, Round, plain, show
-from benchmarks.fidelity_run import Cores, Engine, Run, run, say
+from benchmarks.fidelity_run import Engine, Run, run, say
 from benchmarks.fidelity_servers import SEQS_MAX, emulated_engine, measure_profile, provenance, real_engine
 from benchmarks.fidelity_workload import ANSWERS, PROMPTS, Planned, plan
 from qlm.simulator.evaluation.fidelity import LevelFidelity
@@ -42,9 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds = []
     with real_engine() as engine:
         for seed in range(options.seed, options.seed + options.rounds):
-            file = options.profile or options.out.with_suffix(f".profile-{seed}.yaml")
-            profiling = None if options.profile else measure_profile(engine, file, quick=options.quick)
-            rounds.append(_round(engine, file, profiling, seed, options.requests))
+            rounds.append(_round(engine, options, seed))
     verdicts = [
         verdict
         for load in LOADS
@@ -66,14 +66,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(options.check and not all(verdict.passed for verdict in verdicts))
 
 
-def _round(engine: Engine, profile: Path, profiling: Cores | None, seed: int, requests: int) -> Round:
-    pace_rps = _saturation_rps(engine, seed, requests // 2)
-    plans = {load: plan(requests, share * pace_rps, seed) for load, share in LOADS.items()}
-    real = {load: _twice(engine, plans[load], f"{load}, seed {seed}") for load in LOADS}
+def _round(engine: Engine, options: argparse.Namespace, seed: int) -> Round:
+    """Run one round; the profile is measured between the two real runs, since the engine's speed drifts."""
+    pace_rps = _saturation_rps(engine, seed, options.requests // 2)
+    plans = {load: plan(options.requests, share * pace_rps, seed) for load, share in LOADS.items()}
+    first = _runs(engine, plans, "vLLM", seed)
+    profile = options.profile or options.out.with_suffix(f".profile-{seed}.yaml")
+    profiling = None if options.profile else measure_profile(engine, profile, quick=options.quick)
+    again = _runs(engine, plans, "vLLM again", seed)
     with emulated_engine(profile) as emulation:
-        emulated = {load: run(emulation, plans[load], f"emulated, {load}, seed {seed}") for load in LOADS}
-    replays = tuple(Replay(load, tuple(plans[load]), (*real[load], emulated[load])) for load in LOADS)
+        emulated = _runs(emulation, plans, "emulated", seed)
+    replays = tuple(
+        Replay(load, tuple(plans[load]), (first[load], again[load], emulated[load])) for load in LOADS
+    )
     return Round(seed, profile.read_text("utf-8"), profiling, pace_rps, replays)
+
+
+def _runs(engine: Engine, plans: Mapping[str, Sequence[Planned]], name: str, seed: int) -> dict[str, Run]:
+    return {load: run(engine, plans[load], f"{name}, {load}, seed {seed}") for load in plans}
 
 
 def _replayed(one: Round, out: Path) -> list[LevelFidelity]:
@@ -81,10 +91,6 @@ def _replayed(one: Round, out: Path) -> list[LevelFidelity]:
     log = out.with_suffix(f".log-{one.seed}.csv")
     write_log(log, {each.load: (each.planned, each.runs[0].answers) for each in one.replays})
     return replayed(log, one.profile)
-
-
-def _twice(engine: Engine, planned: Sequence[Planned], name: str) -> tuple[Run, Run]:
-    return run(engine, planned, f"vLLM, {name}"), run(engine, planned, f"vLLM again, {name}")
 
 
 def _saturation_rps(engine: Engine, seed: int, requests: int) -> float:

@@ -42,12 +42,14 @@ class Load:
 
     Attributes:
         model: Difference of the emulated run from the first real run.
+        model_again: Difference of the emulated run from the second real run.
         own: Difference of the second real run from the first: the engine's own repeatability.
         quantiles_s: P50, P95, P99 of end-to-end latency: real, again, emulated.
         tokens_per_s: Throughput over the steady part: real, again, emulated; None for a run without one.
     """
 
     model: Difference
+    model_again: Difference
     own: Difference
     quantiles_s: tuple[tuple[float, ...], ...]
     tokens_per_s: tuple[float | None, ...]
@@ -67,6 +69,7 @@ def compare(
     runs = (real, again, emulated)
     return Load(
         model=difference(real, emulated, places=places),
+        model_again=difference(again, emulated, places=places),
         own=difference(real, again, places=places),
         quantiles_s=tuple(tuple(np.quantile(_latencies(run), (0.5, 0.95, 0.99)).tolist()) for run in runs),
         tokens_per_s=tuple(steady_tokens_per_s(run, places) for run in runs),
@@ -157,30 +160,29 @@ class Verdict:
 
 
 def judge(name: str, rounds: Sequence[Load], *, saturated: bool) -> list[Verdict]:
-    """Check the medians over the rounds of one load.
+    """Check the medians over the comparisons of one load, two in each round.
 
     Args:
         name: Name of the load.
         rounds: At least one.
         saturated: Also check the throughput.
     """
-    each, own_each = _medians([(one.model.each, one.own.each) for one in rounds])
-    p95, own_p95 = _medians([(one.model.p95, one.own.p95) for one in rounds])
+    each = _median([one.each for each in rounds for one in (each.model, each.model_again)])
+    own_each = _median([each.own.each for each in rounds])
+    p95 = _median([one.p95 for each in rounds for one in (each.model, each.model_again)])
+    own_p95 = _median([each.own.p95 for each in rounds])
     bound = max(LATENCY_ERROR_MAX, SELF_ERROR_FACTOR * own_each)
     verdicts = [
         Verdict(f"{name}: error of latency", each, bound, own_each),
         Verdict(f"{name}: error of P95", p95, P95_ERROR_MAX, own_p95),
     ]
     if saturated:
-        pace, own_pace = _medians([(one.model.throughput, one.own.throughput) for one in rounds])
+        pace = _median([one.throughput for each in rounds for one in (each.model, each.model_again)])
+        own_pace = _median([each.own.throughput for each in rounds])
         verdicts.append(Verdict(f"{name}: error of tokens/s", pace, THROUGHPUT_ERROR_MAX, own_pace))
     return verdicts
 
 
-def _medians(pairs: Sequence[tuple[float | None, float | None]]) -> tuple[float, float]:
-    """Return the medians of the absolute values; what was not measured counts as infinite."""
-    model, own = (
-        statistics.median(float("inf") if value is None else abs(value) for value in column)
-        for column in zip(*pairs, strict=True)
-    )
-    return model, own
+def _median(values: Sequence[float | None]) -> float:
+    """Return the median of the absolute values; what was not measured counts as infinite."""
+    return statistics.median(float("inf") if value is None else abs(value) for value in values)

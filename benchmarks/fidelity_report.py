@@ -104,25 +104,26 @@ def show(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> None:
     print("\nend-to-end           real, s            again, s           emulated, s        error of emulated")
     print(
         "latency            P50   P95   P99     P50   P95   P99     P50   P95   P99    "
-        "each (self)  bias  P95 (self)"
+        "each / again (self)  bias / again  P95 / again (self)"
     )
     for name, load in _by_load(rounds):
         times = "  ".join("".join(f"{q:6.2f}" for q in quantiles) for quantiles in load.quantiles_s)
         print(
-            f"{name} {times}  {load.model.each:6.1%} ({load.own.each:.1%}) "
-            f"{load.model.bias:+.1%} {load.model.p95:+.1%} ({load.own.p95:+.1%})"
+            f"{name} {times}  {load.model.each:6.1%} /{load.model_again.each:6.1%} ({load.own.each:.1%}) "
+            f"{load.model.bias:+.1%} / {load.model_again.bias:+.1%} "
+            f"{load.model.p95:+.1%} / {load.model_again.p95:+.1%} ({load.own.p95:+.1%})"
         )
     print("\nagainst the first real run, means   first token (self)   further tokens (self)")
     for name, load in _by_load(rounds):
         first = f"{load.model.first_token_bias:+.1%} ({load.own.first_token_bias:+.1%})"
         print(f"{name} {first:>34} {f'{load.model.pace_bias:+.1%} ({load.own.pace_bias:+.1%})':>23}")
-    print("\noutput tokens/s, steady part       real   again  emulated  error (self)")
+    print("\noutput tokens/s, steady part       real   again  emulated  error / again / self")
     for name, load in _by_load(rounds):
         if name.strip().startswith(SATURATED):
             paces = "".join(f"{pace or 0:8.0f}" for pace in load.tokens_per_s)
-            error, own = (_share(one.throughput) for one in (load.model, load.own))
-            print(f"{name:<30} {paces}    {error} ({own})")
-    print("\nmedian of the rounds")
+            errors = (_share(one.throughput) for one in (load.model, load.model_again, load.own))
+            print(f"{name:<30} {paces}    {' / '.join(errors)}")
+    print("\nmedian of both comparisons of all rounds")
     for verdict in verdicts:
         state = "passed" if verdict.passed else "FAILED"
         own = "" if verdict.own is None else f"(the engine itself {verdict.own:.1%})"

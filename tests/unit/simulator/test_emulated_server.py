@@ -40,7 +40,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class World:
     """A client of an emulated server, and the virtual clock."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, request_s: float = 0.0, **options: Any) -> None:
         loop = asyncio.get_running_loop()
         self.options = EmulateOptions(model="llama-3-8b", accelerator="A10", **options)
         self.emulator = Emulator(
@@ -48,7 +48,7 @@ class World:
             clock_ns=lambda: round(loop.time() * 1e9),
         )  # fmt: skip
         self._loop = loop
-        transport = httpx.ASGITransport(EmulatedServer(self.emulator, "m").app)
+        transport = httpx.ASGITransport(EmulatedServer(self.emulator, "m", request_s=request_s).app)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://emulated")
 
     def now_ms(self) -> float:
@@ -98,6 +98,16 @@ def test_an_answer_takes_exactly_as_long_as_the_profile_says(time_scale: float) 
         assert world.emulator.lag_s == 0
 
     run(scenario, time_scale=time_scale)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_reaches_the_scheduler_after_its_time_outside_of_iterations(stream: bool) -> None:
+    async def scenario(world: World) -> None:
+        await world.post("/inference/v1/generate", **generate([1] * 100, 2), stream=stream)
+        ms = PROFILE.prefill_ms(1, 100) + PROFILE.decode_ms(1, 101)
+        assert world.now_ms() == pytest.approx(8 + ms, rel=1e-6)
+
+    run(scenario, request_s=0.008)
 
 
 @pytest.mark.parametrize("async_scheduling", [False, True])

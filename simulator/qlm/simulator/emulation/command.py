@@ -208,8 +208,15 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
     tracer = None if options.otlp_traces_endpoint is None else _tracer(options.otlp_traces_endpoint)
     name = options.served_model_name or options.model or profile.model
     emulator = Emulator(engine, residency, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
+    server = EmulatedServer(
+        emulator,
+        name,
+        tracer,
+        async_scheduling=profile.async_scheduling,
+        request_s=profile.request_ms / 1000 * options.time_scale,
+    )
     config = uvicorn.Config(
-        EmulatedServer(emulator, name, tracer, async_scheduling=profile.async_scheduling).app,
+        server.app,
         log_level=logging.WARNING,
         access_log=False,
         lifespan="off",
@@ -217,11 +224,11 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
         backlog=_BACKLOG,
     )
     listener = _listen(options.host, options.port)
-    server = _Server(config, emulator)
+    listening = _Server(config, emulator)
     async with asyncio.TaskGroup() as tasks:
         driver = tasks.create_task(emulator.run())
         ready(f"http://{options.host}:{listener.getsockname()[1]}")
-        await server.serve([listener])
+        await listening.serve([listener])
         await end_tasks([driver])
     if tracer is not None:
         await asyncio.to_thread(tracer.close)

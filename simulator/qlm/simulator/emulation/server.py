@@ -115,6 +115,7 @@ class EmulatedServer:
         tracer: Tracer | None = None,
         *,
         async_scheduling: bool | None = None,
+        request_s: float = 0.0,
     ) -> None:
         """Serve one model.
 
@@ -123,9 +124,11 @@ class EmulatedServer:
             model: Model name for clients.
             tracer: Records spans of requests; None for none.
             async_scheduling: The engine's setting, for /server_info; None if that does not show it.
+            request_s: Time from the arrival of a request to the scheduler (`Profile.request_ms`).
         """
         self._emulator = emulator
         self._async_scheduling = async_scheduling
+        self._request_s = request_s
         self._tracer = tracer
         self._model = model
         self._started_s = int(time.time())
@@ -154,6 +157,7 @@ class EmulatedServer:
 
     def _answering(self, parse: Parse) -> Endpoint:
         async def answer(request: Request) -> Response:
+            come_s = asyncio.get_running_loop().time()
             body = parse_body(await request.body(), request.headers.get("content-type", ""))
             context_tokens = self._emulator.engine.capacity.context_tokens
             try:
@@ -166,12 +170,19 @@ class EmulatedServer:
             span = None
             if self._tracer is not None:
                 span = begin_request(self._tracer, wanted, request.headers.get(TRACE_HEADER, ""))
+            await self._reach_scheduler(come_s)
             stream = self._emulator.submit(wanted.external_id, wanted.call)
             if wanted.stream:
                 return _EventStream(self._emulator, stream, wanted, shape, span)
             return await self._whole(request, stream, shape, span)
 
         return answer
+
+    async def _reach_scheduler(self, come_s: float) -> None:
+        """Wait for what is left of a request's time outside of iterations."""
+        left_s = come_s + self._request_s - asyncio.get_running_loop().time()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
 
     def _shape(self, parse: Parse, wanted: VllmRequest) -> AnswerShape:
         if parse is parse_generate:

@@ -152,3 +152,21 @@ def test_a_cold_start_counts_with_the_wait_before_it_where_the_model_is_in_use(
     (kind,) = make_problem(seen, now, move_s=0.0, swap_hysteresis=swap_hysteresis).kinds.values()
     (known,) = fleet.kinds.values()
     assert kind.models[M].swap_cold_s == times * known.models[M].swap_cold_s
+
+
+def test_the_less_loaded_of_two_twins_has_the_shorter_tail() -> None:
+    """Else both would look alike, and all groups would go to the first."""
+    groups = groups_of(CHAT, 2)
+    twins = (instance("gpu-0", running=9), instance("gpu-1", running=3))
+    view = cluster(class_view(CHAT, LENGTHS, *groups), instances=twins, queues={})
+    fleet = steady_fleet(PLACES)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    written = make_problem(view, take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state), move_s=1.0)
+    (group,) = written.groups
+    busy, quiet = (group.time[each.kind].tail.mean for each in written.instances)
+    assert written.instances[0].kind != written.instances[1].kind
+    assert quiet < busy
+    even = replace(view, instances=(replace(twins[0], running=3), twins[1]))
+    state = learn(NOTHING_LEARNED, even, now_ns=NOW_NS, fleet=fleet)
+    alike = make_problem(even, take_snapshot(even, now_ns=NOW_NS, fleet=fleet, state=state), move_s=1.0)
+    assert len(alike.kinds) == 1

@@ -1,5 +1,6 @@
 """Builds the planning problem from a cluster snapshot: the plain data that planning methods work on."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -34,20 +35,34 @@ IN_USE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Variant:
-    """A kind of accelerator with the models that an instance of it can serve now, sorted.
+    """Instances that serve any group in equal times: a kind of the problem.
 
     Attributes:
+        models: Models that they can serve now, sorted.
+        loaded: Model that is loaded or being loaded.
+        running: Requests that run or wait for a batch slot there.
         in_use: Requests with deadlines arrive for the model that is loaded.
     """
 
     accelerator: str
     models: tuple[ModelId, ...]
+    loaded: ModelId | None = None
+    running: int = 0
     in_use: bool = False
 
     @property
     def name(self) -> str:
-        """Key of the kind in the problem: instances with different models are of different kinds."""
-        return f"{self.accelerator}[{','.join(self.models)}]{' in use' if self.in_use else ''}"
+        """Key of the kind in the problem."""
+        batch = f" {self.running} {self.loaded}" if self.running else ""
+        return f"{self.accelerator}[{','.join(self.models)}]{batch}{' in use' if self.in_use else ''}"
+
+    def batch(self, model: ModelId, requests: int, waiting: int) -> int:
+        """Return the batch in which a group of that size will run, without the limit of the engine.
+
+        On an instance with the model, it joins what runs there. After a swap, all that waits for the model
+        may come along.
+        """
+        return self.running + requests if model == self.loaded else waiting
 
 
 def accelerator_of(kind: str) -> str:
@@ -98,7 +113,6 @@ def class_forms(
     snapshot: Snapshot, problem: Problem, classes: Iterable[RequestClass]
 ) -> dict[RequestClass, dict[str, PlanningForm]]:
     """Return the times of classes by kind of the problem, without kinds that cannot run the class."""
-    # Kinds that differ only in `in_use` have equal request times.
     kinds = {
         each.kind: _variant(snapshot.instances[each.id], snapshot, swap_hysteresis=False)
         for each in problem.instances
@@ -115,7 +129,13 @@ def _variant(instance: InstanceSnapshot, snapshot: Snapshot, *, swap_hysteresis:
         for cls, each in snapshot.state.arrivals.items()
     )
     failed = {model for model, state in status.engines if state is EngineState.FAILED}
-    return _Variant(status.accelerator, tuple(sorted(m for m in status.models if m not in failed)), in_use)
+    return _Variant(
+        accelerator=status.accelerator,
+        models=tuple(sorted(m for m in status.models if m not in failed)),
+        loaded=instance.loaded,
+        running=status.running + status.parked if instance.loaded is not None else 0,
+        in_use=in_use,
+    )
 
 
 def _kind(kind: Kind, variant: _Variant) -> Kind:
@@ -143,13 +163,17 @@ def _instance(instance: InstanceSnapshot, kind: str, queue: tuple[GroupId, ...])
 def _planned(snapshot: Snapshot, kinds: Mapping[str, _Variant], *, demotes: bool) -> Iterator[PlannedGroup]:
     waited = waited_shares(snapshot)
     known: dict[RequestClass, _Times] = {}
+    waiting = [(group, view) for group, view in snapshot.groups if group.remaining]
+    of_model: Counter[ModelId] = Counter()
+    for group, _view in waiting:
+        of_model[group.cls.model] += group.remaining
 
     def times_of(cls: RequestClass) -> _Times:
         if cls not in known:
-            known[cls] = _Times.of(snapshot, cls, kinds, waited.get(cls.model, 1.0))
+            forms = _forms(snapshot, cls, kinds, waited.get(cls.model, 1.0))
+            known[cls] = _Times(cls.model, of_model[cls.model], kinds, forms)
         return known[cls]
 
-    waiting = [(group, view) for group, view in snapshot.groups if group.remaining]
     last_ns = last_arrivals_ns(waiting)
     for group, view in waiting:
         times, last = times_of(group.cls), last_ns[group.id]
@@ -180,16 +204,17 @@ def _forms(
 
 @dataclass(slots=True)
 class _Times:
-    """Times of the groups of one class, cached by size: all full groups are equal."""
+    """Times of the groups of one class, cached by size: all full groups are equal.
 
-    forms: dict[str, PlanningForm] = field(default_factory=dict)
+    Attributes:
+        waiting: Requests that wait for the model.
+    """
+
+    model: ModelId
+    waiting: int
+    kinds: Mapping[str, _Variant]
+    forms: Mapping[str, PlanningForm]
     known: dict[int, dict[str, GroupTime]] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, snapshot: Snapshot, request_class: RequestClass, kinds: Mapping[str, _Variant], waited: float
-    ) -> "_Times":
-        return cls(_forms(snapshot, request_class, kinds, waited))
 
     @property
     def service_s(self) -> float:
@@ -198,5 +223,16 @@ class _Times:
 
     def of_group(self, requests: int) -> dict[str, GroupTime]:
         if requests not in self.known:
-            self.known[requests] = {name: form.time(requests) for name, form in self.forms.items()}
+            self.known[requests] = self._compute(requests)
         return self.known[requests]
+
+    def _compute(self, requests: int) -> dict[str, GroupTime]:
+        times: dict[str, GroupTime] = {}
+        equal: dict[tuple[str, int], GroupTime] = {}
+        for name, form in self.forms.items():
+            variant = self.kinds[name]
+            key = (variant.accelerator, variant.batch(self.model, requests, self.waiting))
+            if key not in equal:
+                equal[key] = form.time(requests, key[1])
+            times[name] = equal[key]
+        return times

@@ -62,7 +62,7 @@ class Replanner:
 
     def __call__(self, problem: Problem) -> Plan:
         """Plan the waiting groups; `now_s` must not fall from call to call."""
-        fleet = frozenset(_identity(instance) for instance in problem.instances)
+        fleet = frozenset(_identity(problem, instance) for instance in problem.instances)
         since_s = problem.now_s - self._improved_s
         due = since_s >= self._settings.every_s or since_s < 0
         due = due or (fleet != self._fleet and since_s >= self._settings.urgent_s)
@@ -102,9 +102,9 @@ class Replanner:
         return grown_s > max(GROWN_SHARE * self._penalty_s, GROWN_S * requests)
 
 
-def _identity(instance: Instance) -> object:
+def _identity(problem: Problem, instance: Instance) -> object:
     """Return the part of an instance's state whose change triggers an improvement."""
-    return (instance.id, instance.kind, instance.loaded_model)
+    return (instance.id, frozenset(problem.kinds[instance.kind].models), instance.loaded_model)
 
 
 def _covers(problem: Problem) -> bool:

@@ -7,7 +7,8 @@ The form is coarser than the estimator:
   total length of the queues is right. The saving after a model swap is omitted: it is at most the decodes of
   the group behind it.
 * It has no speeds of single instances. Service times and tails are per kind, with the common correction.
-* A tail ends with what the SLO measures: the first token for TTFT classes, else the end of the answer.
+* A tail ends with what the SLO measures: the first token for TTFT classes, else the end of the answer. It is
+  that of the batch in which the group will run: requests decode faster in a small one (`batch_tails`).
 """
 
 import math
@@ -15,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from qlm.controller.core.estimating.service_times import about_first_token
+from qlm.controller.core.estimating.service_times import ClassEntry, about_first_token
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
@@ -31,8 +32,13 @@ WAITED_SHARE_MIN: Final = 0.2
 class PlanningForm:
     """Times of a class on a kind of accelerator.
 
-    The service time of n requests is n `each_s`, with variance n `own_var` + n^2 `common_var`. The tail is
-    `first_token` or `answer`, whichever the SLO measures.
+    The service time of n requests is n `each_s`, with variance n `own_var` + n^2 `common_var`.
+
+    Attributes:
+        tail: Time from a slot of a full batch to what the SLO measures: `first_token` or `answer`.
+        token_s: Time per token in a full batch.
+        entry: The class on the kind.
+        correction: Speed correction.
     """
 
     each_s: float
@@ -42,11 +48,14 @@ class PlanningForm:
     first_token: Normal
     answer: Normal
     token_s: float
+    entry: ClassEntry
+    correction: Correction
 
-    def time(self, requests: int) -> GroupTime:
-        """Return service time and tail of a group of that size."""
+    def time(self, requests: int, batch: float = math.inf) -> GroupTime:
+        """Return service time and tail of a group of that size in a batch of about `batch`."""
         service = Normal(requests * self.each_s, requests * self.own_var + requests**2 * self.common_var)
-        return GroupTime(service=service, tail=self.tail)
+        tail = self.entry.tails.at(batch).scaled(self.correction.factor)
+        return GroupTime(service=service, tail=_with_uncertainty(tail, self.correction.uncertainty))
 
 
 def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: float) -> PlanningForm | None:
@@ -77,6 +86,8 @@ def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: floa
         first_token=first_token,
         answer=answer,
         token_s=entry.on_kind.state.iteration_s * factor,
+        entry=entry,
+        correction=correction,
     )
 
 

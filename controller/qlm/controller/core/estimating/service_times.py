@@ -14,6 +14,7 @@ from qlm.controller.core.fleet import Fleet
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.view import ClusterView
+from qlm.rct_estimator.cluster.batch_tails import BatchTails
 from qlm.rct_estimator.cluster.service_table import (
     ClassOnKind,
     ClassTimes,
@@ -44,6 +45,7 @@ class ClassEntry:
         response: Time from a batch slot to what the SLO measures, seconds.
         first_token: Time from a batch slot to the first token, seconds.
         answer: Time from a batch slot to the end, seconds.
+        tails: Time from a batch slot to what the SLO measures, by the size of the batch.
         occupancy: KV occupancy terms of its model on the kind.
     """
 
@@ -54,6 +56,7 @@ class ClassEntry:
     response: Normal
     first_token: Normal
     answer: Normal
+    tails: BatchTails
     occupancy: KvOccupancy = INDEPENDENT
 
     def is_current(self, posterior: ClassPosterior, profile: Profile, occupancy: KvOccupancy) -> bool:
@@ -131,7 +134,8 @@ def class_entry(
     response = _normal(times.response_s)
     other = _normal(response_s(on_kind, first_token=not about_first))
     first, answer = (response, other) if about_first else (other, response)
-    return ClassEntry(posterior, profile, on_kind, times, response, first, answer, occupancy)
+    tails = BatchTails(profile, on_kind, first_token=about_first)
+    return ClassEntry(posterior, profile, on_kind, times, response, first, answer, tails, occupancy)
 
 
 def _normal(equally_likely_s: FloatArray) -> Normal:

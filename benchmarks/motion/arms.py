@@ -22,7 +22,9 @@ from qlm.simulator.results import SimulationResult
 from qlm.simulator.simulation import simulate
 
 RULES: Final = "+rules"
-ARMS: Final = (*POLICIES, *(name + RULES for name in POLICIES if name != "qlm"))
+VISITS: Final = "+visits"
+PLACED: Final = "+placed"
+ARMS: Final = (*POLICIES, *(name + rules for name in POLICIES for rules in (RULES, VISITS, PLACED)))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,11 +71,12 @@ def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
 
 def arm_policy(arm: str) -> Policy:
     """Return the policy of an arm."""
-    policy = POLICIES[arm.removesuffix(RULES)]
-    if not arm.endswith(RULES):
+    policy = POLICIES[arm.removesuffix(RULES).removesuffix(VISITS).removesuffix(PLACED)]
+    if not arm.endswith((RULES, VISITS, PLACED)):
         return policy
     ours = POLICIES["qlm"]
-    return replace(policy, demotes=ours.demotes, swap_idle_s=ours.swap_idle_s)
+    visits, placed = arm.endswith((VISITS, PLACED)), arm.endswith(PLACED)
+    return replace(policy, demotes=ours.demotes, swap_idle_s=ours.swap_idle_s, visits=visits, places=placed)
 
 
 def _while_requests_arrive(result: SimulationResult) -> dict[str, float]:

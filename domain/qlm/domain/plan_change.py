@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.virtual_queue import ClassForecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,4 +40,12 @@ class SetQueue:
     groups: tuple[GroupId, ...]
 
 
-PlanChange = CreateGroup | ResizeGroup | CloseGroup | SetQueue
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetForecasts:
+    """Replace what the plan expects of the classes on one instance."""
+
+    instance: InstanceId
+    forecasts: tuple[ClassForecast, ...]
+
+
+PlanChange = CreateGroup | ResizeGroup | CloseGroup | SetQueue | SetForecasts

@@ -3,9 +3,26 @@
 from collections import Counter
 
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.group import Group
+from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.domain.values import value
+
+
+@value
+class ClassForecast:
+    """What a plan expects of a class on one instance.
+
+    Attributes:
+        cls: The class.
+        service_s: Time between the ends of two of its requests in a full batch, seconds.
+        answer_s: Mean time from a batch slot to the end of an answer, seconds.
+        rate_rps: Expected arrivals for this instance, requests per second.
+    """
+
+    cls: RequestClass
+    service_s: float
+    answer_s: float
+    rate_rps: float
 
 
 @value
@@ -16,11 +33,13 @@ class VirtualQueue:
         instance: The instance.
         version: Grows with each change of the order.
         groups: Groups, first served first.
+        forecasts: Of the classes that the instance may serve.
     """
 
     instance: InstanceId
     version: int = 0
     groups: tuple[Group, ...] = ()
+    forecasts: tuple[ClassForecast, ...] = ()
 
     def __post_init__(self) -> None:
         if len({group.id for group in self.groups}) < len(self.groups):

@@ -66,6 +66,8 @@ class Policy:
         demotes: Agents demote requests that can no longer meet their deadline.
         limits_batch: Best-effort requests wait while running requests need a faster pace.
         swap_idle_s: Time after work with a deadline in which no model is swapped for deferrable work.
+        visits: Agents leave a model at the latest safe moment (`agents.core.scheduling.visits`).
+        places: The controller gives each instance its models for the next minutes (`planner.placement`).
         warms_ahead: Agents prefetch weights of models later in their queue into host memory.
         balances: The controller spreads the waiting requests of a class over instances.
     """
@@ -79,6 +81,8 @@ class Policy:
     demotes: bool = False
     limits_batch: bool = False
     swap_idle_s: float = 0.0
+    visits: bool = False
+    places: bool = False
     warms_ahead: bool = True
     balances: bool = True
 
@@ -107,6 +111,16 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 evicts=True,
                 demotes=True,
                 swap_idle_s=4.0,
+            ),
+            Policy(
+                name="qlm-visits",
+                about="the plan generator, with operations.visit and operations.place",
+                make_planner=_qlm,
+                evicts=True,
+                demotes=True,
+                swap_idle_s=4.0,
+                visits=True,
+                places=True,
             ),
             Policy(
                 name="fcfs",

@@ -139,6 +139,7 @@ def _assemble(
         demotes=policy.demotes,
         limits_concurrency=policy.limits_batch,
         swap_idle_s=policy.swap_idle_s,
+        visits=policy.visits,
         prefetches=policy.warms_ahead,
         # Simulated engines report tokens of 16 iterations at once, and faults make them slower.
         watch=WatchSettings(silence_s=30.0),
@@ -153,6 +154,7 @@ def _assemble(
             demotes=policy.demotes,
             swap_hysteresis=policy.swap_idle_s > 0,
             balances=policy.balances,
+            places=policy.places,
         ),
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,

@@ -21,7 +21,7 @@ from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
-from qlm.domain.plan_change import CreateGroup, SetQueue
+from qlm.domain.plan_change import CreateGroup, SetForecasts, SetQueue
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.baselines.edf import plan_edf
@@ -188,7 +188,10 @@ def test_nothing_to_change_changes_nothing() -> None:
         instances=(instance("a10-0", "A10", MISTRAL),),
         queues=(VirtualQueue(instance=InstanceId("a10-0"), groups=(group,)),),
     )
-    assert run(view).changes == ()
+    (sent,) = run(view).changes
+    assert isinstance(sent, SetForecasts)
+    queue = replace(view.queues[0], forecasts=sent.forecasts)
+    assert run(replace(view, queues=(queue,))).changes == ()
 
 
 @pytest.mark.parametrize("target_ms", [None, 20_000.0])

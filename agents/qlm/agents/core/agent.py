@@ -225,6 +225,7 @@ class Agent:
             if event.capacity is not None:
                 state.requests.resize(event.capacity)
             state.stats.engine_woke(now_ns)
+            state.visit.begin(now_ns)
         if event.state is not EngineState.FAILED:
             return []
         self._engine_failed(model, event.error, now_ns)

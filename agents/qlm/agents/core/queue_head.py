@@ -1,13 +1,13 @@
 """The head of the virtual queue: the first group with something to pull, found again only after changes."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.urgency import service_order
-from qlm.domain.virtual_queue import VirtualQueue
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 
 _NEVER_NS: Final = 1 << 63
 
@@ -125,6 +125,7 @@ class QueueHead:
         pulling: Messages requested from the broker and not yet received.
         deferred: A group was deferred since it needs another model.
         last_slo_start: The last start of an SLO-bound request.
+        awaited: Models of groups with something to pull, as of the last reading.
     """
 
     def __init__(
@@ -133,6 +134,7 @@ class QueueHead:
         self.pulling = 0
         self.deferred = False
         self.last_slo_start: SloStart | None = None
+        self.awaited: frozenset[ModelId] = frozenset()
         self._failed_until_ns = failed_until_ns
         self._models = frozenset(models)
         self._queue = VirtualQueue(instance=instance)
@@ -144,6 +146,7 @@ class QueueHead:
         self._valid_until_ns = 0
         self._committed: GroupId | None = None
         self._hysteresis: SwapHysteresis | None = None
+        self._admits: Callable[[Group], bool] | None = None
         self._first_since: tuple[GroupId, int] | None = None
 
     def read(self, queue: VirtualQueue, leasing: Iterable[GroupId | None]) -> None:
@@ -155,6 +158,7 @@ class QueueHead:
                 self._taken[group] = self._taken.get(group, 0) + 1
         self._backoff.keep(queue.groups)
         self._spent = 0
+        self.awaited = frozenset(self.models())
         self.changed()
 
     def pulled(self, group: GroupId, *, limit: int, came: int, now_ns: int) -> None:
@@ -201,6 +205,23 @@ class QueueHead:
             self._hysteresis = hysteresis
             self.changed()
 
+    def restrict(self, admits: Callable[[Group], bool] | None) -> None:
+        """Pass over groups that are not admitted; None for no restriction."""
+        if admits is not None or self._admits is not None:
+            self._admits = admits
+            self.changed()
+
+    def waiting(self) -> Iterator[tuple[Group, int]]:
+        """Yield the groups with something to pull, in queue order, and how much."""
+        for group in self._queue.groups[self._spent :]:
+            if self._possible(group):
+                yield group, self.left(group)
+
+    @property
+    def forecasts(self) -> Sequence[ClassForecast]:
+        """What the plan expects of the classes here."""
+        return self._queue.forecasts
+
     def first_since_ns(self, head: Group, now_ns: int) -> int:
         """Return the time since which a group of another model has been the head."""
         if self._first_since is None or self._first_since[0] != head.id:
@@ -242,7 +263,7 @@ class QueueHead:
             self._spent += 1
         self._head, self._valid_until_ns, self.deferred = None, _NEVER_NS, False
         for group in self._in_order():
-            if not self._possible(group):
+            if not self._possible(group) or (self._admits is not None and not self._admits(group)):
                 continue
             if self._hysteresis is not None:
                 deferred_until_ns = self._hysteresis.until_ns(group, now_ns)

@@ -8,6 +8,7 @@ from qlm.agents.core.costs.host_memory import ASLEEP_IN, HostMemoryUse, SwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.queue_head import QueueHead
 from qlm.agents.core.request_table import RequestTable
+from qlm.agents.core.scheduling.visits.state import VisitState
 from qlm.agents.core.stats.concurrency import ConcurrencyLimit
 from qlm.agents.core.stats.operation_stats import OperationRecorder
 from qlm.agents.core.stats.pace import LeadTimes, Pace
@@ -33,6 +34,8 @@ class AgentSettings:
         swap_idle_s: Shortest time since the last start of SLO-bound work before the model is swapped for
             deferrable work; two swaps if those take longer (`queue_head.SwapHysteresis`). 0 for no wait.
         retry_s: Pause before the store is tried again.
+        visits: Leave a model at the latest safe moment (`scheduling.visits`), not when a group of another one
+            is first in the virtual queue.
         preempts: Preempt running requests for more urgent ones.
         demotes: Demote requests that would miss their deadline, in favour of others (`scheduling.demotion`).
         limits_concurrency: Limit best-effort concurrency by the pace that others need (`concurrency_limit`).
@@ -46,6 +49,7 @@ class AgentSettings:
     swap_after_s: float = 0.1
     swap_idle_s: float = 4.0
     retry_s: float = 0.2
+    visits: bool = False
     preempts: bool = True
     demotes: bool = True
     limits_concurrency: bool = False
@@ -220,6 +224,7 @@ class AgentState:
         queue: The virtual queue.
         engines: Engines of the instance.
         prefetch: Weights files in host memory.
+        visit: The visit to the awake model.
         lease_times: Times of lease operations.
         stats: Measurements.
         alarm: The next Tick.
@@ -243,6 +248,7 @@ class AgentState:
         self.engines: Final = Engines(models, costs)
         self.queue: Final = QueueHead(holder.instance, self.engines.models, self.engines.failed_until_ns)
         self.prefetch: Final = PrefetchState()
+        self.visit: Final = VisitState()
         self.lease_times: Final = LeaseTimes()
         self.stats: Final = AgentStats()
         self.alarm: Final = Alarm()

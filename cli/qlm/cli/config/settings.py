@@ -187,6 +187,10 @@ class OperationsConfig(ConfigSection):
         limit_batch: Hold back batch work while running requests need a faster pace.
         warm_ahead: Prefetch weights files of models later in a virtual queue into host memory.
         balance: Spread the waiting requests of a class over instances.
+        visit: Leave a model at the latest moment that the deadlines of the others allow, if that saves more
+            requests than it costs; else as soon as a group of another model is first in the virtual queue.
+        place: Give each instance its models for the next minutes, by arrival rates and swap costs; else any
+            instance may serve all of its models at any time.
     """
 
     evict: bool = True
@@ -194,6 +198,8 @@ class OperationsConfig(ConfigSection):
     limit_batch: bool = False
     warm_ahead: bool = True
     balance: bool = True
+    visit: bool = False
+    place: bool = False
 
 
 class Config(ConfigSection):

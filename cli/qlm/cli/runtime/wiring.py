@@ -112,6 +112,7 @@ def agent_settings(config: Config) -> AgentSettings:
         demotes=used.demote,
         limits_concurrency=used.limit_batch,
         prefetches=used.warm_ahead,
+        visits=used.visit,
         watch=WatchSettings(**dict(config.watchdog)),
     )
 
@@ -119,7 +120,9 @@ def agent_settings(config: Config) -> AgentSettings:
 def controller_settings(config: Config) -> ControllerSettings:
     """Return the settings of the controller."""
     used = config.operations
-    return ControllerSettings(demotes=used.demote, swap_hysteresis=True, balances=used.balance)
+    return ControllerSettings(
+        demotes=used.demote, swap_hysteresis=True, balances=used.balance, places=used.place
+    )
 
 
 def profile_file(model: ModelConfig, instance: InstanceConfig, folders: Sequence[Path]) -> Path | None:

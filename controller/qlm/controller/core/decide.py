@@ -14,7 +14,9 @@ from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
 from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.forecasting import forecast_changes
 from qlm.controller.core.grouping import NewGroupId, regroup
+from qlm.controller.core.placing import restricted, update_placement
 from qlm.controller.core.problem import make_problem
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import InstanceStatus
@@ -22,9 +24,13 @@ from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.plan_change import PlanChange, SetQueue
 from qlm.domain.view import ClassView, ClusterView
+from qlm.planner.placement.policy import PlacementState
 from qlm.planner.problem import Plan, Problem
 
 Planner = Callable[[Problem], Plan]
+
+NO_PLACEMENT: Final = PlacementState()
+"""Every instance may serve all of its models."""
 
 BATCH_UNKNOWN: Final = 16.0
 """Assumed batch of a model without a live instance of a known kind: its groups wait for one."""
@@ -43,6 +49,7 @@ class ControllerSettings:
         demotes: Agents demote requests that can no longer meet their deadline; plans rely on it.
         swap_hysteresis: Agents delay cold starts for deferrable work while their model is in use; plans
             rely on it.
+        places: Give each instance its models for the next minutes (`planner.placement`).
         balances: Distribute the waiting requests of a class over instances (`controller.core.balancing`).
         lead_ttl_s: Leadership lapses after this time without a renewal.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
@@ -54,6 +61,7 @@ class ControllerSettings:
     move_s: float = 1.0
     demotes: bool = False
     swap_hysteresis: bool = False
+    places: bool = False
     balances: bool = True
     quiet_s: float = 0.5
     lead_ttl_s: float = 3.5
@@ -79,6 +87,7 @@ class Decision:
         problem: The planning problem that was solved.
         plan: The plan that solves it.
         estimator: State of the estimator, for the next decision.
+        placement: Placement of models, for the next decision.
         snapshot: Origin of the problem; None if the problem has another one.
     """
 
@@ -86,6 +95,7 @@ class Decision:
     problem: Problem
     plan: Plan
     estimator: EstimatorState
+    placement: PlacementState = NO_PLACEMENT
     snapshot: Snapshot | None = None
 
     @property
@@ -118,6 +128,7 @@ def decide(
     planner: Planner,
     new_id: NewGroupId,
     estimator: EstimatorState = NOTHING_LEARNED,
+    placement: PlacementState = NO_PLACEMENT,
 ) -> Decision:
     """Form groups, estimate, plan, and return the virtual queues that must change.
 
@@ -129,8 +140,12 @@ def decide(
         planner: The planning method.
         new_id: Returns the id of a new group.
         estimator: State after the last decision with the same fleet.
+        placement: Placement after the last decision.
     """
     estimator = learn(estimator, view, now_ns=now_ns, fleet=fleet)
+    if settings.places:
+        placement = update_placement(placement, view, estimator, fleet, now_ns)
+        view = restricted(view, placement)
     loads = LoadBalance(view, estimator.times, fleet)
     grouped = _group_all(view, now_ns, settings, new_id, estimator.times, loads)
     now = take_snapshot(view, grouped.groups, now_ns=now_ns, fleet=fleet, state=estimator)
@@ -143,8 +158,10 @@ def decide(
         swap_hysteresis=settings.swap_hysteresis,
     )
     plan = planner(problem)
-    changes = (*grouped.changes, *_queue_changes(view, grouped, plan))
-    return Decision(changes=changes, problem=problem, plan=plan, estimator=estimator, snapshot=now)
+    changes = (*grouped.changes, *_queue_changes(view, grouped, plan), *forecast_changes(view, now))
+    return Decision(
+        changes=changes, problem=problem, plan=plan, estimator=estimator, placement=placement, snapshot=now
+    )
 
 
 def _group_all(

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from qlm.controller.core.decide import (
+    NO_PLACEMENT,
     ControllerSettings,
     Decision,
     Planner,
@@ -76,6 +77,7 @@ class ControllerLoop:
         self._new_group_id = new_group_id
         self._metrics = metrics
         self._estimator = NOTHING_LEARNED
+        self._placement = NO_PLACEMENT
         self._watched_ns = 0
         self._woken = asyncio.Event()
         self._warned: set[str] = set()
@@ -121,11 +123,12 @@ class ControllerLoop:
             planner=self._planner,
             new_id=self._new_group_id,
             estimator=self._estimator,
+            placement=self._placement,
         )
         groups, began_s = sum(len(each.groups) for each in view.classes), time.perf_counter()
         decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
         took_s = time.perf_counter() - began_s
-        self._estimator = decision.estimator
+        self._estimator, self._placement = decision.estimator, decision.placement
         if decision.changes:
             await self._store.apply(decision.changes, term)
             if decision.moves:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
-from qlm.controller.core.decide import ControllerSettings, Decision, Planner, decide
+from qlm.controller.core.decide import NO_PLACEMENT, ControllerSettings, Decision, Planner, decide
 from qlm.controller.core.estimating.state import NOTHING_LEARNED
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.group import RequestClass
@@ -57,6 +57,7 @@ class SimulatedController:
         self.plan_s: list[float] = []
         self.paused = False
         self.estimator = NOTHING_LEARNED
+        self.placement = NO_PLACEMENT
         self._services = services
         self.moves = 0
         self._event_queue = services.event_queue
@@ -114,8 +115,9 @@ class SimulatedController:
             planner=self._planner,
             new_id=self._new_id,
             estimator=self.estimator,
+            placement=self.placement,
         )
-        self.estimator = decision.estimator
+        self.estimator, self.placement = decision.estimator, decision.placement
         self.plan_s.append(self._stopwatch_s() - began_s)
         self._planning = True
         lasts_ns = self._planning_ns(decision)

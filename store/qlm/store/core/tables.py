@@ -10,6 +10,7 @@ from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Event, RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import RequestPosition
+from qlm.domain.virtual_queue import ClassForecast
 from qlm.store.core.arrival_order import ArrivalKey, ArrivalOrder
 from qlm.store.core.length_stats import LengthStats
 
@@ -139,6 +140,7 @@ class QueueRow:
 
     version: int = 0
     groups: list[GroupId] = field(default_factory=list)
+    forecasts: tuple[ClassForecast, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

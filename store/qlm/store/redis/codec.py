@@ -19,10 +19,10 @@ from qlm.domain.operations import Operation, OperationCount, OperationStats, Swa
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.plain import class_to_plain, metadata_from_plain, metadata_to_plain
-from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetQueue
+from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetForecasts, SetQueue
 from qlm.domain.request import Event, Request, RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import ClassView, RequestPosition
-from qlm.domain.virtual_queue import VirtualQueue
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.store.core.plans import mean_and_variance
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
 from qlm.store.redis.scripts import Argument, padded
@@ -95,6 +95,13 @@ def _change_to_plain(change: PlanChange) -> list[Any]:
             return ["close", change.id]
         case SetQueue():
             return ["queue", change.instance, change.groups]
+        case SetForecasts():
+            text = orjson.dumps([_forecast_to_plain(each) for each in change.forecasts]).decode()
+            return ["forecasts", change.instance, text]
+
+
+def _forecast_to_plain(forecast: ClassForecast) -> list[Any]:
+    return [class_key(forecast.cls), forecast.service_s, forecast.answer_s, forecast.rate_rps]
 
 
 def status_argument(status: InstanceStatus) -> bytes:
@@ -305,9 +312,20 @@ def _read_lengths(rows: Sequence[bytes]) -> LengthHistogram:
 
 def read_queue(reply: list[Any], groups: Mapping[GroupId, Group]) -> VirtualQueue:
     """Decode a virtual queue; `groups` has those of all queues, others are lost."""
-    instance, version, ids = reply
+    instance, version, ids, forecasts = reply
     return VirtualQueue(
         instance=InstanceId(instance.decode()),
         version=version,
         groups=tuple(groups[id] for each in ids if (id := GroupId(each.decode())) in groups),
+        forecasts=read_forecasts(forecasts),
+    )
+
+
+def read_forecasts(text: bytes) -> tuple[ClassForecast, ...]:
+    """Decode the forecasts of an instance; empty if none were written."""
+    if not text:
+        return ()
+    return tuple(
+        ClassForecast(cls=class_of(key.encode()), service_s=service_s, answer_s=answer_s, rate_rps=rate_rps)
+        for key, service_s, answer_s, rate_rps in orjson.loads(text)
     )

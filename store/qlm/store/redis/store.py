@@ -264,9 +264,14 @@ class RedisStore(RedisPlans, Store):
         return {InstanceId(id): why for id, why in sorted(zip(pairs[::2], pairs[1::2], strict=True))}
 
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
-        version, groups = await self._scripts.run("virtual_queue", instance)
+        version, groups, forecasts = await self._scripts.run("virtual_queue", instance)
+        with readable():
+            known = codec.read_forecasts(forecasts)
         return VirtualQueue(
-            instance=instance, version=version, groups=tuple(readable_ones(codec.read_group, groups))
+            instance=instance,
+            version=version,
+            groups=tuple(readable_ones(codec.read_group, groups)),
+            forecasts=known,
         )
 
     async def ask_drain(self, instance: InstanceId) -> bool:

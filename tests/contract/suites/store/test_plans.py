@@ -26,10 +26,10 @@ from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.outcome import Outcome
-from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetForecasts, SetQueue
 from qlm.domain.ports.store import Store
 from qlm.domain.view import ClassView, ClusterView
-from qlm.domain.virtual_queue import VirtualQueue
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.store.core.limits import NOTIFY_WITHIN
 
 
@@ -317,3 +317,28 @@ async def test_drain_is_asked_of_the_living(subject: Subject) -> None:
         return not await store.ask_drain(A.instance)
 
     await until(gone, "the death of A")
+
+
+async def test_forecasts_reach_the_agent_and_the_next_plan(subject: Subject) -> None:
+    """They stand until others replace them, whatever the queue does."""
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 1)
+    first = (
+        ClassForecast(cls=CHAT, service_s=0.25, answer_s=4.5, rate_rps=1.5),
+        ClassForecast(cls=BATCH.missed(), service_s=1.0, answer_s=9.0, rate_rps=0.0),
+    )
+    await store.apply(
+        [
+            CreateGroup(id=G1, cls=CHAT, count=1),
+            _queue(A.instance, G1),
+            SetForecasts(instance=A.instance, forecasts=first),
+        ]
+    )
+    queue = await store.virtual_queue(A.instance)
+    assert (queue.forecasts, [group.id for group in queue.groups]) == (first, [G1])
+    assert [(each.instance, each.forecasts) for each in (await store.view()).queues] == [(A.instance, first)]
+    await store.apply([_queue(A.instance), SetForecasts(instance=A.instance, forecasts=first[:1])])
+    queue = await store.virtual_queue(A.instance)
+    assert (queue.forecasts, queue.groups) == (first[:1], ())
+    assert (await store.virtual_queue(B.instance)).forecasts == ()

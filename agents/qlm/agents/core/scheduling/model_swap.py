@@ -13,10 +13,10 @@ def start_engine(state: AgentState, head: Group | None, now_ns: int) -> list[Act
     """Without an awake engine, start the one that the virtual queue needs, else the first model."""
     engines = state.engines
     if head is not None:
-        return _swap(state, head.cls.model, head, now_ns)
+        return begin_swap(state, head.cls.model, head, now_ns)
     retry_ns = min((at_ns for at_ns in engines.failed_until_ns.values() if at_ns > now_ns), default=None)
     if retry_ns is None:
-        return _swap(state, engines.models[0], None, now_ns)
+        return begin_swap(state, engines.models[0], None, now_ns)
     state.alarm.want(retry_ns)
     return []
 
@@ -52,7 +52,7 @@ def toward_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:
         return _preempt_for_swap(state, head, now_ns)
     busy = state.queue.pulling or len(requests.all) > requests.ready
     actions = return_all(requests, f"swapping to {model}", now_ns)
-    return actions if busy or requests.all else [*actions, *_swap(state, model, head, now_ns)]
+    return actions if busy or requests.all else [*actions, *begin_swap(state, model, head, now_ns)]
 
 
 def _preempt_for_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:
@@ -74,10 +74,12 @@ def _preempt_for_swap(state: AgentState, head: Group, now_ns: int) -> list[Actio
     return actions
 
 
-def _swap(state: AgentState, model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
+def begin_swap(state: AgentState, model: ModelId, head: Group | None, now_ns: int) -> list[Action]:
+    """Swap to a model; `head` is the group that it is for, if any."""
     active = state.engines.active
     state.stats.operations.swap_began(active, model, head.cls.queue if head else "", now_ns)
     later = tuple(each for each in state.queue.models() if each not in (model, active))
     state.queue.release()
+    state.visit.begin(now_ns)
     state.engines.begin_swap(model)
     return [SwapModel(model=model, later=later)]

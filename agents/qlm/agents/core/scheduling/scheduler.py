@@ -14,6 +14,7 @@ from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
 from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait, too_late
 from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
 from qlm.agents.core.scheduling.preemption import preempt, preempt_for
+from qlm.agents.core.scheduling.visits.rule import keep_visit, leave, may_begin
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action, ProbeEngine, Pull, ReportResumed, Submit
 from qlm.domain.group import Group
@@ -37,17 +38,34 @@ def serve(state: AgentState, now_ns: int) -> list[Action]:
         actions += advance(requests, tracked, Cause.RETURNED, why="its model is not awake here")
     if state.draining:
         return actions
-    defer_other_models(state, now_ns)
-    head = state.queue.group(now_ns)
     if engines.active is None:
-        return actions + start_engine(state, head, now_ns)
+        state.queue.restrict(None)
+        return actions + start_engine(state, state.queue.group(now_ns), now_ns)
     actions += _limit_concurrency(state, now_ns)
     requests.kv.overcommits = _may_overcommit(state, engines.active, now_ns)
-    if head is None or head.cls.model == engines.active:
-        return actions + _fill(state, engines.active, head, now_ns)
+    if state.settings.visits:
+        return actions + _visit(state, engines.active, now_ns)
+    return actions + _follow_queue(state, engines.active, now_ns)
+
+
+def _visit(state: AgentState, model: ModelId, now_ns: int) -> list[Action]:
+    """Serve the awake model until its visit ends."""
+    decision = keep_visit(state, model, now_ns)
+    if decision is not None:
+        return leave(state, decision, now_ns)
+    return _fill(state, model, state.queue.group(now_ns), now_ns)
+
+
+def _follow_queue(state: AgentState, model: ModelId, now_ns: int) -> list[Action]:
+    """Serve groups strictly in the order of the virtual queue, whatever swaps that takes."""
+    requests, actions = state.requests, list[Action]()
+    defer_other_models(state, now_ns)
+    head = state.queue.group(now_ns)
+    if head is None or head.cls.model == model:
+        return actions + _fill(state, model, head, now_ns)
     if state.queue.pulling or requests.new:
         # Pulled while the awake model was first in the queue, so it is served first.
-        return actions + _fill(state, engines.active, None, now_ns)
+        return actions + _fill(state, model, None, now_ns)
     return actions + toward_swap(state, head, now_ns)
 
 
@@ -99,6 +117,8 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
             why = "it cannot be in time any more, others can"
             actions += advance(requests, tracked, Cause.DEMOTED, why=why)
             continue
+        if state.settings.visits and not may_begin(state, tracked):
+            break
         preempted = tracked.generation.preempted
         if _goes_first(state, head, tracked) or (preempted and not _slot_left(state, tracked)):
             break

@@ -40,6 +40,8 @@ class Arrivals:
         accepted: Requests of the class that had been accepted by `seen_ns`.
         came: Weighted number of requests accepted within the exposure.
         squares: Weighted sum over readings of the squared number accepted over the interval, 1/s.
+        asked: Weighted number of requests accepted, served or not.
+        asked_s: Weighted time in which they were.
     """
 
     seen_ns: int
@@ -50,11 +52,18 @@ class Arrivals:
     accepted: int = 0
     came: float = 0.0
     squares: float = 0.0
+    asked: float = 0.0
+    asked_s: float = 0.0
 
     @property
     def rate_rps(self) -> float:
         """Arrivals per second; 0 before the second reading with ends."""
         return self.count / self.exposure_s if self.exposure_s else 0.0
+
+    @property
+    def accepted_rps(self) -> float:
+        """Requests accepted per second, of a class that is not served, too; 0 before the second reading."""
+        return self.asked / self.asked_s if self.asked_s else 0.0
 
     @property
     def dispersion(self) -> float:
@@ -81,11 +90,12 @@ class Arrivals:
         passed_s = (now_ns - self.seen_ns) / 1e9
         if passed_s < READ_EVERY_S:
             return self
-        if not self.total:
-            # The time without ends depends on service times, not on the arrival rate.
-            return Arrivals(now_ns, total, accepted=accepted)
         keep, new = math.exp(-passed_s / HORIZON_S), max(0, total - self.total)
         came = max(0, accepted - self.accepted)
+        asked, asked_s = keep * self.asked + came, keep * self.asked_s + passed_s
+        if not self.total:
+            # The time without ends depends on service times, not on the arrival rate.
+            return Arrivals(now_ns, total, accepted=accepted, asked=asked, asked_s=asked_s)
         return Arrivals(
             seen_ns=now_ns,
             total=total,
@@ -95,6 +105,8 @@ class Arrivals:
             accepted=accepted,
             came=keep * self.came + came,
             squares=keep * self.squares + came**2 / passed_s,
+            asked=asked,
+            asked_s=asked_s,
         )
 
 
@@ -103,15 +115,15 @@ def update_arrivals(
 ) -> Mapping[RequestClass, Arrivals]:
     """Return the statistics after a view; `before` itself if no reading is due.
 
-    A class without waiting requests is not in the view. It is kept with zero new arrivals until its count is
-    below `COUNT_MIN`. Requests that end meanwhile are counted when the class is back.
+    A class without waiting requests is not in the view. It is kept with zero new arrivals until its counts
+    are below `COUNT_MIN`. Requests that end meanwhile are counted when the class is back.
     """
     after = {each.cls: _seen(each, now_ns, before.get(each.cls)) for each in view.classes}
     for cls, known in before.items():
-        if (
-            cls not in after
-            and (silent := known.seen(known.total, now_ns, known.accepted)).count >= COUNT_MIN
-        ):
+        if cls in after:
+            continue
+        silent = known.seen(known.total, now_ns, known.accepted)
+        if max(silent.count, silent.asked) >= COUNT_MIN:
             after[cls] = silent
     same = len(after) == len(before) and all(before.get(cls) is known for cls, known in after.items())
     return before if same else after

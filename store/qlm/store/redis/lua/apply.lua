@@ -97,6 +97,11 @@ function apply.queue(instance, ids)
   mark(instance)
 end
 
+function apply.forecasts(instance, text)
+  call('HSET', PREFIX .. 'forecasts', instance, text)
+  mark(instance)
+end
+
 for _, change in ipairs(cjson.decode(ARGV[FIRST + 2])) do
   apply[change[1]](change[2], change[3], change[4])
 end

@@ -1,4 +1,4 @@
--- instance -> {version, groups in order}
+-- instance -> {version, groups in order, forecasts as JSON}
 local instance = ARGV[FIRST]
 local by_id, known, groups = {}, {}, {}
 for _, id in ipairs(call('LRANGE', key('queue', instance), 0, -1)) do
@@ -11,4 +11,7 @@ for _, id in ipairs(call('LRANGE', key('queue', instance), 0, -1)) do
   end
   groups[#groups + 1] = by_id[id] -- a group that was lost leaves no gap
 end
-return reply({ tonumber(call('HGET', PREFIX .. 'queues', instance) or '0'), groups })
+return reply({
+  tonumber(call('HGET', PREFIX .. 'queues', instance) or '0'), groups,
+  call('HGET', PREFIX .. 'forecasts', instance) or '',
+})

@@ -1,0 +1,1 @@
+"""Visits: the times between two model swaps of an instance, and when each ends."""

@@ -1,0 +1,209 @@
+"""When an instance leaves its model, and for which one. Pure; all times are seconds from now.
+
+A visit is as long as the deadlines of the other models allow: each swap takes the instance from everybody.
+The latest moment to leave is computed backward over the models that wait, so that an instance of three models
+does not leave a whole visit too late. It leaves then if more requests are saved by it than lost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.agents.core.scheduling.visits.backlog import Backlog
+from qlm.domain.ids import ModelId
+
+MARGIN_S: Final = 3.0
+"""Time kept between the planned start of a model and its first latest start: estimates are wrong by that."""
+
+DECIDE_WITHIN_S: Final = 2.0
+"""Leaving is weighed when the latest moment is nearer than this."""
+
+LEAST_VISIT_SWAPS: Final = 2.5
+"""Least length of a visit with work, in swap times: swaps take at most 1 / 3.5 of the time, whatever waits.
+Without it each model is urgent again after every swap, and nothing is served."""
+
+DELAY_WORK_MAX_S: Final = 20.0
+"""Longest work of the present model that a delay of the others is weighed with."""
+
+COLD_HORIZON_S: Final = 120.0
+"""A model whose start takes longer than its objective has lost what waits now: the arrivals of this time
+count for it instead."""
+
+IDLE_SWAPS: Final = 1.0
+"""Idle time before a swap to a model with deadlines, in swap times; twice that for work without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A model that could be served next.
+
+    Attributes:
+        model: The model.
+        backlog: Its waiting requests that can still be in time.
+        swap_s: Time until it would serve, from the decision on.
+        arrivals_rps: Expected arrivals with a deadline.
+        waiting: Number of all of its waiting requests.
+        priority: Lowest priority number among them.
+    """
+
+    model: ModelId
+    backlog: Backlog
+    swap_s: float
+    arrivals_rps: float = 0.0
+    waiting: int = 0
+    priority: int = 0
+
+    @property
+    def leave_at_s(self) -> float:
+        """Latest moment to leave for it, if it is the only one."""
+        return self.backlog.first_s - self.swap_s - MARGIN_S
+
+    @property
+    def too_slow(self) -> bool:
+        """Return True if its swap takes longer than its tightest objective."""
+        return self.swap_s >= self.backlog.objective_s
+
+    def saved(self, begin_s: float, delay_s: float) -> float:
+        """Return the requests that a service from `begin_s` on saves against one that is later by a delay."""
+        saved = self.backlog.lost(begin_s + delay_s) - self.backlog.lost(begin_s)
+        return saved + (self.arrivals_rps * COLD_HORIZON_S if self.too_slow else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """The awake model.
+
+    Attributes:
+        backlog: Its waiting requests that can still be in time.
+        back_s: Time until it would serve again after a sleep.
+        awake_s: Time since it serves.
+        idle_s: Time since it had anything to do; 0 while it has.
+        running_slack_s: Latest starts of running requests that still have an objective to meet.
+        evicting_s: Time to compute again what an eviction of all running requests discards.
+        service_s: Mean time that one of its requests adds to the wait of others.
+        arrivals: Expected arrivals per second and time that one can wait, by class.
+        priority: Lowest priority number among its running and waiting requests; None without any.
+    """
+
+    backlog: Backlog
+    back_s: float
+    awake_s: float
+    idle_s: float = 0.0
+    running_slack_s: Sequence[float] = ()
+    evicting_s: float = 0.0
+    service_s: float = 0.05
+    arrivals: Sequence[tuple[float, float]] = ()
+    priority: int | None = None
+
+    def cost_of_absence(self, away_s: float) -> float:
+        """Return the requests that are lost if it serves again only after `away_s`."""
+        waiting = self.backlog.lost(away_s) - self.backlog.lost(0.0)
+        running = sum(slack_s < away_s for slack_s in self.running_slack_s)
+        coming = sum(rate_rps * max(0.0, away_s - slack_s) for rate_rps, slack_s in self.arrivals)
+        return waiting + running + coming + self.evicting_s / max(self.service_s, 1e-6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remain:
+    """Go on with the present model.
+
+    Attributes:
+        until_s: Latest moment to leave it; infinite if no other model waits.
+        back_s: Time from now until it would serve again after a round of all visits.
+    """
+
+    until_s: float = float("inf")
+    back_s: float = float("inf")
+
+    def begins(self, *, answer_s: float, latest_start_s: float) -> bool:
+        """Return True if a request is still begun in this visit.
+
+        Args:
+            answer_s: Mean time until it ends.
+            latest_start_s: Its latest start; infinite without an objective.
+        """
+        return answer_s < self.until_s or latest_start_s < self.until_s + self.back_s + MARGIN_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Swap to a model.
+
+    Attributes:
+        why: For the event history.
+    """
+
+    model: ModelId
+    why: str
+
+
+NEVER: Final = Remain()
+"""Remain without a limit."""
+
+
+def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
+    """Choose to remain, or a model to leave for, given that the engine of `present` is awake."""
+    if not others:
+        return NEVER
+    urgent = min(others, key=lambda each: (each.priority, each.backlog.first_s, each.model))
+    if present.priority is not None and urgent.priority < present.priority:
+        return Leave(model=urgent.model, why="work of a higher priority needs it")
+    order = sorted((each for each in others if each.backlog), key=lambda each: (each.leave_at_s, each.model))
+    remain = Remain(until_s=_latest_moment(order), back_s=_round_s(order) + present.back_s)
+    busy = present.idle_s <= 0.0
+    if busy and present.awake_s < LEAST_VISIT_SWAPS * present.back_s:
+        return NEVER
+    if remain.until_s < DECIDE_WITHIN_S:
+        best = _best(present, order)
+        if best is not None:
+            return best
+    return remain if busy else _when_idle(present, others, order) or remain
+
+
+def _latest_moment(order: Sequence[Candidate]) -> float:
+    until_s = float("inf")
+    for each in reversed(order):
+        until_s = min(each.leave_at_s, until_s - each.swap_s - each.backlog.work_s)
+    return until_s
+
+
+def _round_s(order: Sequence[Candidate]) -> float:
+    return sum(each.swap_s + each.backlog.work_s for each in order)
+
+
+def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
+    """Return the model whose visit, before all others, saves the most requests; None if it costs more."""
+    best, best_gain = None, 0.0
+    for first in order:
+        visits = [first, *(each for each in order if each is not first)]
+        gain = _gain(present, visits) - present.cost_of_absence(_round_s(visits) + present.back_s)
+        if gain > best_gain:
+            best, best_gain = first, gain
+    if best is None:
+        return None
+    return Leave(model=best.model, why=f"{best.model} would lose {best_gain:.1f} requests more than it costs")
+
+
+def _gain(present: Present, visits: Sequence[Candidate]) -> float:
+    """Return the requests that leaving now saves against leaving after some more of the present work."""
+    work_s = min(present.backlog.work_s, DELAY_WORK_MAX_S)
+    gain, at_s = 0.0, 0.0
+    for each in visits:
+        at_s += each.swap_s
+        delay_s = max(DECIDE_WITHIN_S, work_s, each.backlog.objective_s / 2)
+        gain += each.saved(at_s + MARGIN_S, delay_s)
+        at_s += each.backlog.work_s
+    return gain
+
+
+def _when_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> Leave | None:
+    """Return the model to serve while the present one has nothing to do, after a pause."""
+    if order and present.idle_s >= IDLE_SWAPS * order[0].swap_s:
+        return Leave(model=order[0].model, why="the instance has nothing else to do")
+    waiting = [each for each in others if each.waiting]
+    if order or not waiting:
+        return None
+    most = max(waiting, key=lambda each: (each.waiting / max(each.swap_s, 1e-3), each.model))
+    if present.idle_s >= 2 * IDLE_SWAPS * most.swap_s:
+        return Leave(model=most.model, why="the instance has nothing else to do")
+    return None

@@ -1,0 +1,163 @@
+"""What a decision about the visit is made from, taken from the agent's state."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from qlm.agents.core.costs.host_memory import SwapCost, plan_sleep
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests
+from qlm.agents.core.scheduling.visits.decision import Candidate, Present
+from qlm.agents.core.state import AgentState
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import ModelId
+from qlm.domain.virtual_queue import ClassForecast
+
+SERVICE_UNKNOWN_S: Final = 0.05
+"""Assumed time between two ends of a class without a forecast, before any request ended here."""
+
+
+class Forecasts:
+    """Forecasts of the plan, with the agent's own measurements where the plan has none."""
+
+    def __init__(self, state: AgentState) -> None:
+        self._of_class = {each.cls: each for each in state.queue.forecasts}
+        of_model = defaultdict[ModelId, list[ClassForecast]](list)
+        for each in state.queue.forecasts:
+            of_model[each.cls.model].append(each)
+        self._of_model = of_model
+        self._pace = state.stats.pace
+
+    def of(self, model: ModelId) -> Iterable[ClassForecast]:
+        """Return the forecasts of the classes of a model."""
+        return self._of_model.get(model, ())
+
+    def service_s(self, cls: RequestClass) -> float:
+        """Return the time that a request of a class adds to the wait of others."""
+        known = self._of_class.get(cls)
+        return known.service_s if known else self.mean_service_s(cls.model)
+
+    def answer_s(self, cls: RequestClass) -> float:
+        """Return the mean time until an answer ends."""
+        known = self._of_class.get(cls)
+        if known is not None:
+            return known.answer_s
+        alike = self._of_model.get(cls.model)
+        return max(each.answer_s for each in alike) if alike else self._pace.service_s
+
+    def mean_service_s(self, model: ModelId) -> float:
+        """Return the mean of `service_s` over the arrivals for a model."""
+        alike = self._of_model.get(model)
+        if not alike:
+            return SERVICE_UNKNOWN_S
+        rate_rps = sum(each.rate_rps for each in alike)
+        if not rate_rps:
+            return sum(each.service_s for each in alike) / len(alike)
+        return sum(each.rate_rps * each.service_s for each in alike) / rate_rps
+
+
+def candidates(state: AgentState, forecasts: Forecasts, now_ns: int) -> list[Candidate]:
+    """Return the models of waiting groups that are not awake, without those whose engine failed lately."""
+    waiting = defaultdict[ModelId, list[tuple[Group, int]]](list)
+    for group, left in state.queue.waiting():
+        if group.cls.model != state.engines.active:
+            waiting[group.cls.model].append((group, left))
+    failed = state.engines.failed_until_ns
+    return [
+        Candidate(
+            model=model,
+            backlog=_backlog(state, forecasts, groups, now_ns),
+            swap_s=state.engines.swap_ns.get(model, 0) / 1e9,
+            arrivals_rps=sum(each.rate_rps for each in forecasts.of(model) if each.cls.due_ms is not None),
+            waiting=sum(left for _group, left in groups),
+            priority=min(group.cls.priority for group, _left in groups),
+        )
+        for model, groups in waiting.items()
+        if failed.get(model, 0) <= now_ns
+    ]
+
+
+def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int) -> Present:
+    """Describe the awake model, and what runs on it."""
+    requests, visit = state.requests, state.visit
+    groups = [(group, left) for group, left in state.queue.waiting() if group.cls.model == model]
+    priorities = [group.cls.priority for group, _left in groups]
+    priorities += [tracked.request.cls.priority for tracked in requests.all.values()]
+    recompute_s = state.costs.kv[model].recompute_s if model in state.costs.kv else 0.0
+    tokens = sum(tracked.tokens for tracked in requests.running.values() if tracked.preemptible)
+    return Present(
+        backlog=_backlog(state, forecasts, groups, now_ns),
+        back_s=_back_s(state, model),
+        awake_s=(now_ns - visit.awake_ns) / 1e9,
+        idle_s=0.0 if visit.idle_ns is None else max(1e-9, (now_ns - visit.idle_ns) / 1e9),
+        running_slack_s=tuple(_slacks_s(state, now_ns)),
+        evicting_s=tokens * recompute_s,
+        service_s=forecasts.mean_service_s(model),
+        arrivals=tuple(
+            (each.rate_rps, max(0.0, each.cls.due_ms / 1e3 - _lead_s(state, each.cls)))
+            for each in forecasts.of(model)
+            if each.cls.due_ms is not None
+        ),
+        priority=min(priorities, default=None),
+    )
+
+
+def latest_start_ns(state: AgentState, group: Group) -> int | None:
+    """Return the latest start of a group's first request; None without an objective."""
+    if group.deadline_ns is None:
+        return None
+    return group.deadline_ns - state.stats.lead_times.lead_ns(group.cls)
+
+
+def _lead_s(state: AgentState, cls: RequestClass) -> float:
+    return state.stats.lead_times.lead_ns(cls) / 1e9
+
+
+def _backlog(
+    state: AgentState, forecasts: Forecasts, groups: Iterable[tuple[Group, int]], now_ns: int
+) -> Backlog:
+    parts = (_hopeful(state, forecasts, group, left, now_ns) for group, left in groups)
+    return Backlog(part for part in parts if part is not None)
+
+
+def _hopeful(
+    state: AgentState, forecasts: Forecasts, group: Group, left: int, now_ns: int
+) -> HopefulRequests | None:
+    cls = group.cls
+    if cls.due_ms is None or group.head_arrival_ns is None:
+        return None
+    slack_s = cls.due_ms / 1e3 - _lead_s(state, cls)
+    last_ns = max(group.head_arrival_ns, group.last_arrival_ns or now_ns)
+    return HopefulRequests.of(
+        priority=cls.priority,
+        requests=left,
+        first_s=(group.head_arrival_ns - now_ns) / 1e9 + slack_s,
+        last_s=(last_ns - now_ns) / 1e9 + slack_s,
+        service_s=forecasts.service_s(cls),
+        objective_s=cls.due_ms / 1e3,
+    )
+
+
+def _slacks_s(state: AgentState, now_ns: int) -> Iterator[float]:
+    """Yield how long each request on this instance may still be away, if it has an objective to meet."""
+    for tracked in state.requests.all.values():
+        deadline_ns = tracked.request.deadline_ns
+        if tracked.best_effort or tracked.answered or tracked.ended or deadline_ns is None:
+            continue
+        slack_s = (deadline_ns - now_ns) / 1e9 - _remaining_s(state, tracked)
+        if slack_s >= 0:
+            yield slack_s
+
+
+def _remaining_s(state: AgentState, tracked: TrackedRequest) -> float:
+    return 0.0 if tracked.output else _lead_s(state, tracked.request.cls)
+
+
+def _back_s(state: AgentState, model: ModelId) -> float:
+    """Return the time until the awake model would serve again, from the tier in which it would sleep."""
+    costs = state.costs
+    cost: SwapCost | None = costs.swap.get(model)
+    if cost is None:
+        return 0.0
+    use = state.engines.host_memory(state.prefetch.models, costs.swap)
+    return cost.takes_s(plan_sleep(model, use, costs.swap, costs.host_memory_bytes).tier)

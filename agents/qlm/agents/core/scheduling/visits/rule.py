@@ -1,0 +1,95 @@
+"""The agent's rule of visits: restricts what is begun, and leaves the model when it is time to."""
+
+from typing import Final
+
+from qlm.agents.core.lifecycle import Cause, advance, return_all
+from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.scheduling.model_swap import begin_swap
+from qlm.agents.core.scheduling.visits.decision import DECIDE_WITHIN_S, Leave, decide
+from qlm.agents.core.scheduling.visits.inputs import Forecasts, candidates, latest_start_ns, present
+from qlm.agents.core.scheduling.visits.state import DECIDE_EVERY_NS
+from qlm.agents.core.state import AgentState
+from qlm.domain.actions import Action
+from qlm.domain.group import Group
+from qlm.domain.ids import ModelId
+
+RECHECK_NS: Final = 250_000_000
+"""Time until a close decision is made again without an event."""
+
+
+def keep_visit(state: AgentState, model: ModelId, now_ns: int) -> Leave | None:
+    """Decide about the visit if that is due; return the decision to leave, if there is one."""
+    visit, queue = state.visit, state.queue
+    if visit.leaving is None:
+        since_ns = now_ns - visit.decided_ns
+        if 0 <= since_ns < DECIDE_EVERY_NS and visit.awaited == queue.awaited:
+            state.alarm.want(visit.decided_ns + DECIDE_EVERY_NS)
+        else:
+            _decide(state, model, now_ns)
+        _note_idle(state, now_ns)
+    if visit.leaving is not None:
+        queue.restrict(None)
+    return visit.leaving
+
+
+def may_begin(state: AgentState, tracked: TrackedRequest) -> bool:
+    """Return True if a READY request is still begun in this visit."""
+    visit, cls = state.visit, tracked.request.cls
+    latest_ns = None
+    if not (tracked.best_effort or tracked.answered):
+        deadline_ns = tracked.request.deadline_ns
+        latest_ns = None if deadline_ns is None else deadline_ns - state.stats.lead_times.lead_ns(cls)
+    return visit.begins(answer_s=Forecasts(state).answer_s(cls), latest_start_ns=latest_ns)
+
+
+def leave(state: AgentState, decision: Leave, now_ns: int) -> list[Action]:
+    """Evict what runs, return what waits here, and swap once all is gone; pinned requests finish first."""
+    requests, model = state.requests, decision.model
+    actions: list[Action] = []
+    for victim in [each for each in requests.running.values() if each.preemptible]:
+        state.stats.operations.preempted_for_swap(victim.request.model)
+        actions += advance(requests, victim, Cause.EVICTED, now_ns, why=f"evicted: {decision.why}")
+    busy = state.queue.pulling or len(requests.all) > requests.ready
+    actions += return_all(requests, f"swapping to {model}", now_ns)
+    if busy or requests.all:
+        return actions
+    head = next((group for group, _left in state.queue.waiting() if group.cls.model == model), None)
+    return [*actions, *begin_swap(state, model, head, now_ns)]
+
+
+def _decide(state: AgentState, model: ModelId, now_ns: int) -> None:
+    visit = state.visit
+    forecasts = Forecasts(state)
+    others = candidates(state, forecasts, now_ns)
+    decision = decide(present(state, model, forecasts, now_ns), others)
+    visit.decided_ns, visit.awaited = now_ns, state.queue.awaited
+    if isinstance(decision, Leave):
+        visit.leaving = decision
+        return
+    visit.remain = decision
+
+    def begun(group: Group) -> bool:
+        if group.cls.model != model:
+            return False
+        answer_s = forecasts.answer_s(group.cls)
+        return visit.begins(answer_s=answer_s, latest_start_ns=latest_start_ns(state, group))
+
+    state.queue.restrict(begun)
+    if not others:
+        return
+    until_s = decision.until_s - DECIDE_WITHIN_S
+    wait_ns = RECHECK_NS if until_s < 1.0 or visit.idle_ns is not None else round(min(until_s, 1e6) * 1e9)
+    state.alarm.want(now_ns + wait_ns)
+
+
+def _note_idle(state: AgentState, now_ns: int) -> None:
+    requests, visit, queue = state.requests, state.visit, state.queue
+    if visit.leaving is not None:
+        return
+    # READY requests that are not begun any more give the engine nothing to do.
+    busy = len(requests.all) > requests.ready or queue.pulling or queue.group(now_ns) is not None
+    if busy:
+        visit.idle_ns = None
+    elif visit.idle_ns is None:
+        visit.idle_ns = now_ns
+        state.alarm.want(now_ns + RECHECK_NS)

@@ -1,0 +1,41 @@
+"""The visit of an instance to its present model, from the agent's point of view."""
+
+from typing import Final
+
+from qlm.agents.core.scheduling.visits.decision import NEVER, Leave, Remain
+from qlm.domain.ids import ModelId
+
+DECIDE_EVERY_NS: Final = 50_000_000
+"""Shortest time between two decisions."""
+
+
+class VisitState:
+    """Present decision; a new visit begins with each model that wakes.
+
+    Attributes:
+        remain: The last decision to remain.
+        decided_ns: Its time.
+        awaited: Models that requests waited for then.
+        leaving: The decision to leave. It stands until the swap begins.
+        awake_ns: When the model woke.
+        idle_ns: Since when there is nothing to do; None while there is.
+    """
+
+    def __init__(self) -> None:
+        self.remain: Remain = NEVER
+        self.decided_ns = 0
+        self.awaited: frozenset[ModelId] = frozenset()
+        self.leaving: Leave | None = None
+        self.awake_ns = 0
+        self.idle_ns: int | None = None
+
+    def begin(self, now_ns: int) -> None:
+        """Begin another visit."""
+        self.remain, self.leaving, self.idle_ns = NEVER, None, None
+        self.awake_ns, self.decided_ns = now_ns, 0
+
+    def begins(self, *, answer_s: float, latest_start_ns: int | None) -> bool:
+        """Return True if a request is still begun in this visit; see `Remain.begins`."""
+        if latest_start_ns is None:
+            return self.remain.begins(answer_s=answer_s, latest_start_s=float("inf"))
+        return self.remain.begins(answer_s=answer_s, latest_start_s=(latest_start_ns - self.decided_ns) / 1e9)

@@ -1,0 +1,217 @@
+"""Placement in the controller: demands from what was learned, and instances restricted to their models."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from qlm.controller.core.estimating.service_times import ClassEntry
+from qlm.controller.core.estimating.state import EstimatorState
+from qlm.controller.core.fleet import Fleet
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.view import ClusterView
+from qlm.planner.placement.policy import EVERY_S, PlacementState, place
+from qlm.planner.placement.problem import ModelDemand, ModelOnKind, PlacedInstance, PlacementProblem
+from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.throughput import SteadyState, steady_state
+
+USUAL_TOKENS: Final = 100.0
+"""Assumed mean answer of a model that has answered little: the prior of a class lies far above most."""
+
+USUAL_WEIGHT: Final = 2.0
+"""Number of answers as which that assumption counts."""
+
+READY: Final = frozenset(EngineState) - {EngineState.COLD, EngineState.FAILED}
+"""States of an engine that serves, or will without a cold start."""
+
+ANSWERS_MIN: Final = 20
+"""Answers from which the lengths of a model's answers are known well enough to place it."""
+
+
+def update_placement(
+    state: PlacementState, view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
+) -> PlacementState:
+    """Return the placement after a view; see `planner.placement.policy.place`."""
+    if state.homes is not None and now_ns / 1e9 - state.decided_s < EVERY_S:
+        return state
+    late = sum(each.accepted for each in view.classes if each.cls.late)
+    problem = placement_problem(view, estimator, fleet)
+    # A class without requests leaves the view, with its count.
+    return place(state, problem, now_s=now_ns / 1e9, lost=max(float(late), state.lost))
+
+
+def restricted(view: ClusterView, state: PlacementState) -> ClusterView:
+    """Return the view with instances that serve only the models placed there.
+
+    Before the first placement, models stay where they are awake or asleep. A model without a live home, such
+    as one without requests so far, may run anywhere, and an idle instance may serve anything.
+    """
+    homes = _awake(view) if state.homes is None else state.homes
+    placed = frozenset[ModelId]().union(*(homes.get(each.id, ()) for each in view.instances))
+    if state.homes is None:
+        placed |= _contended(view)
+
+    waiting = {each.cls.model for each in view.classes if each.queued}
+
+    def serves(status: InstanceStatus) -> tuple[ModelId, ...]:
+        here = homes.get(status.id, frozenset())
+        free = not here if state.homes is None else _idle(status, view) and not waiting & here
+        if free:
+            return status.models
+        return tuple(model for model in status.models if model in here or model not in placed)
+
+    return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
+
+
+def _idle(status: InstanceStatus, view: ClusterView) -> bool:
+    starting = any(engine is EngineState.STARTING for _model, engine in status.engines)
+    return not (status.running or status.parked or view.leased.get(status.id) or starting)
+
+
+def _awake(view: ClusterView) -> dict[InstanceId, frozenset[ModelId]]:
+    """Return the models that each instance serves without a cold start."""
+    return {
+        status.id: frozenset(model for model, engine in status.engines if engine in READY)
+        for status in view.instances
+    }
+
+
+def _contended(view: ClusterView) -> frozenset[ModelId]:
+    """Return the models asked for if they are more than the instances.
+
+    Before the first placement, these wait for it some seconds instead of starting on an instance that happens
+    to be idle: a start takes longer than to see who is asked for.
+    """
+    asked = {each.cls.model for each in view.classes}
+    live = sum(1 for status in view.instances if not status.draining)
+    return frozenset(asked) if len(asked) > live > 1 else frozenset()
+
+
+def placement_problem(view: ClusterView, estimator: EstimatorState, fleet: Fleet) -> PlacementProblem:
+    """Build the problem of the models that were asked for lately."""
+    classes = [cls for cls in estimator.arrivals if not cls.late]
+    models = sorted({cls.model for cls in classes})
+    lengths = _answer_tokens(view)
+    demands = {
+        model: _demand(model, [c for c in classes if c.model == model], estimator, fleet, lengths.get(model))
+        for model in models
+    }
+    instances = tuple(_instance(status, fleet) for status in _usable(view, fleet))
+    kinds = {each.kind for each in instances}
+    return PlacementProblem(
+        demands={
+            model: demand
+            for model, demand in demands.items()
+            if any(kind in kinds for kind in demand.kinds)
+            and any(model in each.models and each.kind in demand.kinds for each in instances)
+        },
+        instances=instances,
+    )
+
+
+def _usable(view: ClusterView, fleet: Fleet) -> Iterator[InstanceStatus]:
+    return (each for each in view.instances if not each.draining and each.accelerator in fleet.kinds)
+
+
+def _instance(status: InstanceStatus, fleet: Fleet) -> PlacedInstance:
+    failed = {model for model, state in status.engines if state is EngineState.FAILED}
+    starting = [model for model, state in status.engines if state is EngineState.STARTING]
+    return PlacedInstance(
+        id=status.id,
+        kind=status.accelerator,
+        models=frozenset(model for model in status.models if model not in failed),
+        loaded=status.active_model or next(iter(starting), None),
+        asleep=frozenset(model for model, state in status.engines if state.sleeps),
+        host_memory_bytes=fleet.kinds[status.accelerator].host_memory_bytes,
+    )
+
+
+def _demand(
+    model: ModelId,
+    classes: Iterable[RequestClass],
+    estimator: EstimatorState,
+    fleet: Fleet,
+    mean_tokens: float | None,
+) -> ModelDemand:
+    rates = {cls: estimator.arrivals[cls].accepted_rps for cls in classes}
+    kinds = {}
+    for kind in fleet.kinds:
+        on_kind = _on_kind(model, kind, rates, estimator, fleet, mean_tokens)
+        if on_kind is not None:
+            kinds[kind] = on_kind
+    return ModelDemand(
+        objectives=tuple(
+            (cls.target_ms / 1e3, rate) for cls, rate in rates.items() if cls.target_ms is not None
+        ),
+        batch_rps=sum(rate for cls, rate in rates.items() if cls.target_ms is None),
+        kinds=kinds,
+    )
+
+
+def _on_kind(
+    model: ModelId,
+    kind: str,
+    rates: dict[RequestClass, float],
+    estimator: EstimatorState,
+    fleet: Fleet,
+    mean_tokens: float | None,
+) -> ModelOnKind | None:
+    """Return the model on a kind, with means over its classes weighted by arrivals."""
+    cost, profile = fleet.kinds[kind].models.get(model), fleet.profiles.get((model, kind))
+    known = [(rates[cls], entry) for cls in rates if (entry := estimator.times.entries.get((cls, kind)))]
+    if cost is None or profile is None or not known:
+        return None
+    weights = [rate or 1e-6 for rate, _entry in known]
+    total = sum(weights)
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(w * v for w, v in zip(weights, values, strict=True)) / total
+
+    slope_s = (
+        profile.iteration.last_slope_ms + profile.iteration.square_ms * profile.context_tokens / 4
+    ) / 1e3
+    states = [_state(entry, mean_tokens) for _rate, entry in known]
+    return ModelOnKind(
+        service_s=mean(state.request_s for state in states),
+        answer_s=mean(state.service.mean for state in states),
+        recompute_s=slope_s * mean(state.workload.context_tokens for state in states),
+        warm_s=cost.swap_warm_s + cost.unload_s,
+        reload_s=profile.swap_reload_s + cost.unload_s,
+        cold_s=cost.swap_cold_s,
+        weights_bytes=cost.weights_bytes,
+    )
+
+
+def _state(entry: ClassEntry, mean_tokens: float | None) -> SteadyState:
+    """Return the full batch of a class, with exponential answers of that mean if one is given."""
+    state = entry.on_kind.state
+    if mean_tokens is None or state.workload.output.mean <= mean_tokens:
+        return state
+    usual = replace(
+        state.workload, output=Normal(mean_tokens, mean_tokens**2), mean_var=0.0, output_cube=None
+    )
+    return steady_state(entry.profile, usual)
+
+
+def _answer_tokens(view: ClusterView) -> dict[ModelId, float]:
+    """Return the mean answer of models that have answered little, from ended and open answers.
+
+    For exponential lengths, all tokens seen over the number of ends estimate the mean, however many answers
+    are open. `USUAL_WEIGHT` answers of a usual length count as seen.
+    """
+    ends: Counter[ModelId] = Counter()
+    tokens: Counter[ModelId] = Counter()
+    for cls in view.classes:
+        ends[cls.cls.model] += cls.lengths.answers
+        tokens[cls.cls.model] += cls.lengths.tokens
+    for status in view.instances:
+        for of_class in status.answers:
+            tokens[of_class.cls.model] += sum(tokens for _bin, _count, tokens in of_class.counts)
+    models = {cls.cls.model for cls in view.classes}
+    return {
+        model: (USUAL_WEIGHT * USUAL_TOKENS + tokens[model]) / (USUAL_WEIGHT + ends[model])
+        for model in models
+        if ends[model] < ANSWERS_MIN
+    }

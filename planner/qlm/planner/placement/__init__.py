@@ -1,0 +1,1 @@
+"""Placement: which models each instance serves in turns over the next minutes."""

@@ -1,0 +1,131 @@
+"""When placements change: first after some traffic, later only if what they save is worth the starts."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.planner.placement.problem import Placement, PlacementProblem
+from qlm.planner.placement.score import load_of, lost_rps, once_lost, split
+from qlm.planner.placement.search import improve, present_placement
+
+FIRST_AFTER_S: Final = 10.0
+"""Traffic observed before the first placement: earlier, one burst moves models that are well placed."""
+
+EVERY_S: Final = 30.0
+"""Interval of further decisions."""
+
+HORIZON_MIN_S: Final = 30.0
+"""Shortest time for which a change is expected to pay."""
+
+HORIZON_MAX_S: Final = 600.0
+"""Longest time for which a change is expected to pay; between the two, the time observed so far."""
+
+FIRST_HORIZON_S: Final = 300.0
+"""Time for which the first placement is expected to hold."""
+
+CHANGE_REQUESTS: Final = 10.0
+"""Least gain of a change beyond its cold starts, requests."""
+
+CHANGE_SHARE: Final = 0.15
+"""Least fall of the expected losses, as a share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementState:
+    """The present placement.
+
+    Attributes:
+        homes: Models of each instance; None before the first placement.
+        traffic_since_s: First request, on the clock of the calls; None before it.
+        decided_s: Last decision.
+        lost: Requests that had missed their objective by then.
+    """
+
+    homes: dict[InstanceId, frozenset[ModelId]] | None = None
+    traffic_since_s: float | None = None
+    decided_s: float = 0.0
+    lost: float = 0.0
+
+
+def place(state: PlacementState, problem: PlacementProblem, *, now_s: float, lost: float) -> PlacementState:
+    """Return the placement for the next minutes; `state` itself if it stands.
+
+    Args:
+        state: The present placement.
+        problem: Demands and instances.
+        now_s: The present; must not fall from call to call.
+        lost: Requests that have missed their objective so far: a change needs real losses, or two nearly
+            equal placements take turns.
+    """
+    if state.traffic_since_s is None:
+        return replace(state, traffic_since_s=now_s) if problem.demands else state
+    if not any(demand.rate_rps for demand in problem.demands.values()):
+        return state
+    if state.homes is None:
+        if now_s - state.traffic_since_s < FIRST_AFTER_S:
+            return state
+        return _settled(state, problem, _first(problem), now_s, lost)
+    if now_s - state.decided_s < EVERY_S:
+        return state
+    present = _completed(problem, state.homes)
+    better = _changed(state, problem, present, now_s, lost)
+    return _settled(state, problem, better or present, now_s, lost)
+
+
+def _first(problem: PlacementProblem) -> Placement:
+    start = present_placement(problem)
+    loads = _loads(problem, start)
+
+    def cost(placement: Placement) -> float:
+        return FIRST_HORIZON_S * lost_rps(problem, placement) + once_lost(problem, placement, loads)
+
+    return improve(problem, start, cost)
+
+
+def _changed(
+    state: PlacementState, problem: PlacementProblem, present: Placement, now_s: float, lost: float
+) -> Placement | None:
+    """Return a placement that is worth its cold starts; None if there is none."""
+    assert state.traffic_since_s is not None
+    horizon_s = min(HORIZON_MAX_S, max(HORIZON_MIN_S, now_s - state.traffic_since_s))
+    really_rps = (lost - state.lost) / max(1.0, now_s - state.decided_s)
+    expected_rps, loads = lost_rps(problem, present), _loads(problem, present)
+
+    def cost(placement: Placement) -> float:
+        return horizon_s * lost_rps(problem, placement) + once_lost(problem, placement, loads)
+
+    found = improve(problem, present, cost)
+    gain_rps = expected_rps - lost_rps(problem, found)
+    if gain_rps < CHANGE_SHARE * expected_rps:
+        return None
+    worth = min(gain_rps, really_rps) * horizon_s
+    return found if worth > once_lost(problem, found, loads) + CHANGE_REQUESTS else None
+
+
+def _loads(problem: PlacementProblem, placement: Placement) -> list[float]:
+    shares = split(problem, placement)
+    return [
+        load_of(instance, {model: shares[at, model] for model in models}, problem.demands)
+        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
+    ]
+
+
+def _completed(problem: PlacementProblem, homes: dict[InstanceId, frozenset[ModelId]]) -> Placement:
+    """Return the placement on the present fleet, with a home for models that have none, or lost theirs."""
+    kept = [
+        frozenset(model for model in homes.get(each.id, ()) if model in problem.demands)
+        for each in problem.instances
+    ]
+    placed = frozenset[ModelId]().union(*kept)
+    start = present_placement(problem)
+    return tuple(
+        models | frozenset(model for model in new if model not in placed)
+        for models, new in zip(kept, start, strict=True)
+    )
+
+
+def _settled(
+    state: PlacementState, problem: PlacementProblem, placement: Placement, now_s: float, lost: float
+) -> PlacementState:
+    homes = {each.id: models for each, models in zip(problem.instances, placement, strict=True)}
+    return replace(state, homes=homes, decided_s=now_s, lost=lost)

@@ -1,0 +1,99 @@
+"""The placement problem: rates and costs of models, and the instances that may serve them. Plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from qlm.domain.ids import InstanceId, ModelId
+
+BATCH_WEIGHT: Final = 0.05
+"""Weight of a request without an objective, in requests with one."""
+
+Placement = tuple[frozenset[ModelId], ...]
+"""Models of each instance, in the order of `PlacementProblem.instances`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOnKind:
+    """A model on one kind of accelerator.
+
+    Attributes:
+        service_s: Instance time per request: mean time between two ends in a full batch.
+        answer_s: Mean time from a batch slot to the end of an answer.
+        recompute_s: Time to compute again what an evicted request has.
+        warm_s: Swap from host memory.
+        reload_s: Swap from storage in a live process.
+        cold_s: Start from nothing.
+        weights_bytes: Host memory while it sleeps with its weights.
+    """
+
+    service_s: float
+    answer_s: float
+    recompute_s: float
+    warm_s: float
+    reload_s: float
+    cold_s: float
+    weights_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDemand:
+    """Expected arrivals for a model.
+
+    Attributes:
+        objectives: Pairs of objective in seconds and requests per second.
+        batch_rps: Requests per second without an objective.
+        kinds: The model on each kind that can run it.
+    """
+
+    objectives: tuple[tuple[float, float], ...] = ()
+    batch_rps: float = 0.0
+    kinds: Mapping[str, ModelOnKind] = field(default_factory=dict)
+
+    @property
+    def rate_rps(self) -> float:
+        """All requests per second."""
+        return self.batch_rps + sum(rate for _objective, rate in self.objectives)
+
+    @property
+    def worth_rps(self) -> float:
+        """Requests per second by what it is worth to answer them in time."""
+        return BATCH_WEIGHT * self.batch_rps + sum(rate for _objective, rate in self.objectives)
+
+    @property
+    def tightest_s(self) -> float:
+        """Tightest objective; infinite without one."""
+        return min((objective_s for objective_s, rate in self.objectives if rate), default=float("inf"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedInstance:
+    """An instance.
+
+    Attributes:
+        kind: Kind of accelerator.
+        models: Models that it may serve.
+        loaded: The awake model.
+        asleep: Models that it can wake without a cold start.
+        host_memory_bytes: Memory for sleeping models.
+    """
+
+    id: InstanceId
+    kind: str
+    models: frozenset[ModelId]
+    loaded: ModelId | None = None
+    asleep: frozenset[ModelId] = frozenset()
+    host_memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementProblem:
+    """Demands by model, and instances."""
+
+    demands: Mapping[ModelId, ModelDemand]
+    instances: tuple[PlacedInstance, ...]
+
+    def able(self, model: ModelId) -> list[int]:
+        """Return the instances that can serve a model, by index."""
+        kinds = self.demands[model].kinds
+        return [at for at, each in enumerate(self.instances) if model in each.models and each.kind in kinds]

@@ -1,0 +1,172 @@
+"""Expected losses of a placement: requests per second that miss their objective, by a fluid model.
+
+An instance with several models serves them in rounds of visits. A round must fit into the tightest objective,
+and each swap takes its time and discards what runs. So the load of an instance is the work of its models, and
+the share of a round that goes to swaps.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from qlm.domain.ids import ModelId
+from qlm.planner.placement.problem import ModelDemand, PlacedInstance, Placement, PlacementProblem
+
+ROUND_SHARE: Final = 0.8
+"""Share of the tightest objective that a round of visits may take."""
+
+FULL: Final = 0.85
+"""Load from which an instance loses requests: arrivals come in bursts."""
+
+CORNER: Final = 0.1
+"""Width of the rise of the losses around `FULL`: near it, bursts already cost some requests."""
+
+SPREAD_RPS: Final = 0.02
+"""Weight of the squared load: of placements without losses, the even one has reserves."""
+
+ROUNDS: Final = 3
+"""Iterations of the split of models over their instances."""
+
+SLACK_SHARE: Final = 0.7
+"""Share of an objective that a cold start may take without losing the requests that come meanwhile."""
+
+
+def lost_rps(problem: PlacementProblem, placement: Placement) -> float:
+    """Return the expected losses of a placement, requests per second."""
+    shares = split(problem, placement)
+    return sum(
+        _instance_lost_rps(instance, {model: shares[at, model] for model in models}, problem.demands)
+        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
+    )
+
+
+def split(problem: PlacementProblem, placement: Placement) -> dict[tuple[int, ModelId], float]:
+    """Return the share of each model's requests on each of its instances, by index and model."""
+    homes: dict[ModelId, list[int]] = {}
+    for at, models in enumerate(placement):
+        for model in models:
+            homes.setdefault(model, []).append(at)
+    shares = {(at, model): 1 / len(of) for model, of in homes.items() for at in of}
+    several = [model for model, of in homes.items() if len(of) > 1]
+    for _ in range(ROUNDS if several else 0):
+        for model in several:
+            _level(problem, placement, shares, model, homes[model])
+    return shares
+
+
+def _level(
+    problem: PlacementProblem,
+    placement: Placement,
+    shares: dict[tuple[int, ModelId], float],
+    model: ModelId,
+    homes: Sequence[int],
+) -> None:
+    """Split one model so that the loads of its instances are as even as it can make them."""
+    demand = problem.demands[model]
+    others, each = {}, {}
+    for at in homes:
+        instance = problem.instances[at]
+        of = {other: shares[at, other] for other in placement[at] if other != model}
+        others[at] = _work(instance, of, problem.demands)
+        each[at] = max(1e-9, demand.rate_rps * demand.kinds[instance.kind].service_s)
+    level = _water_level([(others[at], each[at]) for at in homes])
+    for at in homes:
+        shares[at, model] = max(0.0, level - others[at]) / each[at]
+
+
+def _water_level(basins: Sequence[tuple[float, float]]) -> float:
+    """Return the level at which shares of one request stream, each worth `width`, fill basins to it."""
+    level, filled, widths = 0.0, 0.0, 0.0
+    for floor, width in sorted(basins):
+        if widths and (floor - level) * widths + filled >= 1.0:
+            break
+        filled += (floor - level) * widths if widths else 0.0
+        level, widths = floor, widths + 1 / width
+    return level + (1.0 - filled) / widths
+
+
+def _work(
+    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
+) -> float:
+    """Return the instance time per second that models need, without swaps."""
+    return sum(
+        share * demands[model].rate_rps * demands[model].kinds[instance.kind].service_s
+        for model, share in shares.items()
+    )
+
+
+def load_of(
+    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
+) -> float:
+    """Return the load of an instance, swaps included."""
+    work = _work(instance, shares, demands)
+    tightest_s = min((demands[model].tightest_s for model in shares), default=float("inf"))
+    if len(shares) < 2 or tightest_s == float("inf"):
+        return work
+    return work + round_swaps_s(instance, shares, demands) / (ROUND_SHARE * tightest_s)
+
+
+def round_swaps_s(
+    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
+) -> float:
+    """Return the time of one round that goes to swaps and to what they discard."""
+    here = {model: demands[model].kinds[instance.kind] for model in shares}
+    asleep_bytes = sum(each.weights_bytes for each in here.values())
+    asleep_bytes -= max((each.weights_bytes for each in here.values()), default=0)
+    fits = asleep_bytes <= instance.host_memory_bytes
+    swaps_s = sum(each.warm_s if fits else each.reload_s for each in here.values())
+    refill_s = sum(
+        share * demands[model].rate_rps * here[model].answer_s * here[model].recompute_s
+        for model, share in shares.items()
+    )
+    return swaps_s + refill_s
+
+
+def _instance_lost_rps(
+    instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
+) -> float:
+    if not shares:
+        return 0.0
+    load = load_of(instance, shares, demands)
+    worth_rps = sum(share * demands[model].worth_rps for model, share in shares.items())
+    return worth_rps * _lost_share(load) + SPREAD_RPS * load**2 * (1 + worth_rps)
+
+
+def _lost_share(load: float) -> float:
+    """Return the share of requests that are late at a load: max(0, 1 - FULL / load) with a smooth corner."""
+    over = (load - FULL) / CORNER
+    excess = CORNER * (over if over > 30 else math.log1p(math.exp(over)))
+    return excess / (FULL + excess)
+
+
+def once_lost(problem: PlacementProblem, placement: Placement, loads: Sequence[float]) -> float:
+    """Return the requests lost by the cold starts of a new placement.
+
+    Args:
+        problem: The problem.
+        placement: The placement.
+        loads: Present load of each instance: what it serves meanwhile if it did not start a model.
+    """
+    return sum(
+        _cold_losses(problem, instance, models, load)
+        for instance, models, load in zip(problem.instances, placement, loads, strict=True)
+    )
+
+
+def _cold_losses(
+    problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId], load: float
+) -> float:
+    known = instance.asleep | ({instance.loaded} if instance.loaded is not None else set())
+    lost = 0.0
+    for model in models - known:
+        cold_s = problem.demands[model].kinds[instance.kind].cold_s
+        rates = [pair for other in models for pair in problem.demands[other].objectives]
+        lost += sum(rate * max(0.0, cold_s - SLACK_SHARE * objective_s) for objective_s, rate in rates)
+        if instance.loaded is not None and instance.loaded not in models:
+            service_s = problem.demands[model].kinds[instance.kind].service_s
+            lost += min(1.0, load) * cold_s / max(service_s, 1e-3) * BATCH_SHARE
+    return lost
+
+
+BATCH_SHARE: Final = 0.1
+"""Share of what an instance would serve during a cold start that no other can serve in time."""

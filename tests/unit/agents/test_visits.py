@@ -1,0 +1,127 @@
+"""The agent under the rule of visits: what it begins, whom it evicts, and when it swaps."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.agents.core.costs.host_memory import SwapCost
+from qlm.agents.core.costs.operation_costs import OperationCosts
+from qlm.agents.core.events import EngineChanged, GenerationEnded, Pulled, QueueRead
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.actions import Abort, Pull, Return, SwapModel
+from qlm.domain.fleet import EngineState
+from qlm.domain.group import Group
+from qlm.domain.request import Request
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
+from support.agent_bench import HOLDER, Bench, M, N, S, group_of
+from support.requests import a_request
+
+SETTINGS = AgentSettings(visits=True)
+SWAP_S = 2.0
+COSTS = OperationCosts(
+    swap=dict.fromkeys((M, N), SwapCost(weights_bytes=1, warm_s=SWAP_S, reload_s=SWAP_S, cold_s=SWAP_S)),
+    host_memory_bytes=1 << 40,
+)
+
+
+def forecast(request: Request, *, answer_s: float = 5.0, rate_rps: float = 0.0) -> ClassForecast:
+    return ClassForecast(cls=request.cls, service_s=0.1, answer_s=answer_s, rate_rps=rate_rps)
+
+
+def new_bench() -> Bench:
+    bench = Bench(settings=SETTINGS, costs=COSTS)
+    bench.take(SwapModel)  # to the first model, at the start
+    return bench
+
+
+def bench_with(*groups: Group, forecasts: tuple[ClassForecast, ...] = ()) -> Bench:
+    bench = new_bench()
+    read(bench, *groups, forecasts=forecasts)
+    return bench
+
+
+def read(bench: Bench, *groups: Group, forecasts: tuple[ClassForecast, ...] = ()) -> None:
+    queue = VirtualQueue(instance=HOLDER.instance, groups=groups, forecasts=forecasts)
+    bench.send(QueueRead(queue=queue))
+
+
+def several(request: Request, count: int, name: str, last_ns: int) -> Group:
+    return replace(group_of(request, count, name), last_arrival_ns=last_ns)
+
+
+def seconds_until_swap(bench: Bench, limit_s: float = 60.0) -> float:
+    began_ns = bench.now_ns
+    while not bench.take(SwapModel):
+        if (bench.now_ns - began_ns) / S > limit_s:
+            return float("inf")
+        bench.later(0.1)
+    return (bench.now_ns - began_ns) / S
+
+
+def test_no_request_is_evicted_before_the_latest_moment_and_all_are_at_it() -> None:
+    bench = new_bench()
+    running = bench.start(a_request("batch", arrival_ns=bench.now_ns))
+    due = a_request("u", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns)
+    read(bench, several(due, 20, "u", bench.now_ns), forecasts=(forecast(due),))
+    began_ns = bench.now_ns
+    while not bench.take(Abort):
+        bench.later(0.1)
+        assert bench.now_ns - began_ns < 60 * S
+    waited_s = (bench.now_ns - began_ns) / S
+    # 30 s, less the swap, the margin of 3 s, and the 2 s in which it decides.
+    assert waited_s == pytest.approx(30 - SWAP_S - 3 - 2, abs=1.5)
+    bench.send(GenerationEnded(call_id=running.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert [each.evicted for each in bench.take(Return)] == [True]
+    assert [swap.model for swap in bench.take(SwapModel)] == [N]
+
+
+def test_what_would_not_end_before_it_is_not_begun() -> None:
+    bench = new_bench()
+    long, short = a_request("long", deadline_ms=600_000), a_request("short", deadline_ms=500_000)
+    due = a_request("u", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns)
+    groups = (group_of(long, name="l"), group_of(short, name="s"), group_of(due, 20, name="u"))
+    sent = (forecast(long, answer_s=100.0), forecast(short, answer_s=3.0), forecast(due))
+    read(bench, *groups, forecasts=sent)
+    assert [pull.group for pull in bench.take(Pull)] == ["s"]
+
+
+def test_without_other_models_everything_is_begun() -> None:
+    long = a_request("long")
+    bench = bench_with(group_of(long, name="l"), forecasts=(forecast(long, answer_s=1e5),))
+    assert [pull.group for pull in bench.take(Pull)] == ["l"]
+
+
+def test_an_idle_agent_swaps_to_batch_work_of_another_model() -> None:
+    bench = bench_with(group_of(a_request("b", model="n"), name="b"))
+    assert seconds_until_swap(bench) == pytest.approx(2 * SWAP_S, abs=0.8)
+
+
+def test_a_model_whose_engine_failed_is_no_candidate_until_its_pause_is_over() -> None:
+    bench = new_bench()
+    bench.send(EngineChanged(model=N, state=EngineState.FAILED, error="no memory"))
+    read(bench, group_of(a_request("b", model="n"), name="b"))
+    pause_s = (bench.agent.state.engines.failed_until_ns[N] - bench.now_ns) / S
+    assert seconds_until_swap(bench) >= pause_s > 1
+
+
+def test_once_decided_nothing_more_is_begun_and_a_late_pull_returns() -> None:
+    bench = new_bench()
+    own = a_request("own", deadline_ms=600_000, arrival_ns=bench.now_ns)
+    due = a_request("u", model="n", deadline_ms=8_000, arrival_ns=bench.now_ns)
+    read(bench, group_of(own, name="g"), group_of(due, 50, name="u"), forecasts=(forecast(due),))
+    (pull,) = bench.take(Pull)
+    while bench.agent.state.visit.leaving is None:
+        bench.later(0.1)
+    bench.send(Pulled(group=pull.group, limit=pull.limit, messages=()))
+    assert [swap.model for swap in bench.take(SwapModel)] == [N]
+
+
+def test_a_new_visit_begins_with_the_model_that_wakes() -> None:
+    bench = bench_with(group_of(a_request("b", model="n"), name="b"))
+    seconds_until_swap(bench)
+    bench.send(EngineChanged(model=M, state=EngineState.ASLEEP))
+    bench.awake(N)
+    visit = bench.agent.state.visit
+    assert (visit.leaving, visit.awake_ns) == (None, bench.now_ns)
+    assert [pull.group for pull in bench.take(Pull)] == ["b"]

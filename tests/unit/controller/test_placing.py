@@ -1,0 +1,115 @@
+"""Placement in the controller: which models an instance may serve, and what agents get to know."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.controller.core.estimating.snapshot import take_snapshot
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.forecasting import forecast_changes
+from qlm.controller.core.placing import placement_problem, restricted, update_placement
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import InstanceId, ModelId, SessionId
+from qlm.domain.lease import Holder
+from qlm.domain.length_histogram import NO_LENGTHS
+from qlm.domain.view import ClassView, ClusterView
+from qlm.domain.virtual_queue import VirtualQueue
+from qlm.planner.placement.policy import PlacementState
+from support.estimating import CHAT, NOW_NS, M, class_view, cluster, groups_of, instance, steady_fleet
+
+A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
+COLD = EngineState.COLD
+
+
+def status(name: str, awake: ModelId | None = None, *, running: int = 0) -> InstanceStatus:
+    states = {model: EngineState.AWAKE if model == awake else COLD for model in (A, B, C)}
+    return InstanceStatus(
+        holder=Holder(InstanceId(name), SessionId("s")),
+        accelerator="A10",
+        models=(A, B, C),
+        active_model=awake,
+        engines=tuple(states.items()),
+        running=running,
+    )
+
+
+def asked(*models: ModelId, queued: int = 1) -> tuple[ClassView, ...]:
+    return tuple(ClassView(cls=RequestClass(model, "batch"), queued=queued, groups=()) for model in models)
+
+
+def served(view: ClusterView) -> dict[str, set[ModelId]]:
+    return {each.id: set(each.models) for each in view.instances}
+
+
+def test_before_the_first_placement_awake_models_stay_and_others_may_start_anywhere() -> None:
+    view = ClusterView(classes=asked(A, B), instances=(status("i", A), status("j")), queues=())
+    assert served(restricted(view, PlacementState())) == {"i": {A, B, C}, "j": {A, B, C}}
+
+
+def test_more_models_than_instances_wait_for_the_first_placement() -> None:
+    view = ClusterView(classes=asked(A, B, C), instances=(status("i", A), status("j", B)), queues=())
+    assert served(restricted(view, PlacementState())) == {"i": {A}, "j": {B}}
+    alone = replace(view, instances=view.instances[:1])
+    assert served(restricted(alone, PlacementState())) == {"i": {A, B, C}}
+
+
+HOMES = PlacementState(homes={InstanceId("i"): frozenset({A, B}), InstanceId("j"): frozenset({C})})
+
+
+def test_a_busy_instance_serves_the_models_placed_there() -> None:
+    busy = (status("i", A, running=1), status("j", C, running=1))
+    view = ClusterView(classes=asked(A, B, C), instances=busy, queues=())
+    assert served(restricted(view, HOMES)) == {"i": {A, B}, "j": {C}}
+
+
+def test_an_idle_instance_serves_anything_unless_its_own_models_are_waited_for() -> None:
+    idle = (status("i", A, running=1), status("j", C))
+    view = ClusterView(classes=asked(A), instances=idle, queues=())
+    assert served(restricted(view, HOMES)) == {"i": {A, B}, "j": {A, B, C}}
+    waiting = replace(view, classes=asked(A, C))
+    assert served(restricted(waiting, HOMES)) == {"i": {A, B}, "j": {C}}
+    leased = replace(view, leased={InstanceId("j"): 1})
+    assert served(restricted(leased, HOMES)) == {"i": {A, B}, "j": {C}}
+
+
+def test_a_model_whose_home_is_gone_runs_anywhere() -> None:
+    view = ClusterView(classes=asked(C), instances=(status("i", A, running=1),), queues=())
+    assert served(restricted(view, HOMES)) == {"i": {A, B, C}}
+
+
+def test_a_model_without_known_lengths_is_placed_by_what_was_seen_of_them() -> None:
+    view = cluster(
+        class_view(CHAT, NO_LENGTHS, *groups_of(CHAT, 3)), instances=(instance(running=0),), queues={}
+    )
+    fleet = steady_fleet(16)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    unknown = placement_problem(view, state, fleet).demands[M]
+    (prior_s,) = (entry.answer.mean for (cls, _), entry in state.times.entries.items() if cls == CHAT)
+    (kind,) = unknown.kinds.values()
+    assert kind.answer_s < prior_s
+
+
+def test_nothing_is_placed_without_requests_and_the_problem_is_not_built_each_time() -> None:
+    empty = ClusterView(classes=(), instances=(status("i", A),), queues=())
+    fleet = steady_fleet(16)
+    state = PlacementState()
+    assert update_placement(state, empty, NOTHING_LEARNED, fleet, NOW_NS) is state
+    fresh = replace(HOMES, decided_s=NOW_NS / 1e9 - 1)
+    assert update_placement(fresh, empty, NOTHING_LEARNED, fleet, NOW_NS) is fresh
+
+
+@pytest.mark.parametrize(("factor", "sent"), [(1.0, False), (1.05, False), (1.2, True)])
+def test_agents_get_forecasts_again_when_a_figure_has_changed(factor: float, sent: bool) -> None:
+    groups = groups_of(CHAT, 5)
+    view = cluster(class_view(CHAT, NO_LENGTHS, *groups), instances=(instance(),), queues={"gpu-0": groups})
+    fleet = steady_fleet(16)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    (first,) = forecast_changes(view, now)
+    (only,) = first.forecasts
+    assert (only.cls, only.rate_rps) == (CHAT, 0.0)
+    assert only.service_s > 0 and only.answer_s > only.service_s
+    known = tuple(replace(each, service_s=each.service_s * factor) for each in first.forecasts)
+    queue = VirtualQueue(instance=InstanceId("gpu-0"), forecasts=known)
+    assert bool(list(forecast_changes(replace(view, queues=(queue,)), now))) is sent

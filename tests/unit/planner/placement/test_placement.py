@@ -1,0 +1,171 @@
+"""Placement: what it counts, and when it changes."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.planner.placement.policy import EVERY_S, FIRST_AFTER_S, PlacementState, place
+from qlm.planner.placement.problem import (
+    ModelDemand,
+    ModelOnKind,
+    PlacedInstance,
+    Placement,
+    PlacementProblem,
+)
+from qlm.planner.placement.score import load_of, lost_rps, once_lost, split
+from qlm.planner.placement.search import improve, present_placement
+
+MODELS = tuple(ModelId(name) for name in ("a", "b", "c", "d"))
+A, B, C, D = MODELS
+
+
+def on_kind(service_s: float = 0.1, *, cold_s: float = 40.0) -> ModelOnKind:
+    return ModelOnKind(
+        service_s=service_s,
+        answer_s=10.0,
+        recompute_s=0.05,
+        warm_s=1.5,
+        reload_s=5.0,
+        cold_s=cold_s,
+        weights_bytes=1,
+    )
+
+
+def demand(rate_rps: float, service_s: float = 0.1, *, objective_s: float = 30.0) -> ModelDemand:
+    return ModelDemand(objectives=((objective_s, rate_rps),), kinds={"x": on_kind(service_s)})
+
+
+def instance(name: str, loaded: ModelId | None = None, *asleep: ModelId) -> PlacedInstance:
+    return PlacedInstance(
+        id=InstanceId(name),
+        kind="x",
+        models=frozenset(MODELS),
+        loaded=loaded,
+        asleep=frozenset(asleep),
+        host_memory_bytes=100,
+    )
+
+
+def problem(demands: dict[ModelId, ModelDemand], *instances: PlacedInstance) -> PlacementProblem:
+    return PlacementProblem(demands=demands, instances=instances)
+
+
+def placement(*models: tuple[ModelId, ...]) -> Placement:
+    return tuple(frozenset(each) for each in models)
+
+
+def test_one_model_alone_pays_no_round() -> None:
+    of = {A: demand(5.0), B: demand(1.0)}
+    alone = load_of(instance("i"), {A: 1.0}, of)
+    assert alone == pytest.approx(0.5)
+    # Both swap, and what runs is computed again: (2 * 1.5 + 6 * 10 * 0.05) s of a round of 0.8 * 30 s.
+    both = load_of(instance("i"), {A: 1.0, B: 1.0}, of)
+    assert both == pytest.approx(0.6 + (3.0 + 3.0) / 24)
+
+
+def test_weights_that_do_not_fit_into_host_memory_are_reloaded() -> None:
+    of = {A: demand(1.0), B: demand(1.0)}
+    small = replace(instance("i"), host_memory_bytes=0)
+    assert load_of(small, {A: 1.0, B: 1.0}, of) > load_of(instance("i"), {A: 1.0, B: 1.0}, of)
+
+
+def test_a_model_on_two_instances_levels_their_loads() -> None:
+    of = {A: demand(8.0), B: demand(2.0)}
+    two = problem(of, instance("i"), instance("j"))
+    shares = split(two, placement((A, B), (A,)))
+    assert shares[0, A] + shares[1, A] == pytest.approx(1.0)
+    assert 0.2 + 0.8 * shares[0, A] == pytest.approx(0.8 * shares[1, A])
+
+
+def test_overload_is_put_where_it_costs_few_requests() -> None:
+    """Many short requests together, few long ones together: not the pairing with even loads."""
+    of = {
+        A: demand(10.0, 0.03),
+        B: demand(10.0, 0.03),
+        C: demand(1.0, 0.6),
+        D: demand(1.0, 0.6),
+    }
+    two = problem(of, instance("i"), instance("j"))
+    assert lost_rps(two, placement((A, B), (C, D))) < lost_rps(two, placement((A, C), (B, D)))
+
+
+def test_the_search_finds_what_enumeration_finds() -> None:
+    of = {A: demand(6.0, 0.1), B: demand(3.0, 0.1), C: demand(1.0, 0.5), D: demand(0.5, 0.2)}
+    two = problem(of, instance("i"), instance("j"))
+    subsets = [frozenset(s) for n in range(5) for s in itertools.combinations(MODELS, n)]
+    all_placed = [(one, two_) for one in subsets for two_ in subsets if one | two_ == set(MODELS)]
+    best = min(lost_rps(two, each) for each in all_placed)
+    found = improve(two, present_placement(two), lambda each: lost_rps(two, each))
+    assert lost_rps(two, found) <= 1.05 * best
+
+
+def test_every_model_has_a_home_and_only_where_it_can_run() -> None:
+    of = {model: demand(1.0) for model in MODELS}
+    only = replace(instance("j"), models=frozenset((C,)))
+    two = problem(of, instance("i"), only)
+    found = improve(two, present_placement(two), lambda each: lost_rps(two, each))
+    assert frozenset().union(*found) == set(MODELS)
+    assert found[1] <= {C}
+
+
+def placed(of: PlacementProblem, state: PlacementState, *times_s: float, lost: float = 0.0) -> PlacementState:
+    for now_s in times_s:
+        state = place(state, of, now_s=now_s, lost=lost)
+    return state
+
+
+def test_the_first_placement_waits_for_some_traffic_and_moves_no_awake_model() -> None:
+    of = {model: demand(1.0) for model in MODELS}
+    two = problem(of, instance("i", A), instance("j", B))
+    early = placed(two, PlacementState(), 0.0, FIRST_AFTER_S - 1)
+    assert early.homes is None
+    state = placed(two, early, FIRST_AFTER_S + 1)
+    assert state.homes is not None
+    assert A in state.homes[InstanceId("i")] and B in state.homes[InstanceId("j")]
+
+
+def test_nearly_equal_placements_never_take_turns_without_losses() -> None:
+    two = problem({m: demand(1.0) for m in MODELS}, instance("i", A), instance("j", B))
+    state = placed(two, PlacementState(), 0.0, FIRST_AFTER_S + 1)
+    first = state.homes
+    for turn in range(40):
+        rates = {m: demand(1.0 + 0.05 * ((turn + at) % 2)) for at, m in enumerate(MODELS)}
+        state = placed(problem(rates, *two.instances), state, 20.0 + turn * EVERY_S)
+    assert state.homes == first
+
+
+def test_real_losses_that_a_change_would_end_change_it() -> None:
+    loaded = (instance("i", A, B), instance("j", C, D))
+    before = PlacementState(
+        homes={InstanceId("i"): frozenset((A, B)), InstanceId("j"): frozenset((C, D))},
+        traffic_since_s=0.0,
+        decided_s=570.0,
+    )
+    uneven = {A: demand(8.0), B: demand(8.0), C: demand(0.1), D: demand(0.1)}
+    quiet = place(before, problem(uneven, *loaded), now_s=600.0, lost=0.0)
+    assert quiet.homes == before.homes
+    changed = place(before, problem(uneven, *loaded), now_s=600.0, lost=300.0)
+    assert changed.homes != before.homes
+    soon = place(before, problem(uneven, *loaded), now_s=590.0, lost=300.0)
+    assert soon is before
+
+
+def test_a_silent_model_keeps_its_home() -> None:
+    state = PlacementState(
+        homes={InstanceId("i"): frozenset((A, B)), InstanceId("j"): frozenset((C,))},
+        traffic_since_s=0.0,
+        decided_s=0.0,
+    )
+    silent = {A: demand(1.0), B: demand(0.0), C: demand(1.0)}
+    after = place(state, problem(silent, instance("i", A, B), instance("j", C)), now_s=600.0, lost=100.0)
+    assert after.homes is not None and B in after.homes[InstanceId("i")]
+
+
+def test_cold_starts_cost_the_requests_that_come_meanwhile() -> None:
+    of = {A: demand(2.0, objective_s=30.0)}
+    cold = problem(of, instance("i"))
+    assert once_lost(cold, placement((A,)), [0.0]) == pytest.approx(2.0 * (40 - 0.7 * 30))
+    warm = problem(of, instance("i", None, A))
+    assert once_lost(warm, placement((A,)), [0.0]) == 0.0

@@ -16,16 +16,18 @@ from scripts.reference_pages.http_shapes import CLIENT_TITLES, ShapeParts, clien
 from scripts.reference_pages.markdown import anchor, page, table
 
 _INTRODUCTION: Final = """\
-The routes of the gateway (port 8000) with their inputs and answers. [http-api.md](../http-api.md) explains \
-them: objectives, streams, retries. The answers of `/admin/v1` are on \
-[a page of their own](http-admin.md). The examples were recorded with emulated engines."""
+The routes of the gateway with their inputs and answers: those for clients on port 8000, those for \
+operators (`/admin/v1` and `/metrics`) on port 8090. [http-api.md](../http-api.md) explains them: \
+objectives, streams, retries. The answers to operators are on [a page of their own](http-admin.md). The \
+examples were recorded with emulated engines."""
 
 _ALL: Final = """\
 Every route may also answer 500 `internal_error`: the gateway failed, and its log has the cause. \
 An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8, sent \
 as `application/json` (else 415 `unsupported_media_type`). A web page is refused with 403 \
 `origin_not_allowed` unless its origin is in `http.allowed_origins`; a name in the header Host that the \
-listener does not have, with 421 `host_not_allowed`. \
+listener does not have, with 421 `host_not_allowed`. Routes for operators may answer 401 \
+`admin_token_required`, and 403 `no_admin_token` where a listener beyond loopback has no token. \
 Unknown headers and query parameters are ignored."""
 
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
@@ -66,6 +68,7 @@ _ANSWER_HEADERS: Final = (
     ("access-control-allow-origin", _PAGES, "The origin: the page may read the answer."),
     ("access-control-expose-headers", _PAGES, "`*`: the page may read its headers."),
     ("vary", _PAGES, "`Origin`"),
+    ("www-authenticate", "401", "`Bearer`"),
     ("connection", "413", "`close`: the rest of the body is not read."),
 )
 ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
@@ -73,6 +76,8 @@ ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
 
 OF_EVERY_ROUTE: Final = frozenset(
     {
+        ("401", "admin_token_required"),
+        ("403", "no_admin_token"),
         ("403", "origin_not_allowed"),
         ("415", "unsupported_media_type"),
         ("421", "host_not_allowed"),
@@ -87,7 +92,7 @@ assert retry_headers(1.0).keys() <= ANSWER_HEADERS
 def http_page() -> str:
     """Return the page."""
     all_routes = routes()
-    own = [route for route in all_routes if not route.path.startswith("/admin/")]
+    own = [route for route in all_routes if not route.of_operators]
     return page(
         "HTTP reference",
         _INTRODUCTION,
@@ -105,7 +110,7 @@ def http_page() -> str:
 
 
 def _row(route: Route) -> tuple[str, str, str]:
-    on = "http-admin.md" if route.path.startswith("/admin/") else ""
+    on = "http-admin.md" if route.of_operators else ""
     name = f"[`{route.name}{route.query}`]({on}#{anchor(route.name)})"
     return name, route.about, ", ".join(route.statuses)
 

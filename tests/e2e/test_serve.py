@@ -286,7 +286,9 @@ def test_servers_that_are_not_there_are_said_in_one_line(
     port = free_port()
     config = emulated("mistral-7b", broker=broker.format(port=port), store=store.format(port=port))
     file = tmp_path / "qlm.yaml"
-    file.write_text(json.dumps(config | {"http": {"port": free_port()}, "grpc": {"port": 0}}))
+    file.write_text(
+        json.dumps(config | {"http": {"port": free_port()}, "grpc": {"port": 0}, "admin": {"port": 0}})
+    )
     ran = subprocess.run(
         [QLM, "gateway", "--config", file], capture_output=True, text=True, check=False, timeout=30
     )
@@ -300,7 +302,16 @@ def test_a_second_process_on_the_same_queue_file_is_refused(served: QlmProcess, 
     with serving(config) as first:
         assert first.alive
         ran = subprocess.run(
-            [QLM, "serve", "--port", str(free_port()), "--grpc-port=0", "--data-dir", tmp_path / "data"],
+            [
+                QLM,
+                "serve",
+                "--port",
+                str(free_port()),
+                "--grpc-port=0",
+                "--admin-port=0",
+                "--data-dir",
+                tmp_path / "data",
+            ],
             capture_output=True,
             text=True,
             check=False,

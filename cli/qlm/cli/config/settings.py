@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from qlm.cli.config.addresses import addresses, check_address, with_origin
+from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
+from qlm.cli.config.admin import AdminConfig
 from qlm.cli.config.errors import ConfigError, explain
 from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
@@ -202,6 +203,7 @@ class Config(ConfigSection):
     Attributes:
         http: HTTP listener of the gateway.
         grpc: gRPC listener of the gateway.
+        admin: HTTP listener of the gateway for operators.
         stop: Shutdown of a process.
         data_dir: Folder of the embedded queue, logs and process records.
         broker: `sqlite` (in data_dir) or an `amqp://` address.
@@ -230,6 +232,7 @@ class Config(ConfigSection):
 
     http: HttpConfig = HttpConfig()
     grpc: GrpcConfig = GrpcConfig()
+    admin: AdminConfig = AdminConfig()
     stop: StopConfig = StopConfig()
     data_dir: Path = Path("qlm-data")
     broker: str = "sqlite"
@@ -299,21 +302,18 @@ def load_config(
     Args:
         path: The file.
         overrides: Settings of the command line; they replace or extend sections of the file.
-        environment: Replaces addresses in the file, but not those of the command line.
+        environment: Replaces addresses and the token in the file, but nothing of the command line.
 
     Raises:
         ConfigError: With file, key, value and expectation.
     """
-    merged = read_mapping(path, "models and instances")
-    given = {key: address for key, address in addresses(environment).items() if key not in overrides}
-    merged.update(given)
-    for key, value in overrides.items():
-        inner = merged.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            merged[key] = {**inner, **value}
-        else:
-            merged[key] = value
-    return parse_config(merged, with_origin(str(path), given))
+    read = read_mapping(path, "models and instances")
+    given = {
+        key: value
+        for key, value in of_environment(environment).items()
+        if isinstance(value, Mapping) or key not in overrides
+    }
+    return parse_config(merged(merged(read, given), overrides), with_origin(str(path), given))
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:

@@ -4,27 +4,22 @@ import asyncio
 import logging
 import os
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qlm.cli.config.grpc import GrpcConfig, read_tls
+from qlm.cli.config.access import access_rules, admin_rules, exposures, grpc_rules
+from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
-from qlm.cli.runtime.wiring import (
-    access_rules,
-    exposures,
-    gateway_limits,
-    model_specs,
-    new_gateway_id,
-    new_request_id,
-)
+from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, new_request_id
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.shell.tasks import end_tasks
-from qlm.gateway.http.app import app_of
-from qlm.gateway.http.server import QuietServer, create_server, stop_serving
+from qlm.gateway.http.app import admin_app_of, app_of
+from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
 if TYPE_CHECKING:
@@ -38,17 +33,31 @@ class PortInUseError(QlmError):
     """Another program listens on the configured port."""
 
 
-def bind_ports(config: Config, stack: AsyncExitStack) -> socket.socket:
-    """Bind the port of HTTP, and check that the one of gRPC is free, before anything else is opened."""
-    listener = _listen(config.http.host, config.http.port)
-    stack.callback(listener.close)
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Bound sockets of a gateway.
+
+    Attributes:
+        http: Socket for clients.
+        admin: Socket for operators; None if they have no listener.
+    """
+
+    http: socket.socket
+    admin: socket.socket | None
+
+
+def bind_ports(config: Config, stack: AsyncExitStack) -> Sockets:
+    """Bind the ports of HTTP, and check that the one of gRPC is free, before anything else is opened."""
+    http = stack.enter_context(_listen(config.http.host, config.http.port))
     if config.grpc.port:
         _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
-    return listener
+    if not config.admin.port:
+        return Sockets(http, None)
+    return Sockets(http, stack.enter_context(_listen(config.admin.host, config.admin.port, "--admin-port")))
 
 
 async def serve_gateway(
-    config: Config, backends: Backends, clock: SystemClock, listener: socket.socket, telemetry: Telemetry
+    config: Config, backends: Backends, clock: SystemClock, sockets: Sockets, telemetry: Telemetry
 ) -> None:
     """Run the gateway until cancelled; then finish open answers, or ask clients to go elsewhere."""
     async with broker_client(backends) as broker:
@@ -66,10 +75,10 @@ async def serve_gateway(
             faults=telemetry.faults,
         )
         server = create_server(app_of(gateway, rules=access_rules(config)))
-        rpc_listener = await _start_rpc(config.grpc, gateway)
-        async with gateway.running():
+        rpc_listener = await _start_rpc(config, gateway)
+        async with gateway.running(), _administration(config, gateway, sockets.admin):
             announcer = asyncio.create_task(announce(config, backends))
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
             try:
                 await asyncio.shield(serving)
             finally:
@@ -77,6 +86,15 @@ async def serve_gateway(
                     await end_tasks([announcer])
                 finally:
                     await _shut_down(config.stop, gateway, server, serving, rpc_listener)
+
+
+def _administration(
+    config: Config, gateway: Gateway, listener: socket.socket | None
+) -> AbstractAsyncContextManager[None]:
+    """Serve operators while inside: until the last client has been answered."""
+    if listener is None:
+        return nullcontext()
+    return running(create_server(admin_app_of(gateway, admin_rules(config))), listener)
 
 
 async def _shut_down(
@@ -91,17 +109,17 @@ async def _shut_down(
     await asyncio.gather(stop_serving(server, serving, gateway.hub, beside=closing, **times), *closing)
 
 
-async def _start_rpc(config: GrpcConfig, gateway: Gateway) -> "RpcListener | None":
+async def _start_rpc(config: Config, gateway: Gateway) -> "RpcListener | None":
     """Start the gRPC listener; None if there is none."""
-    if not config.port:
+    if not config.grpc.port:
         return None
     # gRPC reads this when it is imported. Without it, gRPC logs complaints about engines, which are started
     # by fork and exec. The import is here since only the images of gateways contain gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     from qlm.gateway.rpc.server import RpcListener
 
-    rpc_listener = RpcListener(gateway)
-    await rpc_listener.start(config.host, config.port, read_tls(config))
+    rpc_listener = RpcListener(gateway, grpc_rules(config))
+    await rpc_listener.start(config.grpc.host, config.grpc.port, read_tls(config.grpc))
     return rpc_listener
 
 
@@ -112,6 +130,9 @@ async def announce(config: Config, backends: Backends) -> None:
     if config.grpc.port:
         secured = "with TLS" if config.grpc.tls else "without TLS"
         log.info("and for gRPC on %s:%d (%s)", config.grpc.host, config.grpc.port, secured)
+    if config.admin.port:
+        secured = "without a token" if config.admin.token is None else "with the admin token"
+        log.info("and for operators on http://%s:%d (%s)", config.admin.host, config.admin.port, secured)
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
     for exposure in exposures(config):
         log.warning("%s", exposure)

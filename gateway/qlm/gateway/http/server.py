@@ -8,8 +8,9 @@ has for the whole answer.
 
 import asyncio
 import math
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import uvicorn
@@ -72,6 +73,17 @@ def create_server(
         timeout_graceful_shutdown=shutdown_s,
     )
     return QuietServer(config)
+
+
+@asynccontextmanager
+async def running(server: QuietServer, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve on a socket while inside."""
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
 
 
 async def stop_serving(

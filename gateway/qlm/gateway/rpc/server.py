@@ -11,6 +11,7 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from qlm.domain.errors import QlmError
 from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.rpc.reflection import add_reflection
 from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
@@ -43,10 +44,15 @@ class RpcPortError(QlmError):
 class RpcListener:
     """The gRPC server of a gateway, which the caller keeps running."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        """Configure the server; `start` starts it."""
+    def __init__(self, gateway: Gateway, rules: AccessRules | None = None) -> None:
+        """Configure the server; `start` starts it.
+
+        Args:
+            gateway: The gateway.
+            rules: Operators it accepts; by default, every caller, as on loopback.
+        """
         self.gateway = gateway
-        self._service = QlmService(gateway)
+        self._service = QlmService(gateway, rules or AccessRules())
         self._health = health.aio.HealthServicer()
         bytes_max = TRANSPORT_FACTOR * gateway.limits.body_bytes_max
         self._server = aio.server(

@@ -27,7 +27,8 @@ An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bod
 as `application/json` (else 415 `unsupported_media_type`). A web page is refused with 403 \
 `origin_not_allowed` unless its origin is in `http.allowed_origins`; a name in the header Host that the \
 listener does not have, with 421 `host_not_allowed`. Routes for operators may answer 401 \
-`admin_token_required`, and 403 `no_admin_token` where a listener beyond loopback has no token. \
+`admin_token_required`, and 403 `no_admin_token` where a listener beyond loopback has no token. On the port \
+for clients, they are 410 `moved_to_admin` in this version; the message names the right address. \
 Unknown headers and query parameters are ignored."""
 
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
@@ -78,6 +79,7 @@ OF_EVERY_ROUTE: Final = frozenset(
     {
         ("401", "admin_token_required"),
         ("403", "no_admin_token"),
+        ("410", "moved_to_admin"),
         ("403", "origin_not_allowed"),
         ("415", "unsupported_media_type"),
         ("421", "host_not_allowed"),

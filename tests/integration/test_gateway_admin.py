@@ -1,12 +1,16 @@
 """The listener for operators: who may call it, and what it serves."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
 import pytest
+import yaml
+from click.testing import CliRunner, Result
 from grpc import aio
 
+from qlm.cli.main import main
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmStub
@@ -102,6 +106,19 @@ async def test_pages_and_foreign_names_are_refused_also_with_the_token(cluster: 
     assert code(answer) == (415, "unsupported_media_type")
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/admin", "/admin/v1/queues", "/admin/v1/dead/x/retry"])
+async def test_clients_learn_where_operators_are_served(cluster: Cluster, path: str) -> None:
+    async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+        for method in ("GET", "POST", "DELETE", "PUT"):
+            answer = await http.request(method, path)
+            assert code(answer) == (410, "moved_to_admin")
+            assert answer.json()["error"]["message"] == (
+                f"{path} is for operators, who are served on http://127.0.0.1:8090 (section admin)"
+            )
+        assert code(await http.get("/metrics/x")) == (404, "not_found")
+    assert not (await cluster.store.view()).instances[0].draining
+
+
 async def test_operators_cancel_any_request(cluster: Cluster) -> None:
     cluster.agent.pause_at = 3
     url = await cluster.gateway()
@@ -142,3 +159,48 @@ async def test_queues_are_listed_over_grpc_for_operators_only(
         # Clients are served all the same.
         answer = stub.Generate(pb.GenerateRequest(model="emulated", prompt="Hi"))
         assert [each async for each in answer][-1].HasField("ended")
+
+
+async def qlm(*words: str, **environment: str | None) -> Result:
+    """Run a command while the gateway goes on in this loop."""
+    given = {"QLM_URL": None, "QLM_ADMIN_TOKEN": None, **environment}
+    return await asyncio.to_thread(lambda: CliRunner().invoke(main, list(words), env=given))
+
+
+@pytest.mark.parametrize("command", [("requests",), ("plan", "show")])
+async def test_qlm_gets_address_and_token_from_options_environment_or_configuration(
+    cluster: Cluster, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    url = cluster.admin_urls[await cluster.gateway(admin_rules=CLOSED)]
+    config = {
+        "models": [{"id": "mistral-7b"}],
+        "instances": [{"id": "i", "accelerator": "A100", "models": ["mistral-7b"]}],
+        "admin": {"port": int(url.rpartition(":")[2]), "token": TOKEN},
+    }
+    file = tmp_path / "qlm.yaml"
+    file.write_text(yaml.safe_dump(config), "utf-8")
+    ways = (
+        await qlm(*command, "--url", url, QLM_ADMIN_TOKEN=TOKEN),
+        await qlm(*command, QLM_URL=url, QLM_ADMIN_TOKEN=TOKEN),
+        await qlm(*command, "--config", str(file)),
+        await qlm(*command, "--config", str(file), QLM_ADMIN_TOKEN=TOKEN),
+        await qlm(*command, "--config", str(file), "--url", url, QLM_URL="http://127.0.0.1:1"),
+    )
+    served = "" if command == ("requests",) else "qlm: there is no plan yet"
+    for done in ways:
+        assert "admin token" not in done.output and "no QLM gateway" not in done.output
+        assert done.output.startswith(served), done.output
+    wrong = await qlm(*command, "--config", str(file), QLM_ADMIN_TOKEN="another token".replace(" ", "-") * 2)
+    missing = await qlm(*command, "--url", url)
+    for done, state in ((wrong, "wrong"), (missing, "missing")):
+        assert (done.exit_code, done.output.count("\n")) == (1, 1)
+        assert done.output.startswith(f"qlm: the admin token is {state}; expected")
+        assert "set QLM_ADMIN_TOKEN, or give the --config of the gateway" in done.output
+
+
+async def test_qlm_that_asks_the_listener_of_clients_is_sent_to_that_of_operators(cluster: Cluster) -> None:
+    done = await qlm("queues", "--url", await cluster.gateway())
+    assert (done.exit_code, done.output) == (
+        1,
+        "qlm: /admin/v1/queues is for operators, who are served on http://127.0.0.1:8090 (section admin)\n",
+    )

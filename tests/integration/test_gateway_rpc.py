@@ -337,7 +337,8 @@ async def test_queues_are_listed_as_over_http(stub: QlmStub, cluster: Cluster) -
     waiting = asyncio.create_task(Stream().read(stub.Generate(completion(priority=1))))
     await until(lambda: cluster.store.records(QUEUED))
     listed = await stub.ListQueues(pb.ListQueuesRequest())
-    async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+    admin_url = cluster.admin_urls[await cluster.gateway()]
+    async with httpx.AsyncClient(base_url=admin_url, timeout=20) as http:
         (shown,) = (await http.get("/admin/v1/queues")).json()["classes"]
     (queue,) = listed.classes
     given = {name: value for name, value in shown.items() if value is not None}

@@ -202,6 +202,7 @@ class Cluster:
             tracer=tracer,
             rules=rules,
             exposures=exposures,
+            admin_url="http://127.0.0.1:8090",
         )
         url = await self._serve(app)
         self.admin_urls[url] = await self._serve(admin_app_of(app.state.gateway, admin_rules))

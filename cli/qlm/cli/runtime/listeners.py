@@ -74,7 +74,7 @@ async def serve_gateway(
             exposures=exposures(config),
             faults=telemetry.faults,
         )
-        server = create_server(app_of(gateway, rules=access_rules(config)))
+        server = create_server(app_of(gateway, rules=access_rules(config), admin_url=_admin_url(config)))
         rpc_listener = await _start_rpc(config, gateway)
         async with gateway.running(), _administration(config, gateway, sockets.admin):
             announcer = asyncio.create_task(announce(config, backends))
@@ -86,6 +86,10 @@ async def serve_gateway(
                     await end_tasks([announcer])
                 finally:
                     await _shut_down(config.stop, gateway, server, serving, rpc_listener)
+
+
+def _admin_url(config: Config) -> str | None:
+    return f"http://{config.admin.host}:{config.admin.port}" if config.admin.port else None
 
 
 def _administration(

@@ -4,7 +4,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -24,6 +24,7 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, defect, from_qlm
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
@@ -33,6 +34,11 @@ from qlm.gateway.http.routes import ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, 
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
 _log = logging.getLogger(__name__)
+
+_MOVED: Final = ("/metrics", "/admin", "/admin/{path:path}")
+"""Paths for operators that earlier versions served to clients, too."""
+
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def create_app(
@@ -48,6 +54,7 @@ def create_app(
     rules: AccessRules | None = None,
     exposures: Sequence[str] = (),
     faults: FaultLog | None = None,
+    admin_url: str | None = None,
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -63,11 +70,14 @@ def create_app(
         async with gateway.running():
             yield
 
-    return app_of(gateway, lifespan, rules)
+    return app_of(gateway, lifespan, rules, admin_url)
 
 
 def app_of(
-    gateway: Gateway, lifespan: Lifespan[Starlette] | None = None, rules: AccessRules | None = None
+    gateway: Gateway,
+    lifespan: Lifespan[Starlette] | None = None,
+    rules: AccessRules | None = None,
+    admin_url: str | None = None,
 ) -> Starlette:
     """Return the application of a gateway for its clients.
 
@@ -75,6 +85,7 @@ def app_of(
         gateway: The gateway.
         lifespan: Runs the gateway; without it, the caller does.
         rules: Callers it accepts; by default, those of a listener on loopback.
+        admin_url: Where the gateway serves operators; None if nowhere.
     """
     rules = rules or AccessRules()
     chain = [Middleware(Guard, rules=rules)]
@@ -89,7 +100,10 @@ def app_of(
                 allow_private_network=True,
             )
         )
-    return _app(gateway, (*PUBLIC_ROUTES, *ADMIN_ROUTES), chain, lifespan)
+    app = _app(gateway, PUBLIC_ROUTES, chain, lifespan)
+    moved = partial(_moved, admin_url)
+    app.routes.extend(Route(path, moved, methods=_METHODS) for path in _MOVED)
+    return app
 
 
 def admin_app_of(gateway: Gateway, rules: AccessRules | None = None) -> Starlette:
@@ -152,6 +166,12 @@ class RequestIds:
             await send(message)
 
         await self._app(scope, receive, send_named)
+
+
+async def _moved(admin_url: str | None, request: HttpRequest) -> Response:
+    where = "nowhere, since admin.port is 0" if admin_url is None else f"on {admin_url}"
+    message = f"{cut(request.url.path)} is for operators, who are served {where} (section admin)"
+    raise ApiError(status=410, message=message, code="moved_to_admin")
 
 
 async def _api_error(request: HttpRequest, error: Exception) -> Response:

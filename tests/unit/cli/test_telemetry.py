@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -224,7 +225,7 @@ async def test_the_monitor_refuses_pages_foreign_names_and_whoever_has_no_token(
     async with watched(tmp_path) as (world, _backends):
         config, registry = MonitorConfig(port=free_port()), world.telemetry.registry
 
-        async def statuses(rules: AccessRules | None, path: str, *calls: dict[str, str]) -> list[int]:
+        async def statuses(rules: AccessRules | None, path: str, *calls: Mapping[str, Any]) -> list[int]:
             async with (
                 monitor(config, registry, world.health, dict, rules) as port,
                 httpx.AsyncClient(base_url=f"http://{config.host}:{port}") as client,
@@ -237,6 +238,8 @@ async def test_the_monitor_refuses_pages_foreign_names_and_whoever_has_no_token(
             assert await statuses(None, path, {}, page, name) == [200, 403, 421]
         closed = AccessRules(token=token)
         assert await statuses(closed, "/metrics", {}, wrong, known, known | page) == [401, 401, 200, 403]
+        no_text = {"authorization": b"Bearer \xe4\xff"}, {"host": b"\xe4\xff"}, {"origin": b"\xe4\xff"}
+        assert await statuses(closed, "/metrics", *no_text) == [401, 421, 403]
         assert await statuses(closed, "/readyz", {}) == [200]
         assert await statuses(AccessRules(listens_on="0.0.0.0"), "/metrics", {}, known) == [403, 403]
 

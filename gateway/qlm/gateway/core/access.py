@@ -57,7 +57,9 @@ class AccessRules:
         if self.token is None:
             return is_loopback(self.listens_on)
         scheme, _, token = authorization.strip().partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self.token.encode())
+        # A server may decode bytes that are no text to surrogates.
+        given = token.strip().encode("utf-8", "surrogateescape")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, self.token.encode())
 
 
 def is_loopback(address: str) -> bool:

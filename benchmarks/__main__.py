@@ -3,8 +3,8 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`attainment`, `classes`, `fidelity`, `hang`, `overhead`, `planner`, `simulation`, `telemetry` or `waiting` as
-the first word runs that benchmark instead (each has --help).
+`attainment`, `classes`, `fidelity`, `hang`, `hostile`, `overhead`, `planner`, `simulation`, `telemetry` or
+`waiting` as the first word runs that benchmark instead (each has --help).
 """
 
 import argparse
@@ -16,7 +16,18 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import attainment, classes, fidelity, hang, planner, setups, simulation, telemetry, waiting
+from benchmarks import (
+    attainment,
+    classes,
+    fidelity,
+    hang,
+    hostile,
+    planner,
+    setups,
+    simulation,
+    telemetry,
+    waiting,
+)
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
 from benchmarks.overhead import run as overhead
 
@@ -34,6 +45,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "classes": classes.main,
     "fidelity": fidelity.main,
     "hang": hang.main,
+    "hostile": hostile.main,
     "overhead": overhead.main,
     "planner": planner.main,
     "simulation": simulation.main,

@@ -9,6 +9,8 @@ from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.schema import ChatBody, CompletionBody, Message, SloBody, StreamOptions, TextPart
+from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
+from qlm.gateway.http.connections.refusals import refusal
 from scripts.reference_pages.errors import error_rows
 from scripts.reference_pages.fields import HEAD, rows, summary
 from scripts.reference_pages.http_routes import Route, route_part, routes
@@ -29,6 +31,8 @@ as `application/json` (else 415 `unsupported_media_type`). A web page is refused
 listener does not have, with 421 `host_not_allowed`. Routes for operators may answer 401 \
 `admin_token_required`, and 403 `no_admin_token` where a listener beyond loopback has no token. On the port \
 for clients, they are 410 `moved_to_admin` in this version; the message names the right address. \
+What breaks a limit of \
+[connections](configuration.md#connections) is 400, 408, 414, 431 or 503 by its code below. \
 Unknown headers and query parameters are ignored."""
 
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
@@ -70,10 +74,13 @@ _ANSWER_HEADERS: Final = (
     ("access-control-expose-headers", _PAGES, "`*`: the page may read its headers."),
     ("vary", _PAGES, "`Origin`"),
     ("www-authenticate", "401", "`Bearer`"),
-    ("connection", "413", "`close`: the rest of the body is not read."),
+    ("connection", "413, limits of connections", "`close`: the connection ends."),
 )
 ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
 """Headers of answers that the page describes."""
+
+OF_CONNECTIONS: Final = {breach: str(refusal(breach, ConnectionLimits()).status) for breach in Breach}
+"""Status of each code with which connections are refused."""
 
 OF_EVERY_ROUTE: Final = frozenset(
     {
@@ -84,6 +91,7 @@ OF_EVERY_ROUTE: Final = frozenset(
         ("415", "unsupported_media_type"),
         ("421", "host_not_allowed"),
         ("500", "internal_error"),
+        *((status, str(code)) for code, status in OF_CONNECTIONS.items()),
     }
 )
 """Errors that every route may answer with, by status and code."""

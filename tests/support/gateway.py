@@ -32,8 +32,10 @@ from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
 from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import admin_app_of, create_app
+from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
 from qlm.store.embedded.memory import MemoryStore
 from support.described import Watched
@@ -189,6 +191,7 @@ class Cluster:
         rules: AccessRules | None = None,
         admin_rules: AccessRules | None = None,
         exposures: Sequence[str] = (),
+        connections: ConnectionLimits | None = None,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
@@ -204,12 +207,13 @@ class Cluster:
             exposures=exposures,
             admin_url="http://127.0.0.1:8090",
         )
-        url = await self._serve(app)
+        limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
+        url = await self._serve(app, limited)
         self.admin_urls[url] = await self._serve(admin_app_of(app.state.gateway, admin_rules))
         return url
 
-    async def _serve(self, app: Starlette) -> str:
-        server = create_server(app, "127.0.0.1", 0, shutdown_s=1)
+    async def _serve(self, app: Starlette, limited: Connections | None = None) -> str:
+        server = create_server(app, "127.0.0.1", 0, shutdown_s=1, connections=limited)
         server.config.app = Watched(app, self.undescribed)
         return await self.stack.enter_async_context(serving(server))
 

@@ -156,12 +156,14 @@ def awake_instances(admin_url: str, token: str = "") -> int:
 
 
 @contextlib.contextmanager
-def serving(config: Mapping[str, Any], *, instances: int | None = None) -> Iterator[QlmProcess]:
+def serving(
+    config: Mapping[str, Any], *, instances: int | None = None, program: Path = QLM
+) -> Iterator[QlmProcess]:
     """Run `qlm serve` with a configuration on a free port and in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="qlm-test-") as temporary:
         folder = Path(temporary)
         whole = {"data_dir": str(folder / "data"), "http": {"port": free_port()}, **config}
-        process = QlmProcess("serve", "serve", config=whole, folder=folder)
+        process = QlmProcess("serve", "serve", config=whole, folder=folder, program=program)
         process.start()
         try:
             wanted = len(whole["instances"]) if instances is None else instances

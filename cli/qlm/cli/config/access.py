@@ -1,6 +1,7 @@
 """Callers that the listeners of a process accept, by its configuration."""
 
 from qlm.cli.config.addresses import VARIABLES
+from qlm.cli.config.connections import connection_limits
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config
@@ -17,10 +18,12 @@ def check_listeners(config: Config, where: str, *, gateway: bool, monitor: bool)
         monitor: Check that of metrics in a process without a gateway.
 
     Raises:
-        ConfigError: The certificate of the gRPC listener cannot be used, or a listener for operators would be
-            open to anyone.
+        ConfigError: The certificate of the gRPC listener cannot be used, a listener for operators would be
+            open to anyone, or the process may open too few files.
     """
     try:
+        if gateway:
+            connection_limits(config)
         if gateway and config.grpc.port:
             read_tls(config.grpc)
         if gateway and config.admin.port:

@@ -19,6 +19,7 @@ from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.watchdog import WatchdogConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.domain.shown import shown, without_password, without_passwords
+from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import LimitsConfig
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -204,6 +205,7 @@ class Config(ConfigSection):
         http: HTTP listener of the gateway.
         grpc: gRPC listener of the gateway.
         admin: HTTP listener of the gateway for operators.
+        connections: Limits of connections and of what comes on them.
         stop: Shutdown of a process.
         data_dir: Folder of the embedded queue, logs and process records.
         broker: `sqlite` (in data_dir) or an `amqp://` address.
@@ -233,6 +235,7 @@ class Config(ConfigSection):
     http: HttpConfig = HttpConfig()
     grpc: GrpcConfig = GrpcConfig()
     admin: AdminConfig = AdminConfig()
+    connections: ConnectionLimits = ConnectionLimits()
     stop: StopConfig = StopConfig()
     data_dir: Path = Path("qlm-data")
     broker: str = "sqlite"

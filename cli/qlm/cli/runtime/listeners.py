@@ -8,7 +8,10 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from starlette.applications import Starlette
+
 from qlm.cli.config.access import access_rules, admin_rules, exposures, grpc_rules
+from qlm.cli.config.connections import connection_limits, for_operators
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.runtime.backends import Backends, broker_client
@@ -18,7 +21,9 @@ from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, 
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.http.app import admin_app_of, app_of
+from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
@@ -74,9 +79,13 @@ async def serve_gateway(
             exposures=exposures(config),
             faults=telemetry.faults,
         )
-        server = create_server(app_of(gateway, rules=access_rules(config), admin_url=_admin_url(config)))
-        rpc_listener = await _start_rpc(config, gateway)
-        async with gateway.running(), _administration(config, gateway, sockets.admin):
+        limits, warning = connection_limits(config)
+        if warning is not None:
+            log.warning("%s", warning)
+        app = app_of(gateway, rules=access_rules(config), admin_url=_admin_url(config))
+        server = limited_server(app, gateway, limits)
+        rpc_listener = await _start_rpc(config, gateway, limits)
+        async with gateway.running(), _administration(config, gateway, limits, sockets.admin):
             announcer = asyncio.create_task(announce(config, backends))
             serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
             try:
@@ -93,12 +102,18 @@ def _admin_url(config: Config) -> str | None:
 
 
 def _administration(
-    config: Config, gateway: Gateway, listener: socket.socket | None
+    config: Config, gateway: Gateway, limits: ConnectionLimits, listener: socket.socket | None
 ) -> AbstractAsyncContextManager[None]:
     """Serve operators while inside: until the last client has been answered."""
     if listener is None:
         return nullcontext()
-    return running(create_server(admin_app_of(gateway, admin_rules(config))), listener)
+    app = admin_app_of(gateway, admin_rules(config))
+    return running(limited_server(app, gateway, for_operators(limits)), listener)
+
+
+def limited_server(app: Starlette, gateway: Gateway, limits: ConnectionLimits) -> QuietServer:
+    """Return the server of an HTTP listener that counts and refuses what breaks its limits."""
+    return create_server(app, connections=Connections(limits, gateway.metrics.refused))
 
 
 async def _shut_down(
@@ -113,7 +128,7 @@ async def _shut_down(
     await asyncio.gather(stop_serving(server, serving, gateway.hub, beside=closing, **times), *closing)
 
 
-async def _start_rpc(config: Config, gateway: Gateway) -> "RpcListener | None":
+async def _start_rpc(config: Config, gateway: Gateway, limits: ConnectionLimits) -> "RpcListener | None":
     """Start the gRPC listener; None if there is none."""
     if not config.grpc.port:
         return None
@@ -122,7 +137,7 @@ async def _start_rpc(config: Config, gateway: Gateway) -> "RpcListener | None":
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     from qlm.gateway.rpc.server import RpcListener
 
-    rpc_listener = RpcListener(gateway, grpc_rules(config))
+    rpc_listener = RpcListener(gateway, grpc_rules(config), limits)
     await rpc_listener.start(config.grpc.host, config.grpc.port, read_tls(config.grpc))
     return rpc_listener
 

@@ -88,7 +88,7 @@ def app_of(
         admin_url: Where the gateway serves operators; None if nowhere.
     """
     rules = rules or AccessRules()
-    chain = [Middleware(Guard, rules=rules)]
+    chain = [Middleware(Guard, rules=rules, count=gateway.metrics.refused)]
     if rules.origins:
         chain.append(
             Middleware(
@@ -114,7 +114,7 @@ def admin_app_of(gateway: Gateway, rules: AccessRules | None = None) -> Starlett
         rules: Callers it accepts; by default, those of a listener on loopback.
     """
     probes = frozenset(path for _, path, _ in HEALTH_ROUTES)
-    guard = Middleware(Guard, rules=rules or AccessRules(), anyone=probes)
+    guard = Middleware(Guard, rules=rules or AccessRules(), count=gateway.metrics.refused, anyone=probes)
     return _app(gateway, (*HEALTH_ROUTES, *ADMIN_ROUTES), [guard])
 
 

@@ -1,6 +1,6 @@
 """Checks of every HTTP request before its route: Host, Origin, content type, and the token of operators."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import chain
 from typing import Final
 
@@ -18,16 +18,24 @@ CORS_METHODS: Final = ("GET", "POST", "DELETE")
 class Guard:
     """Middleware that refuses callers that the rules of its listener do not accept."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules, anyone: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: AccessRules,
+        count: Callable[[int, str], None],
+        anyone: Collection[str] | None = None,
+    ) -> None:
         """Guard an application.
 
         Args:
             app: The application.
             rules: Callers it accepts.
+            count: Counts a refusal, by status and code.
             anyone: Paths that are not for operators alone; None for all.
         """
         self._app = app
         self._rules = rules
+        self._count = count
         self._anyone = anyone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,4 +48,8 @@ class Guard:
         if self._anyone is not None and scope["path"] not in self._anyone:
             errors = chain(errors, operator_errors(headers, self._rules))
         refusal = next(errors, None)
-        await (self._app if refusal is None else error_answer(refusal))(scope, receive, send)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        self._count(refusal.status, refusal.code or "")
+        await error_answer(refusal)(scope, receive, send)

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,7 +125,11 @@ async def _measure(process: QlmProcess, options: argparse.Namespace) -> dict[str
         "before": before,
         "after": _state(process.pid),
         "descriptors_meanwhile": {"median": sorted(samples)[len(samples) // 2], "most": max(samples)},
-        "hostile": asdict(found),
+        "hostile": {
+            "opened": dict(found.opened),
+            "answers": dict(found.answers),
+            "failed": found.failed,
+        },
         "refused": _refusals(metrics),
     }
 

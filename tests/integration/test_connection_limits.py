@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -240,7 +241,8 @@ async def test_connections_beyond_the_limit_are_refused_while_all_are_in_use(
     for client in busy:
         await client.works()
         client.send(HEALTH[:5])
-    await asyncio.gather(*(until(lambda client=client: _busy(client)) for client in busy))
+    for client in busy:
+        await until(partial(_busy, client))
     refused = [await connect(url) for _ in range(4)]
     with caplog.at_level(logging.WARNING):
         for client in refused:

@@ -129,71 +129,71 @@ def test_a_shared_address_is_an_address_or_a_network() -> None:
 
 
 def test_one_address_cannot_have_all_connections() -> None:
-    held: OpenConnections[int] = OpenConnections(tiny(per_address_max=2))
-    assert held.admit(1, "203.0.113.7") == held.admit(2, "203.0.113.7") == Admission()
-    assert held.admit(3, "203.0.113.7") == Admission(breach=Breach.ADDRESS)
-    assert held.admit(4, "203.0.113.8") == Admission()
-    held.forget(1)
-    held.forget(1)
-    held.forget(3)
-    assert held.admit(5, "203.0.113.7") == Admission()
-    assert held.admit(6, "203.0.113.7") == Admission(breach=Breach.ADDRESS)
+    kept: OpenConnections[int] = OpenConnections(tiny(per_address_max=2))
+    assert kept.admit(1, "203.0.113.7") == kept.admit(2, "203.0.113.7") == Admission()
+    assert kept.admit(3, "203.0.113.7") == Admission(breach=Breach.ADDRESS)
+    assert kept.admit(4, "203.0.113.8") == Admission()
+    kept.forget(1)
+    kept.forget(1)
+    kept.forget(3)
+    assert kept.admit(5, "203.0.113.7") == Admission()
+    assert kept.admit(6, "203.0.113.7") == Admission(breach=Breach.ADDRESS)
 
 
 def test_the_connection_that_waited_longest_makes_room() -> None:
-    held: OpenConnections[int] = OpenConnections(tiny(connections_max=3))
+    kept: OpenConnections[int] = OpenConnections(tiny(connections_max=3))
     for number in range(3):
-        held.admit(number, None)
-    held.busy(0)
-    assert held.admit(3, None) == Admission(closed=1)
-    held.wait(0)
-    assert [held.admit(number, None).closed for number in (4, 5, 6)] == [2, 3, 0]
+        kept.admit(number, None)
+    kept.busy(0)
+    assert kept.admit(3, None) == Admission(closed=1)
+    kept.wait(0)
+    assert [kept.admit(number, None).closed for number in (4, 5, 6)] == [2, 3, 0]
     for number in (4, 5, 6):
-        held.busy(number)
-    assert held.admit(7, None) == Admission(breach=Breach.CONNECTIONS)
-    assert len(held) == 3
+        kept.busy(number)
+    assert kept.admit(7, None) == Admission(breach=Breach.CONNECTIONS)
+    assert len(kept) == 3
 
 
 def test_the_bodies_that_come_for_longest_are_refused_first() -> None:
-    held: OpenConnections[int] = OpenConnections(tiny(unfinished_bytes_max=100))
-    assert [*held.receive(1, 10), *held.receive(2, 60), *held.receive(1, 20)] == []
-    assert list(held.receive(3, 20)) == [1]
-    assert held.unfinished_bytes == 80
-    held.finish(2)
-    assert list(held.receive(4, 200)) == [3, 4]
-    assert held.unfinished_bytes == 0
+    kept: OpenConnections[int] = OpenConnections(tiny(unfinished_bytes_max=100))
+    assert [*kept.receive(1, 10), *kept.receive(2, 60), *kept.receive(1, 20)] == []
+    assert list(kept.receive(3, 20)) == [1]
+    assert kept.unfinished_bytes == 80
+    kept.finish(2)
+    assert list(kept.receive(4, 200)) == [3, 4]
+    assert kept.unfinished_bytes == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["admit", "busy", "wait", "body", "forget"]))))
 def test_nothing_is_left_behind(steps: list[tuple[int, str]]) -> None:
     limits = tiny(connections_max=4, per_address_max=2, unfinished_bytes_max=50)
-    held: OpenConnections[int] = OpenConnections(limits)
+    kept: OpenConnections[int] = OpenConnections(limits)
     open_now: dict[int, str] = {}
     for connection, step in steps:
         address = f"203.0.113.{connection % 2}"
         match step:
             case "admit" if connection not in open_now:
-                admission = held.admit(connection, address)
+                admission = kept.admit(connection, address)
                 if admission.closed is not None:
                     del open_now[admission.closed]
                 if admission.breach is None:
                     open_now[connection] = address
             case "busy":
-                held.busy(connection)
+                kept.busy(connection)
             case "wait":
-                held.wait(connection)
+                kept.wait(connection)
             case "body" if connection in open_now:
-                held.busy(connection)
-                list(held.receive(connection, 20))
+                kept.busy(connection)
+                list(kept.receive(connection, 20))
             case "forget":
-                held.forget(connection)
+                kept.forget(connection)
                 open_now.pop(connection, None)
-        assert len(held) == len(open_now) <= limits.connections_max
-        assert held.unfinished_bytes <= limits.unfinished_bytes_max
+        assert len(kept) == len(open_now) <= limits.connections_max
+        assert kept.unfinished_bytes <= limits.unfinished_bytes_max
     for connection in list(open_now):
-        held.forget(connection)
-    assert (len(held), held.unfinished_bytes) == (0, 0)
-    assert [held.admit(number, "203.0.113.9").breach for number in (10, 11)] == [None, None]
+        kept.forget(connection)
+    assert (len(kept), kept.unfinished_bytes) == (0, 0)
+    assert [kept.admit(number, "203.0.113.9").breach for number in (10, 11)] == [None, None]
 
 
 # --- answers and log

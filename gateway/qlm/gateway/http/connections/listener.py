@@ -1,21 +1,28 @@
 """The connections of one HTTP listener: those open, and what was refused."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
 from qlm.gateway.core.open_connections import OpenConnections, RefusalNotes
 from qlm.gateway.http.connections.refusals import answer_bytes, refusal
 
-if TYPE_CHECKING:
-    from qlm.gateway.http.connections.protocol import LimitedProtocol
-
 _log = logging.getLogger(__name__)
 
 REFUSED_MAX: Final = 256
 """Refused connections that may still read why; further ones are cut."""
+
+
+class Connection(Protocol):
+    """A connection that can be ended for others."""
+
+    transport: asyncio.Transport
+
+    def refuse(self, breach: Breach) -> None:
+        """Answer with an error if that is possible, and read no request any more."""
 
 
 class Connections:
@@ -35,8 +42,8 @@ class Connections:
             count: Counts a refusal, by status and code.
         """
         self.limits = limits
-        self.open: OpenConnections[LimitedProtocol] = OpenConnections(limits)
-        self.refused: set[LimitedProtocol] = set()
+        self.open: OpenConnections[Connection] = OpenConnections(limits)
+        self.refused: set[Connection] = set()
         self._count = count
         self._notes = RefusalNotes()
 

@@ -45,7 +45,7 @@ class LimitedProtocol(HalfOpenProtocol):
         self._listener.refused.discard(self)
         super().connection_lost(exc)
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]
         """Close the connection if it ends anyway; else see the base class."""
         return self._progress.phase is not Phase.ENDING and super().eof_received()
 
@@ -181,7 +181,7 @@ class LimitedProtocol(HalfOpenProtocol):
             self._listener.open.wait(self)
 
     def _drop(self, count: int) -> None:
-        """Count bytes that nobody reads; end the connection if they are too many."""
+        """Count bytes that are not read; end the connection if they are too many."""
         self._unread_bytes += count
         if self._unread_bytes > UNREAD_BYTES_MAX:
             self.transport.abort()

@@ -14,6 +14,7 @@ from qlm.domain.shell.tasks import end_tasks
 from qlm.gateway.rpc.reflection import add_reflection
 from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
+from qlm.gateway.rpc.unreadable import RefuseUnreadable
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.readiness import readiness
@@ -50,6 +51,7 @@ class RpcListener:
         self._health = health.aio.HealthServicer()
         bytes_max = TRANSPORT_FACTOR * gateway.limits.body_bytes_max
         self._server = aio.server(
+            interceptors=(RefuseUnreadable(gateway.new_id),),
             options=(
                 ("grpc.max_receive_message_length", bytes_max),
                 ("grpc.max_send_message_length", -1),
@@ -58,7 +60,7 @@ class RpcListener:
                 ("grpc.keepalive_time_ms", KEEPALIVE_MS),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 3),
-            )
+            ),
         )
         add_QlmServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

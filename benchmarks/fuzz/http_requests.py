@@ -9,7 +9,7 @@ from benchmarks.fuzz import bodies
 from benchmarks.fuzz.bodies import Api
 from benchmarks.fuzz.framing import misframed
 from benchmarks.fuzz.paths import other_target
-from benchmarks.fuzz.values import NUMBERS
+from benchmarks.fuzz.values import NUMBERS, written
 from qlm.gateway.sessions.idempotency import keyed_id
 
 Header = tuple[bytes, bytes]
@@ -123,7 +123,7 @@ def _body(rng: random.Random, api: Api, model: str, name: str, *, kept: bool = F
     body: Any = bodies.correct(api, model, name, rng)
     chance = rng.random()
     if kept or chance < 0.25:
-        return bodies.encoded(body, rng) if not kept else bodies.written(body, escaped=True).encode()
+        return bodies.encoded(body, rng) if not kept else written(body, escaped=True).encode()
     return bodies.noise(rng) if chance < 0.32 else bodies.encoded(bodies.mutated(body, rng), rng)
 
 

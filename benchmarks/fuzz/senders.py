@@ -2,7 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -67,17 +67,13 @@ class RpcSender:
         return None if what is None else Finding(part="rpc", number=call.number, what=what)
 
     async def _exchange(self, call: RpcCall, received: list[bytes]) -> None:
+        options: dict[str, Any] = {"metadata": call.metadata, "timeout": call.timeout_s}
+        one: Any = self._channel.unary_unary(call.method)
+        stream: Any = self._channel.unary_stream(call.method)
         if call.method not in STREAMS:
-            received.append(
-                await self._channel.unary_unary(call.method)(
-                    call.data, metadata=call.metadata, timeout=call.timeout_s
-                )
-            )
+            received.append(await one(call.data, **options))
             return
-        stream = self._channel.unary_stream(call.method)(
-            call.data, metadata=call.metadata, timeout=call.timeout_s
-        )
-        async for message in stream:
+        async for message in stream(call.data, **options):
             received.append(message)
 
 

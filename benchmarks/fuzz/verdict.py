@@ -74,7 +74,7 @@ def _wrong_text(request: HttpRequest, answer: dict[str, Any]) -> str | None:
 
 def _prompt_ids(body: dict[str, Any]) -> Sequence[int]:
     if "messages" in body:
-        messages = [ChatMessage(each["role"], each["content"], None) for each in body["messages"]]
+        messages = [ChatMessage(role=each["role"], content=each["content"]) for each in body["messages"]]
         return ByteTokenizer().encode_chat(messages)
     prompt = body["prompt"]
     if isinstance(prompt, list) and isinstance(prompt[0], int):

@@ -472,7 +472,8 @@ async def test_a_message_that_cannot_be_read_is_refused_without_a_line_in_the_lo
 ) -> None:
     async with aio.insecure_channel(address) as channel:
         with pytest.raises(aio.AioRpcError) as caught:
-            async for _ in channel.unary_stream(f"/{method}")(data, timeout=20):
+            raw: Any = channel.unary_stream(f"/{method}")
+            async for _ in raw(data, timeout=20):
                 pass
     failure = Failure(caught.value)
     assert (failure.code, failure.reason) == (CODE.INVALID_ARGUMENT, "invalid_message")

@@ -17,7 +17,19 @@ class NoUpgradeProtocol(HttpToolsProtocol):
     """A connection that stays with HTTP/1.1 whatever its client offers."""
 
     def data_received(self, data: bytes) -> None:
-        """Parse data; if a request offers another protocol, from its head again without the offer."""
+        """Parse data, or answer that it is no request."""
+        self._unset_keepalive_if_required()
+        try:
+            self.feed(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def feed(self, data: bytes) -> None:
+        """Parse data; if a request offers another protocol, from its head again without the offer.
+
+        Raises:
+            HttpParserError: It is no request, or asks for a tunnel.
+        """
         rest: bytes | None = data
         while rest is not None:
             rest = self._parse(rest)
@@ -34,20 +46,16 @@ class NoUpgradeProtocol(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> bytes | None:
         """Parse data; return what to parse next, if anything."""
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             method = self.parser.get_method()
             if method == b"CONNECT":
-                self.send_400_response("Tunnels are not supported.")
-                return None
+                raise httptools.HttpParserError("a tunnel is asked for") from offer
             head = self._head(method)
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             return head + data[offer.args[0] :]
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
         return None
 
     def _head(self, method: bytes) -> bytes:

@@ -37,9 +37,9 @@ class RefuseUnreadable(aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler:
+    ) -> Handler | None:
         """Return the method of a call, for messages that may be unreadable."""
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_deserializer is None:

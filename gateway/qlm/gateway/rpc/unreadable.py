@@ -17,7 +17,7 @@ from qlm.domain.ids import RequestId
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.rpc.errors import code_of, message_of, trailers
 
-Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
 Context = aio.ServicerContext[Any, Any]
 
 
@@ -37,9 +37,9 @@ class RefuseUnreadable(aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
+    ) -> Handler:
         """Return the method of a call, for messages that may be unreadable."""
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_deserializer is None:

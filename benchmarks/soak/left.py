@@ -37,11 +37,12 @@ def wait_for_nothing(
         descriptors: Descriptors that each process may have.
     """
     until_s = time.monotonic() + IDLE_S
+    left: list[str] = []
     while left := list(_left(qlm, queues_before, kept_max, descriptors)):
         if time.monotonic() > until_s:
-            break
+            return left
         time.sleep(2)
-    return left
+    return []
 
 
 def _left(qlm: Running, queues_before: int, kept_max: int, descriptors: dict[str, float]) -> Iterator[str]:

@@ -83,6 +83,7 @@ def _soak(qlm: Running, options: argparse.Namespace) -> dict[str, Any]:
         finally:
             clients.end()
         answers = clients.answers(0.0, float("inf"))
+    print(f"{len(answers)} answers; waiting until nothing is left", flush=True)
     measured = [each for each in answers if began_s <= each["at_s"] < over_s]
     queues = before.get("RabbitMQ: queues", before.get("SQLite: rows of queue", 0))
     # Connections to the servers that were opened under load stay.

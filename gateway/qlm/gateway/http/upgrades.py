@@ -1,11 +1,10 @@
 """HTTP connections that ignore offers of another protocol, as HTTP/1.1 allows.
 
-Some clients offer HTTP/2 with every request (`Connection: Upgrade`, `Upgrade: h2c`). The parser stops after
-the head of such a request, and takes neither its body nor a further request. So it reads the head again,
-without the offer.
+Some clients offer HTTP/2 with every request (`Connection: Upgrade`, `Upgrade: h2c`). httptools stops after
+the head of such a request and reads no body. So the head is read again, without the offer.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -13,56 +12,113 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 _OFFERS: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
 
 
-class NoUpgradeProtocol(HttpToolsProtocol):
-    """A connection that stays with HTTP/1.1 whatever its client offers."""
+class Http1Parser:
+    """A parser of requests that stays with HTTP/1.1 whatever the client offers."""
 
-    def data_received(self, data: bytes) -> None:
-        """Parse data, or answer that it is no request."""
-        self._unset_keepalive_if_required()
-        try:
-            self.feed(data)
-        except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+    def __init__(self, protocol: HttpToolsProtocol) -> None:
+        """Begin a connection; `protocol` is told of its requests."""
+        self._protocol = protocol
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._parser = self._new_parser()
 
-    def feed(self, data: bytes) -> None:
-        """Parse data; if a request offers another protocol, from its head again without the offer.
+    def feed_data(self, data: bytes) -> None:
+        """Parse data.
 
         Raises:
             HttpParserError: It is no request, or asks for a tunnel.
         """
         rest: bytes | None = data
         while rest is not None:
-            rest = self._parse(rest)
+            rest = self._feed(rest)
+
+    def get_method(self) -> bytes:
+        """Return the method of the request."""
+        method: bytes = self._parser.get_method()
+        return method
+
+    def get_http_version(self) -> str:
+        """Return the version of the request."""
+        version: str = self._parser.get_http_version()
+        return version
+
+    def should_keep_alive(self) -> bool:
+        """Return whether the connection stays open after the answer."""
+        return bool(self._parser.should_keep_alive())
+
+    def should_upgrade(self) -> bool:
+        """Return False: nothing but HTTP/1.1 is spoken here."""
+        return False
+
+    def on_message_begin(self) -> None:
+        """Begin a request, or its head anew."""
+        self._url, self._headers = b"", []
+        self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the target."""
+        self._url += url
+        self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._headers.append((name, value))
+        self._protocol.on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin a request, unless its head is read again."""
-        if not self.parser.should_upgrade():
-            super().on_headers_complete()
+        """Begin to serve the request, unless its head is read again."""
+        if not self._parser.should_upgrade():
+            self._protocol.on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._protocol.on_body(body)
 
     def on_message_complete(self) -> None:
-        """End the body of a request that has begun."""
-        if not self.parser.should_upgrade():
-            super().on_message_complete()
+        """End the body of a request that is served."""
+        if not self._parser.should_upgrade():
+            self._protocol.on_message_complete()
 
-    def _parse(self, data: bytes) -> bytes | None:
-        """Parse data; return what to parse next, if anything."""
+    def _feed(self, data: bytes) -> bytes | None:
+        """Parse data; return the data to parse next, if any."""
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
-            method = self.parser.get_method()
-            if method == b"CONNECT":
+            if self._parser.get_method() == b"CONNECT":
                 raise httptools.HttpParserError("a tunnel is asked for") from offer
-            head = self._head(method)
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            head = self._head()
+            self._parser = self._new_parser()
             return head + data[offer.args[0] :]
         return None
 
-    def _head(self, method: bytes) -> bytes:
-        """Return the head of the request that was just read, without its offer."""
-        version = self.parser.get_http_version().encode()
-        lines = [method + b" " + self.url + b" HTTP/" + version]
-        lines += [name + b": " + value for name, value in self.headers if name not in _OFFERS]
-        if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
+    def _new_parser(self) -> Any:
+        parser = httptools.HttpRequestParser(self)
+        # As uvicorn does, for requests that follow one with `Connection: close`.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return parser
+
+    def _head(self) -> bytes:
+        """Return the head that was just read, without its offer."""
+        version = self._parser.get_http_version().encode()
+        lines = [self._parser.get_method() + b" " + self._url + b" HTTP/" + version]
+        lines += [name + b": " + value for name, value in self._headers if name.lower() not in _OFFERS]
+        connection = [value.lower() for name, value in self._headers if name.lower() == b"connection"]
+        if any(b"close" in value for value in connection):
             lines.append(b"connection: close")
         return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+class NoUpgradeProtocol(HttpToolsProtocol):
+    """A connection that stays with HTTP/1.1, and writes no log line for data that is no request."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.parser = Http1Parser(self)  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        """Parse data, or answer that it is no request."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")

@@ -16,7 +16,7 @@ class Http1Parser:
     """A parser of requests that stays with HTTP/1.1 whatever the client offers."""
 
     def __init__(self, protocol: HttpToolsProtocol) -> None:
-        """Begin a connection; `protocol` is told of its requests."""
+        """Begin a connection; `protocol` gets its requests."""
         self._protocol = protocol
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []

@@ -450,6 +450,38 @@ async def test_a_message_beyond_the_limit_is_refused_with_the_limits_name(cluste
     assert await cluster.broker.queues() == []
 
 
+METHODS = (
+    "qlm.v1.Qlm/Generate",
+    "qlm.v1.Qlm/Get",
+    "qlm.v1.Qlm/ListQueues",
+    "grpc.health.v1.Health/Check",
+    "grpc.health.v1.Health/Watch",
+    "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "data"),
+    [
+        *((each, b"\x0a\xff\xff\xff\xff\x0f") for each in METHODS),
+        ("qlm.v1.Qlm/Generate", b"\x0a\x02\xff\xfe"),
+        ("qlm.v1.Qlm/Resume", b"\x0b" * 200),
+    ],
+)
+async def test_a_message_that_cannot_be_read_is_refused_without_a_line_in_the_log(
+    address: str, method: str, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with aio.insecure_channel(address) as channel:
+        with pytest.raises(aio.AioRpcError) as caught:
+            raw: Any = channel.unary_stream(f"/{method}")
+            async for _ in raw(data, timeout=20):
+                pass
+    failure = Failure(caught.value)
+    assert (failure.code, failure.reason) == (CODE.INVALID_ARGUMENT, "invalid_message")
+    assert failure.message.startswith("the message cannot be read: ") and failure.trailers["x-request-id"]
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("call", ["Get", "Cancel", "Resume"])
 async def test_unknown_requests_are_not_found(stub: QlmStub, call: str) -> None:
     message = {"Get": pb.GetRequest, "Cancel": pb.CancelRequest, "Resume": pb.ResumeRequest}[call]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from qlm.cli.config.connections import RESERVED, connection_limits
+from qlm.cli.config.access import RESERVED, connection_limits
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
 from qlm.gateway.core.connection_limits import client_of

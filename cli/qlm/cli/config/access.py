@@ -1,11 +1,24 @@
-"""Callers that the listeners of a process accept, by its configuration."""
+"""Callers that the listeners of a process accept, and limits of their connections, by its configuration."""
+
+from collections.abc import Callable
+from typing import Final
 
 from qlm.cli.config.addresses import VARIABLES
-from qlm.cli.config.connections import connection_limits
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config
 from qlm.gateway.core.access import AccessRules, is_loopback
+from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.http.connections.descriptors import allow_descriptors
+
+RESERVED: Final = 512
+"""Descriptors for all but connections of clients: queue, store, engines, operators, and clients that were
+refused."""
+
+OPERATORS_MAX: Final = 64
+"""Connections of operators, of whom there are few."""
+
+ALL_ADDRESSES: Final = ("0.0.0.0/0", "::/0")
 
 
 def check_listeners(config: Config, where: str, *, gateway: bool, monitor: bool) -> None:
@@ -76,3 +89,39 @@ def exposures(config: Config) -> tuple[str, ...]:
         for what, host, port in (("HTTP", config.http.host, config.http.port), *grpc)
         if not is_loopback(host)
     )
+
+
+def connection_limits(
+    config: Config, allow: Callable[[int], int] = allow_descriptors
+) -> tuple[ConnectionLimits, str | None]:
+    """Return the limits for each listener, with a warning if they are lower than configured.
+
+    Args:
+        config: The configuration.
+        allow: Asks for a number of descriptors; returns how many the process may open.
+
+    Raises:
+        ConfigError: The process may open too few for any client.
+    """
+    limits = config.connections
+    if config.http.behind_proxy:
+        limits = limits.model_copy(update={"shared_addresses": ALL_ADDRESSES})
+    listeners = 1 + bool(config.grpc.port)
+    wanted = RESERVED + listeners * limits.connections_max
+    allowed = allow(wanted)
+    possible = (allowed - RESERVED) // listeners
+    if possible >= limits.connections_max:
+        return limits, None
+    said = (
+        f"connections.connections_max is {limits.connections_max}, and this process may open {allowed} files"
+    )
+    cure = f"set LimitNOFILE={wanted} in its unit, or run it after `ulimit -n {wanted}`"
+    if possible < 1:
+        raise ConfigError(f"{said}, too few for any; {cure}")
+    warning = f"{said}, enough for {possible} connections on each listener; {cure}"
+    return limits.model_copy(update={"connections_max": possible}), warning
+
+
+def for_operators(limits: ConnectionLimits) -> ConnectionLimits:
+    """Return the limits of the listener for operators, so that clients cannot take their connections."""
+    return limits.model_copy(update={"connections_max": min(OPERATORS_MAX, limits.connections_max)})

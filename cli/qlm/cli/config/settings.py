@@ -14,6 +14,7 @@ from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
+from qlm.cli.config.results import ResultsConfig
 from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.watchdog import WatchdogConfig
@@ -227,6 +228,7 @@ class Config(ConfigSection):
         operations: LLM serving operations in use.
         watchdog: Watchdog of the engines' progress.
         limits: Limits, defaults and timeouts of the gateway.
+        results: Ended requests that stay known.
         profiles: Directories with further profile files.
         monitor: Address of metrics and health in processes without a gateway.
         tracing: Export of spans.
@@ -254,6 +256,7 @@ class Config(ConfigSection):
     operations: OperationsConfig = OperationsConfig()
     watchdog: WatchdogConfig = WatchdogConfig()
     limits: LimitsConfig = LimitsConfig()
+    results: ResultsConfig = ResultsConfig()
     profiles: tuple[Path, ...] = ()
     monitor: MonitorConfig = MonitorConfig()
     tracing: TracingConfig = TracingConfig()

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 
-from qlm.cli.config.access import access_rules, admin_rules, exposures, grpc_rules
-from qlm.cli.config.connections import connection_limits, for_operators
+from qlm.cli.config.access import (
+    access_rules,
+    admin_rules,
+    connection_limits,
+    exposures,
+    for_operators,
+    grpc_rules,
+)
 from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.runtime.backends import Backends, broker_client

@@ -25,6 +25,7 @@ from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.store.core.limits import StoreLimits
 
 GIB = 1024**3
 
@@ -66,6 +67,11 @@ def gateway_limits(config: Config) -> GatewayLimits:
     """Return the limits of the gateway."""
     slos = {"default_slo": config.default_slo.slo(), "interactive_slo": config.interactive_slo.slo()}
     return GatewayLimits(**dict(config.limits), **slos)
+
+
+def store_limits(config: Config) -> StoreLimits:
+    """Return the limits of the shared state."""
+    return StoreLimits(results_max=config.results.kept_max, result_ttl_s=config.results.kept_s)
 
 
 def agent_settings(config: Config) -> AgentSettings:

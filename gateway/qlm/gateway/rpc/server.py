@@ -17,6 +17,7 @@ from qlm.gateway.rpc.options import server_options
 from qlm.gateway.rpc.reflection import add_reflection
 from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
+from qlm.gateway.rpc.unreadable import RefuseUnreadable
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.readiness import readiness
@@ -51,7 +52,7 @@ class RpcListener:
         self._service = QlmService(gateway, rules or AccessRules())
         self._health = health.aio.HealthServicer()
         options = server_options(limits or ConnectionLimits(), gateway.limits.body_bytes_max)
-        self._server = aio.server(options=options)
+        self._server = aio.server(interceptors=(RefuseUnreadable(gateway.new_id),), options=options)
         add_QlmServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         add_reflection((SERVICE, health.SERVICE_NAME), self._server)

@@ -48,10 +48,10 @@ class Connections:
         self._notes = RefusalNotes()
 
     def refuse(self, breach: Breach, address: str | None, now_s: float) -> bytes:
-        """Count a refusal, log the first of its kind, and return the answer."""
+        """Count a refusal, log the first of its kind unless it is the client's mistake, return the answer."""
         error = refusal(breach, self.limits)
         self._count(error.status, breach)
-        if self._notes.first(breach, now_s):
+        if breach is not Breach.MALFORMED and self._notes.first(breach, now_s):
             _log.warning("refused a client at %s: %s (%d %s)", address, error.message, error.status, breach)
         return answer_bytes(error, token_hex(8))
 

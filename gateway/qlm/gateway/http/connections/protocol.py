@@ -26,7 +26,6 @@ class LimitedProtocol(HalfOpenProtocol):
         self._listener = connections
         self._progress = Progress()
         self._breach: Breach | None = None
-        self._upgraded = False
         self._unread_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
@@ -58,7 +57,7 @@ class LimitedProtocol(HalfOpenProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse, within the limits."""
         progress = self._progress
-        if progress.phase is Phase.ENDING or self._upgraded:
+        if progress.phase is Phase.ENDING:
             self._drop(len(data))
             return
         self._unset_keepalive_if_required()
@@ -69,10 +68,6 @@ class LimitedProtocol(HalfOpenProtocol):
         try:
             self.parser.feed_data(data)
             self._keep_sizes()
-        except httptools.HttpParserUpgrade:
-            # The request is answered as any other. What follows it may be of another protocol.
-            self._upgraded = True
-            self.cycle.keep_alive = False
         except (httptools.HttpParserError, BreachError):
             self.refuse(self._breach or Breach.MALFORMED)
 

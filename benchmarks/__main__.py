@@ -3,8 +3,8 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`attainment`, `classes`, `fidelity`, `hang`, `overhead`, `planner`, `simulation`, `telemetry` or `waiting` as
-the first word runs that benchmark instead (each has --help).
+`attainment`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `overhead`, `planner`, `simulation`, `soak`,
+`telemetry` or `waiting` as the first word runs that benchmark instead (each has --help).
 """
 
 import argparse
@@ -16,9 +16,22 @@ from typing import Any
 
 import uvloop
 
-from benchmarks import attainment, classes, fidelity, hang, planner, setups, simulation, telemetry, waiting
+from benchmarks import (
+    attainment,
+    classes,
+    fidelity,
+    hang,
+    hostile,
+    planner,
+    setups,
+    simulation,
+    telemetry,
+    waiting,
+)
+from benchmarks.fuzz import run as fuzz
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
 from benchmarks.overhead import run as overhead
+from benchmarks.soak import run as soak
 
 BODY: dict[str, Any] = {
     "model": "mistral-7b",
@@ -33,10 +46,13 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "attainment": attainment.main,
     "classes": classes.main,
     "fidelity": fidelity.main,
+    "fuzz": fuzz.main,
     "hang": hang.main,
+    "hostile": hostile.main,
     "overhead": overhead.main,
     "planner": planner.main,
     "simulation": simulation.main,
+    "soak": soak.main,
     "telemetry": telemetry.main,
     "waiting": waiting.main,
 }

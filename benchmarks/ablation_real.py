@@ -160,7 +160,7 @@ async def measured(arm: str, options: argparse.Namespace) -> dict[str, Any]:
         try:
             process.wait_ready(instances=len(INSTANCES), timeout_s=READY_S)
             outcomes = await replay(process.url, drawn.scenario, workload, options.time_scale)
-            async with client() as session, session.get(f"{process.url}/admin/v1/instances") as answer:
+            async with client() as session, session.get(f"{process.admin_url}/admin/v1/instances") as answer:
                 instances = (await answer.json())["instances"]
         finally:
             process.terminate(timeout_s=60)

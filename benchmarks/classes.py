@@ -1,19 +1,21 @@
 """Cost of many different objectives: `make bench ARGS="classes"`.
 
-Two clusters of one kind, one after the other: the clients of one draw from 100 objectives, those of the other
-from 100 000. All requests ask for one token. Measured are the time until all are answered, the processor time
-of QLM's processes, the commands that Redis executes and the queues in the broker; then the same of an idle
-cluster, and the time of a single request before and after.
+Two clusters of one kind, side by side: the clients of one draw from 100 objectives, those of the other from
+100 000 without repetition. They are sent requests for one token by turns, so that other load of the machine
+meets both. Measured are the time until all requests of a turn are answered, the processor time of QLM's
+processes, and the commands that Redis executes, each as the median of the turns; the queues in the broker;
+then the same of idle clusters, and the time of a single request before and after.
 """
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import random
 import sqlite3
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -39,11 +41,11 @@ BODY: Final[dict[str, Any]] = {"model": "mistral-7b", "prompt": [65] * 16, "max_
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Costs of one cluster: while it drains, while it is idle, and of single requests."""
+    """Costs of one cluster: of each turn, while it is idle, and of single requests."""
 
-    drain_s: float
-    processor_ms_per_request: float
-    redis_per_request: float
+    drain_s: list[float]
+    processor_ms_per_request: list[float]
+    redis_per_request: list[float]
     queues: int
     idle_share_of_core: float
     idle_redis_per_s: float
@@ -54,7 +56,9 @@ class Costs:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run both clusters on both brokers, and print the comparison."""
     parser = argparse.ArgumentParser(prog='make bench ARGS="classes"', description=__doc__)
-    parser.add_argument("--requests", type=int, default=2000, help="requests of each cluster")
+    parser.add_argument("--requests", type=int, default=2000, help="requests of a turn")
+    parser.add_argument("--turns", type=int, default=5, help="turns of each cluster")
+    parser.add_argument("--setup", choices=("embedded", "servers"), help="only this one")
     parser.add_argument(
         "--settle-seconds", type=float, default=35.0, help="time until empty groups are closed"
     )
@@ -65,17 +69,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warm_up()  # or the first cluster would compile the planner
     result: dict[str, Any] = {"machine": setups.machine(), "requests": options.requests}
     for servers in (False, True):
-        arm = "RabbitMQ + Redis" if servers else "embedded"
-        found = []
-        for objectives in (FEW, MANY):
-            with setups.fixed_engine() as engine, setups.qlm_running(engine, servers=servers) as qlm:
-                work = _measure(qlm, _slos(objectives), options)
-                found.append(uvloop.run(work))
-        result[arm] = [asdict(costs) for costs in found]
-        _print(arm, *found)
+        if options.setup in (None, "servers" if servers else "embedded"):
+            arm = "RabbitMQ + Redis" if servers else "embedded"
+            found = _compare(servers=servers, options=options)
+            result[arm] = [asdict(costs) for costs in found]
+            _print(arm, *found)
     setups.save(options.out, result)
     print(f"written to {options.out}")
     return 0
+
+
+def _compare(*, servers: bool, options: argparse.Namespace) -> tuple[Costs, Costs]:
+    """Run both clusters, and return their costs."""
+    with contextlib.ExitStack() as stack:
+        clusters = []
+        for objectives in (FEW, MANY):
+            engine = stack.enter_context(setups.fixed_engine())
+            qlm = stack.enter_context(setups.qlm_running(engine, servers=servers))
+            clusters.append(Measured(qlm, itertools.cycle(_slos(objectives))))
+        return uvloop.run(_measure(clusters[0], clusters[1], options))
 
 
 def _slos(objectives: int) -> list[dict[str, float]]:
@@ -86,29 +98,59 @@ def _slos(objectives: int) -> list[dict[str, float]]:
     return [{"ttft_ms": ttft_ms, "tpot_ms": tpot_ms} for ttft_ms, tpot_ms in drawn]
 
 
-async def _measure(qlm: Running, slos: list[dict[str, float]], options: argparse.Namespace) -> Costs:
-    requests, idle_s = options.requests, options.idle_seconds
-    async with client(timeout_s=300) as session:
-        before_ms = await _alone_ms(session, qlm.url)
-        began_s, processor_s, commands = time.perf_counter(), _processor_s(qlm), _commands(qlm)
-        await _drain(session, qlm.url, list(itertools.islice(itertools.cycle(slos), requests)))
-        drain_s = time.perf_counter() - began_s
-        processor_s, commands = _processor_s(qlm) - processor_s, _commands(qlm) - commands
-        after_ms = await _alone_ms(session, qlm.url)
-        queues = _queues(qlm)
-        await asyncio.sleep(options.settle_seconds)
-        idle_processor_s, idle_commands = _processor_s(qlm), _commands(qlm)
-        await asyncio.sleep(idle_s)
+class Measured:
+    """A cluster under measurement, and the objectives of its clients."""
+
+    def __init__(self, qlm: Running, slos: Iterator[dict[str, float]]) -> None:
+        """Begin without a measurement."""
+        self.qlm = qlm
+        self._slos = slos
+        self._drain_s: list[float] = []
+        self._processor_ms: list[float] = []
+        self._redis: list[float] = []
+
+    async def turn(self, session: aiohttp.ClientSession, requests: int) -> None:
+        """Send the requests of a turn, and measure until all are answered."""
+        slos = list(itertools.islice(self._slos, requests))
+        began_s, processor_s, commands = time.perf_counter(), _processor_s(self.qlm), _commands(self.qlm)
+        await _drain(session, self.qlm.url, slos)
+        self._drain_s.append(time.perf_counter() - began_s)
+        self._processor_ms.append(1000 * (_processor_s(self.qlm) - processor_s) / requests)
+        self._redis.append((_commands(self.qlm) - commands) / requests)
+
+    async def idle(self, seconds: float) -> tuple[float, float]:
+        """Return the share of a core, and the commands of Redis per second, over a time without requests."""
+        processor_s, commands = _processor_s(self.qlm), _commands(self.qlm)
+        await asyncio.sleep(seconds)
+        return (_processor_s(self.qlm) - processor_s) / seconds, (_commands(self.qlm) - commands) / seconds
+
+    def costs(self, queues: int, idle: tuple[float, float], alone_ms: tuple[float, float]) -> Costs:
+        """Return the costs of all turns, and those measured beside."""
         return Costs(
-            drain_s=drain_s,
-            processor_ms_per_request=1000 * processor_s / requests,
-            redis_per_request=commands / requests,
+            drain_s=self._drain_s,
+            processor_ms_per_request=self._processor_ms,
+            redis_per_request=self._redis,
             queues=queues,
-            idle_share_of_core=(_processor_s(qlm) - idle_processor_s) / idle_s,
-            idle_redis_per_s=(_commands(qlm) - idle_commands) / idle_s,
-            alone_before_ms=before_ms,
-            alone_after_ms=after_ms,
+            idle_share_of_core=idle[0],
+            idle_redis_per_s=idle[1],
+            alone_before_ms=alone_ms[0],
+            alone_after_ms=alone_ms[1],
         )
+
+
+async def _measure(few: Measured, many: Measured, options: argparse.Namespace) -> tuple[Costs, Costs]:
+    clusters = (few, many)
+    async with client(timeout_s=300) as session:
+        before_ms = [await _alone_ms(session, each.qlm.url) for each in clusters]
+        for turn in range(options.turns):
+            for each in clusters if turn % 2 == 0 else clusters[::-1]:
+                await each.turn(session, options.requests)
+        after_ms = [await _alone_ms(session, each.qlm.url) for each in clusters]
+        queues = [_queues(each.qlm) for each in clusters]
+        await asyncio.sleep(options.settle_seconds)
+        idle = await asyncio.gather(*(each.idle(options.idle_seconds) for each in clusters))
+    found = [each.costs(queues[n], idle[n], (before_ms[n], after_ms[n])) for n, each in enumerate(clusters)]
+    return found[0], found[1]
 
 
 async def _drain(session: aiohttp.ClientSession, url: str, slos: list[dict[str, float]]) -> None:
@@ -158,11 +200,15 @@ def _queues(qlm: Running) -> int:
 
 
 def _print(arm: str, few: Costs, many: Costs) -> None:
-    print(f"{arm:28} {FEW:>10} {MANY:>10}   ratio  (objectives)")
+    print(f"{arm:26} {FEW:>10} {MANY:>10}   ratio  (objectives; medians of the turns)")
     for name, value in asdict(few).items():
         other = getattr(many, name)
+        turns = ""
+        if isinstance(value, list):
+            turns = "  " + " | ".join(" ".join(f"{each:.2f}" for each in some) for some in (value, other))
+            value, other = statistics.median(value), statistics.median(other)
         ratio = f"{other / value:7.2f}" if value else "      -"
-        print(f"  {name:26} {value:10.3f} {other:10.3f} {ratio}")
+        print(f"  {name:26} {value:10.3f} {other:10.3f} {ratio}{turns}")
     print(flush=True)
 
 

@@ -126,7 +126,7 @@ async def _hang(process: QlmProcess, clients: Clients, name: str, mode: str) -> 
     streams = [_stream(f"{name}-{n}") for n in range(STREAMS)]
     tasks = [asyncio.create_task(clients.carry(each)) for each in streams]
     await until(lambda: all(len(each.token_s) > 3 for each in streams), 60)
-    running = await _running(process.url)
+    running = await _running(process.admin_url)
     # Later requests go to the engine with free slots.
     choose = min if mode == "no_admission" else max
     port, pid = _engine(process.pid, choose(running, key=lambda id: running[id]))
@@ -138,13 +138,13 @@ async def _hang(process: QlmProcess, clients: Clients, name: str, mode: str) -> 
     try:
         async with asyncio.timeout(ROUND_S):
             await asyncio.gather(*tasks)
-            await until(lambda: awake_instances(process.url) == 2, ROUND_S)
+            await until(lambda: awake_instances(process.admin_url) == 2, ROUND_S)
         back_s = time.monotonic() - hung_s
     except TimeoutError:
         print(process.log(), flush=True)
     everyone = [*streams, *late]
     async with httpx.AsyncClient() as http:
-        counted = (await http.get(f"{process.url}/metrics")).text
+        counted = (await http.get(f"{process.admin_url}/metrics")).text
     return Round(
         mode=mode,
         waits_s=[wait_s for each in everyone if (wait_s := _held_up(each, hung_s)) > HELD_UP_S],
@@ -162,9 +162,9 @@ def _stream(key: str) -> ClientRequest:
     )
 
 
-async def _running(url: str) -> dict[str, int]:
+async def _running(admin_url: str) -> dict[str, int]:
     """Wait until both engines run requests; return how many each of them runs."""
-    async with httpx.AsyncClient(base_url=url) as http:
+    async with httpx.AsyncClient(base_url=admin_url) as http:
         while True:
             listed = (await http.get("/admin/v1/instances")).raise_for_status().json()["instances"]
             running = {each["id"]: int(each["running"]) for each in listed}

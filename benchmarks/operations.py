@@ -79,8 +79,9 @@ class Setup:
 class Client:
     """Client of a running QLM."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, admin_url: str) -> None:
         self._http = http
+        self._admin_url = admin_url
 
     async def ask(self, model: str, prompt: str, tokens: int, **more: Any) -> str:
         body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
@@ -98,7 +99,9 @@ class Client:
         return found
 
     async def instances(self) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = (await self._http.get("/admin/v1/instances")).json()["instances"]
+        listed: list[dict[str, Any]] = (await self._http.get(f"{self._admin_url}/admin/v1/instances")).json()[
+            "instances"
+        ]
         return listed
 
     async def until_running(self, requests: int) -> None:
@@ -136,7 +139,7 @@ async def running(setup: Setup, *, instances: int = 1, **of_instance: Any) -> As
         try:
             process.wait_ready(instances=instances, timeout_s=PATIENCE_S)
             async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
-                yield Client(http)
+                yield Client(http, process.admin_url)
         finally:
             process.terminate(timeout_s=60)
 

@@ -52,12 +52,17 @@ class Running:
         groups: Process groups of its processes.
         data: Folder of its embedded queue.
         servers: Addresses of RabbitMQ (`broker`) and Redis (`store`), if it uses them.
+        processes: Its processes.
+        members: All process groups by name, those of RabbitMQ and Redis included, each with the folder of
+            its files.
     """
 
     url: str
     groups: Sequence[int]
     data: Path
     servers: Mapping[str, str]
+    processes: Sequence[QlmProcess]
+    members: Mapping[str, tuple[int, Path]]
 
 
 @contextlib.contextmanager
@@ -68,18 +73,28 @@ def qlm_before(engine_url: str, *, servers: bool) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def qlm_running(engine_url: str, *, servers: bool) -> Iterator[Running]:
-    """Run QLM with an engine: in one process on SQLite, or gateway, controller and agent on servers."""
+def qlm_running(
+    engine_url: str, *, servers: bool, more: Mapping[str, Any] | None = None
+) -> Iterator[Running]:
+    """Run QLM with an engine: in one process on SQLite, or gateway, controller and agent on servers.
+
+    Args:
+        engine_url: Address of the engine.
+        servers: Run it on RabbitMQ and Redis.
+        more: Further keys of its configuration.
+    """
     instance = {
         "id": "i0", "accelerator": "A100", "models": ["mistral-7b"], "url": engine_url, "seqs_max": SEQS_MAX
     }  # fmt: skip
     config: dict[str, Any] = {
         "models": [{"id": "mistral-7b", "context_tokens": 4096}],
         "instances": [instance],
+        **(more or {}),
     }
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-bench-")))
-        addresses = _server_addresses(stack) if servers else {}
+        server_members: dict[str, tuple[int, Path]] = {}
+        addresses = _server_addresses(stack, server_members) if servers else {}
         commands: list[tuple[str, ...]] = [("serve",)]
         if servers:
             commands = [("gateway",), ("controller",), ("agent", "i0")]
@@ -90,6 +105,8 @@ def qlm_running(engine_url: str, *, servers: bool) -> Iterator[Running]:
             groups=[process.pid for process in started],
             data=folder / commands[0][0],
             servers=addresses,
+            processes=started,
+            members=server_members | {each.name: (each.pid, folder / each.name) for each in started},
         )
 
 
@@ -124,9 +141,14 @@ def machine() -> str:
     return f"{cores} cores of {model}, {time.strftime('%Y-%m-%d')}"
 
 
-def _server_addresses(stack: contextlib.ExitStack) -> dict[str, str]:
+def _server_addresses(
+    stack: contextlib.ExitStack, members: dict[str, tuple[int, Path]] | None = None
+) -> dict[str, str]:
+    """Start RabbitMQ and Redis, and add them to `members`."""
     rabbitmq = stack.enter_context(running_rabbitmq())
     redis = stack.enter_context(running_redis())
+    if members is not None:
+        members |= {"rabbitmq": (rabbitmq.pid, rabbitmq.folder), "redis": (redis.pid, redis.folder)}
     return {"broker": rabbitmq.url, "store": redis.url}
 
 

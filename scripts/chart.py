@@ -22,6 +22,7 @@ OF_THE_CHART: Final = frozenset(
     {
         "http",
         "grpc",
+        "admin",
         "monitor",
         "tracing",
         "data_dir",

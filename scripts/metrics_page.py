@@ -15,10 +15,11 @@ HEAD = """\
 
 Written by `scripts/metrics_page.py` from the code; do not edit.
 
-Prometheus scrapes `/metrics` of each process. A gateway serves it on its HTTP port, with the \
-metrics of all parts in its process (`qlm serve` runs all parts in one). A process without a gateway \
-(controller, agent, `qlm agents`, each Ray actor) serves it on the first free port from \
-`monitor.port` (8002) on, and logs the port. `/healthz` and `/readyz` are on the same port.
+Prometheus scrapes `/metrics` of each process. A gateway serves it for operators on `admin.port` (8090), \
+with the metrics of all parts in its process (`qlm serve` runs all parts in one). A process without a \
+gateway (controller, agent, `qlm agents`, each Ray actor) serves it on the first free port from \
+`monitor.port` (8002) on, and logs the port. `/healthz` and `/readyz` are on the same port. \
+[monitoring.md](monitoring.md#metrics) has a configuration.
 
 Cluster-wide metrics (queues, groups, leases, the plan) come from the leading controller only; the \
 others export `qlm_controller_leader` 0. Label values are bounded: models, accelerators and \

@@ -48,8 +48,9 @@ LATER: Final = {"prefer": "respond-async"}
 class Recorder:
     """Asks, and notes what was asked and answered."""
 
-    def __init__(self, http: httpx.Client, examples: list[dict[str, Any]]) -> None:
+    def __init__(self, http: httpx.Client, admin_url: str, examples: list[dict[str, Any]]) -> None:
         self._http = http
+        self._admin_url = admin_url
         self.examples = examples
 
     def note(
@@ -76,27 +77,36 @@ class Recorder:
         self, method: str, path: str, sent: Any = None, headers: Mapping[str, str] | None = None
     ) -> httpx.Response:
         """Ask, and note nothing."""
-        return self._http.request(method, path, json=sent, headers=headers)
+        return self._http.request(method, self._url(path), json=sent, headers=headers)
 
     def until(self, path: str, holds: Any) -> None:
         """Wait until what a path answers is so."""
         give_up_s = time.monotonic() + READY_S
         while True:
             with contextlib.suppress(httpx.TransportError):
-                answer = self._http.get(path)
+                answer = self._http.get(self._url(path))
                 if answer.status_code == 200 and holds(answer.json()):
                     return
             if time.monotonic() > give_up_s:
                 raise TimeoutError(f"{path} did not come to what was waited for")
             time.sleep(0.1)
 
+    def _url(self, path: str) -> str:
+        return f"{self._admin_url}{path}" if path.startswith("/admin/") else path
 
-@contextlib.contextmanager
-def serving() -> Iterator[str]:
-    """Run `qlm serve` with one emulated instance on loopback."""
+
+def free_port() -> int:
+    """Return a port of loopback that is free now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[str, str]]:
+    """Run `qlm serve` with one emulated instance on loopback; yield its two URLs."""
+    port, admin_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "qlm.yaml"
         instance = {"id": "a100-0", "accelerator": "A100", "models": [MODEL], "seqs_max": 1}
@@ -108,6 +118,7 @@ def serving() -> Iterator[str]:
                     "emulate": {"time_scale": 2.0},
                     "http": {"port": port},
                     "grpc": {"port": 0},
+                    "admin": {"port": admin_port},
                     "data_dir": folder,
                 }
             )
@@ -118,7 +129,7 @@ def serving() -> Iterator[str]:
             [qlm, "serve", "--config", config], env={**os.environ, "PYTHONWARNINGS": "ignore"}
         )
         try:
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}"
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
@@ -171,8 +182,8 @@ def as_operator(recorder: Recorder) -> None:
 def main() -> int:
     examples: list[dict[str, Any]] = []
     for play in (as_client, as_operator):
-        with serving() as url, httpx.Client(base_url=url, timeout=30) as http:
-            recorder = Recorder(http, examples)
+        with serving() as (url, admin_url), httpx.Client(base_url=url, timeout=30) as http:
+            recorder = Recorder(http, admin_url, examples)
             recorder.until("/readyz", lambda body: body["status"] == "ok")
             recorder.until(
                 "/admin/v1/instances", lambda body: any(each["active_model"] for each in body["instances"])

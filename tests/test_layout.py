@@ -91,7 +91,7 @@ def test_one_function_ends_tasks() -> None:
     allowed = {
         "domain/qlm/domain/shell/tasks.py": "it is that function",
         "agents/qlm/agents/shell/runner.py": "timers, not tasks",
-        "gateway/qlm/gateway/http/connection.py": "a timer",
+        "gateway/qlm/gateway/http/connections/half_open.py": "a timer",
         "store/qlm/store/redis/batch.py": "futures, not tasks",
         "cli/qlm/cli/runtime/serving.py": "a second signal; the tasks are being ended already",
         "broker/qlm/broker/rabbitmq/publisher.py": "the thread ends all its tasks just after that",

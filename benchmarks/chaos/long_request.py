@@ -111,7 +111,7 @@ def run(believed_s: float) -> Observed:
         few = _stream(parts.url, "a short one", FEW)
         tokens = math.ceil(RUNS_S / few.pace_s)
         streamed = _stream(parts.url, PROMPT, tokens)
-        record = httpx.get(f"{parts.url}/admin/v1/requests/{streamed.id}").raise_for_status().json()
+        record = httpx.get(f"{parts.admin_url}/admin/v1/requests/{streamed.id}").raise_for_status().json()
         what = [event["what"] for event in record["events"]]
         return Observed(
             believed_s=believed_s,

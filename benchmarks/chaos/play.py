@@ -128,7 +128,9 @@ async def _many_wait(rig: Rig, traffic: Traffic) -> None:
             low, high = _BURST_TOKENS
             burst = [traffic.ask("async", low + n % (high - low)) for n in range(wanted)]
             await until(partial(_all_accepted, burst), OVER_S)
-            listed = (await client.get("/admin/v1/queues")).raise_for_status().json()["classes"]
+            listed = (
+                (await client.get(f"{rig.admin_url}/admin/v1/queues")).raise_for_status().json()["classes"]
+            )
             wanted = WAITING - sum(each["queued"] for each in listed)
             wanted += 2 * PLACES if wanted > 0 else 0
 
@@ -136,7 +138,7 @@ async def _many_wait(rig: Rig, traffic: Traffic) -> None:
 async def count_ends(rig: Rig, ends: dict[str, int]) -> None:
     """Count the ends in the event history of each request that the store knows."""
     async with httpx.AsyncClient(base_url=rig.urls[0], timeout=60) as client:
-        answer = await client.get("/admin/v1/requests", params={"limit": 10_000})
+        answer = await client.get(f"{rig.admin_url}/admin/v1/requests", params={"limit": 10_000})
     for each in answer.raise_for_status().json()["requests"]:
         times = sum(event["what"] == "ended" for event in each["events"])
         ends[each["id"]] = max(ends.get(each["id"], 0), times)
@@ -148,7 +150,7 @@ async def _print_slow(rig: Rig, probes: Sequence[ClientRequest], since_s: float)
     if (slowest.over_s or time.monotonic()) - slowest.sent_s < SLOW_S or not slowest.id:
         return
     async with httpx.AsyncClient(timeout=60) as client:
-        answer = await client.get(f"{rig.urls[0]}/admin/v1/requests/{slowest.id}")
+        answer = await client.get(f"{rig.admin_url}/admin/v1/requests/{slowest.id}")
     since_epoch_s = time.time() - time.monotonic() + since_s
     events = (
         f"{each['at_s'] - since_epoch_s:.2f} {each['what']} {each['instance'] or ''} {each['why']}"

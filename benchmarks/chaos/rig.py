@@ -51,13 +51,18 @@ class Rig:
         return tuple(gateway.url for gateway in self.parts.gateways)
 
     @property
+    def admin_url(self) -> str:
+        """Address at which the first gateway serves operators."""
+        return self.parts.admin_url
+
+    @property
     def controllers(self) -> tuple[QlmProcess, QlmProcess]:
         """Both controllers."""
         return self.parts.controller, self.parts.standby
 
     def leading_controller(self) -> QlmProcess | None:
         """Return the leading controller; None if there is none."""
-        answer = httpx.get(f"{self.urls[0]}/admin/v1/controller", timeout=10)
+        answer = httpx.get(f"{self.admin_url}/admin/v1/controller", timeout=10)
         leader = answer.raise_for_status().json()["leader"]
         if leader is None:
             return None

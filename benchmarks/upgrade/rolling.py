@@ -109,7 +109,7 @@ def restart(rig: Rig, process: QlmProcess, update: Update) -> Restart:
 
 
 def _waiting(rig: Rig) -> int:
-    answer = httpx.get(f"{rig.urls[0]}/admin/v1/queues", timeout=10).raise_for_status()
+    answer = httpx.get(f"{rig.admin_url}/admin/v1/queues", timeout=10).raise_for_status()
     return sum(each["queued"] for each in answer.json()["classes"])
 
 
@@ -153,7 +153,7 @@ def _agent_ready(rig: Rig, process: QlmProcess) -> Callable[[], bool]:
     instance = process.name.removeprefix("agent-")
 
     def ready() -> bool:
-        listed = httpx.get(f"{rig.urls[0]}/admin/v1/instances", timeout=10).raise_for_status().json()
+        listed = httpx.get(f"{rig.admin_url}/admin/v1/instances", timeout=10).raise_for_status().json()
         return any(each["id"] == instance and each["active_model"] for each in listed["instances"])
 
     return ready

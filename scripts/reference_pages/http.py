@@ -9,6 +9,8 @@ from qlm.gateway.api.errors import retry_headers, shown
 from qlm.gateway.api.fields.openai import ErrorFields
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION
 from qlm.gateway.api.schema import ChatBody, CompletionBody, Message, SloBody, StreamOptions, TextPart
+from qlm.gateway.core.connection_limits import Breach, ConnectionLimits
+from qlm.gateway.http.connections.refusals import refusal
 from scripts.reference_pages.errors import error_rows
 from scripts.reference_pages.fields import HEAD, rows, summary
 from scripts.reference_pages.http_routes import Route, route_part, routes
@@ -16,16 +18,21 @@ from scripts.reference_pages.http_shapes import CLIENT_TITLES, ShapeParts, clien
 from scripts.reference_pages.markdown import anchor, page, table
 
 _INTRODUCTION: Final = """\
-The routes of the gateway (port 8000) with their inputs and answers. [http-api.md](../http-api.md) explains \
-them: objectives, streams, retries. The answers of `/admin/v1` are on \
-[a page of their own](http-admin.md). The examples were recorded with emulated engines."""
+The routes of the gateway with their inputs and answers: those for clients on port 8000, those for \
+operators (`/admin/v1` and `/metrics`) on port 8090. [http-api.md](../http-api.md) explains them: \
+objectives, streams, retries. The answers to operators are on [a page of their own](http-admin.md). The \
+examples were recorded with emulated engines."""
 
 _ALL: Final = """\
 Every route may also answer 500 `internal_error`: the gateway failed, and its log has the cause. \
 An unknown path is 404 `not_found`, another method 405 `method_not_allowed`. Bodies are JSON, UTF-8, sent \
 as `application/json` (else 415 `unsupported_media_type`). A web page is refused with 403 \
 `origin_not_allowed` unless its origin is in `http.allowed_origins`; a name in the header Host that the \
-listener does not have, with 421 `host_not_allowed`. \
+listener does not have, with 421 `host_not_allowed`. Routes for operators may answer 401 \
+`admin_token_required`, and 403 `no_admin_token` where a listener beyond loopback has no token. On the port \
+for clients, they are 410 `moved_to_admin` in this version; the message names the right address. \
+What breaks a limit of \
+[connections](configuration.md#connections) is 400, 408, 414, 431 or 503 by its code below. \
 Unknown headers and query parameters are ignored."""
 
 _HEADINGS: Final[Mapping[type[BaseModel], str]] = {
@@ -66,17 +73,25 @@ _ANSWER_HEADERS: Final = (
     ("access-control-allow-origin", _PAGES, "The origin: the page may read the answer."),
     ("access-control-expose-headers", _PAGES, "`*`: the page may read its headers."),
     ("vary", _PAGES, "`Origin`"),
-    ("connection", "413", "`close`: the rest of the body is not read."),
+    ("www-authenticate", "401", "`Bearer`"),
+    ("connection", "413, limits of connections", "`close`: the connection ends."),
 )
 ANSWER_HEADERS: Final = frozenset(name for name, *_ in _ANSWER_HEADERS)
 """Headers of answers that the page describes."""
 
+OF_CONNECTIONS: Final = {breach: str(refusal(breach, ConnectionLimits()).status) for breach in Breach}
+"""Status of each code with which connections are refused."""
+
 OF_EVERY_ROUTE: Final = frozenset(
     {
+        ("401", "admin_token_required"),
+        ("403", "no_admin_token"),
+        ("410", "moved_to_admin"),
         ("403", "origin_not_allowed"),
         ("415", "unsupported_media_type"),
         ("421", "host_not_allowed"),
         ("500", "internal_error"),
+        *((status, str(code)) for code, status in OF_CONNECTIONS.items()),
     }
 )
 """Errors that every route may answer with, by status and code."""
@@ -87,7 +102,7 @@ assert retry_headers(1.0).keys() <= ANSWER_HEADERS
 def http_page() -> str:
     """Return the page."""
     all_routes = routes()
-    own = [route for route in all_routes if not route.path.startswith("/admin/")]
+    own = [route for route in all_routes if not route.of_operators]
     return page(
         "HTTP reference",
         _INTRODUCTION,
@@ -105,7 +120,7 @@ def http_page() -> str:
 
 
 def _row(route: Route) -> tuple[str, str, str]:
-    on = "http-admin.md" if route.path.startswith("/admin/") else ""
+    on = "http-admin.md" if route.of_operators else ""
     name = f"[`{route.name}{route.query}`]({on}#{anchor(route.name)})"
     return name, route.about, ", ".join(route.statuses)
 

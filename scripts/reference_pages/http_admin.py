@@ -1,4 +1,4 @@
-"""docs/reference/http-admin.md, from the routes under /admin/v1 and the models of their answers."""
+"""docs/reference/http-admin.md, from the routes of operators and the models of their answers."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,9 +8,11 @@ from scripts.reference_pages.http_shapes import ADMIN_TITLES, ShapeParts, admin_
 from scripts.reference_pages.markdown import page
 
 _INTRODUCTION: Final = """\
-The routes of a gateway (port 8000) for operators, which `qlm` uses, too. None of them authenticates its \
-caller: do not expose them. [http.md](http.md) describes what is common to all routes, such as \
-[errors](http.md#errors)."""
+The routes of a gateway for operators, which `qlm` uses, too. They have a listener of their own (`admin`, \
+port 8090), which serves `/healthz` and `/readyz` as well. With an admin token (`QLM_ADMIN_TOKEN`), calls \
+of all but those two need the header `authorization: Bearer TOKEN`; without, they are 401 \
+`admin_token_required`. \
+[http.md](http.md) describes what is common to all routes, such as [errors](http.md#errors)."""
 
 
 def http_admin_page() -> str:
@@ -22,7 +24,7 @@ def _parts() -> Iterator[str]:
     places = admin_places()
     shapes = ShapeParts(ADMIN_TITLES, places)
     for route in routes():
-        if route.path.startswith("/admin/"):
+        if route.of_operators:
             yield from route_part(route, places)
             for each in (each for answers in route.answers.values() for each in answers):
                 yield from shapes.of(each)

@@ -52,7 +52,8 @@ def examples_of(route: str) -> Iterator[str]:
 def _command(example: Example) -> str:
     method = example.route.partition(" ")[0]
     usual = "GET" if example.sent is None else "POST"
-    words = ["curl", *([] if method == usual else ["-X", method]), f"localhost:8000{example.path}"]
+    port = 8090 if example.path.startswith("/admin/") else 8000
+    words = ["curl", *([] if method == usual else ["-X", method]), f"localhost:{port}{example.path}"]
     if "?" in example.path:
         words[-1] = f"'{words[-1]}'"
     given = {**({} if example.sent is None else {"content-type": "application/json"}), **example.sent_headers}

@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from qlm.gateway.api.fields.openai import ChatChunk, ChatCompletion, TextChunk, TextCompletion
 from qlm.gateway.api.fields.requests import AcceptedRequest
-from qlm.gateway.http.app import ROUTES
 from qlm.gateway.http.responses import Json, StoredJson, StreamAnswer, WholeAnswer
+from qlm.gateway.http.routes import ADMIN_ROUTES, PUBLIC_ROUTES
 from scripts.reference_pages.errors import Error
 from scripts.reference_pages.fields import NoMeaningError
 from scripts.reference_pages.http_examples import examples_of
@@ -70,6 +70,7 @@ class Route:
         about: Its answer in a few words.
         answers: Shapes of good answers, by status; None for what has no fields.
         reached: Errors, headers and parameters of its handler.
+        of_operators: The listener of operators serves it, and not that of clients.
     """
 
     method: str
@@ -78,6 +79,7 @@ class Route:
     about: str
     answers: Mapping[int, Sequence[type | None]]
     reached: Reached
+    of_operators: bool
 
     @property
     def name(self) -> str:
@@ -96,11 +98,15 @@ class Route:
 
 
 def routes() -> list[Route]:
-    """Describe all routes of the application."""
-    return [_route(method, path, handler) for method, path, handler in ROUTES]
+    """Describe all routes of both listeners."""
+    return [
+        _route(method, path, handler, of_operators=served is ADMIN_ROUTES)
+        for served in (PUBLIC_ROUTES, ADMIN_ROUTES)
+        for method, path, handler in served
+    ]
 
 
-def _route(method: str, path: str, handler: Any) -> Route:
+def _route(method: str, path: str, handler: Any, *, of_operators: bool) -> Route:
     plain = path.replace(":path}", "}")
     said = " ".join((inspect.getdoc(handler) or "").partition("\n\n")[0].split())
     found = re.fullmatch(rf"Answer {method} {re.escape(plain)}(\?[\w&=]+)?: (.+)\.", said)
@@ -108,7 +114,8 @@ def _route(method: str, path: str, handler: Any) -> Route:
         raise NoMeaningError(
             f"the docstring of {handler.__name__} does not begin with `Answer {method} {plain}: ...`"
         )
-    return Route(method, plain, found[1] or "", found[2], _answers(plain, handler), reached(handler))
+    answers = _answers(plain, handler)
+    return Route(method, plain, found[1] or "", found[2], answers, reached(handler), of_operators)
 
 
 def _answers(path: str, handler: Any) -> Mapping[int, Sequence[type | None]]:

@@ -37,8 +37,9 @@ class Visitor:
         kept: Those that the gateway may go by at present, all of the same waiting requests.
     """
 
-    def __init__(self, http: httpx.Client) -> None:
+    def __init__(self, http: httpx.Client, admin_url: str) -> None:
         self._http = http
+        self._admin_url = f"{admin_url}/admin/v1"
         self.kept: list[AdmissionSignal] = []
 
     def submit(self, **slo: float) -> httpx.Response:
@@ -51,7 +52,9 @@ class Visitor:
         give_up_s, kept, waiting = time.monotonic() + GIVE_UP_S, dict[int, AdmissionSignal](), 0
         while len(kept) < 4:
             assert time.monotonic() < give_up_s
-            queued = sum(each["queued"] for each in self._http.get("/admin/v1/queues").json()["classes"])
+            queued = sum(
+                each["queued"] for each in self._http.get(f"{self._admin_url}/queues").json()["classes"]
+            )
             if (signal := self._look()) is not None:
                 if queued != waiting or sum(each.waiting for each in signal.classes.values()) != queued:
                     kept, waiting = {}, queued
@@ -62,7 +65,7 @@ class Visitor:
         return waiting
 
     def _look(self) -> AdmissionSignal | None:
-        answer = self._http.get("/admin/v1/forecast")
+        answer = self._http.get(f"{self._admin_url}/forecast")
         return signal_from_plain(answer.json()) if answer.status_code == 200 else None
 
     def check_retry(
@@ -102,7 +105,7 @@ def _at(
 @pytest.fixture
 def visitor(served: QlmProcess) -> Iterator[Visitor]:
     with httpx.Client(base_url=served.url, timeout=30) as http:
-        yield Visitor(http)
+        yield Visitor(http, served.admin_url)
 
 
 def test_a_saturated_fleet_tells_when_to_come_back(visitor: Visitor) -> None:
@@ -156,13 +159,13 @@ def test_who_comes_back_as_reported_is_taken_in_also_where_the_model_is_in_use(c
 
         def in_use() -> bool:
             assert ask(p_met_min=0.0).status_code == 202
-            kept = http.get("/admin/v1/plan")
+            kept = http.get(f"{choosy.admin_url}/admin/v1/plan")
             return kept.status_code == 200 and any(
                 kind.endswith(" in use") for kind in kept.json()["problem"]["kinds"]
             )
 
         def reported_of(waiting: int) -> bool:
-            kept = signal_from_plain(http.get("/admin/v1/forecast").json())
+            kept = signal_from_plain(http.get(f"{choosy.admin_url}/admin/v1/forecast").json())
             return sum(each.waiting for each in kept.classes.values()) >= waiting
 
         _wait_for(in_use, pause_s=1.0)

@@ -92,9 +92,9 @@ async def wait_ended(url: str, id: str) -> dict[str, Any]:
             await asyncio.sleep(0.1)
 
 
-async def busy_instance(url: str) -> str:
+async def busy_instance(admin_url: str) -> str:
     """Wait until some instance runs at least eight requests; return it."""
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=admin_url, timeout=30) as client:
         while True:
             listed = (await client.get("/admin/v1/instances")).json()["instances"]
             for each in listed:
@@ -108,7 +108,7 @@ async def test_kill_9_of_an_agent_under_load_loses_repeats_and_misses_nothing(ru
     seen: list[list[tuple[int, str]]] = [[] for _ in range(24)]
     streams = [asyncio.create_task(stream(running.url, n % 4, seen[n])) for n in range(24)]
     detached = [await submit_detached(running.url, n % 4) for n in range(24)]
-    victim = await busy_instance(running.url)
+    victim = await busy_instance(running.admin_url)
     running.agents[victim].kill()
     finishes = await asyncio.gather(*streams)
     records = [await wait_ended(running.url, id) for id in detached]
@@ -122,7 +122,7 @@ async def test_kill_9_of_an_agent_under_load_loses_repeats_and_misses_nothing(ru
         assert record["outcome"] == "length"
         assert record["response"]["choices"][0]["text"] == expected[n % 4]
     moved = 0
-    async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=running.admin_url, timeout=30) as client:
         listed = (await client.get("/admin/v1/requests", params={"limit": 200})).json()["requests"]
         for each in listed:
             what = [event["what"] for event in each["events"]]
@@ -138,7 +138,9 @@ async def test_a_stream_cut_by_a_gateways_death_resumes_on_another_gateway(runni
     reading = asyncio.create_task(stream(first.url, 7, seen))
     await started(seen, 10)
     async with httpx.AsyncClient(base_url=second.url, timeout=100) as client:
-        listed = (await client.get("/admin/v1/requests", params={"limit": 1})).json()["requests"]
+        listed = (await client.get(f"{second.admin_url}/admin/v1/requests", params={"limit": 1})).json()[
+            "requests"
+        ]
         first.kill()
         with pytest.raises(httpx.TransportError):
             await reading

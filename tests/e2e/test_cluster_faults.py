@@ -245,7 +245,7 @@ async def test_a_leader_that_dies_or_sleeps_is_replaced_by_the_controller_that_s
             controller.start()
         await check_recovery(load, hit, record_property)
         await until(lambda: f"{second['id']}; this one is a standby" in controller.log(), "it stands by")
-        assert (await load.client.get("/admin/v1/plan")).json()["at_ms"] > hit_ms
+        assert (await load.client.get(f"{load.admin_url}/admin/v1/plan")).json()["at_ms"] > hit_ms
         assert await leader(load) == second
     finally:
         standby.terminate()
@@ -278,7 +278,7 @@ async def leader(load: Load) -> dict[str, Any]:
     reported: list[dict[str, Any]] = []
 
     async def there_is_one() -> bool:
-        answer = await load.client.get("/admin/v1/controller")
+        answer = await load.client.get(f"{load.admin_url}/admin/v1/controller")
         reported[:] = [answer.raise_for_status().json()["leader"]]
         return reported[0] is not None
 

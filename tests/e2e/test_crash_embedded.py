@@ -34,7 +34,7 @@ async def test_200_accepted_requests_survive_kill_9_and_end_exactly_once() -> No
             process.kill()
             process.start()
             process.wait_ready()
-            ended = await wait_all_ended(process.url, ids)
+            ended = await wait_all_ended(process, ids)
         finally:
             process.close()
     assert len(ended) == REQUESTS
@@ -64,13 +64,13 @@ async def look(url: str, ids: list[str]) -> dict[str, Any]:
         return {id: answer.raise_for_status().json() for id, answer in zip(ids, answers, strict=True)}
 
 
-async def wait_all_ended(url: str, ids: list[str]) -> dict[str, Any]:
+async def wait_all_ended(process: QlmProcess, ids: list[str]) -> dict[str, Any]:
     """Wait until every request has ended; the test's timeout bounds it."""
-    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=process.admin_url, timeout=30) as client:
         while True:
             listed = (await client.get("/admin/v1/requests", params={"limit": 1000})).json()["requests"]
             if sum(each["status"] == "ended" for each in listed) >= len(ids):
                 break
-        seen = await look(url, ids)
+        seen = await look(process.url, ids)
         stories = {each["id"]: each for each in listed}
         return {id: seen[id] | {"events": stories[id]["events"]} for id in ids}

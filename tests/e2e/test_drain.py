@@ -31,13 +31,14 @@ def body(n: int, **more: Any) -> dict[str, Any]:
     return {"model": MODEL, "prompt": f"story {n}", "max_tokens": TOKENS, "ignore_eos": True, **more}
 
 
-def qlm(url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [str(QLM), *words, "--url", url]
+def qlm(admin_url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [str(QLM), *words, "--url", admin_url]
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 
 
-async def listed(http: httpx.AsyncClient, what: str, **where: Any) -> dict[str, dict[str, Any]]:
-    found = (await http.get(f"/admin/v1/{what}", params=where)).raise_for_status().json()[what]
+async def listed(admin_url: str, what: str, **where: Any) -> dict[str, dict[str, Any]]:
+    async with httpx.AsyncClient(base_url=admin_url, timeout=60) as http:
+        found = (await http.get(f"/admin/v1/{what}", params=where)).raise_for_status().json()[what]
     return {each["id"]: each for each in found}
 
 
@@ -55,7 +56,7 @@ async def test_a_drained_instance_gives_its_work_back_and_its_agent_ends_well(ru
         holder: list[str] = []
 
         async def pinned_runs() -> bool:
-            requests = await listed(http, "requests", state="running")
+            requests = await listed(running.admin_url, "requests", state="running")
             holder[:] = [
                 each["instance"]
                 for each in requests.values()
@@ -66,36 +67,40 @@ async def test_a_drained_instance_gives_its_work_back_and_its_agent_ends_well(ru
         await until(pinned_runs, 60)
         (instance,) = holder
         agent = running.agents[instance]
-        parked = [id for id, each in (await listed(http, "requests")).items() if each["instance"] == instance]
+        parked = [
+            id
+            for id, each in (await listed(running.admin_url, "requests")).items()
+            if each["instance"] == instance
+        ]
         assert len(parked) > 1
 
-        asked = await asyncio.to_thread(qlm, running.url, "drain", instance)
+        asked = await asyncio.to_thread(qlm, running.admin_url, "drain", instance)
         assert (asked.returncode, asked.stdout) == (
             0,
             f"{instance} is draining: `qlm instances` no longer lists it when it is done\n",
         )
 
         async def shown() -> bool:
-            found = await listed(http, "instances")
+            found = await listed(running.admin_url, "instances")
             return instance in found and found[instance]["draining"] and found[instance]["running"] == 1
 
         await until(shown, 30)
-        table = await asyncio.to_thread(qlm, running.url, "instances")
+        table = await asyncio.to_thread(qlm, running.admin_url, "instances")
         assert "draining" in table.stdout
         assert await asyncio.gather(*answers) == [expected[n % 2] for n in range(16)]
         assert len(await pinned) > 0
         await until(lambda: not agent.alive, 30)
         assert agent.exit_code == 0, agent.log()
-        assert instance not in await listed(http, "instances")
+        assert instance not in await listed(running.admin_url, "instances")
         reported = [
             event["why"]
-            for id, each in (await listed(http, "requests")).items()
+            for id, each in (await listed(running.admin_url, "requests")).items()
             for event in each["events"]
             if id in parked and event["what"] == "returned"
         ]
         assert reported.count("draining") >= 1
 
-        again = await asyncio.to_thread(qlm, running.url, "drain", instance)
+        again = await asyncio.to_thread(qlm, running.admin_url, "drain", instance)
         assert (again.returncode, again.stderr) == (1, f"qlm: no live instance {instance}\n")
         assert await ask(1) == expected[1], "the other instance serves on"
 
@@ -103,24 +108,25 @@ async def test_a_drained_instance_gives_its_work_back_and_its_agent_ends_well(ru
         agent.start()
 
         async def back() -> bool:
-            found = await listed(http, "instances")
+            found = await listed(running.admin_url, "instances")
             return instance in found and bool(found[instance]["active_model"])
 
         await until(back, 60)
-        assert not (await listed(http, "instances"))[instance]["draining"], "a new life is not asked to leave"
+        assert not (await listed(running.admin_url, "instances"))[instance]["draining"], (
+            "a new life is not asked to leave"
+        )
 
 
 def test_qlm_serve_goes_on_without_the_drained_instance() -> None:
     with serving(emulated(MODEL, instances=2)) as process:
-        assert qlm(process.url, "drain", "i0").returncode == 0
+        assert qlm(process.admin_url, "drain", "i0").returncode == 0
 
         async def one_left() -> bool:
-            async with httpx.AsyncClient(base_url=process.url) as http:
-                return list(await listed(http, "instances")) == ["i1"]
+            return list(await listed(process.admin_url, "instances")) == ["i1"]
 
         asyncio.run(until(one_left, 30))
         answer = httpx.post(f"{process.url}/v1/completions", json=body(0, max_tokens=20), timeout=60)
         assert answer.status_code == 200
         assert process.alive
-        shown = qlm(process.url, "instances", "--json")
+        shown = qlm(process.admin_url, "instances", "--json")
         assert [each["id"] for each in json.loads(shown.stdout)["instances"]] == ["i1"]

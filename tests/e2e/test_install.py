@@ -67,7 +67,7 @@ def test_a_base_installation_serves_a_chat_request(tmp_path: Path) -> None:
     assert size_mb <= SIZE_MAX_MB
 
     port = free_port()
-    argv = [str(venv / "bin/qlm"), "serve", "--port", str(port), "--grpc-port", "0"]
+    argv = [str(venv / "bin/qlm"), "serve", "--port", str(port), "--grpc-port", "0", "--admin-port", "0"]
     server = ServerProcess("qlm", argv, env=env, folder=home)
     try:
         server.start()

@@ -22,7 +22,7 @@ def served() -> Iterator[QlmProcess]:
 
 
 def qlm(served: QlmProcess, *arguments: str) -> str:
-    called = [str(QLM), "plan", *arguments, "--url", served.url]
+    called = [str(QLM), "plan", *arguments, "--url", served.admin_url]
     done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -39,7 +39,7 @@ def test_the_last_of_many_requests_is_explained(served: QlmProcess) -> None:
     with httpx.Client(base_url=served.url, timeout=30) as client:
 
         def about(id: str) -> dict[str, Any]:
-            reported: dict[str, Any] = client.get(f"/admin/v1/requests/{id}").json()
+            reported: dict[str, Any] = client.get(f"{served.admin_url}/admin/v1/requests/{id}").json()
             return reported
 
         ids = [submit(client)]
@@ -57,7 +57,7 @@ def test_the_last_of_many_requests_is_explained(served: QlmProcess) -> None:
         assert "of its group; its turn comes in " in text and "it would run earlier if" in text
         assert "another instance served mistral-7b: i0 is the only one" in text
         assert "its times count from then" in qlm(served, "show")
-        running = client.get("/admin/v1/requests", params={"state": "running", "limit": 1})
+        running = client.get(f"{served.admin_url}/admin/v1/requests", params={"state": "running", "limit": 1})
         (first,) = running.json()["requests"]
         assert f"it runs on {first['instance']} since " in qlm(served, "explain", first["id"])
 

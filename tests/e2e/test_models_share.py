@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from support.qlm_process import emulated, serving
+from support.qlm_process import QlmProcess, emulated, serving
 
 
 async def ask(client: httpx.AsyncClient, model: str, n: int, **more: Any) -> dict[str, Any]:
@@ -15,10 +15,12 @@ async def ask(client: httpx.AsyncClient, model: str, n: int, **more: Any) -> dic
     return answer
 
 
-async def until(client: httpx.AsyncClient, holds: Callable[[dict[str, Any]], bool]) -> None:
+async def until(
+    process: QlmProcess, client: httpx.AsyncClient, holds: Callable[[dict[str, Any]], bool]
+) -> None:
     """Wait until something holds of the one instance; the test's timeout bounds it."""
     while True:
-        (instance,) = (await client.get("/admin/v1/instances")).json()["instances"]
+        (instance,) = (await client.get(f"{process.admin_url}/admin/v1/instances")).json()["instances"]
         if holds(instance):
             return
         await asyncio.sleep(0.02)
@@ -31,7 +33,9 @@ async def test_three_models_take_turns_on_one_instance() -> None:
             answers = await asyncio.gather(*(ask(client, models[n % 3], n) for n in range(30)))
             assert {answer["usage"]["completion_tokens"] for answer in answers} == {20}
             await until(
-                client, lambda each: sorted(each["engines"].values()) == ["asleep", "asleep", "awake"]
+                process,
+                client,
+                lambda each: sorted(each["engines"].values()) == ["asleep", "asleep", "awake"],
             )
 
 
@@ -40,20 +44,22 @@ async def test_an_urgent_request_overtakes_a_full_batch_load_which_then_finishes
     config["instances"][0]["seqs_max"] = 8
     with serving(config) as process:
         async with httpx.AsyncClient(base_url=process.url, timeout=100) as client:
-            instances = (await client.get("/admin/v1/instances")).json()["instances"]
+            instances = (await client.get(f"{process.admin_url}/admin/v1/instances")).json()["instances"]
             places = instances[0]["capacity"]["seqs_max"]
             alone = await ask(client, "mistral-7b", 0, max_tokens=150, service_tier="flex")
             batch = [
                 asyncio.create_task(ask(client, "mistral-7b", n, max_tokens=150, service_tier="flex"))
                 for n in range(places)
             ]
-            await until(client, lambda each: each["running"] >= places)
+            await until(process, client, lambda each: each["running"] >= places)
             urgent = await ask(client, "mistral-7b", -1, slo={"deadline_ms": 3000})
             waiting = [task for task in batch if not task.done()]
             assert waiting, "the urgent answer came before the batch was through"
             answers = await asyncio.gather(*batch)
             assert answers[0]["choices"][0]["text"] == alone["choices"][0]["text"]
-            listed = (await client.get("/admin/v1/requests", params={"limit": 500})).json()["requests"]
+            listed = (
+                await client.get(f"{process.admin_url}/admin/v1/requests", params={"limit": 500})
+            ).json()["requests"]
     stories = {each["id"]: each for each in listed}
     mine = stories[urgent["id"].removeprefix("cmpl-")]
     assert mine["ended_s"] <= mine["deadline_s"], "the deadline was met"

@@ -43,7 +43,7 @@ def addresses(running: Cluster) -> dict[str, str]:
     """Where each process tells of itself."""
     gateway, controller, agent = running.gateways[0], running.controller, running.agents["i0"]
     return {
-        "gateway": f"127.0.0.1:{gateway.port}",
+        "gateway": gateway.admin_url.removeprefix("http://"),
         "controller": monitored(controller),
         "agent": monitored(agent),
     }

@@ -65,8 +65,9 @@ async def until(holds: Callable[[], Any], what: str) -> None:
     await until_within(holds, what, timeout_s=READY_S)
 
 
-async def listed(http: httpx.AsyncClient, what: str) -> dict[str, dict[str, Any]]:
-    found = (await http.get(f"/admin/v1/{what}", params={"limit": 500})).raise_for_status().json()[what]
+async def listed(serving: QlmProcess, http: httpx.AsyncClient, what: str) -> dict[str, dict[str, Any]]:
+    url = f"{serving.admin_url}/admin/v1/{what}"
+    found = (await http.get(url, params={"limit": 500})).raise_for_status().json()[what]
     return {each["id"]: each for each in found}
 
 
@@ -76,7 +77,7 @@ async def test_what_fits_serves_and_what_fits_nowhere_is_reported(serving: QlmPr
             *(http.post("/v1/completions", json=body(n, max_tokens=20)) for n in range(20))
         )
         assert [answer.status_code for answer in answers] == [200] * 20
-        up = {id: each["active_model"] for id, each in (await listed(http, "instances")).items()}
+        up = {id: each["active_model"] for id, each in (await listed(serving, http, "instances")).items()}
         assert up == {"small": MODEL, "large": MODEL}
     assert set(placed(serving.log())) == {"small", "large"}
     reported = "homeless waits for a place: no node offers GPU: 1000; 127.0.0.1 has accelerator_type:A10"
@@ -109,7 +110,7 @@ async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: Q
                 await read_stream(answer.aiter_lines(), into)
 
         async def busy() -> bool:
-            running = (await listed(http, "instances"))["large"]["running"] >= 8
+            running = (await listed(serving, http, "instances"))["large"]["running"] >= 8
             return running and sum(len(each.parts) > 4 for each in streams) >= 8
 
         expected = await asyncio.gather(*(text(n) for n in range(PROMPTS)))
@@ -130,12 +131,12 @@ async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: Q
             assert (each.finish, each.text) == ("length", expected[each.n % PROMPTS])
 
         async def ended() -> bool:
-            requests = await listed(http, "requests")
+            requests = await listed(serving, http, "requests")
             return all(requests[id]["status"] == "ended" for id in detached)
 
         await until(ended, "what was accepted is answered")
         moved, ran = 0, set()
-        for id, history in (await listed(http, "requests")).items():
+        for id, history in (await listed(serving, http, "requests")).items():
             what = [event["what"] for event in history["events"]]
             assert what.count("ended") == 1
             moved += what.count("leased") > 1
@@ -148,7 +149,7 @@ async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: Q
 
         async def back() -> bool:
             again = placed(serving.log())["large"]
-            found = (await listed(http, "instances")).get("large", {})
+            found = (await listed(serving, http, "instances")).get("large", {})
             return again != victim and bool(found.get("active_model")) and bool(below(again))
 
         await until(back, "Ray has started another process of the agent, and it an engine")

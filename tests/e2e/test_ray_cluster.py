@@ -48,8 +48,8 @@ def ask(url: str) -> None:
     httpx.post(f"{url}/v1/completions", json=body, timeout=60).raise_for_status()
 
 
-def awake(url: str) -> set[str]:
-    found = httpx.get(f"{url}/admin/v1/instances").raise_for_status().json()["instances"]
+def awake(gateway: QlmProcess) -> set[str]:
+    found = httpx.get(f"{gateway.admin_url}/admin/v1/instances").raise_for_status().json()["instances"]
     return {each["id"] for each in found if each["active_model"]}
 
 
@@ -85,7 +85,7 @@ def check(gateway: QlmProcess, first: QlmProcess, second: QlmProcess) -> None:
     second.start()
     wait(lambda: placed(second.log()), "the next supervisor finds what runs")
     assert placed(second.log()) == {"small": agents["small"]}, "an agent goes on in its process"
-    wait(lambda: awake(gateway.url) == {"small"}, "what is no longer configured is drained")
+    wait(lambda: awake(gateway) == {"small"}, "what is no longer configured is drained")
     assert "large is no longer in the configuration" in second.log()
     ask(gateway.url)
 
@@ -93,14 +93,14 @@ def check(gateway: QlmProcess, first: QlmProcess, second: QlmProcess) -> None:
     os.kill(agents["small"], signal.SIGKILL)
     wait(lambda: placed(second.log())["small"] != agents["small"], "Ray starts it again")
     wait(lambda: not left(engine), "its engine went with it")
-    wait(lambda: awake(gateway.url) == {"small"}, "it serves again")
+    wait(lambda: awake(gateway) == {"small"}, "it serves again")
     ask(gateway.url)
 
     pid = placed(second.log())["small"]
     running = {(pid, start_ticks(pid)), *below(pid)}
     second.terminate(timeout_s=40)
     assert not left(running), "stopping ends the agents that it saw to"
-    assert awake(gateway.url) == set()
+    assert awake(gateway) == set()
 
 
 def node_kind(pid: int) -> str:

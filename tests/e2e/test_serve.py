@@ -90,13 +90,13 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
 def test_bad_input_is_refused_by_name_and_nothing_enters_the_queue(
     served: QlmProcess, body: dict[str, object], words: list[str]
 ) -> None:
-    before = httpx.get(f"{served.url}/admin/v1/requests").json()["requests"]
+    before = httpx.get(f"{served.admin_url}/admin/v1/requests").json()["requests"]
     answer = httpx.post(f"{served.url}/v1/completions", json=body)
     assert 400 <= answer.status_code < 500
     error = answer.json()["error"]
     assert set(error) >= {"message", "type", "param", "code"}
     assert all(word in error["message"] for word in words), error["message"]
-    assert httpx.get(f"{served.url}/admin/v1/requests").json()["requests"] == before
+    assert httpx.get(f"{served.admin_url}/admin/v1/requests").json()["requests"] == before
 
 
 def test_malformed_json_is_refused(served: QlmProcess) -> None:
@@ -132,10 +132,12 @@ def wait_ended(url: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", ["queues", "groups", "requests", "instances", "doctor"])
 def test_inspecting_commands_print_tables_and_json(served: QlmProcess, command: str) -> None:
-    table = subprocess.run([QLM, command, "--url", served.url], capture_output=True, text=True, check=True)
+    table = subprocess.run(
+        [QLM, command, "--url", served.admin_url], capture_output=True, text=True, check=True
+    )
     assert table.stdout.strip()
     printed = subprocess.run(
-        [QLM, command, "--json", "--url", served.url], capture_output=True, text=True, check=True
+        [QLM, command, "--json", "--url", served.admin_url], capture_output=True, text=True, check=True
     )
     json.loads(printed.stdout)
 
@@ -143,7 +145,7 @@ def test_inspecting_commands_print_tables_and_json(served: QlmProcess, command: 
 def test_the_story_of_a_request_names_its_instance(served: QlmProcess, client: openai.OpenAI) -> None:
     id = client.completions.create(model="mistral-7b", prompt="story", max_tokens=5).id.removeprefix("cmpl-")
     printed = subprocess.run(
-        [QLM, "requests", id, "--json", "--url", served.url], capture_output=True, text=True, check=True
+        [QLM, "requests", id, "--json", "--url", served.admin_url], capture_output=True, text=True, check=True
     )
     history = json.loads(printed.stdout)
     assert [event["what"] for event in history["events"]] == ["accepted", "leased", "ended"]
@@ -157,7 +159,7 @@ def test_a_long_request_can_be_cancelled_from_the_command_line(served: QlmProces
         headers={"Prefer": "respond-async"},
     )
     id = answer.json()["id"]
-    subprocess.run([QLM, "cancel", id, "--url", served.url], check=True, capture_output=True)
+    subprocess.run([QLM, "cancel", id, "--url", served.admin_url], check=True, capture_output=True)
     assert wait_ended(f"{served.url}/v1/requests/{id}")["outcome"] == "cancelled"
     assert httpx.get(f"{served.url}/v1/requests/{id}").json()["error"]["code"] == "cancelled"
 
@@ -286,7 +288,9 @@ def test_servers_that_are_not_there_are_said_in_one_line(
     port = free_port()
     config = emulated("mistral-7b", broker=broker.format(port=port), store=store.format(port=port))
     file = tmp_path / "qlm.yaml"
-    file.write_text(json.dumps(config | {"http": {"port": free_port()}, "grpc": {"port": 0}}))
+    file.write_text(
+        json.dumps(config | {"http": {"port": free_port()}, "grpc": {"port": 0}, "admin": {"port": 0}})
+    )
     ran = subprocess.run(
         [QLM, "gateway", "--config", file], capture_output=True, text=True, check=False, timeout=30
     )
@@ -300,7 +304,16 @@ def test_a_second_process_on_the_same_queue_file_is_refused(served: QlmProcess, 
     with serving(config) as first:
         assert first.alive
         ran = subprocess.run(
-            [QLM, "serve", "--port", str(free_port()), "--grpc-port=0", "--data-dir", tmp_path / "data"],
+            [
+                QLM,
+                "serve",
+                "--port",
+                str(free_port()),
+                "--grpc-port=0",
+                "--admin-port=0",
+                "--data-dir",
+                tmp_path / "data",
+            ],
             capture_output=True,
             text=True,
             check=False,

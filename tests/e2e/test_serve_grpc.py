@@ -37,7 +37,7 @@ def test_the_example_client_prints_the_answer_though_its_first_gateway_is_dead(s
     body = {"model": "mistral-7b", "prompt": "Why is the sky blue?", "max_tokens": 100}
     answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=60).raise_for_status()
     assert printed == answer.json()["choices"][0]["text"] + "\n"
-    metrics = httpx.get(f"{served.url}/metrics").text
+    metrics = httpx.get(f"{served.admin_url}/metrics").text
     assert 'kind="stream",model="mistral-7b"' in metrics, "both doors count in the same place"
 
 

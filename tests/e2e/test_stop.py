@@ -75,7 +75,7 @@ def state(process: QlmProcess, id: str) -> dict[str, Any]:
 
 def wait_running(process: QlmProcess) -> None:
     def runs() -> bool:
-        listed = httpx.get(f"{process.url}/admin/v1/requests", params={"state": "running"})
+        listed = httpx.get(f"{process.admin_url}/admin/v1/requests", params={"state": "running"})
         return any(each["output_tokens"] for each in listed.raise_for_status().json()["requests"])
 
     wait(process, runs)

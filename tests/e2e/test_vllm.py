@@ -141,7 +141,9 @@ async def test_50_mixed_requests_get_the_answers_of_the_engine_itself(
         got = await asyncio.gather(
             *(through_qlm(client, n, path, {**body, **more}) for n, (path, body, more) in enumerate(bodies))
         )
-        listed = (await client.get("/admin/v1/requests", params={"limit": 200})).json()["requests"]
+        listed = (await client.get(f"{running.admin_url}/admin/v1/requests", params={"limit": 200})).json()[
+            "requests"
+        ]
     instances = {
         event["instance"] for each in listed for event in each["events"] if event["what"] == "leased"
     }
@@ -194,9 +196,10 @@ async def submit(client: httpx.AsyncClient, prompt: str, tokens: int, **more: An
     return str(accepted.json()["id"])
 
 
-async def history(client: httpx.AsyncClient, id: str) -> dict[str, Any]:
-    seen: dict[str, Any] = (await client.get(f"/admin/v1/requests/{id}")).raise_for_status().json()
-    return seen
+async def history(admin_url: str, id: str) -> dict[str, Any]:
+    async with httpx.AsyncClient(base_url=admin_url, timeout=200) as client:
+        seen: dict[str, Any] = (await client.get(f"/admin/v1/requests/{id}")).raise_for_status().json()
+        return seen
 
 
 def times(seen: dict[str, Any], what: str) -> int:
@@ -209,27 +212,29 @@ def under_way(seen: dict[str, Any], tokens: int) -> bool:
     return running or ended
 
 
-async def at_least(client: httpx.AsyncClient, ids: list[str], tokens: int) -> None:
+async def at_least(admin_url: str, ids: list[str], tokens: int) -> None:
     """Wait until each request runs and has that many output tokens, or has ended."""
     while True:
-        seen = [await history(client, id) for id in ids]
+        seen = [await history(admin_url, id) for id in ids]
         if all(under_way(each, tokens) for each in seen):
             return
         await asyncio.sleep(0.02)
 
 
-async def evict_twice(client: httpx.AsyncClient, prompts: list[str]) -> list[dict[str, Any]]:
+async def evict_twice(
+    process: QlmProcess, client: httpx.AsyncClient, prompts: list[str]
+) -> list[dict[str, Any]]:
     """Run batch requests that fill the engine; push each of them out twice by urgent ones."""
     await ended(client, await submit(client, "warm up the pace of this engine", 60))
     ids = [await submit(client, prompt, EVICTED_TOKENS, service_tier="flex") for prompt in prompts]
     for mark in (60, 220):
-        await at_least(client, ids, mark)
+        await at_least(process.admin_url, ids, mark)
         urgent = [
             await submit(client, f"urgent {mark} {n}", 8, slo={"deadline_ms": 50})
             for n in range(len(prompts))
         ]
         await asyncio.gather(*(ended(client, id) for id in urgent))
-    return [{**await ended(client, id), **await history(client, id)} for id in ids]
+    return [{**await ended(client, id), **await history(process.admin_url, id)} for id in ids]
 
 
 async def direct_text(server: VllmServer, prompt: str) -> str:
@@ -263,7 +268,7 @@ async def test_evicted_twice_a_greedy_answer_is_token_identical_in_float32(
     async with httpx.AsyncClient(base_url=one_replica.url, timeout=200) as client:
         evictions: list[int] = []
         for _ in range(5):
-            seen = await evict_twice(client, prompts)
+            seen = await evict_twice(one_replica, client, prompts)
             assert [each["response"]["choices"][0]["text"] for each in seen] == expected
             assert {each["response"]["usage"]["completion_tokens"] for each in seen} == {EVICTED_TOKENS}
             evictions = [times(each, "evicted") for each in seen]
@@ -304,7 +309,7 @@ async def test_in_bfloat16_an_eviction_loses_and_repeats_nothing_and_keeps_what_
                         )
                         await ended(client, urgent)
             final = await ended(client, id)
-            evictions = times(await history(client, id), "evicted")
+            evictions = times(await history(process.admin_url, id), "evicted")
     assert evictions >= 1
     assert offsets == sorted(offsets)
     assert offsets[-1] == EVICTED_TOKENS

@@ -49,7 +49,7 @@ EVERY_POD = [
     for example in SHORT
     for pod in pods(rendered(example, *MORE[example]))
 ]
-OPEN_PORTS = {5672, 6379, 8000, 8001}
+OPEN_PORTS = {5672, 6379, 8000, 8001, 8090}
 """Of Services."""
 
 
@@ -163,7 +163,7 @@ def test_no_engine_can_be_reached() -> None:
         for rule in policy["spec"].get("ingress", ())
         for port in rule["ports"]
     ]
-    assert allowed and all(port in ("http", "grpc") or port < 32768 for port in allowed)
+    assert allowed and all(port in ("http", "grpc", "admin") or port < 32768 for port in allowed)
 
 
 @pytest.mark.parametrize("example", SHORT)
@@ -266,11 +266,14 @@ def test_large_numbers_stay_whole_numbers() -> None:
 
 def test_passwords_are_in_the_secret_and_nowhere_else() -> None:
     manifests = rendered(
-        "emulated", 'secrets.rabbitmqPassword="hunter2hunter2"', 'secrets.redisPassword="swordfish9"'
+        "emulated",
+        'secrets.rabbitmqPassword="hunter2hunter2"',
+        'secrets.redisPassword="swordfish9"',
+        'secrets.adminToken="ofTheOperators00"',
     )
     for each in manifests:
         said = json.dumps(each)
-        found = "hunter2hunter2" in said or "swordfish9" in said
+        found = any(secret in said for secret in ("hunter2hunter2", "swordfish9", "ofTheOperators00"))
         assert found == (each["kind"] == "Secret"), each["metadata"]["name"]
 
 
@@ -291,10 +294,9 @@ def test_servers_elsewhere_are_not_run_here() -> None:
     )
     manifests = rendered("emulated", *settings)
     assert {pod.component for pod in pods(manifests)} == {"gateway", "controller", "agent"}
-    assert of_kind(manifests, "Secret")[PREFIX]["stringData"] == {
-        "broker": "amqp://u:p@mq/",
-        "store": "rediss://u:p@cache:6380/1",
-    }
+    secret = dict(of_kind(manifests, "Secret")[PREFIX]["stringData"])
+    assert len(secret.pop("admin-token")) == 48
+    assert secret == {"broker": "amqp://u:p@mq/", "store": "rediss://u:p@cache:6380/1"}
 
 
 def test_keda_scales_what_is_there_between_count_and_most() -> None:

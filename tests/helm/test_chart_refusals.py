@@ -77,6 +77,7 @@ WRONG_TYPES = [
     ('config.broker="sqlite"', "config: Additional property broker is not allowed"),
     ('secrets.broker="http://h"', "secrets.broker: Does not match pattern"),
     ('secrets.redisPassword="a/b@c:d/e"', "secrets.redisPassword: Does not match pattern"),
+    ('secrets.adminToken="short"', "secrets.adminToken: Does not match pattern"),
     ('agents.runtime="docker"', "agents.runtime: agents.runtime must be one of the following"),
     ('models[0].engine="vllm"', "models.0: path is required"),
     ("gateway.resources.limits=null", "gateway.resources: limits is required"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart import PREFIX, Manifest, of_kind, pods, rendered
+from support.chart import PREFIX, Manifest, config_of, of_kind, pods, rendered
 
 INGRESS = 'ingress={"enabled": true, "host": "llm.example.com"}'
 
@@ -22,10 +22,12 @@ def test_who_is_named_as_client_is_the_only_one() -> None:
         policies = of_kind(manifests, "NetworkPolicy")
         listeners, inside = policies[f"{PREFIX}-gateway"]["spec"]["ingress"]
         assert listeners == {"ports": [{"port": "http"}, {"port": "grpc"}], "from": [client]}
-        assert inside["ports"] == [{"port": "http"}]
-        (agents, *others) = inside["from"]
-        assert agents["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "agent"
-        assert others == watchers
+        assert inside["ports"] == [{"port": "admin"}]
+        assert ("from" in inside) == bool(watchers)
+        if watchers:
+            (agents, *others) = inside["from"]
+            assert agents["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "agent"
+            assert others == watchers
         (monitors,) = policies[f"{PREFIX}-monitor"]["spec"]["ingress"]
         assert monitors.get("from", []) == watchers
 
@@ -59,6 +61,54 @@ def test_administration_stays_inside() -> None:
     assert calls == {*outside, ("grpc.health.v1.Health", None)}
     ways = of_kind(rendered("a10-a100", INGRESS), "Ingress")[f"{PREFIX}-gateway"]["spec"]["rules"]
     assert {path["path"] for rule in ways for path in rule["http"]["paths"]} == {"/v1", "/healthz", "/readyz"}
+
+
+@pytest.mark.parametrize("settings", [(), ('gateway.service.type="LoadBalancer"',)])
+def test_operators_have_a_service_of_their_own_inside(settings: tuple[str, ...]) -> None:
+    manifests = rendered("emulated", *settings)
+    services = of_kind(manifests, "Service")
+    admin = services[f"{PREFIX}-gateway-admin"]["spec"]
+    assert admin["type"] == "ClusterIP"
+    assert [(port["name"], port["port"]) for port in admin["ports"]] == [("admin", 8090)]
+    public = services[f"{PREFIX}-gateway"]["spec"]
+    assert [port["name"] for port in public["ports"]] == ["http", "grpc"]
+    assert admin["selector"] == public["selector"]
+    config = config_of(manifests)
+    assert config["admin"] == {"host": "0.0.0.0", "port": 8090}
+
+
+@pytest.mark.parametrize("example", ["a10-a100", "emulated"])
+def test_whoever_serves_metrics_has_the_token_that_prometheus_shows(example: str) -> None:
+    manifests = rendered(example, "monitoring.serviceMonitor=true")
+    name = "qlm-servers" if example == "a10-a100" else PREFIX
+    secret = {"name": name, "key": "admin-token"}
+    for kind, endpoints in (("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")):
+        (monitor,) = of_kind(manifests, kind).values()
+        (endpoint,) = monitor["spec"][endpoints]
+        assert endpoint["authorization"] == {"type": "Bearer", "credentials": secret}
+        assert endpoint["port"] == ("admin" if kind == "ServiceMonitor" else "monitor")
+    for pod in pods(manifests):
+        if pod.own_image and pod.container.get("command", [""])[0] in ("qlm", "sh"):
+            given = {each["name"]: each.get("valueFrom") for each in pod.container["env"]}
+            assert given["QLM_ADMIN_TOKEN"] == {"secretKeyRef": secret}, pod.name
+
+
+def test_liveness_is_asked_where_clients_cannot_be_in_the_way() -> None:
+    (gateway,) = (pod for pod in pods(rendered("emulated")) if pod.component == "gateway")
+    asked = {
+        name: gateway.container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")
+    }
+    assert asked == {
+        "startup": {"path": "/healthz", "port": "admin"},
+        "liveness": {"path": "/healthz", "port": "admin"},
+        "readiness": {"path": "/readyz", "port": "http"},
+    }
+
+
+def test_an_agent_that_stops_asks_the_listener_of_operators() -> None:
+    (agent, *_) = (pod for pod in pods(rendered("emulated")) if pod.component == "agent")
+    hook = agent.container["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert f"--url http://{PREFIX}-gateway-admin:8090 " in hook
 
 
 def test_of_each_kind_one_instance_at_a_time_is_taken_away_with_its_node() -> None:

@@ -54,13 +54,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 made.places[f"{pod.name}-{index}"] = place
                 made.processes[f"{pod.name}-{index}"] = start(place, stack)
         gateway = made.processes["r-qlm-gateway-0"]
-        gateway.wait_ready(lambda: answers(made.url("r-qlm-gateway-0")), timeout_s=READY_S)
+        gateway.wait_ready(lambda: answers(made.places["r-qlm-gateway-0"]), timeout_s=READY_S)
         yield made
 
 
-def answers(url: str) -> bool:
+def answers(gateway: Place) -> bool:
+    admin_url = f"http://127.0.0.1:{gateway.listening['admin']}"
     try:
-        return httpx.get(f"{url}/readyz").status_code == 200 and awake_instances(url) == 3
+        ready = httpx.get(f"http://127.0.0.1:{gateway.port}/readyz").status_code == 200
+        return ready and awake_instances(admin_url, gateway.environment["QLM_ADMIN_TOKEN"]) == 3
     except httpx.TransportError:
         return False
 
@@ -115,9 +117,11 @@ def test_the_example_client_gets_over_grpc_what_http_answers(running: Running) -
 
 def test_every_process_tells_its_metrics(running: Running) -> None:
     for name, place in running.places.items():
-        listener = "http" if place.pod.component == "gateway" else "monitor"
-        reported = httpx.get(f"http://127.0.0.1:{place.listening[listener]}/metrics").raise_for_status().text
-        assert "qlm_broker_up 1.0" in reported, name
+        listener = "admin" if place.pod.component == "gateway" else "monitor"
+        url = f"http://127.0.0.1:{place.listening[listener]}/metrics"
+        known = {"authorization": f"Bearer {place.environment['QLM_ADMIN_TOKEN']}"}
+        assert "qlm_broker_up 1.0" in httpx.get(url, headers=known).raise_for_status().text, name
+        assert httpx.get(url).status_code == 401, name
 
 
 def test_an_agent_that_is_to_stop_is_drained_and_ends_by_itself(running: Running) -> None:

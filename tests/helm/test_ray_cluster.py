@@ -62,7 +62,10 @@ class Running:
 
     def awake(self) -> set[str]:
         with contextlib.suppress(httpx.TransportError):
-            answer = httpx.get(f"{self.url}/admin/v1/instances")
+            gateway = self.places[GATEWAY]
+            url = f"http://127.0.0.1:{gateway.listening['admin']}/admin/v1/instances"
+            known = {"authorization": f"Bearer {gateway.environment['QLM_ADMIN_TOKEN']}"}
+            answer = httpx.get(url, headers=known)
             if answer.status_code == 200:
                 return {each["id"] for each in answer.json()["instances"] if each["active_model"]}
         return set()

@@ -53,7 +53,8 @@ async def cluster(tmp_path: Path, faults: Faults) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 async def url(cluster: Cluster, faults: Faults) -> str:
-    return await cluster.gateway(broker=flaky(cluster.broker, faults))
+    """Where operators are served."""
+    return cluster.admin_urls[await cluster.gateway(broker=flaky(cluster.broker, faults))]
 
 
 @pytest.fixture

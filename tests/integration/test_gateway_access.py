@@ -43,8 +43,8 @@ async def test_a_web_page_can_post_nothing(cluster: Cluster, http: httpx.AsyncCl
     headers = {"origin": origin}
     refused = (403, "origin_not_allowed")
     assert code(await http.post("/v1/completions", json=BODY, headers=headers)) == refused
-    assert code(await http.post("/admin/v1/instances/gpu-0/drain", headers=headers)) == refused
-    assert code(await http.delete("/admin/v1/dead", headers=headers)) == refused
+    for path in ("/admin/v1/instances/gpu-0/drain", "/admin/v1/dead/retry", "/metrics"):
+        assert code(await http.post(path, headers=headers)) == refused
     preflight = await http.options("/v1/completions", headers=headers | PREFLIGHT)
     assert code(preflight) == refused
     assert "access-control-allow-origin" not in preflight.headers
@@ -109,12 +109,14 @@ async def test_json_may_name_its_encoding(http: httpx.AsyncClient) -> None:
 
 
 async def test_a_gateway_that_is_open_to_anyone_says_so(cluster: Cluster) -> None:
-    url = await cluster.gateway(exposures=["HTTP is open"])
+    url = cluster.admin_urls[await cluster.gateway(exposures=["HTTP is open"])]
     async with httpx.AsyncClient(base_url=url, timeout=20) as client:
         assert (await client.get("/admin/v1/listeners")).json() == {"warnings": ["HTTP is open"]}
         assert "qlm_gateway_unprotected_listeners 1.0" in (await client.get("/metrics")).text
 
 
-async def test_a_gateway_on_loopback_has_nothing_to_warn_of(http: httpx.AsyncClient) -> None:
-    assert (await http.get("/admin/v1/listeners")).json() == {"warnings": []}
-    assert "qlm_gateway_unprotected_listeners 0.0" in (await http.get("/metrics")).text
+async def test_a_gateway_on_loopback_has_nothing_to_warn_of(cluster: Cluster) -> None:
+    url = cluster.admin_urls[await cluster.gateway()]
+    async with httpx.AsyncClient(base_url=url, timeout=20) as client:
+        assert (await client.get("/admin/v1/listeners")).json() == {"warnings": []}
+        assert "qlm_gateway_unprotected_listeners 0.0" in (await client.get("/metrics")).text

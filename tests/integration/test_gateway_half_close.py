@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from qlm.domain.outcome import Outcome
-from qlm.gateway.http.connection import COMMENT, INTERIM, PROBES_S
+from qlm.gateway.http.connections.half_open import COMMENT, INTERIM, PROBES_S
 from support.gateway import Cluster, running_cluster, until
 
 ANSWER = "Hello, world!"

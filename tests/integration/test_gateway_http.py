@@ -44,6 +44,11 @@ async def url(cluster: Cluster) -> str:
 
 
 @pytest.fixture
+def admin_url(cluster: Cluster, url: str) -> str:
+    return cluster.admin_urls[url]
+
+
+@pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(timeout=20) as client:
         yield client
@@ -368,8 +373,8 @@ async def test_an_asynchronous_request_is_stopped_at_its_stop_string(
     }
 
 
-async def open_requests(http: httpx.AsyncClient, url: str, count: int) -> bool:
-    return f"qlm_gateway_open_requests {count:.1f}\n" in (await http.get(f"{url}/metrics")).text
+async def open_requests(http: httpx.AsyncClient, admin_url: str, count: int) -> bool:
+    return f"qlm_gateway_open_requests {count:.1f}\n" in (await http.get(f"{admin_url}/metrics")).text
 
 
 async def test_reading_an_asynchronous_request_does_not_bind_it_to_the_reader(
@@ -381,7 +386,7 @@ async def test_reading_an_asynchronous_request_does_not_bind_it_to_the_reader(
     id = RequestId(made.json()["id"])
     async with http.stream("GET", f"{url}/v1/requests/{id}/events") as response:
         await Events(response).text(until_tokens=3)
-    await until(lambda: open_requests(http, url, 0))
+    await until(lambda: open_requests(http, cluster.admin_urls[url], 0))
     cluster.agent.go.set()
     await until(lambda: cluster.agent.ended.get(id) is Outcome.STOP)
 
@@ -399,7 +404,7 @@ async def test_a_body_with_a_thousand_levels_is_refused_like_any_other(
         assert (answer.status_code, refusal(answer)["code"]) == (400, "invalid_json")
 
 
-@pytest.mark.parametrize("path", ["/healthz/", "/readyz/", "/v1/completions/", "/admin/v1/queues/"])
+@pytest.mark.parametrize("path", ["/healthz/", "/readyz/", "/v1/completions/"])
 async def test_no_answer_leads_a_client_to_the_host_that_it_names(
     cluster: Cluster, http: httpx.AsyncClient, path: str
 ) -> None:
@@ -447,7 +452,7 @@ async def test_two_tries_at_once_are_queued_once(cluster: Cluster, url: str, htt
         asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers))
         for _ in range(4)
     ]
-    await until(lambda: open_requests(http, url, 4))
+    await until(lambda: open_requests(http, cluster.admin_urls[url], 4))
     await until(cluster.broker.queues)
     (queue,) = await cluster.broker.queues()
     await until(lambda: cluster.broker.depth(queue))
@@ -595,7 +600,7 @@ async def test_without_a_broker_nothing_is_accepted(cluster: Cluster, http: http
         assert answer.headers["retry-after"] == "1"
     assert (await http.get(f"{url}/readyz")).status_code == 503
     assert (await http.get(f"{url}/healthz")).status_code == 200
-    assert "qlm_gateway_open_requests 0.0" in (await http.get(f"{url}/metrics")).text
+    assert "qlm_gateway_open_requests 0.0" in (await http.get(f"{cluster.admin_urls[url]}/metrics")).text
 
 
 async def test_a_message_stored_but_never_confirmed_does_not_run(
@@ -821,9 +826,11 @@ async def test_a_long_prompt_is_tokenized_beside_the_event_loop(
 # --- service routes
 
 
-async def test_metrics_count_requests_by_outcome_and_objective(url: str, http: httpx.AsyncClient) -> None:
+async def test_metrics_count_requests_by_outcome_and_objective(
+    url: str, admin_url: str, http: httpx.AsyncClient
+) -> None:
     await http.post(f"{url}/v1/completions", json=COMPLETION)
-    metrics = (await http.get(f"{url}/metrics")).text
+    metrics = (await http.get(f"{admin_url}/metrics")).text
     for line in (
         'qlm_gateway_requests_total{model="emulated",outcome="stop",slo_class="deadline-60s"} 1.0',
         'qlm_gateway_request_slo_attained_total{model="emulated",slo_class="deadline-60s"} 1.0',
@@ -842,29 +849,29 @@ async def test_readiness_asks_broker_and_store(url: str, http: httpx.AsyncClient
 
 
 async def test_operators_see_queues_requests_and_instances(
-    cluster: Cluster, url: str, http: httpx.AsyncClient
+    cluster: Cluster, url: str, admin_url: str, http: httpx.AsyncClient
 ) -> None:
     cluster.agent.working.clear()
     waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION))
     await until(lambda: cluster.store.records(QUEUED))
-    (queue,) = (await http.get(f"{url}/admin/v1/queues")).json()["classes"]
+    (queue,) = (await http.get(f"{admin_url}/admin/v1/queues")).json()["classes"]
     assert (queue["queue"], queue["queued"]) == ("qlm.class.emulated.deadline-60s.all", 1)
-    (request,) = (await http.get(f"{url}/admin/v1/requests?state=queued&limit=5")).json()["requests"]
+    (request,) = (await http.get(f"{admin_url}/admin/v1/requests?state=queued&limit=5")).json()["requests"]
     assert [event["what"] for event in request["events"]] == ["accepted"]
-    assert (await http.get(f"{url}/admin/v1/requests/{request['id']}")).json()["id"] == request["id"]
-    assert (await http.get(f"{url}/admin/v1/groups")).json() == {"groups": []}
-    (instance,) = (await http.get(f"{url}/admin/v1/instances")).json()["instances"]
+    assert (await http.get(f"{admin_url}/admin/v1/requests/{request['id']}")).json()["id"] == request["id"]
+    assert (await http.get(f"{admin_url}/admin/v1/groups")).json() == {"groups": []}
+    (instance,) = (await http.get(f"{admin_url}/admin/v1/instances")).json()["instances"]
     assert (instance["id"], instance["models"]) == ("gpu-0", ["emulated", "small"])
-    assert refusal(await http.get(f"{url}/admin/v1/requests?state=odd"))["param"] == "state"
+    assert refusal(await http.get(f"{admin_url}/admin/v1/requests?state=odd"))["param"] == "state"
     for query in (f"limit={'9' * 5000}", f"state={'x' * 5000}"):
-        refused = await http.get(f"{url}/admin/v1/requests?{query}")
+        refused = await http.get(f"{admin_url}/admin/v1/requests?{query}")
         assert refused.status_code == 400 and len(refusal(refused)["message"]) < 400
     cluster.agent.working.set()
     await waiting
 
 
 async def test_operators_see_where_a_request_waits(
-    cluster: Cluster, url: str, http: httpx.AsyncClient
+    cluster: Cluster, url: str, admin_url: str, http: httpx.AsyncClient
 ) -> None:
     cluster.agent.working.clear()
     waiting = [asyncio.create_task(http.post(f"{url}/v1/completions", json=COMPLETION)) for _ in range(3)]
@@ -872,7 +879,7 @@ async def test_operators_see_where_a_request_waits(
     newest, middle, oldest = await cluster.store.records(QUEUED)
 
     async def waits(id: RequestId) -> Any:
-        return (await http.get(f"{url}/admin/v1/requests/{id}")).json()["waits"]
+        return (await http.get(f"{admin_url}/admin/v1/requests/{id}")).json()["waits"]
 
     assert await waits(middle.metadata.id) == {
         "position": 2,
@@ -909,37 +916,37 @@ async def _queued(cluster: Cluster, number: int) -> bool:
 
 
 async def test_operators_see_the_plan_as_it_was_kept(
-    cluster: Cluster, url: str, http: httpx.AsyncClient
+    cluster: Cluster, admin_url: str, http: httpx.AsyncClient
 ) -> None:
-    none = await http.get(f"{url}/admin/v1/plan")
+    none = await http.get(f"{admin_url}/admin/v1/plan")
     assert (none.status_code, refusal(none)["code"]) == (404, "plan_not_found")
     assert refusal(none)["message"].startswith("there is no plan yet")
     await cluster.store.publish_plan(b'{"version": 1, "at_ms": 5}')
-    there = await http.get(f"{url}/admin/v1/plan")
+    there = await http.get(f"{admin_url}/admin/v1/plan")
     assert (there.status_code, there.content) == (200, b'{"version": 1, "at_ms": 5}')
     assert there.headers["content-type"] == "application/json"
     cluster.undescribed.clear()  # this is no plan, only bytes
 
 
 async def test_operators_see_the_forecast_as_it_was_kept(
-    cluster: Cluster, url: str, http: httpx.AsyncClient
+    cluster: Cluster, admin_url: str, http: httpx.AsyncClient
 ) -> None:
-    none = await http.get(f"{url}/admin/v1/forecast")
+    none = await http.get(f"{admin_url}/admin/v1/forecast")
     assert (none.status_code, refusal(none)["code"]) == (404, "forecast_not_found")
     await cluster.store.publish_signal(b'{"version": 1}')
-    there = await http.get(f"{url}/admin/v1/forecast")
+    there = await http.get(f"{admin_url}/admin/v1/forecast")
     assert (there.status_code, there.content) == (200, b'{"version": 1}')
     assert there.headers["content-type"] == "application/json"
     cluster.undescribed.clear()  # this is no forecast, only bytes
 
 
 async def test_operators_see_which_controller_leads_since_when(
-    cluster: Cluster, url: str, http: httpx.AsyncClient
+    cluster: Cluster, admin_url: str, http: httpx.AsyncClient
 ) -> None:
-    none = await http.get(f"{url}/admin/v1/controller")
+    none = await http.get(f"{admin_url}/admin/v1/controller")
     assert (none.status_code, none.json()) == (200, {"leader": None})
     led = await cluster.store.acquire_leadership(ControllerId("host-1a2b3c"), 60.0)
-    there = await http.get(f"{url}/admin/v1/controller")
+    there = await http.get(f"{admin_url}/admin/v1/controller")
     assert there.json() == {
         "leader": {
             "id": "host-1a2b3c",
@@ -950,9 +957,9 @@ async def test_operators_see_which_controller_leads_since_when(
     }
 
 
-async def test_operators_drain_live_instances(url: str, http: httpx.AsyncClient) -> None:
-    assert (await http.post(f"{url}/admin/v1/instances/gpu-0/drain")).status_code == 202
-    gone = await http.post(f"{url}/admin/v1/instances/gpu-9/drain")
+async def test_operators_drain_live_instances(admin_url: str, http: httpx.AsyncClient) -> None:
+    assert (await http.post(f"{admin_url}/admin/v1/instances/gpu-0/drain")).status_code == 202
+    gone = await http.post(f"{admin_url}/admin/v1/instances/gpu-9/drain")
     assert (gone.status_code, refusal(gone)["code"]) == (404, "instance_not_found")
 
 

@@ -337,7 +337,8 @@ async def test_queues_are_listed_as_over_http(stub: QlmStub, cluster: Cluster) -
     waiting = asyncio.create_task(Stream().read(stub.Generate(completion(priority=1))))
     await until(lambda: cluster.store.records(QUEUED))
     listed = await stub.ListQueues(pb.ListQueuesRequest())
-    async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+    admin_url = cluster.admin_urls[await cluster.gateway()]
+    async with httpx.AsyncClient(base_url=admin_url, timeout=20) as http:
         (shown,) = (await http.get("/admin/v1/queues")).json()["classes"]
     (queue,) = listed.classes
     given = {name: value for name, value in shown.items() if value is not None}
@@ -447,6 +448,38 @@ async def test_a_message_beyond_the_limit_is_refused_with_the_limits_name(cluste
             await Stream().read(stub.Generate(completion(prompt="x" * 10_000)))
         assert caught.value.code() is CODE.RESOURCE_EXHAUSTED, "far beyond it, gRPC itself does not read it"
     assert await cluster.broker.queues() == []
+
+
+METHODS = (
+    "qlm.v1.Qlm/Generate",
+    "qlm.v1.Qlm/Get",
+    "qlm.v1.Qlm/ListQueues",
+    "grpc.health.v1.Health/Check",
+    "grpc.health.v1.Health/Watch",
+    "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "data"),
+    [
+        *((each, b"\x0a\xff\xff\xff\xff\x0f") for each in METHODS),
+        ("qlm.v1.Qlm/Generate", b"\x0a\x02\xff\xfe"),
+        ("qlm.v1.Qlm/Resume", b"\x0b" * 200),
+    ],
+)
+async def test_a_message_that_cannot_be_read_is_refused_without_a_line_in_the_log(
+    address: str, method: str, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with aio.insecure_channel(address) as channel:
+        with pytest.raises(aio.AioRpcError) as caught:
+            raw: Any = channel.unary_stream(f"/{method}")
+            async for _ in raw(data, timeout=20):
+                pass
+    failure = Failure(caught.value)
+    assert (failure.code, failure.reason) == (CODE.INVALID_ARGUMENT, "invalid_message")
+    assert failure.message.startswith("the message cannot be read: ") and failure.trailers["x-request-id"]
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("call", ["Get", "Cancel", "Resume"])

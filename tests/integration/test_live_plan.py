@@ -19,7 +19,7 @@ from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.request import Request
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.http.app import create_app
+from qlm.gateway.http.app import admin_app_of, create_app
 from qlm.gateway.http.server import create_server
 from qlm.planner.problem import Plan
 from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain, published_plan_to_plain
@@ -40,7 +40,7 @@ async def qlm(url: str, *arguments: str) -> Result:
 
 @dataclass(slots=True)
 class Live:
-    """A plant with a gateway at `url`."""
+    """A plant with a gateway that serves operators at `url`."""
 
     plant: Plant
     url: str
@@ -73,8 +73,9 @@ async def living(folder: Path) -> AsyncIterator[Live]:
             GatewayId("gateway"),
             lambda: RequestId("unused"),
         )
-        url = await stack.enter_async_context(serving(create_server(app, "127.0.0.1", 0, shutdown_s=1)))
-        yield Live(made, url)
+        await stack.enter_async_context(app.router.lifespan_context(app))
+        admin = create_server(admin_app_of(app.state.gateway), "127.0.0.1", 0, shutdown_s=1)
+        yield Live(made, await stack.enter_async_context(serving(admin)))
 
 
 def some_requests(number: int, **more: object) -> list[Request]:
@@ -174,7 +175,7 @@ async def test_a_gateway_whose_plan_is_of_no_use_gets_one_clear_line(tmp_path: P
     """Nobody plans here."""
     async with running_cluster(tmp_path) as cluster:
         cluster.agent.working.clear()
-        store, url = cluster.store, await cluster.gateway()
+        store, url = cluster.store, cluster.admin_urls[await cluster.gateway()]
         await store.enqueue(a_request("r").metadata())
         reported = await qlm(url, "explain", "r")
         assert reported.exit_code == 0

@@ -93,12 +93,12 @@ async def test_a_client_that_traces_nothing_begins_a_trace_here(
 
 async def test_one_exposition_tells_of_all_parts_and_its_log_is_json(serving: QlmProcess) -> None:
     complete(serving.url)
-    text = scrape(serving.url)
+    text = scrape(serving.admin_url)
     assert problems(text) == []
     assert value(text, "qlm_gateway_requests_total", model=MODEL, outcome="length") == 1
     assert value(text, "qlm_agent_request_queue_duration_seconds_count", model=MODEL, qlm_instance="i0") == 1
     assert value(text, "qlm_controller_leader") == 1
-    await until(lambda: value(scrape(serving.url), "qlm_broker_up") == 1)
+    await until(lambda: value(scrape(serving.admin_url), "qlm_broker_up") == 1)
     assert "process_cpu_seconds_total" in read(text)
     lines = [json.loads(line) for line in serving.log_file.read_text("utf-8").splitlines()]
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)

@@ -55,7 +55,7 @@ async def test_no_process_starts_on_a_redis_that_drops_keys(
 async def test_operators_get_a_warning_of_a_redis_that_began_to_drop_keys(
     cluster: Cluster, client: redis.asyncio.Redis
 ) -> None:
-    url = await cluster.gateway()
+    url = cluster.admin_urls[await cluster.gateway()]
     async with httpx.AsyncClient(base_url=url, timeout=20) as http:
         assert (await http.get("/admin/v1/store")).json() == {"warnings": []}
         await client.config_set("maxmemory-policy", "allkeys-lru")

@@ -196,5 +196,5 @@ async def test_without_a_tracer_a_refusal_is_counted_and_nothing_else(
     assert (await http.post(f"{url}/v1/completions", json=COMPLETION)).status_code == 429
     assert (
         'qlm_gateway_refused_total{reason="queue_full",status="429"} 1.0'
-        in (await http.get(f"{url}/metrics")).text
+        in (await http.get(f"{cluster.admin_urls[url]}/metrics")).text
     )

@@ -20,7 +20,7 @@ import yaml
 from support.chart import NAMESPACE, PREFIX, Manifest, Pod, of_kind
 from support.ports import free_port
 
-SERVED = {"gateway": 8000, "rabbitmq": 5672, "redis": 6379, "ray-head": 6379}
+SERVED = {"gateway": 8000, "gateway-admin": 8090, "rabbitmq": 5672, "redis": 6379, "ray-head": 6379}
 """Ports of Services, by what follows the name of the release."""
 
 _RAY_HEAD = "Localhost"
@@ -89,6 +89,7 @@ class Place:
         self.pod, self.home, self.port = pod, home, port
         self.listening: dict[str, int] = {}
         self._index, self._cluster = index, cluster
+        self._admin_port = cluster.ports["gateway-admin"] if index == 0 else free_port()
         mounts = pod.container["volumeMounts"]
         self._moved = {each["mountPath"]: str(home / each["mountPath"].lstrip("/")) for each in mounts}
         self._moved |= {"/tmp": str(short)} if "/tmp" in self._moved else {}
@@ -166,10 +167,11 @@ class Place:
 
     def _on_loopback(self, text: str) -> str:
         config: dict[str, Any] = yaml.safe_load(text)
-        for section in ("http", "grpc", "monitor"):
+        known = {"http": self.port, "admin": self._admin_port}
+        for section in ("http", "grpc", "admin", "monitor"):
             if section in config:
                 assert config[section]["host"] == "0.0.0.0"
-                port = self.port if section == "http" and self.port else free_port()
+                port = known.get(section) or free_port()
                 config[section] |= {"host": "127.0.0.1", "port": port}
                 self.listening[section] = port
         return yaml.safe_dump(config)

@@ -40,6 +40,11 @@ class Cluster:
         return self.gateways[0].url
 
     @property
+    def admin_url(self) -> str:
+        """Where the first gateway serves operators."""
+        return self.gateways[0].admin_url
+
+    @property
     def processes(self) -> list[QlmProcess]:
         """All of them."""
         return [*self.gateways, self.controller, self.standby, *self.agents.values()]

@@ -56,6 +56,7 @@ class Load:
     ) -> None:
         self._parts = parts
         self.rabbitmq = rabbitmq
+        self.admin_url = parts.admin_url
         self.expected = expected
         self.client = client
         self.streams = [Streamed(n) for n in range(STREAMS)]
@@ -97,7 +98,7 @@ class Load:
 
     async def listed(self, what: str, key: str = "") -> list[dict[str, Any]]:
         """One list of the operators' interface."""
-        answer = await self.client.get(f"/admin/v1/{what}", params={"limit": 1000})
+        answer = await self.client.get(f"{self.admin_url}/admin/v1/{what}", params={"limit": 1000})
         found: list[dict[str, Any]] = answer.raise_for_status().json()[key or what]
         return found
 

@@ -51,15 +51,19 @@ class Watched:
     def _note(self, scope: Scope, start: Message, body: bytes) -> None:
         if scope["method"] == "OPTIONS" and start["status"] == 200:
             return  # a preflight, as CORS describes it
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
         headers = {name.decode(): value.decode() for name, value in start["headers"]}
         where = f"{scope['method']} {scope['path']} {start['status']}"
-        found = undescribed(scope["method"], scope["path"], start["status"], headers, body)
+        found = undescribed(method, scope["path"], start["status"], headers, body)
         self._problems.extend(f"{where}: {each}" for each in found)
 
 
 @cache
 def _routes() -> list[tuple[re.Pattern[str], Route]]:
-    return [(re.compile(re.sub(r"\\\{\w+\\\}", ".+", re.escape(route.path))), route) for route in routes()]
+    return [
+        (re.compile(re.sub(r"\\\{\w+\\\}", ".+", re.escape(route.path)), re.DOTALL), route)
+        for route in routes()
+    ]
 
 
 def route_of(method: str, path: str) -> Route | None:

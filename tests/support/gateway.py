@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import uvicorn
+from starlette.applications import Starlette
 
 from qlm.broker.codec import decode_request
 from qlm.broker.sqlite.broker import SqliteQueues
@@ -31,8 +32,10 @@ from qlm.domain.ports.store import Store
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.request import Request
 from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.http.app import create_app
+from qlm.gateway.http.app import admin_app_of, create_app
+from qlm.gateway.http.connections.listener import Connections
 from qlm.gateway.http.server import create_server
 from qlm.store.embedded.memory import MemoryStore
 from support.described import Watched
@@ -166,6 +169,7 @@ class Cluster:
     """Store, broker and agent; gateways are started on it.
 
     Attributes:
+        admin_urls: Where gateways serve operators, by the URL for clients.
         undescribed: What gateways have answered though the HTTP reference does not say so.
     """
 
@@ -175,6 +179,7 @@ class Cluster:
     stack: contextlib.AsyncExitStack
     limits: GatewayLimits = field(default_factory=GatewayLimits)
     undescribed: list[str] = field(default_factory=list)
+    admin_urls: dict[str, str] = field(default_factory=dict)
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def gateway(
@@ -184,9 +189,11 @@ class Cluster:
         broker: Broker | None = None,
         tracer: Tracer | None = None,
         rules: AccessRules | None = None,
+        admin_rules: AccessRules | None = None,
         exposures: Sequence[str] = (),
+        connections: ConnectionLimits | None = None,
     ) -> str:
-        """Start a gateway; return its base URL."""
+        """Start a gateway; return its base URL for clients."""
         app = create_app(
             MODELS,
             broker or self.broker,
@@ -198,8 +205,15 @@ class Cluster:
             tracer=tracer,
             rules=rules,
             exposures=exposures,
+            admin_url="http://127.0.0.1:8090",
         )
-        server = create_server(app, "127.0.0.1", 0, shutdown_s=1)
+        limited = Connections(connections or ConnectionLimits(), app.state.gateway.metrics.refused)
+        url = await self._serve(app, limited)
+        self.admin_urls[url] = await self._serve(admin_app_of(app.state.gateway, admin_rules))
+        return url
+
+    async def _serve(self, app: Starlette, limited: Connections | None = None) -> str:
+        server = create_server(app, "127.0.0.1", 0, shutdown_s=1, connections=limited)
         server.config.app = Watched(app, self.undescribed)
         return await self.stack.enter_async_context(serving(server))
 

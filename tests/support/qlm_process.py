@@ -1,8 +1,11 @@
 """QLM itself as a process under test: `qlm serve` or one of its parts, with a configuration of its own."""
 
 import contextlib
+import copy
+import functools
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -38,32 +41,45 @@ class QlmProcess:
     def __init__(
         self, name: str, *arguments: str, config: Mapping[str, Any], folder: Path, program: Path = QLM
     ) -> None:
-        config = {
-            "grpc": {"port": 0},
-            **config,
-        }  # no such door, unless a test asks for one on a port of its own
+        # No listener for gRPC, unless a test asks for one on a port of its own.
+        config = {"grpc": {"port": 0}, "admin": {"port": free_port()}, **config}
         self.grpc_address = f"127.0.0.1:{config['grpc']['port']}"
         self.port: int = config.get("http", {}).get("port", 0)
         self.url = f"http://127.0.0.1:{self.port}"
         self.name = name
         self._file = folder / f"{name}.yaml"
-        self.configure(config)
+        self._config = dict(config)
         argv = [str(program), *arguments, "--config", str(self._file)]
         self._process = ServerProcess(name, argv, env=dict(os.environ), folder=folder)
+        self._write()
 
     @property
     def config(self) -> dict[str, Any]:
         """Its configuration, that of its next start."""
-        read: dict[str, Any] = yaml.safe_load(self._file.read_text("utf-8"))
-        return read
+        return copy.deepcopy(self._config)
+
+    @property
+    def admin_url(self) -> str:
+        """Where its gateway serves operators."""
+        return f"http://127.0.0.1:{self._config['admin']['port']}" if self._has_admin else self.url
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Write the configuration of its next start; the port stays."""
-        self._file.write_text(yaml.safe_dump(dict(config)), "utf-8")
+        self._config = dict(config)
+        self._write()
 
     def run_as(self, program: Path) -> None:
         """Take another installation of QLM for its next start."""
         self._process.argv[0] = str(program)
+        self._write()
+
+    @property
+    def _has_admin(self) -> bool:
+        return has_admin_listener(Path(self._process.argv[0]))
+
+    def _write(self) -> None:
+        known = {key: each for key, each in self._config.items() if self._has_admin or key != "admin"}
+        self._file.write_text(yaml.safe_dump(known), "utf-8")
 
     @property
     def pid(self) -> int:
@@ -117,24 +133,37 @@ class QlmProcess:
         try:
             if httpx.get(f"{self.url}/readyz").status_code != 200:
                 return False
-            return awake_instances(self.url) >= instances
+            return awake_instances(self.admin_url) >= instances
         except httpx.TransportError:
             return False
 
 
-def awake_instances(url: str) -> int:
+@functools.cache
+def has_admin_listener(program: Path) -> bool:
+    """Whether an installation of QLM has a listener for operators; one without refuses its section."""
+    asked = [str(program), "gateway", "--help"]
+    return (
+        program == QLM
+        or "--admin-port" in subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    )
+
+
+def awake_instances(admin_url: str, token: str = "") -> int:
     """Count the live instances that have a model awake."""
-    listed = httpx.get(f"{url}/admin/v1/instances").json()["instances"]
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    listed = httpx.get(f"{admin_url}/admin/v1/instances", headers=headers).json()["instances"]
     return sum(1 for instance in listed if instance["active_model"])
 
 
 @contextlib.contextmanager
-def serving(config: Mapping[str, Any], *, instances: int | None = None) -> Iterator[QlmProcess]:
+def serving(
+    config: Mapping[str, Any], *, instances: int | None = None, program: Path = QLM
+) -> Iterator[QlmProcess]:
     """Run `qlm serve` with a configuration on a free port and in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="qlm-test-") as temporary:
         folder = Path(temporary)
         whole = {"data_dir": str(folder / "data"), "http": {"port": free_port()}, **config}
-        process = QlmProcess("serve", "serve", config=whole, folder=folder)
+        process = QlmProcess("serve", "serve", config=whole, folder=folder, program=program)
         process.start()
         try:
             wanted = len(whole["instances"]) if instances is None else instances

@@ -45,6 +45,7 @@ class RabbitMQ:
         if server is None or epmd is None:
             raise FileNotFoundError(missing())
         self.port = free_port()
+        self.folder = folder
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
         epmd_port = free_port()
         _write_settings(folder, consumer_timeout_ms)
@@ -54,6 +55,11 @@ class RabbitMQ:
             "epmd", [epmd, "-address", "127.0.0.1", "-port", str(epmd_port)], env=env, folder=folder
         )
         self._node = ServerProcess("rabbitmq", [server], env=env, folder=folder)
+
+    @property
+    def pid(self) -> int:
+        """The id of its process, and of its process group."""
+        return self._node.pid
 
     def start(self, *, timeout_s: float = 60.0) -> float:
         """Start, wait until it takes AMQP connections, and return the seconds that took."""

@@ -33,6 +33,7 @@ class RedisServer:
         if program is None:
             raise FileNotFoundError(missing())
         self.port = free_port()
+        self.folder = folder
         self.url = f"redis://127.0.0.1:{self.port}/0"
         settings = {
             "port": str(self.port),
@@ -46,6 +47,11 @@ class RedisServer:
         }
         argv = [program, *(word for key, value in settings.items() for word in (f"--{key}", value))]
         self._process = ServerProcess("redis", argv, env=os.environ, folder=folder)
+
+    @property
+    def pid(self) -> int:
+        """The id of its process, and of its process group."""
+        return self._process.pid
 
     def start(self, *, timeout_s: float = 20.0) -> float:
         """Start, wait until it answers, and return the seconds that took."""

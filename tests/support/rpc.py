@@ -11,6 +11,8 @@ from google.rpc import error_details_pb2, status_pb2
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.tracing import Tracer
+from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.rpc.server import RpcListener
 from qlm.gateway.rpc.tls import TlsFiles
@@ -28,6 +30,8 @@ async def rpc_gateway(
     tls: TlsFiles | None = None,
     shutdown_s: float = 0.2,
     tracer: Tracer | None = None,
+    rules: AccessRules | None = None,
+    connections: ConnectionLimits | None = None,
 ) -> AsyncIterator[tuple[str, RpcListener]]:
     """Run a gateway that has a gRPC listener only; give its address, and the listener."""
     gateway = create_gateway(
@@ -41,7 +45,7 @@ async def rpc_gateway(
         tracer=tracer,
     )
     async with gateway.running():
-        listener = RpcListener(gateway)
+        listener = RpcListener(gateway, rules, connections)
         port = await listener.start("127.0.0.1", 0, tls)
         try:
             yield f"127.0.0.1:{port}", listener

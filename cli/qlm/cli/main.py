@@ -14,7 +14,7 @@ _LONG_WORD: Final = re.compile(rf"\S{{{SHOWN_CHARACTERS_MAX},}}")
 _HELP: Final = {
     "run": {
         "serve": "Run everything on this machine: gateway, controller, and an agent per instance.",
-        "gateway": "Run a gateway with its HTTP and gRPC listeners. Needs RabbitMQ and Redis.",
+        "gateway": "Run a gateway with its HTTP, gRPC and admin listeners. Needs RabbitMQ and Redis.",
         "controller": "Run the controller: grouping and planning. Needs RabbitMQ and Redis.",
         "agent": "Run the agent of INSTANCE beside its engines. Needs RabbitMQ and Redis.",
         "agents": "Run the agents of all instances as Ray actors. Needs RabbitMQ and Redis.",

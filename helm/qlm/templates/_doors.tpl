@@ -6,6 +6,7 @@ grpc:
   {{- if .Values.grpc.tlsSecret }}
   tls: {cert: /etc/qlm/grpc-tls/tls.crt, key: /etc/qlm/grpc-tls/tls.key}
   {{- end }}
+admin: {host: 0.0.0.0, port: 8090}
 monitor: {host: 0.0.0.0, port: 8002}
 {{- with .Values.tracing }}
 tracing: {{ toJson . }}
@@ -32,6 +33,13 @@ readinessProbe:
   httpGet: {path: /readyz, port: monitor}
   periodSeconds: 5
   timeoutSeconds: 3
+{{- end -}}
+
+{{- /* The token by which Prometheus may read metrics. */ -}}
+{{- define "qlm.scrapeToken" -}}
+authorization:
+  type: Bearer
+  credentials: {name: {{ include "qlm.secret" . }}, key: admin-token}
 {{- end -}}
 
 {{- /* Whether only known clients reach the gateways: as said, or as the network policy names them. */ -}}

@@ -19,12 +19,14 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{- /* Addresses with passwords. */ -}}
+{{- /* Addresses with passwords, and the token of operators. */ -}}
 {{- define "qlm.env" -}}
 - name: QLM_BROKER
   valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: broker}}
 - name: QLM_STORE
   valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: store}}
+- name: QLM_ADMIN_TOKEN
+  valueFrom: {secretKeyRef: {name: {{ include "qlm.secret" . }}, key: admin-token}}
 {{- end -}}
 
 {{- /* What all pods of QLM mount. The root file system is read-only: what is written goes to data and tmp. */ -}}

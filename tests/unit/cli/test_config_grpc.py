@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from qlm.cli.config.access import check_listeners
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.grpc import GrpcConfig, TlsConfig, read_tls
-from qlm.cli.runtime.wiring import check_listeners
 from support.certificates import certificate
 
 
@@ -53,5 +53,6 @@ def test_files_that_are_no_pair_are_named(pair: tuple[Path, Path], tmp_path: Pat
 def test_the_file_is_named_and_without_the_door_no_certificate_is_needed(tmp_path: Path) -> None:
     tls = {"cert": str(tmp_path / "no.pem"), "key": str(tmp_path / "no.pem")}
     with pytest.raises(ConfigError, match=r"qlm\.yaml: grpc\.tls\.cert is"):
-        check_listeners(emulated_config({"grpc": {"tls": tls}}), "qlm.yaml")
-    check_listeners(emulated_config({"grpc": {"port": 0, "tls": tls}}), "qlm.yaml")
+        check_listeners(emulated_config({"grpc": {"tls": tls}}), "qlm.yaml", gateway=True, monitor=False)
+    closed = emulated_config({"grpc": {"port": 0, "tls": tls}})
+    check_listeners(closed, "qlm.yaml", gateway=True, monitor=False)

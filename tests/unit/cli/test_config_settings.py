@@ -243,7 +243,7 @@ def test_the_command_line_goes_before_the_environment(file: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"QLM_BROKER": ""}, ["QLM_BROKER is empty", "the address of the broker"]),
+        ({"QLM_BROKER": ""}, ["QLM_BROKER is empty", "expected a value of broker"]),
         ({"QLM_STORE": "redis://redis"}, ["with QLM_STORE of the environment", "sqlite with embedded"]),
         (SERVED | {"QLM_BROKER": "amqp://u:secret@h:99999/"}, ["QLM_BROKER and QLM_STORE", "amqp://***@h"]),
         (SERVED | {"QLM_STORE": "http://u:se/cr@et@h/"}, ["the store 'http://***@h/'", "redis://host:port"]),

@@ -33,7 +33,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def get(cluster: Cluster, path: str) -> Any:
-    url = await cluster.gateway()
+    url = cluster.admin_urls[await cluster.gateway()]
     return await asyncio.to_thread(AdminClient(url).get, path)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from qlm.cli.config.access import monitor_rules
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, parse_config
 from qlm.cli.main import main
@@ -80,6 +81,8 @@ def test_another_recipe_for_what_an_agent_reads_and_the_same_for_the_rest() -> N
     assert len(set(first)) == 3
     assert recipes(http={"port": 1234}, planner="edf", ray={"namespace": "other"}) == first
     assert not set(recipes(store="redis://elsewhere")) & set(first)
+    assert recipes(admin={"port": 1234}) == first
+    assert not set(recipes(admin={"token": "of-the-operators"})) & set(first)
     models = [
         {"id": "mistral-7b", "context_tokens": 2048},
         {"id": "real", "engine": "vllm", "path": "weights"},
@@ -113,6 +116,14 @@ def test_an_agent_under_ray_has_the_settings_of_the_whole_configuration() -> Non
     own, _ = pickle.loads(pickle.dumps(agent_spec(made, made.instances[1], 20).work)).args
     assert agent_settings(own) == agent_settings(made)
     assert not agent_settings(own).preempts
+
+
+def test_an_agent_under_ray_shows_metrics_to_operators_only() -> None:
+    made = config(monitor={"host": "0.0.0.0"}, admin={"host": "0.0.0.0", "token": "of-the-operators"})
+    own, _ = pickle.loads(pickle.dumps(agent_spec(made, made.instances[1], 20).work)).args
+    assert monitor_rules(own) == monitor_rules(made)
+    assert monitor_rules(own).accepts_operator("Bearer of-the-operators")
+    assert not monitor_rules(own).accepts_operator("")
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.metric_labels import OTHER, ClassLabels
 from qlm.domain.ports.broker import Broker
+from qlm.gateway.core.access import AccessRules
 from qlm.store.embedded.memory import MemoryStore
 from support.agent_bench import Bench
 from support.exposition import problems, value
@@ -216,6 +218,30 @@ async def test_a_process_answers_on_the_first_free_port_and_is_ready_if_all_is_w
                 world.store_faults.fail(StoreUnavailableError("the store is away"), "probe")
                 ready = await client.get("/readyz")
                 assert (ready.status_code, ready.json()["store"]) == (503, "the store is away")
+
+
+async def test_the_monitor_refuses_pages_foreign_names_and_whoever_has_no_token(tmp_path: Path) -> None:
+    token = "of-the-operators-of-this-test"
+    async with watched(tmp_path) as (world, _backends):
+        config, registry = MonitorConfig(port=free_port()), world.telemetry.registry
+
+        async def statuses(rules: AccessRules | None, path: str, *calls: Mapping[str, Any]) -> list[int]:
+            async with (
+                monitor(config, registry, world.health, dict, rules) as port,
+                httpx.AsyncClient(base_url=f"http://{config.host}:{port}") as client,
+            ):
+                return [(await client.get(path, headers=headers)).status_code for headers in calls]
+
+        page, name = {"origin": "null"}, {"host": "evil.example"}
+        known, wrong = {"authorization": f"Bearer {token}"}, {"authorization": "Bearer other"}
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert await statuses(None, path, {}, page, name) == [200, 403, 421]
+        closed = AccessRules(token=token)
+        assert await statuses(closed, "/metrics", {}, wrong, known, known | page) == [401, 401, 200, 403]
+        no_text = {"authorization": b"Bearer \xe4\xff"}, {"host": b"\xe4\xff"}, {"origin": b"\xe4\xff"}
+        assert await statuses(closed, "/metrics", *no_text) == [401, 421, 403]
+        assert await statuses(closed, "/readyz", {}) == [200]
+        assert await statuses(AccessRules(listens_on="0.0.0.0"), "/metrics", {}, known) == [403, 403]
 
 
 async def test_no_free_port_is_one_clear_error(tmp_path: Path) -> None:

@@ -25,12 +25,14 @@ from qlm.cli.runtime.wiring import (
     new_request_id,
     profile_file,
     profile_of,
+    store_limits,
 )
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.gateway.core.limits import LimitsConfig
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.profile import SourceKind
+from qlm.store.core.limits import StoreLimits
 
 SHIPPED = load_profiles(())
 PROFILES_FOLDER = Path(builtin_profiles.__code__.co_filename).parent / "shipped"
@@ -252,3 +254,9 @@ def test_whose_kv_blocks_find_no_room_beside_sleeping_weights_is_shown(
     assert len(caplog.messages) == bool(printed)
     for words in printed:
         assert words in caplog.messages[0]
+
+
+def test_results_of_the_configuration_are_the_limits_of_the_shared_state() -> None:
+    assert store_limits(emulated_config({})) == StoreLimits()
+    limits = store_limits(emulated_config({"results": {"kept_max": 7, "kept_s": 60}}))
+    assert (limits.results_max, limits.result_ttl_s) == (7, 60)

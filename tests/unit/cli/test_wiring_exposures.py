@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from qlm.cli.config.access import exposures
 from qlm.cli.config.default import emulated_config
 from qlm.cli.runtime.backends import Backends
 from qlm.cli.runtime.listeners import announce
-from qlm.cli.runtime.wiring import exposures
 from qlm.domain.ports.broker import Broker
 from qlm.domain.shell.tasks import end_tasks
 from qlm.store.embedded.memory import MemoryStore

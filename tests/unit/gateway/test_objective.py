@@ -44,6 +44,8 @@ def test_a_body_may_ask_for_each_kind(slo: dict[str, object], read: Slo) -> None
         {"deadline_ms": 1e15},
         {"deadline_at": NOW_S - 1},
         {"deadline_at": "2020-01-01T00:00:00Z"},
+        {"deadline_at": "0001-01-01T00:00:00+23:59"},
+        {"deadline_at": "9999-12-31T23:59:59-23:59"},
         {"deadline_at": "soon"},
         {"deadline_at": "2027-01-15T08:00:05"},
         {"deadline_ms": 5, "ttft_ms": 5},

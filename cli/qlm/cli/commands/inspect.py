@@ -111,14 +111,12 @@ def requests_command(
 
 @click.command("doctor")
 @talks_to_gateway
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Configuration file; with it, the profile of each model is checked, too.",
-)
-def doctor_command(client: AdminClient, as_json: bool, config_file: Path | None) -> None:
-    """Check a running QLM and this machine, and suggest repairs."""
+def doctor_command(client: AdminClient, as_json: bool) -> None:
+    """Check a running QLM and this machine, and suggest repairs.
+
+    With --config, the profile of each model is checked, too.
+    """
+    config_file: Path | None = click.get_current_context().params["config_file"]
     findings = [] if config_file is None else _profiles(config_file)
     findings += examine(client)
     if as_json:

@@ -2,10 +2,12 @@
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
@@ -13,24 +15,50 @@ from qlm.cli.inspect.admin_client import AdminClient
 from qlm.domain.errors import QlmError
 from qlm.domain.shown import cut
 
+_DEFAULT_URL: Final = "http://127.0.0.1:8090"
+
+URL: Final = click.option(
+    "--url",
+    envvar="QLM_URL",
+    help=f"Address of a gateway for operators (or QLM_URL); without it, that of --config, or {_DEFAULT_URL}.",
+)
+
+CONFIG: Final = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Configuration file of the gateway: its section `admin` has the address and the token.",
+)
+
 
 def talks_to_gateway(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --url and --json, passed as `client` and `as_json`; errors become one line and exit code 1."""
+    """Add options for the gateway and --json, passed as `client` and `as_json`; errors become one line."""
 
-    @click.option(
-        "--url",
-        default="http://127.0.0.1:8000",
-        envvar="QLM_URL",
-        show_default=True,
-        help="Address of a gateway (or QLM_URL).",
-    )
+    @URL
+    @CONFIG
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
-    def wrapped(url: str, **arguments: Any) -> None:
+    def wrapped(url: str | None, config_file: Path | None, **arguments: Any) -> None:
         with errors_in_one_line(code=1):
-            command(client=AdminClient(url), **arguments)
+            command(client=admin_client(url, config_file), **arguments)
 
     return wrapped
+
+
+def admin_client(url: str | None, config_file: Path | None) -> AdminClient:
+    """Return the client of the gateway at an address, or of a configuration; QLM_ADMIN_TOKEN is its token.
+
+    Raises:
+        QlmError: The address or the configuration cannot be used.
+    """
+    token = os.environ.get("QLM_ADMIN_TOKEN") or None
+    if config_file is None:
+        return AdminClient(url or _DEFAULT_URL, token)
+    # Imported here: reading a configuration takes longer than most commands.
+    from qlm.cli.config.settings import load_config
+
+    admin = load_config(config_file, {}).admin
+    return AdminClient(url or admin.url, admin.token)
 
 
 @contextmanager

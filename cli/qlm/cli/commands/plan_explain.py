@@ -10,13 +10,12 @@ import click
 from rich.table import Table
 
 from qlm.cli.commands.inspect import console
-from qlm.cli.commands.options import print_json
+from qlm.cli.commands.options import CONFIG, URL, admin_client, print_json
 from qlm.cli.commands.plan_options import (
     JSON,
     OBJECTIVE,
     PLAN,
     PROBLEM,
-    URL,
     plan_errors,
     solve,
     solves,
@@ -44,6 +43,7 @@ PLACES_SHOWN: Final = 10
 @PROBLEM
 @PLAN
 @URL
+@CONFIG
 @solves
 @OBJECTIVE
 @JSON
@@ -54,7 +54,8 @@ def explain_command(
     name_asked: str,
     problem_path: Path | None,
     plan_path: Path | None,
-    url: str,
+    url: str | None,
+    config_file: Path | None,
     name: str,
     objective: Objective,
     as_json: bool,
@@ -68,7 +69,7 @@ def explain_command(
     if problem_path is None:
         _refuse_without_problem(context)
         with plan_errors():
-            _explain_live(AdminClient(url), name_asked, objective, as_json)
+            _explain_live(admin_client(url, config_file), name_asked, objective, as_json)
         return
     with plan_errors():
         problem = read_problem(problem_path)

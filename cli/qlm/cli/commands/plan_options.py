@@ -42,13 +42,6 @@ OBJECTIVE: Final = click.option(
     help="Cost of a plan: lateness and misses of each request, or the mean lateness of last requests.",
 )
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-URL: Final = click.option(
-    "--url",
-    default="http://127.0.0.1:8000",
-    envvar="QLM_URL",
-    show_default=True,
-    help="Address of a gateway (or QLM_URL); its live plan is used without --problem.",
-)
 INSTANCE: Final = click.option(
     "--instance", "instances", multiple=True, help="Show only this instance; may be repeated."
 )

@@ -2,13 +2,15 @@
 
 import dataclasses
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from qlm.cli.commands.options import print_json
+from qlm.cli.commands.options import CONFIG, URL, admin_client, print_json
 from qlm.cli.commands.plan_options import (
     INSTANCE,
     JSON,
@@ -16,7 +18,6 @@ from qlm.cli.commands.plan_options import (
     PLAN,
     PROBLEM,
     ROWS_SHOWN,
-    URL,
     check_instances,
     plan_errors,
     print_missed,
@@ -40,6 +41,7 @@ from qlm.planner.verify.referee import verify
 @PROBLEM
 @PLAN
 @URL
+@CONFIG
 @OBJECTIVE
 @INSTANCE
 @ROWS_SHOWN
@@ -50,7 +52,8 @@ from qlm.planner.verify.referee import verify
 def show_command(
     problem_path: Path | None,
     plan_path: Path | None,
-    url: str,
+    url: str | None,
+    config_file: Path | None,
     objective: Objective,
     instances: tuple[str, ...],
     rows: int,
@@ -66,7 +69,7 @@ def show_command(
     """
     _check_paths(problem_path, plan_path)
     with plan_errors():
-        problem, plan, kept = _plan(problem_path, plan_path, url)
+        problem, plan, kept = _plan(problem_path, plan_path, partial(admin_client, url, config_file))
         check_instances(problem, instances)
         report = verify(problem, plan, objective=objective)
         estimate = None if samples is None else _sample(problem, plan, objective, samples, seed)
@@ -96,10 +99,10 @@ def _check_paths(problem_path: Path | None, plan_path: Path | None) -> None:
 
 
 def _plan(
-    problem_path: Path | None, plan_path: Path | None, url: str
+    problem_path: Path | None, plan_path: Path | None, client: Callable[[], AdminClient]
 ) -> tuple[Problem, Plan, PublishedPlan | None]:
     if problem_path is None or plan_path is None:
-        kept = fetch_plan(AdminClient(url))
+        kept = fetch_plan(client())
         return kept.problem, kept.plan, kept
     problem = read_problem(problem_path)
     return problem, read_plan(plan_path, problem), None

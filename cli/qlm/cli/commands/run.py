@@ -11,7 +11,8 @@ from typing import Any, get_args
 import click
 import uvloop
 
-from qlm.cli.config.addresses import addresses
+from qlm.cli.config.access import check_listeners
+from qlm.cli.config.addresses import merged, of_environment
 from qlm.cli.config.default import emulated_config, vllm_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, load_config
@@ -19,7 +20,7 @@ from qlm.cli.profiling.used_beyond import lines_of_config
 from qlm.cli.runtime.logs import LogFormat, log_to_stderr, say_last
 from qlm.cli.runtime.ray import check_servers, ray_cluster, supervision
 from qlm.cli.runtime.serving import Roles, serve
-from qlm.cli.runtime.wiring import check, check_listeners
+from qlm.cli.runtime.wiring import check
 from qlm.domain.errors import QlmError
 from qlm.domain.shell.tasks import run_to_end
 
@@ -65,6 +66,10 @@ GRPC_PORT = click.option(
     "--grpc-port", type=click.IntRange(0, 65535), help="Port to listen on for gRPC; 0 for none."
 )
 
+ADMIN_PORT = click.option(
+    "--admin-port", type=click.IntRange(0, 65535), help="Port to listen on for operators; 0 for none."
+)
+
 RAY_ADDRESS = click.option(
     "--ray-address",
     help="A node of a running Ray cluster (host:port), or auto; without it, Ray is started here.",
@@ -76,6 +81,7 @@ RAY_ADDRESS = click.option(
 @click.option("--host", help="Address to listen on, for HTTP and for gRPC.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
 @GRPC_PORT
+@ADMIN_PORT
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Folder of the embedded queue.")
 @click.option("--broker", help="The queue: sqlite, or the amqp:// address of a RabbitMQ.")
 @click.option("--store", help="The shared state: embedded, or the redis:// address of a Redis.")
@@ -103,6 +109,7 @@ def serve_command(
     host: str | None,
     port: int | None,
     grpc_port: int | None,
+    admin_port: int | None,
     data_dir: str | None,
     broker: str | None,
     store: str | None,
@@ -119,6 +126,7 @@ def serve_command(
     Without a configuration file three emulated models share one A10 and two A100.
     """
     overrides = _listener_overrides("http", host, port) | _listener_overrides("grpc", host, grpc_port)
+    overrides |= _listener_overrides("admin", None, admin_port)
     given = {"data_dir": data_dir, "broker": broker, "store": store}
     overrides |= {key: value for key, value in given.items() if value is not None}
     overrides |= _ray_overrides(ray_address)
@@ -130,7 +138,7 @@ def serve_command(
             if vllm is not None:
                 raise ConfigError("give --config or --vllm, not both")
             return load_config(config_file, overrides)
-        built_in = addresses(os.environ) | overrides
+        built_in = merged(of_environment(os.environ), overrides)
         if vllm is not None:
             return vllm_config(
                 vllm,
@@ -155,12 +163,18 @@ def serve_command(
 @click.command("gateway")
 @common
 @GRPC_PORT
+@ADMIN_PORT
 def gateway_command(
-    config_file: Path | None, log_level: str, log_format: LogFormat, grpc_port: int | None
+    config_file: Path | None,
+    log_level: str,
+    log_format: LogFormat,
+    grpc_port: int | None,
+    admin_port: int | None,
 ) -> None:
-    """Run a gateway with its HTTP and gRPC listeners. Needs RabbitMQ and Redis."""
+    """Run a gateway with its HTTP, gRPC and admin listeners. Needs RabbitMQ and Redis."""
+    overrides = _listener_overrides("grpc", None, grpc_port) | _listener_overrides("admin", None, admin_port)
     run(
-        lambda: _cluster_config(config_file, _listener_overrides("grpc", None, grpc_port)),
+        lambda: _cluster_config(config_file, overrides),
         Logging(log_level, log_format),
         config_file,
         lambda _: Roles(True, False, ()),
@@ -237,8 +251,12 @@ def run(
         config = configure()
         check(config, str(where or "the command line"))
         chosen = roles(config)
-        if chosen.gateway:
-            check_listeners(config, str(where or "the command line"))
+        check_listeners(
+            config,
+            str(where or "the command line"),
+            gateway=chosen.gateway,
+            monitor=chosen.ray or not chosen.gateway,
+        )
     except ConfigError as error:
         say_last(error, logs.format)
         sys.exit(2)

@@ -1,30 +1,45 @@
-"""Addresses of RabbitMQ and Redis: taken from the environment if set, passwords never shown."""
+"""Keys with secrets: addresses of RabbitMQ and Redis, the admin token. The environment has precedence."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from qlm.cli.config.errors import ConfigError
 from qlm.domain.shown import shown, without_password
 
-VARIABLES: Final[Mapping[str, str]] = {"broker": "QLM_BROKER", "store": "QLM_STORE"}
+VARIABLES: Final[Mapping[str, str]] = {
+    "broker": "QLM_BROKER",
+    "store": "QLM_STORE",
+    "admin.token": "QLM_ADMIN_TOKEN",
+}
 """Environment variable that replaces each key of the configuration file."""
 
 
-def addresses(environment: Mapping[str, str]) -> dict[str, str]:
+def of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """Read the keys that the environment replaces; raise ConfigError for an empty variable."""
-    found = {key: environment[name] for key, name in VARIABLES.items() if name in environment}
-    for key, address in found.items():
-        if not address:
-            raise ConfigError(
-                f"{VARIABLES[key]} is empty; expected the address of the {key}, or no such variable"
-            )
+    found: dict[str, Any] = {}
+    for path, name in VARIABLES.items():
+        if environment.get(name) == "":
+            raise ConfigError(f"{name} is empty; expected a value of {path}, or no such variable")
+        if name in environment:
+            key, _, inner = path.partition(".")
+            found[key] = {inner: environment[name]} if inner else environment[name]
     return found
 
 
-def with_origin(where: str, keys: Mapping[str, object]) -> str:
+def merged(keys: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys of a file with those of another origin, which replace or extend its sections."""
+    joined = dict(keys)
+    for key, value in over.items():
+        inner = joined.get(key)
+        is_section = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        joined[key] = {**inner, **value} if is_section else value
+    return joined
+
+
+def with_origin(where: str, given: Mapping[str, object]) -> str:
     """Name the file, and the environment variables that replaced some of its keys."""
-    names = [VARIABLES[key] for key in keys]
+    names = [name for path, name in VARIABLES.items() if path.partition(".")[0] in given]
     return f"{where} with {' and '.join(names)} of the environment" if names else where
 
 

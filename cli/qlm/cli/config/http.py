@@ -15,7 +15,7 @@ class HttpConfig(ConfigSection):
 
     Attributes:
         host: Address to listen on; `0.0.0.0` for all of the machine's.
-        port: Port of the OpenAI API, `/admin` and `/metrics`.
+        port: Port of the OpenAI API.
         allowed_hosts: Names by which clients may call it (header Host) beside `localhost` and addresses.
             Beyond loopback, any name if none is given.
         allowed_origins: Origins of web pages that may call it (header Origin), such as

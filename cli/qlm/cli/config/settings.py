@@ -7,17 +7,20 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from qlm.cli.config.addresses import addresses, check_address, with_origin
+from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
+from qlm.cli.config.admin import AdminConfig
 from qlm.cli.config.errors import ConfigError, explain
 from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
+from qlm.cli.config.results import ResultsConfig
 from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.watchdog import WatchdogConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.domain.shown import shown, without_password, without_passwords
+from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import LimitsConfig
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -208,6 +211,8 @@ class Config(ConfigSection):
     Attributes:
         http: HTTP listener of the gateway.
         grpc: gRPC listener of the gateway.
+        admin: HTTP listener of the gateway for operators.
+        connections: Limits of connections and of what comes on them.
         stop: Shutdown of a process.
         data_dir: Folder of the embedded queue, logs and process records.
         broker: `sqlite` (in data_dir) or an `amqp://` address.
@@ -229,6 +234,7 @@ class Config(ConfigSection):
         operations: LLM serving operations in use.
         watchdog: Watchdog of the engines' progress.
         limits: Limits, defaults and timeouts of the gateway.
+        results: Ended requests that stay known.
         profiles: Directories with further profile files.
         monitor: Address of metrics and health in processes without a gateway.
         tracing: Export of spans.
@@ -236,6 +242,8 @@ class Config(ConfigSection):
 
     http: HttpConfig = HttpConfig()
     grpc: GrpcConfig = GrpcConfig()
+    admin: AdminConfig = AdminConfig()
+    connections: ConnectionLimits = ConnectionLimits()
     stop: StopConfig = StopConfig()
     data_dir: Path = Path("qlm-data")
     broker: str = "sqlite"
@@ -254,6 +262,7 @@ class Config(ConfigSection):
     operations: OperationsConfig = OperationsConfig()
     watchdog: WatchdogConfig = WatchdogConfig()
     limits: LimitsConfig = LimitsConfig()
+    results: ResultsConfig = ResultsConfig()
     profiles: tuple[Path, ...] = ()
     monitor: MonitorConfig = MonitorConfig()
     tracing: TracingConfig = TracingConfig()
@@ -305,21 +314,18 @@ def load_config(
     Args:
         path: The file.
         overrides: Settings of the command line; they replace or extend sections of the file.
-        environment: Replaces addresses in the file, but not those of the command line.
+        environment: Replaces addresses and the token in the file, but nothing of the command line.
 
     Raises:
         ConfigError: With file, key, value and expectation.
     """
-    merged = read_mapping(path, "models and instances")
-    given = {key: address for key, address in addresses(environment).items() if key not in overrides}
-    merged.update(given)
-    for key, value in overrides.items():
-        inner = merged.get(key)
-        if isinstance(inner, Mapping) and isinstance(value, Mapping):
-            merged[key] = {**inner, **value}
-        else:
-            merged[key] = value
-    return parse_config(merged, with_origin(str(path), given))
+    read = read_mapping(path, "models and instances")
+    given = {
+        key: value
+        for key, value in of_environment(environment).items()
+        if isinstance(value, Mapping) or key not in overrides
+    }
+    return parse_config(merged(merged(read, given), overrides), with_origin(str(path), given))
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:

@@ -1,4 +1,4 @@
-"""Client of the gateway's /admin/v1 and /v1/requests."""
+"""Client of the listener of a gateway for operators."""
 
 import json
 import urllib.error
@@ -28,7 +28,17 @@ def segment(id: str) -> str:
 class AdminClient:
     """Blocking HTTP client of one gateway."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, base_url: str, token: str | None = None) -> None:
+        """Ask nothing yet.
+
+        Args:
+            base_url: Address of the gateway's listener for operators.
+            token: The admin token; None if there is none.
+
+        Raises:
+            AdminError: That is no address.
+        """
+        self._token = token
         self._base_url = base_url.rstrip("/")
         try:
             parts = urllib.parse.urlsplit(self._base_url)
@@ -39,7 +49,7 @@ class AdminClient:
         if not valid:
             raise AdminError(
                 f"--url is {shown(without_password(base_url))}; "
-                "expected an address such as http://127.0.0.1:8000, without user and password"
+                "expected an address such as http://127.0.0.1:8090, without user and password"
             )
 
     def get(self, path: str, **query: Any) -> Any:
@@ -57,11 +67,13 @@ class AdminClient:
 
     def _call(self, method: str, path: str) -> Any:
         request = urllib.request.Request(f"{self._base_url}{path}", method=method)
+        if self._token is not None:
+            request.add_unredirected_header("authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise _refusal(error) from error
+            raise self._refusal(error) from error
         except (OSError, json.JSONDecodeError) as error:
             reason = getattr(error, "reason", error)
             raise AdminError(
@@ -69,10 +81,12 @@ class AdminClient:
                 "start one with `qlm serve`, or give --url"
             ) from error
 
-
-def _refusal(error: urllib.error.HTTPError) -> AdminError:
-    try:
-        body = json.load(error)["error"]
-        return AdminError(str(body["message"]), body["code"])
-    except (ValueError, KeyError, TypeError):
-        return AdminError(f"the gateway answered {error.code} {error.reason}")
+    def _refusal(self, error: urllib.error.HTTPError) -> AdminError:
+        try:
+            body = json.load(error)["error"]
+            message, code = str(body["message"]), body["code"]
+        except (ValueError, KeyError, TypeError):
+            return AdminError(f"the gateway answered {error.code} {error.reason}")
+        if code == "admin_token_required":
+            message += "; set QLM_ADMIN_TOKEN, or give the --config of the gateway"
+        return AdminError(message, code)

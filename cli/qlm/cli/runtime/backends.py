@@ -12,6 +12,7 @@ from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config
+from qlm.cli.runtime.wiring import store_limits
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
@@ -45,7 +46,7 @@ async def open_backends(config: Config, clock: Clock, stack: AsyncExitStack) -> 
     """
     if config.embedded:
         return await _embedded(config, clock, stack)
-    store = RedisStore(config.store, clock, prefix=config.key_prefix)
+    store = RedisStore(config.store, clock, prefix=config.key_prefix, limits=store_limits(config))
     stack.push_async_callback(store.close)
     await store.incarnation()
     if warnings := await store.warnings():
@@ -71,7 +72,7 @@ async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Back
     stack.push_async_callback(file.close)
     queues = await SqliteQueues.open(file)
     stack.push_async_callback(queues.close)
-    store = await EmbeddedStore.open(clock, SqliteJournal(file))
+    store = await EmbeddedStore.open(clock, SqliteJournal(file), store_limits(config))
     stack.push_async_callback(store.close)
 
     async def open_broker() -> Broker:

@@ -4,27 +4,33 @@ import asyncio
 import logging
 import os
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qlm.cli.config.grpc import GrpcConfig, read_tls
+from starlette.applications import Starlette
+
+from qlm.cli.config.access import (
+    access_rules,
+    admin_rules,
+    connection_limits,
+    exposures,
+    for_operators,
+    grpc_rules,
+)
+from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, StopConfig
 from qlm.cli.runtime.backends import Backends, broker_client
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.telemetry import Telemetry
-from qlm.cli.runtime.wiring import (
-    access_rules,
-    exposures,
-    gateway_limits,
-    model_specs,
-    new_gateway_id,
-    new_request_id,
-)
+from qlm.cli.runtime.wiring import gateway_limits, model_specs, new_gateway_id, new_request_id
 from qlm.domain.errors import QlmError, StoreUnavailableError, UndecodableDataError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.shell.tasks import end_tasks
-from qlm.gateway.http.app import app_of
-from qlm.gateway.http.server import QuietServer, create_server, stop_serving
+from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.http.app import admin_app_of, app_of
+from qlm.gateway.http.connections.listener import Connections
+from qlm.gateway.http.server import QuietServer, create_server, running, stop_serving
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
 if TYPE_CHECKING:
@@ -38,17 +44,31 @@ class PortInUseError(QlmError):
     """Another program listens on the configured port."""
 
 
-def bind_ports(config: Config, stack: AsyncExitStack) -> socket.socket:
-    """Bind the port of HTTP, and check that the one of gRPC is free, before anything else is opened."""
-    listener = _listen(config.http.host, config.http.port)
-    stack.callback(listener.close)
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Bound sockets of a gateway.
+
+    Attributes:
+        http: Socket for clients.
+        admin: Socket for operators; None if they have no listener.
+    """
+
+    http: socket.socket
+    admin: socket.socket | None
+
+
+def bind_ports(config: Config, stack: AsyncExitStack) -> Sockets:
+    """Bind the ports of HTTP, and check that the one of gRPC is free, before anything else is opened."""
+    http = stack.enter_context(_listen(config.http.host, config.http.port))
     if config.grpc.port:
         _listen(config.grpc.host, config.grpc.port, "--grpc-port").close()
-    return listener
+    if not config.admin.port:
+        return Sockets(http, None)
+    return Sockets(http, stack.enter_context(_listen(config.admin.host, config.admin.port, "--admin-port")))
 
 
 async def serve_gateway(
-    config: Config, backends: Backends, clock: SystemClock, listener: socket.socket, telemetry: Telemetry
+    config: Config, backends: Backends, clock: SystemClock, sockets: Sockets, telemetry: Telemetry
 ) -> None:
     """Run the gateway until cancelled; then finish open answers, or ask clients to go elsewhere."""
     async with broker_client(backends) as broker:
@@ -65,11 +85,15 @@ async def serve_gateway(
             exposures=exposures(config),
             faults=telemetry.faults,
         )
-        server = create_server(app_of(gateway, rules=access_rules(config)))
-        rpc_listener = await _start_rpc(config.grpc, gateway)
-        async with gateway.running():
+        limits, warning = connection_limits(config)
+        if warning is not None:
+            log.warning("%s", warning)
+        app = app_of(gateway, rules=access_rules(config), admin_url=_admin_url(config))
+        server = limited_server(app, gateway, limits)
+        rpc_listener = await _start_rpc(config, gateway, limits)
+        async with gateway.running(), _administration(config, gateway, limits, sockets.admin):
             announcer = asyncio.create_task(announce(config, backends))
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            serving = asyncio.create_task(server.serve(sockets=[sockets.http]))
             try:
                 await asyncio.shield(serving)
             finally:
@@ -77,6 +101,25 @@ async def serve_gateway(
                     await end_tasks([announcer])
                 finally:
                     await _shut_down(config.stop, gateway, server, serving, rpc_listener)
+
+
+def _admin_url(config: Config) -> str | None:
+    return f"http://{config.admin.host}:{config.admin.port}" if config.admin.port else None
+
+
+def _administration(
+    config: Config, gateway: Gateway, limits: ConnectionLimits, listener: socket.socket | None
+) -> AbstractAsyncContextManager[None]:
+    """Serve operators while inside: until the last client has been answered."""
+    if listener is None:
+        return nullcontext()
+    app = admin_app_of(gateway, admin_rules(config))
+    return running(limited_server(app, gateway, for_operators(limits)), listener)
+
+
+def limited_server(app: Starlette, gateway: Gateway, limits: ConnectionLimits) -> QuietServer:
+    """Return the server of an HTTP listener that counts and refuses what breaks its limits."""
+    return create_server(app, connections=Connections(limits, gateway.metrics.refused))
 
 
 async def _shut_down(
@@ -91,17 +134,17 @@ async def _shut_down(
     await asyncio.gather(stop_serving(server, serving, gateway.hub, beside=closing, **times), *closing)
 
 
-async def _start_rpc(config: GrpcConfig, gateway: Gateway) -> "RpcListener | None":
+async def _start_rpc(config: Config, gateway: Gateway, limits: ConnectionLimits) -> "RpcListener | None":
     """Start the gRPC listener; None if there is none."""
-    if not config.port:
+    if not config.grpc.port:
         return None
     # gRPC reads this when it is imported. Without it, gRPC logs complaints about engines, which are started
     # by fork and exec. The import is here since only the images of gateways contain gRPC.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     from qlm.gateway.rpc.server import RpcListener
 
-    rpc_listener = RpcListener(gateway)
-    await rpc_listener.start(config.host, config.port, read_tls(config))
+    rpc_listener = RpcListener(gateway, grpc_rules(config), limits)
+    await rpc_listener.start(config.grpc.host, config.grpc.port, read_tls(config.grpc))
     return rpc_listener
 
 
@@ -112,6 +155,9 @@ async def announce(config: Config, backends: Backends) -> None:
     if config.grpc.port:
         secured = "with TLS" if config.grpc.tls else "without TLS"
         log.info("and for gRPC on %s:%d (%s)", config.grpc.host, config.grpc.port, secured)
+    if config.admin.port:
+        secured = "without a token" if config.admin.token is None else "with the admin token"
+        log.info("and for operators on http://%s:%d (%s)", config.admin.host, config.admin.port, secured)
     wanted, ready = {instance.id for instance in config.instances}, set[str]()
     for exposure in exposures(config):
         log.warning("%s", exposure)

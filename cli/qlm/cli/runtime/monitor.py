@@ -3,9 +3,10 @@
 import errno
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -14,6 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from qlm.cli.config.observability import MonitorConfig
 from qlm.cli.runtime.health import OK, Health
 from qlm.domain.errors import QlmError
+from qlm.gateway.api.callers import caller_errors, operator_errors
+from qlm.gateway.core.access import AccessRules
 
 log = logging.getLogger("qlm.cli")
 
@@ -21,6 +24,11 @@ PORTS: Final = 64
 """Ports that are tried, and processes of one machine that may share a configuration."""
 
 PORT_MAX: Final = 65535
+
+ANYONE: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that are not for operators alone: probes have no token."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class NoPortError(QlmError):
@@ -33,6 +41,7 @@ async def monitor(
     registry: CollectorRegistry,
     health: Health,
     readiness: Callable[[], Mapping[str, str]],
+    rules: AccessRules | None = None,
 ) -> AsyncIterator[int]:
     """Serve on the first free port while inside.
 
@@ -41,6 +50,7 @@ async def monitor(
         registry: Metrics of the process.
         health: Probes of broker and store.
         readiness: Readiness of the agents of this process by name: `ok` or a reason.
+        rules: Callers it accepts; by default, those of a listener on loopback.
 
     Yields:
         The port.
@@ -50,7 +60,8 @@ async def monitor(
     """
     listener = _listen(config)
     port: int = listener.getsockname()[1]
-    runner = web.AppRunner(_app(registry, health, readiness), access_log=None)
+    app = _app(registry, health, readiness, rules or AccessRules())
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         await web.SockSite(runner, listener).start()
@@ -61,7 +72,10 @@ async def monitor(
 
 
 def _app(
-    registry: CollectorRegistry, health: Health, readiness: Callable[[], Mapping[str, str]]
+    registry: CollectorRegistry,
+    health: Health,
+    readiness: Callable[[], Mapping[str, str]],
+    rules: AccessRules,
 ) -> web.Application:
     async def metrics(request: web.Request) -> web.Response:
         # On the event loop, the only place where agents and controller change what is read here.
@@ -77,9 +91,25 @@ def _app(
         content = {"status": OK if ready else "unavailable", **states}
         return web.json_response(content, status=200 if ready else 503)
 
-    app = web.Application()
+    app = web.Application(middlewares=[_guard(rules)])
     app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])
     return app
+
+
+def _guard(rules: AccessRules) -> Any:
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        def headers(name: str) -> list[str]:
+            return request.headers.getall(name, [])
+
+        errors = caller_errors(headers, rules)
+        if request.path not in ANYONE:
+            errors = chain(errors, operator_errors(headers, rules))
+        if (refusal := next(errors, None)) is not None:
+            return web.json_response(refusal.body(), status=refusal.status, headers=refusal.headers)
+        return await handler(request)
+
+    return guarded
 
 
 def _listen(config: MonitorConfig) -> socket.socket:

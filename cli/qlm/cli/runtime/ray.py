@@ -15,6 +15,7 @@ from typing import Any
 from qlm.agents.core.node_placement import Resources, emulated_resources, gpu_resources, resources_to_offer
 from qlm.agents.ray.cluster import AgentSpec, RayCluster
 from qlm.agents.ray.supervisor import Supervisor
+from qlm.cli.config.admin import AdminConfig
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, InstanceConfig
 from qlm.cli.runtime.backends import Backends, open_backends
@@ -110,7 +111,8 @@ def _of_instance(config: Config, instance: InstanceConfig) -> Config:
         "operations", "vllm", "emulate", "profiles", "monitor", "tracing", "stop",
     }  # fmt: skip
     kept = {name: getattr(config, name) for name in read & config.model_fields_set}
-    return Config(models=models, instances=(instance,), **kept)
+    admin = AdminConfig(token=config.admin.token)
+    return Config(models=models, instances=(instance,), admin=admin, **kept)
 
 
 def _absolute(config: Config) -> Config:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from qlm.agents.core.agent import Agent
 from qlm.agents.engines.orphans import kill_orphans
 from qlm.agents.shell.runner import AgentRunner
+from qlm.cli.config.access import monitor_rules
 from qlm.cli.config.settings import Config, InstanceConfig
 from qlm.cli.plans.audit import PlanAuditor
 from qlm.cli.runtime.backends import Backends, broker_client, open_backends
@@ -106,7 +107,7 @@ async def serve(
             # Imported here, since the images of controller and agents have no web server.
             from qlm.cli.runtime.listeners import bind_ports, serve_gateway
 
-            listener = bind_ports(config, stack)
+            sockets = bind_ports(config, stack)
         opened = await open_backends(config, clock, stack)
         backends = await stack.enter_async_context(telemetry.health.watching(opened))
         if backends.embedded:
@@ -128,13 +129,14 @@ async def serve(
         # The gateway ends before the others: agents of this process still answer while its clients wait.
         gateways = await stack.enter_async_context(_task_group(stop_s))
         if roles.gateway:
-            gateways.append(asyncio.create_task(serve_gateway(config, backends, clock, listener, telemetry)))
+            gateways.append(asyncio.create_task(serve_gateway(config, backends, clock, sockets, telemetry)))
         await _until_stopped([*tasks, *gateways])
 
 
 def monitoring(config: Config, telemetry: Telemetry) -> AbstractAsyncContextManager[int]:
     """Serve metrics and health of this process on a separate port."""
-    return monitor(config.monitor, telemetry.registry, telemetry.health, telemetry.readiness)
+    rules = monitor_rules(config)
+    return monitor(config.monitor, telemetry.registry, telemetry.health, telemetry.readiness, rules)
 
 
 async def kill_orphaned_engines(config: Config) -> None:

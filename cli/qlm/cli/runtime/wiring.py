@@ -10,7 +10,6 @@ from typing import Final
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.errors import ConfigError
-from qlm.cli.config.grpc import read_tls
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
 from qlm.cli.runtime.token_budget import with_token_budget
 from qlm.cli.speed.choice import choose
@@ -21,12 +20,12 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
-from qlm.gateway.core.access import AccessRules, is_loopback
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.store.core.limits import StoreLimits
 
 GIB = 1024**3
 
@@ -64,43 +63,15 @@ def check(config: Config, where: str) -> None:
         raise ConfigError(f"{where}: {error}") from error
 
 
-def check_listeners(config: Config, where: str) -> None:
-    """Check the settings of a gateway's listeners.
-
-    Raises:
-        ConfigError: The certificate of its gRPC listener cannot be used.
-    """
-    if config.grpc.port:
-        try:
-            read_tls(config.grpc)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
-
-
-def access_rules(config: Config) -> AccessRules:
-    """Return the callers that the HTTP listener of the gateway accepts."""
-    http = config.http
-    return AccessRules(listens_on=http.host, hosts=http.allowed_hosts, origins=http.allowed_origins)
-
-
-def exposures(config: Config) -> tuple[str, ...]:
-    """Return a warning for each listener of the gateway that anyone beyond this machine may reach."""
-    if config.http.behind_proxy:
-        return ()
-    grpc = [("gRPC", config.grpc.host, config.grpc.port)] if config.grpc.port else []
-    return tuple(
-        f"the gateway listens for {what} on {host}:{port}, and QLM checks no client: all who reach the port "
-        "can use it; listen on 127.0.0.1, or have a proxy or a network policy check clients "
-        "and set http.behind_proxy: true"
-        for what, host, port in (("HTTP", config.http.host, config.http.port), *grpc)
-        if not is_loopback(host)
-    )
-
-
 def gateway_limits(config: Config) -> GatewayLimits:
     """Return the limits of the gateway."""
     slos = {"default_slo": config.default_slo.slo(), "interactive_slo": config.interactive_slo.slo()}
     return GatewayLimits(**dict(config.limits), **slos)
+
+
+def store_limits(config: Config) -> StoreLimits:
+    """Return the limits of the shared state."""
+    return StoreLimits(results_max=config.results.kept_max, result_ttl_s=config.results.kept_s)
 
 
 def agent_settings(config: Config) -> AgentSettings:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
@@ -113,7 +113,7 @@ def _rfc3339_ms(text: str) -> float:
         raise InvalidValueError("slo.deadline_at", text, expected) from error
     if time.tzinfo is None:
         raise InvalidValueError("slo.deadline_at", text, f"{expected}, with its offset from UTC")
-    return time.astimezone(UTC).timestamp() * 1000
+    return time.timestamp() * 1000
 
 
 def _from_headers(headers: Mapping[str, str]) -> Slo | None:

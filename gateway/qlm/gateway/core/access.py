@@ -4,9 +4,10 @@ A browser lets any page send requests to any address. It names the origin of the
 own host name resolve to the address of a listener (DNS rebinding); the browser then names that host.
 """
 
+import hmac
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
 
@@ -21,11 +22,13 @@ class AccessRules:
         listens_on: The address it listens on.
         hosts: Further names by which clients may call it.
         origins: Origins of web pages that may call it.
+        token: The token of operators.
     """
 
     listens_on: str = "127.0.0.1"
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
+    token: str | None = field(default=None, repr=False)
 
     def accepts_host(self, host: str) -> bool:
         """Return whether a client may call it by a value of the header Host.
@@ -45,6 +48,18 @@ class AccessRules:
     def accepts_origin(self, origin: str) -> bool:
         """Return whether a page of an origin may call it."""
         return origin in self.origins
+
+    def accepts_operator(self, authorization: str) -> bool:
+        """Return whether an operator may call it with a value of the header Authorization.
+
+        Without a token, every caller on this machine is an operator, and no other one.
+        """
+        if self.token is None:
+            return is_loopback(self.listens_on)
+        scheme, _, token = authorization.strip().partition(" ")
+        # A server may decode bytes that are no text to surrogates.
+        given = token.strip().encode("utf-8", "surrogateescape")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, self.token.encode())
 
 
 def is_loopback(address: str) -> bool:

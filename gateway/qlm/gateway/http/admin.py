@@ -1,4 +1,4 @@
-"""/admin/v1: the state of the cluster, for operators. Read-only except for drain."""
+"""/admin/v1: the state of the cluster, for operators. Read-only except for cancel and drain."""
 
 from typing import Final
 
@@ -20,7 +20,14 @@ from qlm.gateway.api.fields.queues import (
     PublishedPlan,
     Queues,
 )
-from qlm.gateway.api.fields.requests import AdminRequest, QueuePosition, RequestDetails, Requests
+from qlm.gateway.api.fields.requests import (
+    AdminRequest,
+    QueuePosition,
+    RequestDetails,
+    Requests,
+    RequestStatus,
+)
+from qlm.gateway.http.requests import cancel_request
 from qlm.gateway.http.responses import AcceptedJson, Json, StoredJson
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import request_status
@@ -61,6 +68,11 @@ async def get_request_details(gateway: Gateway, request: HttpRequest) -> Json[Re
         )
     place = await gateway.store.queue_position(id)
     return Json({**_request(gateway, record), "waits": None if place is None else _waits(place)})
+
+
+async def cancel_any_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
+    """Answer DELETE /admin/v1/requests/{id}: cancel, as its client can by DELETE /v1/requests/{id}."""
+    return await cancel_request(gateway, request)
 
 
 async def get_plan(gateway: Gateway, request: HttpRequest) -> StoredJson[PublishedPlan]:

@@ -1,10 +1,10 @@
-"""The ASGI application of a gateway: its routes and error handlers."""
+"""The ASGI applications of a gateway, for clients and for operators: their routes and error handlers."""
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -24,46 +24,21 @@ from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
+from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, defect, from_qlm
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
 from qlm.gateway.http.guard import CORS_METHODS, Guard
 from qlm.gateway.http.responses import error_answer
+from qlm.gateway.http.routes import ADMIN_ROUTES, HEALTH_ROUTES, PUBLIC_ROUTES, Handler
 from qlm.gateway.sessions.gateway import Gateway, create_gateway
 
 _log = logging.getLogger(__name__)
 
-Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
+_MOVED: Final = ("/metrics", "/admin", "/admin/{path:path}")
+"""Paths for operators that earlier versions served to clients, too."""
 
-ROUTES: Final[Sequence[tuple[str, str, Handler]]] = (
-    ("POST", "/v1/chat/completions", completions.create_chat_completion),
-    ("POST", "/v1/completions", completions.create_completion),
-    ("GET", "/v1/models", service.list_models),
-    ("GET", "/v1/models/{id:path}", service.get_model),
-    ("GET", "/v1/requests/{id}/events", requests.resume_stream),
-    ("GET", "/v1/requests/{id}", requests.get_request),
-    ("DELETE", "/v1/requests/{id}", requests.cancel_request),
-    ("GET", "/healthz", service.healthz),
-    ("GET", "/readyz", service.readyz),
-    ("GET", "/metrics", service.metrics),
-    ("GET", "/admin/v1/queues", admin.list_queues),
-    ("GET", "/admin/v1/groups", admin.list_groups),
-    ("GET", "/admin/v1/requests", admin.list_requests),
-    ("GET", "/admin/v1/requests/{id}", admin.get_request_details),
-    ("GET", "/admin/v1/plan", admin.get_plan),
-    ("GET", "/admin/v1/forecast", admin.get_forecast),
-    ("GET", "/admin/v1/controller", admin.get_controller),
-    ("GET", "/admin/v1/store", service.get_store),
-    ("GET", "/admin/v1/listeners", service.get_listeners),
-    ("GET", "/admin/v1/instances", admin.list_instances),
-    ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
-    ("GET", "/admin/v1/dead", admin_dead_letters.list_dead),
-    ("DELETE", "/admin/v1/dead", admin_dead_letters.delete_all_dead),
-    ("POST", "/admin/v1/dead/retry", admin_dead_letters.retry_all_dead),
-    ("POST", "/admin/v1/dead/{id}/retry", admin_dead_letters.retry_dead),
-    ("DELETE", "/admin/v1/dead/{id}", admin_dead_letters.delete_dead),
-)
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def create_app(
@@ -79,6 +54,7 @@ def create_app(
     rules: AccessRules | None = None,
     exposures: Sequence[str] = (),
     faults: FaultLog | None = None,
+    admin_url: str | None = None,
 ) -> Starlette:
     """Return the application of a new gateway, which is its `state.gateway`; see `create_gateway`.
 
@@ -94,38 +70,25 @@ def create_app(
         async with gateway.running():
             yield
 
-    return app_of(gateway, lifespan, rules)
+    return app_of(gateway, lifespan, rules, admin_url)
 
 
 def app_of(
-    gateway: Gateway, lifespan: Lifespan[Starlette] | None = None, rules: AccessRules | None = None
+    gateway: Gateway,
+    lifespan: Lifespan[Starlette] | None = None,
+    rules: AccessRules | None = None,
+    admin_url: str | None = None,
 ) -> Starlette:
-    """Return the application of a gateway.
+    """Return the application of a gateway for its clients.
 
     Args:
         gateway: The gateway.
         lifespan: Runs the gateway; without it, the caller does.
         rules: Callers it accepts; by default, those of a listener on loopback.
+        admin_url: Where the gateway serves operators; None if nowhere.
     """
-    app = Starlette(
-        routes=[Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in ROUTES],
-        middleware=_middleware(gateway, rules or AccessRules()),
-        exception_handlers={
-            ApiError: _api_error,
-            QlmError: _qlm_error,
-            HTTPException: _http_error,
-            Exception: partial(_internal_error, gateway),
-        },
-        lifespan=lifespan,
-    )
-    # A redirect from /healthz/ would lead to the host that the client names.
-    app.router.redirect_slashes = False
-    app.state.gateway = gateway
-    return app
-
-
-def _middleware(gateway: Gateway, rules: AccessRules) -> list[Middleware]:
-    chain = [Middleware(RequestIds, new_id=gateway.new_id), Middleware(Guard, rules=rules)]
+    rules = rules or AccessRules()
+    chain = [Middleware(Guard, rules=rules, count=gateway.metrics.refused)]
     if rules.origins:
         chain.append(
             Middleware(
@@ -137,7 +100,49 @@ def _middleware(gateway: Gateway, rules: AccessRules) -> list[Middleware]:
                 allow_private_network=True,
             )
         )
-    return chain
+    app = _app(gateway, PUBLIC_ROUTES, chain, lifespan)
+    moved = partial(_moved, admin_url)
+    app.routes.extend(Route(path, moved, methods=_METHODS) for path in _MOVED)
+    return app
+
+
+def admin_app_of(gateway: Gateway, rules: AccessRules | None = None) -> Starlette:
+    """Return the application of a gateway for its operators, which the caller runs beside the other one.
+
+    Args:
+        gateway: The gateway.
+        rules: Callers it accepts; by default, those of a listener on loopback.
+    """
+    probes = frozenset(path for _, path, _ in HEALTH_ROUTES)
+    guard = Middleware(Guard, rules=rules or AccessRules(), count=gateway.metrics.refused, anyone=probes)
+    return _app(gateway, (*HEALTH_ROUTES, *ADMIN_ROUTES), [guard])
+
+
+def _app(
+    gateway: Gateway,
+    routes: Sequence[tuple[str, str, Handler]],
+    guards: Sequence[Middleware],
+    lifespan: Lifespan[Starlette] | None = None,
+) -> Starlette:
+    app = Starlette(
+        routes=[Route(path, partial(handler, gateway), methods=[method]) for method, path, handler in routes],
+        middleware=[Middleware(RequestIds, new_id=gateway.new_id), *guards],
+        exception_handlers=_error_handlers(gateway),
+        lifespan=lifespan,
+    )
+    # A redirect from /healthz/ would lead to the host that the client names.
+    app.router.redirect_slashes = False
+    app.state.gateway = gateway
+    return app
+
+
+def _error_handlers(gateway: Gateway) -> Mapping[Any, Callable[[HttpRequest, Exception], Any]]:
+    return {
+        ApiError: _api_error,
+        QlmError: _qlm_error,
+        HTTPException: _http_error,
+        Exception: partial(_internal_error, gateway),
+    }
 
 
 class RequestIds:
@@ -161,6 +166,12 @@ class RequestIds:
             await send(message)
 
         await self._app(scope, receive, send_named)
+
+
+async def _moved(admin_url: str | None, request: HttpRequest) -> Response:
+    where = "nowhere, since admin.port is 0" if admin_url is None else f"on {admin_url}"
+    message = f"{cut(request.url.path)} is for operators, who are served {where} (section admin)"
+    raise ApiError(status=410, message=message, code="moved_to_admin")
 
 
 async def _api_error(request: HttpRequest, error: Exception) -> Response:

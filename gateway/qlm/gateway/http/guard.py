@@ -1,14 +1,14 @@
-"""Checks of every HTTP request before its route: Host, Origin, content type."""
+"""Checks of every HTTP request before its route: Host, Origin, content type, and the token of operators."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection
+from itertools import chain
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from qlm.domain.shown import cut
-from qlm.gateway.api.errors import ApiError, shown
-from qlm.gateway.core.access import AccessRules, is_json
+from qlm.gateway.api.callers import caller_errors, operator_errors
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.http.responses import error_answer
 
 CORS_METHODS: Final = ("GET", "POST", "DELETE")
@@ -18,31 +18,38 @@ CORS_METHODS: Final = ("GET", "POST", "DELETE")
 class Guard:
     """Middleware that refuses callers that the rules of its listener do not accept."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        rules: AccessRules,
+        count: Callable[[int, str], None],
+        anyone: Collection[str] | None = None,
+    ) -> None:
+        """Guard an application.
+
+        Args:
+            app: The application.
+            rules: Callers it accepts.
+            count: Counts a refusal, by status and code.
+            anyone: Paths that are not for operators alone; None for all.
+        """
         self._app = app
         self._rules = rules
+        self._count = count
+        self._anyone = anyone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the call, or pass it on."""
-        refusal = next(refusals(Headers(scope=scope), self._rules), None) if scope["type"] == "http" else None
-        await (self._app if refusal is None else error_answer(refusal))(scope, receive, send)
-
-
-def refusals(headers: Headers, rules: AccessRules) -> Iterator[ApiError]:
-    """Yield the errors of a request: a strange Host or Origin, a body that is not said to be JSON."""
-    for host in headers.getlist("host"):
-        if not rules.accepts_host(host):
-            message = f"Host is {shown(host)}; expected localhost, an address, or one of allowed_hosts"
-            yield ApiError(status=421, message=message, code="host_not_allowed")
-    for origin in headers.getlist("origin"):
-        if not rules.accepts_origin(origin):
-            message = f"Origin is {cut(origin)!r}; expected one of http.allowed_origins, or no web page"
-            yield ApiError(status=403, message=message, code="origin_not_allowed")
-    content_type = headers.get("content-type", "")
-    if _has_body(headers) and not is_json(content_type):
-        message = f"content-type is {shown(content_type)}; expected application/json"
-        yield ApiError(status=415, message=message, param="content-type", code="unsupported_media_type")
-
-
-def _has_body(headers: Headers) -> bool:
-    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0 ") != ""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope).getlist
+        errors = caller_errors(headers, self._rules)
+        if self._anyone is not None and scope["path"] not in self._anyone:
+            errors = chain(errors, operator_errors(headers, self._rules))
+        refusal = next(errors, None)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        self._count(refusal.status, refusal.code or "")
+        await error_answer(refusal)(scope, receive, send)

@@ -8,23 +8,50 @@ has for the whole answer.
 
 import asyncio
 import math
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import socket
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Final
 
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from qlm.gateway.http.connection import HalfOpenProtocol
+from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.http.connections.listener import Connections
+from qlm.gateway.http.connections.protocol import LimitedProtocol
 from qlm.gateway.sessions.hub import Hub
 
 WRITE_REFUSALS_S: Final = 2
 """Time to write the refusals once the grace period is over."""
 
+_CHECK_TICKS: Final = 5
+"""Ticks of uvicorn, a tenth of a second each, between two checks of the connections' times."""
+
 
 class QuietServer(uvicorn.Server):
     """A uvicorn server that leaves signals to its process; set `should_exit` to end it."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        """Configure the server.
+
+        Args:
+            config: Settings of uvicorn.
+            connections: Its connections, as its protocol keeps them.
+        """
+        super().__init__(config)
+        self._limited = connections
+
+    async def on_tick(self, counter: int) -> bool:
+        """Keep connections to their times; return whether to exit."""
+        if counter % _CHECK_TICKS == 0:
+            now_s = asyncio.get_running_loop().time()
+            self._limited.check(now_s)
+            for connection in tuple(self.server_state.connections):
+                assert isinstance(connection, LimitedProtocol)
+                connection.check(now_s)
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -47,6 +74,7 @@ def create_server(
     *,
     shutdown_s: int = 2,
     backlog: int = 2048,
+    connections: Connections | None = None,
 ) -> QuietServer:
     """Return a server; `serve()` runs it on host and port, or on sockets that already listen.
 
@@ -56,22 +84,36 @@ def create_server(
         port: Port to listen on; 0 for a free one.
         shutdown_s: Time for open answers after `should_exit`.
         backlog: Connections that may wait to be accepted.
+        connections: Limits of its connections; by default those of `ConnectionLimits`, nothing counted.
     """
+    connections = connections or Connections(ConnectionLimits(), lambda status, code: None)
     config = uvicorn.Config(
         app,
         host,
         port,
         loop="none",
-        http=HalfOpenProtocol,
+        http=partial(LimitedProtocol, connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="on",
         access_log=False,
         log_config=None,
         server_header=False,
         backlog=backlog,
+        timeout_keep_alive=math.ceil(connections.limits.idle_timeout_s),
         timeout_graceful_shutdown=shutdown_s,
     )
-    return QuietServer(config)
+    return QuietServer(config, connections)
+
+
+@asynccontextmanager
+async def running(server: QuietServer, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve on a socket while inside."""
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
 
 
 async def stop_serving(

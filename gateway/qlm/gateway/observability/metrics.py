@@ -40,7 +40,9 @@ class GatewayMetrics:
             "Requests accepted, by kind of answer: stream, whole, async",
             (*_LABELS, "kind"),
         )
-        self._refused = counter("qlm_gateway_refused", "Requests refused, by reason", ("status", "reason"))
+        self._refused = counter(
+            "qlm_gateway_refused", "Requests and connections refused, by reason", ("status", "reason")
+        )
         self._accept_s = histogram(
             "qlm_gateway_accept_seconds",
             "From a request's arrival until it is durably queued",
@@ -136,7 +138,7 @@ class GatewayMetrics:
         self._predicted_answer_s(*labels).observe(max(0.0, expected.completion.mean))
 
     def refused(self, status: int, reason: str) -> None:
-        """Count a request that was not queued."""
+        """Count a request that was not queued, or a connection that was not accepted."""
         self._refused(str(status), reason).inc()
 
     def ended(

@@ -13,6 +13,8 @@ from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError
 
 _CODES: Final[Mapping[int, StatusCode]] = {
     400: StatusCode.INVALID_ARGUMENT,
+    401: StatusCode.UNAUTHENTICATED,
+    403: StatusCode.PERMISSION_DENIED,
     404: StatusCode.NOT_FOUND,
     409: StatusCode.FAILED_PRECONDITION,
     413: StatusCode.RESOURCE_EXHAUSTED,
@@ -22,6 +24,8 @@ _CODES: Final[Mapping[int, StatusCode]] = {
     503: StatusCode.UNAVAILABLE,
     504: StatusCode.DEADLINE_EXCEEDED,
 }
+
+_HTTP_ONLY: Final = frozenset({"connection", "www-authenticate"})
 
 MESSAGE_CHARACTERS_MAX: Final = 1000
 """A status travels in HTTP/2 headers, which clients limit to 8 KiB; the message is in them twice."""
@@ -42,7 +46,7 @@ def message_of(error: ApiError) -> str:
 
 def trailers(error: ApiError) -> tuple[tuple[str, str | bytes], ...]:
     """Return the trailing metadata of an error: its HTTP headers, and google.rpc.Status."""
-    plain = [(name, value) for name, value in error.headers.items() if name != "connection"]
+    plain = [(name, value) for name, value in error.headers.items() if name not in _HTTP_ONLY]
     return (*plain, ("grpc-status-details-bin", _status(error).SerializeToString()))
 
 

@@ -11,9 +11,13 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 
 from qlm.domain.errors import QlmError
 from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.core.access import AccessRules
+from qlm.gateway.core.connection_limits import ConnectionLimits
+from qlm.gateway.rpc.options import server_options
 from qlm.gateway.rpc.reflection import add_reflection
 from qlm.gateway.rpc.service import SERVICE, QlmService
 from qlm.gateway.rpc.tls import TlsFiles
+from qlm.gateway.rpc.unreadable import RefuseUnreadable
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import add_QlmServicer_to_server
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.readiness import readiness
@@ -22,15 +26,6 @@ _log = logging.getLogger(__name__)
 
 HEALTH_INTERVAL_S: Final = 1.0
 """Interval of the readiness probes behind the health service."""
-
-TRANSPORT_FACTOR: Final = 4
-"""A message of up to this multiple of the accepted size is still read, and refused with our own error."""
-
-KEEPALIVE_MS: Final = 30_000
-"""Silence on a connection after which the server pings its client."""
-
-CONNECTION_AGE_MS: Final = 300_000
-"""Age at which a client is asked to reconnect, so that gateways added later get calls too."""
 
 _INTERRUPT_S: Final = 1.0
 """Time for the status of an interrupted stream to reach its client."""
@@ -43,23 +38,21 @@ class RpcPortError(QlmError):
 class RpcListener:
     """The gRPC server of a gateway, which the caller keeps running."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        """Configure the server; `start` starts it."""
+    def __init__(
+        self, gateway: Gateway, rules: AccessRules | None = None, limits: ConnectionLimits | None = None
+    ) -> None:
+        """Configure the server; `start` starts it.
+
+        Args:
+            gateway: The gateway.
+            rules: Operators it accepts; by default, every caller, as on loopback.
+            limits: Limits of connections; by default those of `ConnectionLimits`.
+        """
         self.gateway = gateway
-        self._service = QlmService(gateway)
+        self._service = QlmService(gateway, rules or AccessRules())
         self._health = health.aio.HealthServicer()
-        bytes_max = TRANSPORT_FACTOR * gateway.limits.body_bytes_max
-        self._server = aio.server(
-            options=(
-                ("grpc.max_receive_message_length", bytes_max),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_connection_age_ms", CONNECTION_AGE_MS),
-                ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 3),
-            )
-        )
+        options = server_options(limits or ConnectionLimits(), gateway.limits.body_bytes_max)
+        self._server = aio.server(interceptors=(RefuseUnreadable(gateway.new_id),), options=options)
         add_QlmServicer_to_server(self._service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         add_reflection((SERVICE, health.SERVICE_NAME), self._server)

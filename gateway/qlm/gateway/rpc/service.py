@@ -13,8 +13,10 @@ from qlm.domain.ids import RequestId
 from qlm.domain.ports.tracing import GRPC_STATUS, RPC_METHOD, RPC_SERVICE, RPC_SYSTEM
 from qlm.domain.request import AnswerKind, RequestRecord
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
+from qlm.gateway.api.callers import operator_errors
 from qlm.gateway.api.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
 from qlm.gateway.api.objective import MS_MIN, tier_of
+from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.session import Mode
 from qlm.gateway.observability.refusals import refusals_recorded
 from qlm.gateway.observability.tracing import Attempt
@@ -44,8 +46,9 @@ T = TypeVar("T")
 class QlmService(QlmServicer):
     """Answers calls through one gateway."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, rules: AccessRules) -> None:
         self._gateway = gateway
+        self._rules = rules
         self._open: set[RpcSink] = set()
 
     async def Generate(self, request: pb.GenerateRequest, context: Context) -> None:
@@ -65,8 +68,8 @@ class QlmService(QlmServicer):
         return await self._answered(context, self._cancel(request, context))
 
     async def ListQueues(self, request: pb.ListQueuesRequest, context: Context) -> pb.ListQueuesResponse:
-        """List class queues and virtual queues."""
-        return await self._answered(context, self._list_queues())
+        """List class queues and virtual queues, for operators."""
+        return await self._answered(context, self._list_queues(_headers(context)))
 
     def interrupt_streams(self) -> None:
         """End every open stream because the gateway stops; clients resume at another one."""
@@ -123,7 +126,10 @@ class QlmService(QlmServicer):
     async def _known(self, id: str) -> RequestRecord:
         return await known_request(self._gateway.store, self._gateway.load, _id(id))
 
-    async def _list_queues(self) -> pb.ListQueuesResponse:
+    async def _list_queues(self, headers: Mapping[str, str]) -> pb.ListQueuesResponse:
+        given = [headers[name] for name in ("authorization",) if name in headers]
+        for error in operator_errors(lambda _: given, self._rules):
+            raise error
         gateway = self._gateway
         listed = queues(await gateway.store.view(), gateway.load.load.finished_per_s)
         return messages.queues_response(listed)

@@ -8,7 +8,7 @@ that every client ignores are written: interim responses before an answer, comme
 from asyncio import TimerHandle
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from qlm.gateway.http.upgrades import NoUpgradeProtocol
 
 PROBES_S: Final = (0.05, 0.2, 1.0)
 """Pauses, seconds. The first probe provokes the reset, and each further one would find it. Few, since clients
@@ -19,7 +19,7 @@ COMMENT: Final = b"2\r\n:\n\r\n"
 """One chunk of a body: a comment among server-sent events."""
 
 
-class HalfOpenProtocol(HttpToolsProtocol):
+class HalfOpenProtocol(NoUpgradeProtocol):
     """A connection that outlives the client's end of its own side while a request is answered."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:

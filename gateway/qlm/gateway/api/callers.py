@@ -1,0 +1,45 @@
+"""Errors of callers that a listener does not accept, before their path is looked at."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from qlm.domain.shown import cut
+from qlm.gateway.api.errors import ApiError, shown
+from qlm.gateway.core.access import AccessRules, is_json
+
+Headers = Callable[[str], Sequence[str]]
+"""Returns all values of a header, by its name in lower case."""
+
+
+def caller_errors(headers: Headers, rules: AccessRules) -> Iterator[ApiError]:
+    """Yield the errors of a request: a strange Host or Origin, a body that is not said to be JSON."""
+    for host in headers("host"):
+        if not rules.accepts_host(host):
+            message = f"Host is {shown(host)}; expected localhost, an address, or one of allowed_hosts"
+            yield ApiError(status=421, message=message, code="host_not_allowed")
+    for origin in headers("origin"):
+        if not rules.accepts_origin(origin):
+            message = f"Origin is {cut(origin)!r}; expected one of http.allowed_origins, or no web page"
+            yield ApiError(status=403, message=message, code="origin_not_allowed")
+    content_type = "".join(headers("content-type")[:1])
+    if _has_body(headers) and not is_json(content_type):
+        message = f"content-type is {shown(content_type)}; expected application/json"
+        yield ApiError(status=415, message=message, param="content-type", code="unsupported_media_type")
+
+
+def operator_errors(headers: Headers, rules: AccessRules) -> Iterator[ApiError]:
+    """Yield the error of a caller who is no operator."""
+    if rules.token is None and not rules.accepts_operator(""):
+        message = "a gateway without an admin token (QLM_ADMIN_TOKEN) serves operators on loopback only"
+        yield ApiError(status=403, message=message, code="no_admin_token")
+        return
+    given = headers("authorization")
+    if not any(rules.accepts_operator(each) for each in given or [""]):
+        state = "wrong" if given else "missing"
+        message = f"the admin token is {state}; expected `authorization: Bearer` with that of the gateway"
+        challenge = {"www-authenticate": "Bearer"}
+        yield ApiError(status=401, message=message, code="admin_token_required", headers=challenge)
+
+
+def _has_body(headers: Headers) -> bool:
+    length = "".join(headers("content-length")[:1])
+    return bool(headers("transfer-encoding")) or length.strip("0 ") != ""

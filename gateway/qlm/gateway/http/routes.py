@@ -1,0 +1,53 @@
+"""The routes of a gateway, by the listener that serves them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from qlm.gateway.http import admin, admin_dead_letters, completions, requests, service
+from qlm.gateway.sessions.gateway import Gateway
+
+Handler = Callable[[Gateway, HttpRequest], Awaitable[Response]]
+Routes = Sequence[tuple[str, str, Handler]]
+
+HEALTH_ROUTES: Final[Routes] = (
+    ("GET", "/healthz", service.healthz),
+    ("GET", "/readyz", service.readyz),
+)
+"""Of both listeners, for anyone."""
+
+PUBLIC_ROUTES: Final[Routes] = (
+    ("POST", "/v1/chat/completions", completions.create_chat_completion),
+    ("POST", "/v1/completions", completions.create_completion),
+    ("GET", "/v1/models", service.list_models),
+    ("GET", "/v1/models/{id:path}", service.get_model),
+    ("GET", "/v1/requests/{id}/events", requests.resume_stream),
+    ("GET", "/v1/requests/{id}", requests.get_request),
+    ("DELETE", "/v1/requests/{id}", requests.cancel_request),
+    *HEALTH_ROUTES,
+)
+"""Of the listener of clients."""
+
+ADMIN_ROUTES: Final[Routes] = (
+    ("GET", "/metrics", service.metrics),
+    ("GET", "/admin/v1/queues", admin.list_queues),
+    ("GET", "/admin/v1/groups", admin.list_groups),
+    ("GET", "/admin/v1/requests", admin.list_requests),
+    ("GET", "/admin/v1/requests/{id}", admin.get_request_details),
+    ("DELETE", "/admin/v1/requests/{id}", admin.cancel_any_request),
+    ("GET", "/admin/v1/plan", admin.get_plan),
+    ("GET", "/admin/v1/forecast", admin.get_forecast),
+    ("GET", "/admin/v1/controller", admin.get_controller),
+    ("GET", "/admin/v1/store", service.get_store),
+    ("GET", "/admin/v1/listeners", service.get_listeners),
+    ("GET", "/admin/v1/instances", admin.list_instances),
+    ("POST", "/admin/v1/instances/{id}/drain", admin.drain_instance),
+    ("GET", "/admin/v1/dead", admin_dead_letters.list_dead),
+    ("DELETE", "/admin/v1/dead", admin_dead_letters.delete_all_dead),
+    ("POST", "/admin/v1/dead/retry", admin_dead_letters.retry_all_dead),
+    ("POST", "/admin/v1/dead/{id}/retry", admin_dead_letters.retry_dead),
+    ("DELETE", "/admin/v1/dead/{id}", admin_dead_letters.delete_dead),
+)
+"""Of the listener of operators, beside those of health."""

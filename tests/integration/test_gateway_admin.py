@@ -62,7 +62,7 @@ async def test_clients_are_not_served_there(cluster: Cluster) -> None:
 )
 async def test_without_its_token_only_probes_are_answered(cluster: Cluster, given: str | None) -> None:
     http = await admin(cluster, CLOSED)
-    headers = {} if given is None else {"authorization": given.encode("latin-1")}
+    headers = {} if given is None else {b"authorization": given.encode("latin-1")}
     for path in OPERATORS:
         refused = await http.get(path, headers=headers)
         assert code(refused) == (401, "admin_token_required"), path

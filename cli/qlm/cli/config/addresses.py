@@ -32,8 +32,10 @@ def merged(keys: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     joined = dict(keys)
     for key, value in over.items():
         inner = joined.get(key)
-        is_section = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        joined[key] = {**inner, **value} if is_section else value
+        if isinstance(inner, Mapping) and isinstance(value, Mapping):
+            joined[key] = {**inner, **value}
+        else:
+            joined[key] = value
     return joined
 
 

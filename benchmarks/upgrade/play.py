@@ -31,6 +31,9 @@ BACKLOG: Final = 60
 
 BACKLOG_TOKENS: Final = 160
 
+PATIENT: Final = {"deadline_ms": 86_400_000.0, "p_met_min": 0.01}
+"""Objective of half of them; their messages have extensions."""
+
 PINNED: Final = 0.2
 """Share of requests that no other agent can resume."""
 
@@ -162,7 +165,7 @@ async def _roll(
 
 async def _load(traffic: Traffic) -> None:
     """Send asynchronous requests at once, so that some wait in the queue."""
-    sent = [traffic.ask("async", BACKLOG_TOKENS) for _ in range(BACKLOG)]
+    sent = [traffic.ask("async", BACKLOG_TOKENS, PATIENT if n % 2 else None) for n in range(BACKLOG)]
     await until(lambda: all(one.accepted_s is not None for one in sent), OVER_S)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -19,7 +19,13 @@ from contract.suites.store.values import (
     status,
 )
 from qlm.domain.errors import NotLeadingError
-from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.formats.extensions import (
+    NO_LOG_EXTENSIONS,
+    ClassExtensions,
+    LogExtensions,
+    RequestExtensions,
+)
+from qlm.domain.ids import ControllerId, GroupId, InstanceId, ModelId, RequestId, TokenIds
 from qlm.domain.leadership import Term
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
@@ -29,16 +35,26 @@ from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestMetadata, RequestState
 from qlm.domain.view import RequestFilter
 from qlm.store.core.limits import StoreLimits
+from support.extensions import OF_LOG, OF_REQUEST
 
 START_NS = ARRIVAL_NS
 LIMITS = StoreLimits(results_max=2, events_max=6, lengths_window=2)
 HEARTBEAT_TTL_S = 1e7
 """Instances die by leaving only: the stores under comparison may have different clocks."""
 
+EXTENSIONS: Final = (
+    RequestExtensions(),
+    OF_REQUEST,
+    RequestExtensions(cls=ClassExtensions(p_met=0.5)),
+    RequestExtensions(p_met=0.25),
+    RequestExtensions(cls=ClassExtensions(deadline_ms=3.0, base_model=ModelId("base"))),
+)
 # Ids do not sort as arrivals do, and two requests arrive at the same nanosecond.
 REQUESTS: tuple[RequestMetadata, ...] = tuple(
     replace(
-        metadata(n, cls=CHAT if n != 2 else BATCH, drop=n == 1), arrival_ns=ARRIVAL_NS + (2, 1, 0, 1, 3)[n]
+        metadata(n, cls=CHAT if n != 2 else BATCH, drop=n == 1),
+        arrival_ns=ARRIVAL_NS + (2, 1, 0, 1, 3)[n],
+        extensions=EXTENSIONS[n],
     )
     for n in range(5)
 )
@@ -91,7 +107,7 @@ filters = st.builds(
 )
 
 
-EntryParts = tuple[RequestId, tuple[int, int], int, TokenIds, Outcome | None]
+EntryParts = tuple[RequestId, tuple[int, int], int, TokenIds, Outcome | None, LogExtensions]
 
 
 async def _epoch(store: Store, incarnation: int, id: RequestId, off: tuple[int, int]) -> Epoch:
@@ -101,7 +117,7 @@ async def _epoch(store: Store, incarnation: int, id: RequestId, off: tuple[int, 
 
 
 async def _entry(store: Store, incarnation: int, parts: EntryParts) -> LogEntry:
-    id, off, offset_off, ids_, outcome = parts
+    id, off, offset_off, ids_, outcome, extensions = parts
     record = await store.record(id)
     return LogEntry(
         id=id,
@@ -110,10 +126,15 @@ async def _entry(store: Store, incarnation: int, parts: EntryParts) -> LogEntry:
         token_ids=ids_,
         outcome=outcome,
         detail="broke" if outcome is Outcome.FAILED else "",
+        extensions=extensions,
     )
 
 
-entries = st.tuples(ids, off_by, mostly_zero, token_ids, ends)
+any_extensions = st.sampled_from(
+    (NO_LOG_EXTENSIONS,) * 4
+    + (LogExtensions(), OF_LOG, LogExtensions(render_state="x", render_state_tokens=1))
+)
+entries = st.tuples(ids, off_by, mostly_zero, token_ids, ends, any_extensions)
 
 
 def _enqueue(metadata: RequestMetadata, watcher: Any) -> Step:

@@ -6,8 +6,8 @@ from typing import Any, Final
 import orjson
 
 from qlm.domain.errors import UndecodableDataError
+from qlm.domain.formats.plain import request_from_plain, request_to_plain
 from qlm.domain.ids import QueueName
-from qlm.domain.plain import request_from_plain, request_to_plain
 from qlm.domain.request import Request
 from qlm.domain.shown import shown
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions, check_size
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
@@ -25,6 +26,7 @@ class LogEntry:
         token_ids: New tokens; may be empty if only the outcome is new.
         outcome: Outcome of the request, in its last entry only.
         detail: Reason of an error.
+        extensions: Optional fields of the log, from this entry on.
     """
 
     id: RequestId
@@ -33,10 +35,13 @@ class LogEntry:
     token_ids: TokenIds = ()
     outcome: Outcome | None = None
     detail: str = ""
+    extensions: LogExtensions = NO_LOG_EXTENSIONS
 
     def __post_init__(self) -> None:
         if self.offset < 0:
             raise InvalidValueError("log_entry.offset", self.offset, "0 or more")
+        if self.extensions is not NO_LOG_EXTENSIONS:
+            check_size(self.extensions)
 
 
 class AppendResult(StrEnum):
@@ -64,6 +69,7 @@ class OutputSlice(NamedTuple):
         detail: Reason of an error.
         fingerprint: That of the request if the slice was read, for a comparison; empty if it was announced,
             since a request is announced only to those who were compared when they watched it.
+        extensions: Optional fields of the log if the slice was read; none if it was announced.
     """
 
     id: RequestId
@@ -72,6 +78,7 @@ class OutputSlice(NamedTuple):
     outcome: Outcome | None = None
     detail: str = ""
     fingerprint: str = ""
+    extensions: LogExtensions = NO_LOG_EXTENSIONS
 
     @property
     def end(self) -> int:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, RequestId, TokenIds
 from qlm.domain.lease import Lease
@@ -74,6 +75,7 @@ class RequestMetadata:
         fingerprint: Digest of the client's body, to distinguish a retry from a reused idempotency key.
         detached: True if no client waits (respond-async); a disconnect never cancels it.
         traceparent: W3C trace context that its spans continue; empty if it is not traced.
+        extensions: Its optional fields.
     """
 
     id: RequestId
@@ -89,6 +91,7 @@ class RequestMetadata:
     fingerprint: str = ""
     detached: bool = False
     traceparent: str = ""
+    extensions: RequestExtensions = NO_REQUEST_EXTENSIONS
 
     @property
     def model(self) -> ModelId:
@@ -153,6 +156,7 @@ class Request(RequestMetadata):
             fingerprint=self.fingerprint,
             detached=self.detached,
             traceparent=self.traceparent,
+            extensions=self.extensions,
         )
 
 

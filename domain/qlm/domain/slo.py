@@ -68,7 +68,7 @@ class DeadlineSlo:
     deadline_ms: float
 
     def __post_init__(self) -> None:
-        _check_ms("slo.deadline_ms", self.deadline_ms)
+        check_ms("slo.deadline_ms", self.deadline_ms)
 
     @property
     def target_ms(self) -> float:
@@ -88,9 +88,9 @@ class TokenSlo:
     tpot_ms: float | None = None
 
     def __post_init__(self) -> None:
-        _check_ms("slo.ttft_ms", self.ttft_ms)
+        check_ms("slo.ttft_ms", self.ttft_ms)
         if self.tpot_ms is not None:
-            _check_ms("slo.tpot_ms", self.tpot_ms)
+            check_ms("slo.tpot_ms", self.tpot_ms)
 
     @property
     def target_ms(self) -> float:
@@ -113,11 +113,8 @@ class ReadingSlo:
     tokens_per_s: float
 
     def __post_init__(self) -> None:
-        _check_ms("slo.ttft_ms", self.ttft_ms)
-        if not (math.isfinite(self.tokens_per_s) and 0.01 <= self.tokens_per_s <= 10_000):
-            raise InvalidValueError(
-                "slo.tokens_per_s", self.tokens_per_s, "a number of tokens per second from 0.01 to 10000"
-            )
+        check_ms("slo.ttft_ms", self.ttft_ms)
+        check_pace("slo.tokens_per_s", self.tokens_per_s)
 
     @property
     def target_ms(self) -> float:
@@ -147,11 +144,26 @@ class BatchSlo:
 Slo = DeadlineSlo | TokenSlo | ReadingSlo | BatchSlo
 
 
-def _check_ms(field: str, value: float) -> None:
+def check_ms(field: str, value: float) -> None:
+    """Refuse what is no deadline.
+
+    Raises:
+        InvalidValueError: It is not positive, or longer than `DEADLINE_MAX_MS`.
+    """
     if not (math.isfinite(value) and 0 < value <= DEADLINE_MAX_MS):
         raise InvalidValueError(field, value, f"a positive number of milliseconds up to {DEADLINE_MAX_MS}")
     if value < 0.01:
         raise InvalidValueError(field, value, "at least 0.01 milliseconds")
+
+
+def check_pace(field: str, tokens_per_s: float) -> None:
+    """Refuse what is no pace.
+
+    Raises:
+        InvalidValueError: It is not a number from 0.01 to 10000.
+    """
+    if not (math.isfinite(tokens_per_s) and 0.01 <= tokens_per_s <= 10_000):
+        raise InvalidValueError(field, tokens_per_s, "a number of tokens per second from 0.01 to 10000")
 
 
 def _duration(ms: float) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qlm.domain.fleet import InstanceStatus
+from qlm.domain.formats.extensions import NO_CLASS_EXTENSIONS, ClassExtensions
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import InstanceId
 from qlm.domain.length_histogram import NO_LENGTHS, LengthHistogram
@@ -41,6 +42,7 @@ class ClassView:
         var_max_tokens: Variance of that limit.
         finished: Requests ever ended with an answer.
         lengths: Lengths of the latest answers.
+        extensions: Its optional fields, from its requests; the newest one with a field decides.
     """
 
     cls: RequestClass
@@ -55,6 +57,7 @@ class ClassView:
     var_max_tokens: float = 0.0
     finished: int = 0
     lengths: LengthHistogram = NO_LENGTHS
+    extensions: ClassExtensions = NO_CLASS_EXTENSIONS
 
     @property
     def mean_output_tokens(self) -> float | None:

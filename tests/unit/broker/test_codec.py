@@ -15,11 +15,13 @@ from qlm.broker.codec import (
     encode_request,
 )
 from qlm.domain.errors import UndecodableDataError
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId, QueueName, RequestId
 from qlm.domain.request import Answer, AnswerKind, Request
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
+from support.extensions import LATER, OF_REQUEST, request_extensions
 
 REQUEST = Request(
     id=RequestId("r-1"),
@@ -47,16 +49,18 @@ slos: st.SearchStrategy[Slo] = st.one_of(
 
 @given(
     slo=slos,
+    extensions=request_extensions,
     prompt_ids=st.lists(st.integers(0, 200_000), min_size=1, max_size=30).map(tuple),
     text=st.text(max_size=20),
     temperature=st.floats(0, 2),
 )
 def test_a_request_survives_the_round_trip(
-    slo: Slo, prompt_ids: tuple[int, ...], text: str, temperature: float
+    slo: Slo, extensions: RequestExtensions, prompt_ids: tuple[int, ...], text: str, temperature: float
 ) -> None:
     request = dataclasses.replace(
         REQUEST,
         slo=slo,
+        extensions=extensions,
         prompt_ids=prompt_ids,
         prompt_tokens=len(prompt_ids),
         tenant=text,
@@ -142,6 +146,14 @@ def test_readers_of_version_1_can_read_what_is_written() -> None:
         "older readers refuse any other: say in docs/serving-operations.md how to get there"
     )
     assert now == {**now, **former}
+
+
+def test_extensions_are_one_more_key_that_readers_of_version_1_leave_out() -> None:
+    extended = dataclasses.replace(REQUEST, extensions=OF_REQUEST)
+    former, now = orjson.loads(encode_request(REQUEST)), orjson.loads(encode_request(extended))
+    assert now == former | {"extensions": now["extensions"]}
+    assert LATER.keys() <= now["extensions"].keys()
+    assert decode_request(encode_request(decode_request(encode_request(extended)))) == extended
 
 
 def test_a_reader_leaves_out_what_a_newer_writer_tells_besides() -> None:

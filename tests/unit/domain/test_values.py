@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError, UndecodableDataError
+from qlm.domain.formats.plain import (
+    metadata_from_plain,
+    metadata_to_plain,
+    request_from_plain,
+    request_to_plain,
+)
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
-from qlm.domain.plain import metadata_from_plain, metadata_to_plain, request_from_plain, request_to_plain
 from qlm.domain.request import Request, RequestMetadata
 from qlm.domain.sampling import Evictability, Sampling
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, TokenSlo

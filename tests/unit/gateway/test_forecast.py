@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from qlm.cli.runtime.clock import SystemClock
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.gateway.core.admission import Admit, Load, Refuse, decide
@@ -195,11 +196,11 @@ def test_an_objective_that_will_be_missed_is_refused_only_if_that_is_asked_for()
 
 
 def test_what_a_request_asks_is_read_off_it() -> None:
-    metadata = a_request("r", deadline_ms=2500).metadata()
-    wanted = admission_query(metadata, 0.5)
+    metadata = replace(a_request("r", deadline_ms=2500).metadata(), extensions=RequestExtensions(p_met=0.5))
+    wanted = admission_query(metadata)
     assert (wanted.target_s, wanted.first_token, wanted.p_met_min) == (2.5, False, 0.5)
     assert wanted.max_tokens == metadata.sampling.max_tokens
-    assert admission_query(metadata, None).p_met_min == 0.0
+    assert admission_query(a_request().metadata()).p_met_min == 0.0
 
 
 async def test_requests_count_until_a_forecast_knows_them(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
+from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.request import AnswerKind, RequestMetadata
@@ -143,3 +144,11 @@ def test_text_parts_are_joined_by_line_feeds() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     body = parse_chat({"model": "m", "messages": [{"role": "user", "content": parts}]})
     assert chat_messages(body.messages)[0].content == "a\nb"
+
+
+def test_the_probability_that_a_client_asks_for_goes_with_its_request() -> None:
+    asked = {"deadline_ms": 500, "p_met_min": 0.9}
+    assert metadata(slo=asked).extensions == RequestExtensions(p_met=0.9)
+    assert metadata({"x-qlm-p-met-min": "0.5"}).extensions == RequestExtensions(p_met=0.5)
+    assert metadata().extensions is NO_REQUEST_EXTENSIONS
+    assert metadata(slo=asked | {"p_met_min": 0}).extensions is NO_REQUEST_EXTENSIONS

@@ -19,6 +19,7 @@ from contract.suites.store.values import (
     until,
 )
 from qlm.domain.errors import StoreUnavailableError, UndecodableDataError
+from qlm.domain.formats.extensions import LogExtensions
 from qlm.domain.lease import Epoch
 from qlm.domain.lease_answer import Granted, Over
 from qlm.domain.length_histogram import length_bin
@@ -108,6 +109,19 @@ async def test_an_ended_request_comes_back_whole() -> None:
     assert view.lengths.ended[length_bin(3)] == 1
     assert (view.mean_prompt_tokens, view.mean_max_tokens) == (11.5, 100.0)
     assert means == ()
+
+
+async def test_extensions_written_before_the_first_token_come_back_with_the_log() -> None:
+    journal, extensions = DictJournal(), LogExtensions(render_state="x", render_state_tokens=0)
+    store = await _opened(journal)
+    await alive(store, A)
+    epoch = await leased(store, 1, A)
+    await store.append([LogEntry(id=metadata(1).id, epoch=epoch, offset=0, extensions=extensions)])
+    await _append(store, 1, epoch, 0, 5)
+    store = await _opened(journal)
+    await enqueued(store, 1)
+    whole = OutputSlice(id=metadata(1).id, offset=0, token_ids=(5,), extensions=extensions)
+    assert await store.read_output(metadata(1).id, 0) == whole
 
 
 async def test_the_log_of_an_unfinished_request_waits_for_its_message() -> None:
@@ -300,7 +314,7 @@ async def test_closing_gives_up_on_a_broken_journal() -> None:
         await append
 
 
-@pytest.mark.parametrize("key", ["log/0/r1", "ended/r1"])
+@pytest.mark.parametrize("key", ["log/0/r1", "ended/r1", "extensions/r1"])
 async def test_a_journal_of_another_kind_is_refused(key: str) -> None:
     journal = DictJournal()
     journal.entries[key] = b"abc"

@@ -5,13 +5,14 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.objective import choose
+from qlm.gateway.api.objective import choose, p_met_min
 from qlm.gateway.api.schema import Body, ChatBody, Message
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
@@ -79,7 +80,13 @@ def to_metadata(
         fingerprint=arrival.fingerprint,
         detached=arrival.detached,
         traceparent=traceparent(arrival.headers),
+        extensions=_extensions(body, arrival, limits),
     )
+
+
+def _extensions(body: Body, arrival: Arrival, limits: GatewayLimits) -> RequestExtensions:
+    p_met = p_met_min(body.slo, arrival.headers, limits)
+    return RequestExtensions(p_met=p_met) if p_met else NO_REQUEST_EXTENSIONS
 
 
 def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:

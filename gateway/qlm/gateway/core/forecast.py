@@ -34,14 +34,14 @@ class AdmissionQuery:
     p_met_min: float
 
 
-def admission_query(metadata: RequestMetadata, p_met_min: float | None) -> AdmissionQuery:
-    """Return the query for a request; `p_met_min` is the request's or the gateway's, None for any."""
+def admission_query(metadata: RequestMetadata) -> AdmissionQuery:
+    """Return the query for a request."""
     target_ms = metadata.slo.target_ms
     return AdmissionQuery(
         target_s=None if target_ms is None else target_ms / 1000,
         first_token=isinstance(metadata.slo, TokenSlo | ReadingSlo),
         max_tokens=metadata.sampling.max_tokens,
-        p_met_min=p_met_min or 0.0,
+        p_met_min=metadata.extensions.p_met or 0.0,
     )
 
 

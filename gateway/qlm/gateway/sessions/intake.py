@@ -15,7 +15,6 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import Request, RequestMetadata, RequestState
 from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError, retry_headers
-from qlm.gateway.api.objective import p_met_min
 from qlm.gateway.api.schema import Body
 from qlm.gateway.api.translate import Arrival, tenant, to_metadata, with_prompt
 from qlm.gateway.core.admission import Refuse, decide
@@ -125,7 +124,7 @@ class Intake:
             check_same_body(key, twin, digest)
             return Prepared(metadata=twin, request=None, grace_s=grace_s)
         metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes)
-        self._admit(metadata, p_met_min(body.slo, headers, self._limits))
+        self._admit(metadata)
         return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
 
     async def accept(self, prepared: Prepared, sink: Sink, mode: Mode) -> Subscription:
@@ -162,10 +161,10 @@ class Intake:
             )
         await self._publisher.publish(request, metadata, subscription, "async")
 
-    def _admit(self, metadata: RequestMetadata, p_met_min: float | None) -> None:
+    def _admit(self, metadata: RequestMetadata) -> None:
         if (why := self._load.store_away()) is not None:
             raise StoreUnavailableError(why)
-        forecast, query = self._load.forecast(), admission_query(metadata, p_met_min)
+        forecast, query = self._load.forecast(), admission_query(metadata)
         verdict = decide(self._load.load, self._limits, metadata.cls, metadata.prompt_tokens, forecast, query)
         if isinstance(verdict, Refuse):
             raise _refused(verdict)

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Final, cast
 
+from qlm.domain.formats.plain import slo_to_plain
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
-from qlm.domain.plain import slo_to_plain
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.request import RequestRecord
 from qlm.domain.shown import cut

@@ -37,6 +37,7 @@ class Effects:
         notices: Notices, each with its receiver.
         wakeups: Reasons to wake the controller.
         logged: Tokens added to output logs.
+        extended: Requests whose log has other extensions.
         ended: Requests that ended.
         dropped: Ended requests that are no longer stored.
     """
@@ -45,6 +46,7 @@ class Effects:
     notices: list[tuple[InstanceId, InstanceNotice]]
     wakeups: list[str]
     logged: list[Logged]
+    extended: list[RequestId]
     ended: list[RequestId]
     dropped: list[RequestId]
 
@@ -60,10 +62,11 @@ class Effects:
         self.notices = [] if notices is None else notices
         self.wakeups = [] if wakeups is None else wakeups
         self.logged = []
+        self.extended = []
         self.ended = []
         self.dropped = []
 
     @property
     def durable(self) -> bool:
         """True if a change must survive a crash."""
-        return bool(self.logged or self.ended or self.dropped)
+        return bool(self.logged or self.extended or self.ended or self.dropped)

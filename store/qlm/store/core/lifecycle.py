@@ -23,8 +23,8 @@ def add_request(state: State, metadata: RequestMetadata, now_ns: int) -> Request
     row.cls.accept(metadata)
     restored = state.restored.pop(metadata.id, None)
     if restored is not None:
-        row.log.extend(restored[0])
-        row.first_token_ns = restored[1]
+        row.log.extend(restored.token_ids)
+        row.first_token_ns, row.extensions = restored.first_token_ns, restored.extensions
     add_event(state, row, now_ns, "accepted")
     return row
 

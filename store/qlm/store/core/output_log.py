@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.request import RequestMetadata, RequestState
@@ -26,6 +27,9 @@ def _append(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> App
     token_ids = entry.token_ids
     if token_ids:
         extend(row, token_ids, now_ns, effects)
+    if entry.extensions is not NO_LOG_EXTENSIONS:
+        row.extensions = merged(row.extensions, entry.extensions)
+        effects.extended.append(entry.id)
     if entry.outcome is not None:
         end(state, row, entry.outcome, entry.detail, now_ns, effects, token_ids)
     elif token_ids:
@@ -50,7 +54,9 @@ def read_output(state: State, id: RequestId, offset: int) -> OutputSlice | None:
     if row is None:
         return None
     start = min(max(offset, 0), len(row.log))
-    return OutputSlice(id, start, row.tokens(start), row.outcome, row.detail, row.metadata.fingerprint)
+    return OutputSlice(
+        id, start, row.tokens(start), row.outcome, row.detail, row.metadata.fingerprint, row.extensions
+    )
 
 
 def watch(state: State, metadata: RequestMetadata, watcher: GatewayId) -> None:

@@ -167,4 +167,5 @@ def _class_view(row: ClassRow) -> ClassView:
         var_max_tokens=var_max_tokens,
         finished=row.finished,
         lengths=row.lengths.value,
+        extensions=row.extensions,
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from heapq import heappop
 
+from qlm.domain.formats.extensions import LogExtensions
 from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
@@ -20,7 +21,7 @@ from qlm.store.core.lifecycle import (
     wait,
 )
 from qlm.store.core.limits import NOTIFY_WITHIN
-from qlm.store.core.state import State
+from qlm.store.core.state import RestoredLog, State
 from qlm.store.core.tables import GroupRow, RequestRow
 
 
@@ -148,15 +149,18 @@ def expire(state: State, now_ns: int, limit: int = 1000) -> tuple[Sequence[Reque
 # restored from a journal
 
 
-def restore_log(state: State, id: RequestId, token_ids: TokenIds, first_token_ns: int) -> None:
+def restore_log(state: State, id: RequestId, log: RestoredLog) -> None:
     """Keep the log of an unfinished request until its message is indexed again."""
-    state.restored[id] = (token_ids, first_token_ns)
+    state.restored[id] = log
 
 
-def restore_ended(state: State, ended: RequestRecord, token_ids: TokenIds, detail: str) -> None:
+def restore_ended(
+    state: State, ended: RequestRecord, token_ids: TokenIds, detail: str, extensions: LogExtensions
+) -> None:
     """Restore an ended request; call in the order in which they ended."""
     row = RequestRow(ended.metadata, state.class_row(ended.metadata.cls), RequestState.ENDED)
     row.log.extend(token_ids)
+    row.extensions = extensions
     row.outcome, row.detail = ended.outcome, detail
     row.first_token_ns, row.ended_ns = ended.first_token_ns, ended.ended_ns
     row.events = list(ended.events)

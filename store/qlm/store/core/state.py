@@ -1,12 +1,22 @@
 """Shared state in process: its tables, as one value that every operation takes."""
 
 from collections import Counter, deque
+from typing import NamedTuple
 
+from qlm.domain.formats.extensions import LogExtensions
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId, RequestId, TokenIds
 from qlm.store.core.arrival_order import ArrivalHistory, ArrivalKey
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.tables import ClassRow, GroupRow, InstanceRow, LeaderRow, QueueRow, RequestRow
+
+
+class RestoredLog(NamedTuple):
+    """Log of an unfinished request from the journal."""
+
+    token_ids: TokenIds
+    first_token_ns: int
+    extensions: LogExtensions
 
 
 class LeaseTable:
@@ -85,7 +95,7 @@ class State:
         drops: Heap of (`drop_at_ns`, id) of waiting requests; entries may be stale.
         ended: Ended requests, oldest first.
         unplaced: Instances without a place: expiry of the report, and the reason.
-        restored: Logs from the journal, with the time of the first token, until their requests are indexed.
+        restored: Logs from the journal, until their requests are indexed.
         leader: The last leadership, which may have lapsed.
     """
 
@@ -103,7 +113,7 @@ class State:
         self.queues: dict[InstanceId, QueueRow] = {}
         self.instances: dict[InstanceId, InstanceRow] = {}
         self.unplaced: dict[InstanceId, tuple[int, str]] = {}
-        self.restored: dict[RequestId, tuple[TokenIds, int]] = {}
+        self.restored: dict[RequestId, RestoredLog] = {}
         self.leader: LeaderRow | None = None
 
     def class_row(self, cls: RequestClass) -> ClassRow:

@@ -4,6 +4,13 @@ from array import array
 from dataclasses import dataclass, field
 
 from qlm.domain.fleet import InstanceStatus
+from qlm.domain.formats.extensions import (
+    NO_CLASS_EXTENSIONS,
+    NO_LOG_EXTENSIONS,
+    ClassExtensions,
+    LogExtensions,
+    merged,
+)
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
@@ -87,15 +94,18 @@ class ClassRow:
     max_squares: int = 0
     finished: int = 0
     lengths: LengthStats = field(default_factory=LengthStats)
+    extensions: ClassExtensions = NO_CLASS_EXTENSIONS
 
     def accept(self, metadata: RequestMetadata) -> None:
-        """Add a request to the sums of accepted requests."""
+        """Add a request to the sums of accepted requests, and keep the extensions of its class."""
         prompt_tokens, max_tokens = metadata.prompt_tokens, metadata.sampling.max_tokens
         self.accepted += 1
         self.prompt_tokens += prompt_tokens
         self.prompt_squares += prompt_tokens * prompt_tokens
         self.max_tokens += max_tokens
         self.max_squares += max_tokens * max_tokens
+        if metadata.extensions.cls is not NO_CLASS_EXTENSIONS:
+            self.extensions = merged(self.extensions, metadata.extensions.cls)
 
     def sliced(self) -> tuple[tuple[Group, ...], int | None]:
         """Divide the waiting requests among the groups, by their remaining counts.
@@ -169,8 +179,8 @@ class RequestRow:
     """
 
     __slots__ = (
-        "cancel", "cls", "detail", "ended_ns", "events", "first_token_ns", "holder", "log", "metadata", "n",
-        "outcome", "state", "waiting", "watchers",
+        "cancel", "cls", "detail", "ended_ns", "events", "extensions", "first_token_ns", "holder", "log",
+        "metadata", "n", "outcome", "state", "waiting", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -183,6 +193,7 @@ class RequestRow:
         self.holder: Holder | None = None
         self.n = 0
         self.log: array[int] = array("I")
+        self.extensions: LogExtensions = NO_LOG_EXTENSIONS
         self.outcome: Outcome | None = None
         self.detail = ""
         self.first_token_ns: int | None = None

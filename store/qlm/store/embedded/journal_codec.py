@@ -1,8 +1,10 @@
 """Encoding of the journal's entries as keys and bytes.
 
 `log/<offset>/<id>` holds one append to the log of an unfinished request: the time (eight bytes,
-little-endian nanoseconds), then the packed token ids. `ended/<id>` holds an ended request: the length
-of a JSON text (four bytes, little-endian), the text, then the packed output.
+little-endian nanoseconds), then the packed token ids. `extensions/<id>` holds the optional fields of that
+log, and the time of its first token, as JSON: efb3399 reads no further bytes in the log, and leaves this key
+alone. `ended/<id>` holds an ended request: the length of a JSON text (four bytes, little-endian), the text,
+then the packed output.
 """
 
 import struct
@@ -12,9 +14,15 @@ from typing import Any, Final
 import orjson
 
 from qlm.domain.errors import UndecodableDataError
+from qlm.domain.formats.extensions import (
+    NO_LOG_EXTENSIONS,
+    LogExtensions,
+    extensions_from_plain,
+    extensions_to_plain,
+)
+from qlm.domain.formats.plain import metadata_from_plain, metadata_to_plain
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.outcome import Outcome
-from qlm.domain.plain import metadata_from_plain, metadata_to_plain
 from qlm.domain.request import Event, RequestRecord, RequestState
 from qlm.store.core.effects import Logged
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
@@ -22,6 +30,7 @@ from qlm.store.core.token_codec import decode_tokens, encode_tokens
 INCARNATION_KEY: Final = "incarnation"
 LOG_PREFIX: Final = "log/"
 ENDED_PREFIX: Final = "ended/"
+EXTENSIONS_PREFIX: Final = "extensions/"
 _TIME: Final = struct.Struct("<q")
 _LENGTH: Final = struct.Struct("<I")
 
@@ -33,6 +42,7 @@ class Ended:
     record: RequestRecord
     detail: str
     output: TokenIds
+    extensions: LogExtensions = NO_LOG_EXTENSIONS
 
 
 def log_key(logged: Logged) -> str:
@@ -59,6 +69,29 @@ def decode_log(key: str, value: bytes) -> Logged:
         raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error}") from error
 
 
+def extensions_key(id: RequestId) -> str:
+    """Return the key of the extensions of a log."""
+    return f"{EXTENSIONS_PREFIX}{id}"
+
+
+def encode_extensions(extensions: LogExtensions, first_token_ns: int) -> bytes:
+    """Encode the extensions of a log."""
+    return orjson.dumps({"first_token_ns": first_token_ns, "extensions": extensions_to_plain(extensions)})
+
+
+def decode_extensions(key: str, value: bytes) -> tuple[LogExtensions, int]:
+    """Decode the extensions of a log, and the time of its first token.
+
+    Raises:
+        UndecodableDataError: The value is not of `encode_extensions`.
+    """
+    try:
+        plain = orjson.loads(value)
+        return extensions_from_plain(LogExtensions, plain["extensions"]), int(plain["first_token_ns"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error}") from error
+
+
 def ended_key(id: RequestId) -> str:
     """Return the key of an ended request."""
     return f"{ENDED_PREFIX}{id}"
@@ -67,17 +100,18 @@ def ended_key(id: RequestId) -> str:
 def encode_ended(ended: Ended) -> bytes:
     """Encode an ended request."""
     record = ended.record
-    text = orjson.dumps(
-        {
-            "card": metadata_to_plain(record.metadata),
-            "outcome": record.outcome,
-            "detail": ended.detail,
-            "first_token_ns": record.first_token_ns,
-            "ended_ns": record.ended_ns,
-            "output_tokens": len(ended.output),
-            "events": [(e.at_ns, e.what, e.why, e.instance) for e in record.events],
-        }
-    )
+    plain: dict[str, Any] = {
+        "card": metadata_to_plain(record.metadata),
+        "outcome": record.outcome,
+        "detail": ended.detail,
+        "first_token_ns": record.first_token_ns,
+        "ended_ns": record.ended_ns,
+        "output_tokens": len(ended.output),
+        "events": [(e.at_ns, e.what, e.why, e.instance) for e in record.events],
+    }
+    if extensions := extensions_to_plain(ended.extensions):
+        plain["log_extensions"] = extensions
+    text = orjson.dumps(plain)
     return _LENGTH.pack(len(text)) + text + encode_tokens(ended.output)
 
 
@@ -108,6 +142,7 @@ def decode_ended(key: str, value: bytes) -> Ended:
             ended_ns=plain["ended_ns"],
             events=tuple(Event(at_ns=t, what=w, why=y, instance=i) for t, w, y, i in plain["events"]),
         )
+        extensions = extensions_from_plain(LogExtensions, plain.get("log_extensions", {}), "log_extensions")
     except (KeyError, TypeError, ValueError, struct.error) as error:
         raise UndecodableDataError(f"journal entry {key!r} cannot be read: {error!r}") from error
-    return Ended(record, detail, output)
+    return Ended(record, detail, output, extensions)

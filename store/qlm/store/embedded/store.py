@@ -1,28 +1,33 @@
 """Shared state in process with a journal: results and output logs survive a kill -9."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from qlm.domain.errors import UndecodableDataError
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.journal import Journal
 from qlm.store.core import output_log, requests
 from qlm.store.core.effects import Effects, Logged
 from qlm.store.core.limits import StoreLimits
-from qlm.store.core.state import State
+from qlm.store.core.state import RestoredLog, State
 from qlm.store.embedded.journal_codec import (
     ENDED_PREFIX,
+    EXTENSIONS_PREFIX,
     INCARNATION_KEY,
     LOG_PREFIX,
     Ended,
     decode_ended,
+    decode_extensions,
     decode_log,
     encode_ended,
+    encode_extensions,
     encode_log,
     ended_key,
+    extensions_key,
     log_key,
 )
 from qlm.store.embedded.journal_writer import RETRY_S, Changes, JournalWriter
@@ -73,10 +78,16 @@ class EmbeddedStore(MemoryStore):
         for key, value in entries.items():
             if key.startswith(ENDED_PREFIX):
                 ended = decode_ended(key, value)
-                requests.restore_ended(state, ended.record, ended.output, ended.detail)
+                requests.restore_ended(state, ended.record, ended.output, ended.detail, ended.extensions)
         logs = [decode_log(key, value) for key, value in entries.items() if key.startswith(LOG_PREFIX)]
-        log_keys = _restore_logs(state, logs)
-        await journal.write([(INCARNATION_KEY, str(state.incarnation).encode())], durable=True)
+        extensions = {
+            key: decode_extensions(key, value)
+            for key, value in entries.items()
+            if key.startswith(EXTENSIONS_PREFIX)
+        }
+        log_keys, left_over = _restore_logs(state, logs, extensions)
+        incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
+        await journal.write([incarnation], left_over, durable=True)
         return cls(clock, state, JournalWriter(journal, retry_s=retry_s), log_keys)
 
     async def close(self) -> None:
@@ -95,7 +106,7 @@ class EmbeddedStore(MemoryStore):
     async def _commit(self, step: tuple[T, Effects]) -> T:
         answer, effects = step
         if effects.durable:
-            ids = {*effects.ended, *(logged.id for logged in effects.logged)}
+            ids = {*effects.ended, *effects.extended, *(logged.id for logged in effects.logged)}
             announce = partial(self._feeds.announce, effects)
             await self._writer.write(self._changes(effects), announce, ids, durable=bool(effects.ended))
         else:
@@ -108,33 +119,60 @@ class EmbeddedStore(MemoryStore):
             key = log_key(logged)
             changes[key] = encode_log(logged)
             self._log_keys.setdefault(logged.id, []).append(key)
+        begun = (logged.id for logged in effects.logged if logged.offset == 0)
+        for id in {*effects.extended, *begun}:
+            changes |= self._extended(id)
         for id in effects.ended:
             changes.update(dict.fromkeys(self._log_keys.pop(id, ())))
             ended = self._ended(id)
             if ended is not None:
                 changes[ended_key(id)] = encode_ended(ended)
+                if ended.extensions is not NO_LOG_EXTENSIONS:
+                    changes[extensions_key(id)] = None
         changes.update(dict.fromkeys(map(ended_key, effects.dropped)))
         return changes
+
+    def _extended(self, id: RequestId) -> Changes:
+        """Return the extensions of a log as an entry; a log without tokens is not in the journal."""
+        row = self._state.requests.get(id)
+        if row is None or row.first_token_ns is None or row.extensions is NO_LOG_EXTENSIONS:
+            return {}
+        return {extensions_key(id): encode_extensions(row.extensions, row.first_token_ns)}
 
     def _ended(self, id: RequestId) -> Ended | None:
         """Return an ended request; None if the step that ended it also dropped it."""
         record, output = requests.record(self._state, id), output_log.read_output(self._state, id, 0)
         if record is None or output is None:
             return None
-        return Ended(record, output.detail, output.token_ids)
+        return Ended(record, output.detail, output.token_ids, output.extensions)
 
 
-def _restore_logs(state: State, parts: Iterable[Logged]) -> dict[RequestId, list[str]]:
-    """Reassemble the logs of unfinished requests; return the journal keys of each."""
+def _restore_logs(
+    state: State, parts: Iterable[Logged], extensions: Mapping[str, tuple[LogExtensions, int]]
+) -> tuple[dict[RequestId, list[str]], Sequence[str]]:
+    """Reassemble the logs of unfinished requests, with their extensions by journal key.
+
+    Returns:
+        The journal keys of each log, and those of extensions whose log is gone: an earlier version ended it.
+    """
     by_id: defaultdict[RequestId, list[Logged]] = defaultdict(list)
     for part in parts:
         by_id[part.id].append(part)
+    kept: set[str] = set()
     for id, log in by_id.items():
         log.sort(key=lambda part: part.offset)
         _check_whole(log)
         token_ids = tuple(token_id for part in log for token_id in part.token_ids)
-        requests.restore_log(state, id, token_ids, log[0].at_ns)
-    return {id: [log_key(part) for part in log] for id, log in by_id.items()}
+        first_token_ns, key = log[0].at_ns, extensions_key(id)
+        of_log, written_ns = extensions.get(key, (NO_LOG_EXTENSIONS, first_token_ns))
+        # After a roll-back another request may have the id.
+        if written_ns == first_token_ns:
+            kept.add(key)
+        else:
+            of_log = NO_LOG_EXTENSIONS
+        requests.restore_log(state, id, RestoredLog(token_ids, first_token_ns, of_log))
+    log_keys = {id: [log_key(part) for part in log] for id, log in by_id.items()}
+    return log_keys, [key for key in extensions if key not in kept]
 
 
 def _check_whole(log: Sequence[Logged]) -> None:

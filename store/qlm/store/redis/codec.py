@@ -9,6 +9,16 @@ import orjson
 
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
+from qlm.domain.formats.extensions import (
+    NO_CLASS_EXTENSIONS,
+    NO_LOG_EXTENSIONS,
+    ClassExtensions,
+    E,
+    LogExtensions,
+    extensions_from_plain,
+    extensions_to_plain,
+)
+from qlm.domain.formats.plain import class_to_plain, metadata_from_plain, metadata_to_plain
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
@@ -18,7 +28,6 @@ from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
-from qlm.domain.plain import class_to_plain, metadata_from_plain, metadata_to_plain
 from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetForecasts, SetQueue
 from qlm.domain.request import Event, Request, RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import ClassView, RequestPosition
@@ -43,7 +52,7 @@ def class_of(key: bytes) -> RequestClass:
 
 
 def metadata_arguments(metadata: RequestMetadata) -> tuple[Argument, ...]:
-    """Return request metadata as the nine arguments that the scripts read."""
+    """Return request metadata as the ten arguments that the scripts read."""
     return (
         metadata.id,
         orjson.dumps(metadata_to_plain(metadata)),
@@ -54,7 +63,16 @@ def metadata_arguments(metadata: RequestMetadata) -> tuple[Argument, ...]:
         metadata.prompt_tokens,
         metadata.sampling.max_tokens,
         metadata.fingerprint,
+        extensions_argument(metadata.extensions.cls),
     )
+
+
+def extensions_argument(extensions: ClassExtensions | LogExtensions) -> bytes:
+    """Encode the extensions of a class or a log as a JSON object of JSON texts; empty for none."""
+    if extensions is NO_CLASS_EXTENSIONS or extensions is NO_LOG_EXTENSIONS:
+        return b""
+    plain = extensions_to_plain(extensions)
+    return orjson.dumps({name: orjson.dumps(value).decode() for name, value in plain.items()})
 
 
 def bare(metadata: RequestMetadata) -> RequestMetadata:
@@ -63,7 +81,7 @@ def bare(metadata: RequestMetadata) -> RequestMetadata:
 
 
 def entry_arguments(entry: LogEntry) -> tuple[Argument, ...]:
-    """Encode a log entry, and the slice that announces it, as eight arguments."""
+    """Encode a log entry, and the slice that announces it, as nine arguments."""
     epoch, outcome = entry.epoch, entry.outcome or ""
     announced: dict[str, Any] = {"id": entry.id, "offset": entry.offset, "token_ids": entry.token_ids}
     if outcome:
@@ -77,6 +95,7 @@ def entry_arguments(entry: LogEntry) -> tuple[Argument, ...]:
         outcome,
         entry.detail,
         orjson.dumps(announced),
+        extensions_argument(entry.extensions),
     )
 
 
@@ -235,7 +254,7 @@ def read_lease_answer(reply: list[Any], holder: Holder) -> LeaseAnswer:
 
 def read_slice(id: RequestId, reply: list[Any]) -> OutputSlice:
     """Decode the output of a request."""
-    start, packed, outcome, detail, fingerprint = reply
+    start, packed, outcome, detail, fingerprint, extensions = reply
     return OutputSlice(
         id=id,
         offset=start,
@@ -243,7 +262,13 @@ def read_slice(id: RequestId, reply: list[Any]) -> OutputSlice:
         outcome=Outcome(outcome.decode()) if outcome else None,
         detail=detail.decode(),
         fingerprint=fingerprint.decode(),
+        extensions=_read_extensions(LogExtensions, extensions) if extensions else NO_LOG_EXTENSIONS,
     )
+
+
+def _read_extensions(kind: type[E], flat: Sequence[bytes]) -> E:
+    texts = zip(flat[::2], flat[1::2], strict=True)
+    return extensions_from_plain(kind, {name.decode(): orjson.loads(text) for name, text in texts})
 
 
 def read_group(reply: list[Any]) -> Group:
@@ -279,7 +304,7 @@ def read_position(reply: list[Any]) -> RequestPosition:
 
 def read_class(reply: list[Any]) -> ClassView:
     """Decode a class with its groups."""
-    cls, queued, sums, groups, ungrouped, newest, *lengths = reply
+    cls, queued, sums, groups, ungrouped, newest, extensions, *lengths = reply
     accepted, prompt_tokens, prompt_squares, max_tokens, max_squares, finished = map(int, sums)
     mean_prompt_tokens, var_prompt_tokens = mean_and_variance(accepted, prompt_tokens, prompt_squares)
     mean_max_tokens, var_max_tokens = mean_and_variance(accepted, max_tokens, max_squares)
@@ -296,6 +321,7 @@ def read_class(reply: list[Any]) -> ClassView:
         var_max_tokens=var_max_tokens,
         finished=finished,
         lengths=_read_lengths(lengths),
+        extensions=_read_extensions(ClassExtensions, extensions) if extensions else NO_CLASS_EXTENSIONS,
     )
 
 

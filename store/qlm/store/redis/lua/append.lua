@@ -1,4 +1,4 @@
--- entries of eight arguments: id, incarnation, n, offset, packed ids, outcome ('' for none), detail, slice
+-- entries of nine arguments: id, incarnation, n, offset, packed ids, outcome ('' for none), detail, slice, extensions
 -- -> one word per entry
 local function append(at)
   local id, incarnation, n, offset = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
@@ -18,6 +18,7 @@ local function append(at)
     return 'gap'
   end
   extend(row, packed)
+  keep_extensions(key('request', id), ARGV[at + 8])
   if outcome ~= '' then
     end_request(row, outcome, detail, slice)
   elseif packed ~= '' then
@@ -27,7 +28,7 @@ local function append(at)
 end
 
 local answers = {}
-for at = FIRST, #ARGV, 8 do
+for at = FIRST, #ARGV, 9 do
   answers[#answers + 1] = append(at)
 end
 return reply(answers)

@@ -48,6 +48,44 @@ local function wake(reason)
   call('PUBLISH', PREFIX .. 'wakeups', reason)
 end
 
+-- extensions: optional fields of an output log or a class, each a field of its hash. One that a later version
+-- wrote stays when this one writes others.
+
+local EXTENSION = 'x.'
+
+-- Keep extensions, given as a JSON object of JSON texts by name; '' for none.
+local function keep_extensions(hash, texts)
+  if texts ~= '' then
+    for name, text in pairs(cjson.decode(texts)) do
+      call('HSET', hash, EXTENSION .. name, text)
+    end
+    call('HSET', hash, 'extended', 1)
+  end
+end
+
+-- Return the extensions of a hash as {name, JSON text, ...}; `extended` is that field of it.
+local function extensions_of(hash, extended)
+  local kept = {}
+  if extended then
+    local fields = call('HGETALL', hash)
+    for i = 1, #fields, 2 do
+      if string.sub(fields[i], 1, #EXTENSION) == EXTENSION then
+        kept[#kept + 1] = string.sub(fields[i], #EXTENSION + 1)
+        kept[#kept + 1] = fields[i + 1]
+      end
+    end
+  end
+  return kept
+end
+
+local function drop_extensions(hash)
+  local kept = extensions_of(hash, call('HGET', hash, 'extended'))
+  for i = 1, #kept, 2 do
+    call('HDEL', hash, EXTENSION .. kept[i])
+  end
+  call('HDEL', hash, 'extended')
+end
+
 -- rows
 
 local function add_event(id, what, why, instance)
@@ -99,15 +137,15 @@ local function record(id)
   return { fields, tokens, call('LRANGE', key('events', id), 0, -1), INCARNATION }
 end
 
--- Request metadata arrives as nine arguments.
+-- Request metadata arrives as ten arguments.
 local function read_metadata(at)
   return {
     id = ARGV[at], plain = ARGV[at + 1], class = ARGV[at + 2], model = ARGV[at + 3],
     arrival = ARGV[at + 4], drop_at = ARGV[at + 5], prompt_tokens = ARGV[at + 6], max_tokens = ARGV[at + 7],
-    fingerprint = ARGV[at + 8],
+    fingerprint = ARGV[at + 8], class_extensions = ARGV[at + 9],
   }
 end
-local METADATA_ARGUMENTS = 9
+local METADATA_ARGUMENTS = 10
 
 -- Name a class as one that may have waiting requests or groups; `view` drops it when it has neither.
 local function use_class(class)
@@ -129,6 +167,7 @@ local function count_accepted(metadata)
     call('HINCRBY', sums, name .. '_tokens', tokens)
     call('HINCRBY', sums, name .. '_squares', string.format('%.0f', tokens * tokens))
   end
+  keep_extensions(sums, metadata.class_extensions)
 end
 
 local recount_leases
@@ -311,6 +350,7 @@ local function drop_damaged_log(row)
     return tokens
   end
   call('DEL', key('log', row.id))
+  drop_extensions(key('request', row.id))
   call('HSET', key('request', row.id), 'tokens', 0)
   row.tokens = '0'
   return 0

@@ -1,7 +1,7 @@
--- id, offset -> {offset of the slice, packed ids, outcome, detail, fingerprint} or false
+-- id, offset -> {offset of the slice, packed ids, outcome, detail, fingerprint, extensions} or false
 local id = ARGV[FIRST]
 local row = call('HMGET', key('request', id), 'state', 'outcome', 'detail', 'fingerprint', 'tokens', 'n',
-  'counted')
+  'counted', 'extended')
 if not row[1] then
   return reply(false)
 end
@@ -13,7 +13,10 @@ if not whole then
   if is_answer(outcome) then
     outcome, detail = 'output_lost', lost_detail(tokens, row[5])
   end
-  return reply({ 0, '', outcome, detail, fingerprint })
+  return reply({ 0, '', outcome, detail, fingerprint, {} })
 end
 local offset = math.min(math.max(tonumber(ARGV[FIRST + 1]), 0), tokens)
-return reply({ offset, call('GETRANGE', key('log', id), offset * TOKEN_BYTES, -1), outcome, detail, fingerprint })
+return reply({
+  offset, call('GETRANGE', key('log', id), offset * TOKEN_BYTES, -1), outcome, detail, fingerprint,
+  extensions_of(key('request', id), row[8]),
+})

@@ -1,7 +1,7 @@
 -- -> {classes, statuses, queues as {instance, version, ids, forecasts as JSON},
 --     instances and how many leases each has}, each class as
--- {class, queued, sums, groups, ungrouped arrival, newest arrival, two rows of lengths}
-local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished' }
+-- {class, queued, sums, groups, ungrouped arrival, newest arrival, extensions, two rows of lengths}
+local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished', 'extended' }
 
 local classes, statuses, queues = {}, {}, {}
 for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do
@@ -9,11 +9,13 @@ for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do
   local groups, ungrouped = sliced(class)
   if queued > 0 or #groups > 0 then
     local sums = call('HMGET', key('class', class), unpack(SUMS))
-    for i = 1, #SUMS do
+    local extended = table.remove(sums)
+    for i = 1, #sums do
       sums[i] = sums[i] or '0'
     end
     classes[#classes + 1] = {
       class, queued, sums, groups, ungrouped, arrival_at(class, queued - 1),
+      extensions_of(key('class', class), extended),
       call('GET', key('former-lengths', class)) or '', call('GET', key('lengths', class)) or '',
     }
   else -- it costs nothing from now on

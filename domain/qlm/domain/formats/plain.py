@@ -6,7 +6,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from qlm.domain.errors import UndecodableDataError
+from qlm.domain.errors import InvalidValueError, UndecodableDataError
+from qlm.domain.formats.extensions import (
+    NO_REQUEST_EXTENSIONS,
+    RequestExtensions,
+    extensions_from_plain,
+    extensions_to_plain,
+)
 from qlm.domain.group import RequestClass
 from qlm.domain.request import Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
@@ -43,6 +49,10 @@ def metadata_to_plain(metadata: RequestMetadata) -> dict[str, Any]:
     }
     if metadata.traceparent:
         plain["traceparent"] = metadata.traceparent
+    if metadata.extensions is not NO_REQUEST_EXTENSIONS and (
+        extensions := extensions_to_plain(metadata.extensions)
+    ):
+        plain["extensions"] = extensions
     return plain
 
 
@@ -124,6 +134,15 @@ def _metadata_fields(plain: Mapping[str, Any]) -> dict[str, Any]:
             "fingerprint": plain["fingerprint"],
             "detached": plain["detached"],
             "traceparent": str(plain.get("traceparent", "")),  # earlier versions wrote none
+            "extensions": _extensions(plain),
         }
+    except InvalidValueError as error:
+        raise UndecodableDataError(f"message cannot be read: {error}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise UndecodableDataError(f"message cannot be read: {error!r}") from error
+
+
+def _extensions(plain: Mapping[str, Any]) -> RequestExtensions:
+    if "extensions" not in plain:
+        return NO_REQUEST_EXTENSIONS
+    return extensions_from_plain(RequestExtensions, plain["extensions"])

@@ -1,0 +1,1 @@
+"""Formats of what outlives a process: messages, records, and their optional fields."""

@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextvars import Context
+from typing import Final, TypeVar
 
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError
 from qlm.domain.ids import QueueName
@@ -14,6 +15,9 @@ from simulation.process import Process
 from simulation.virtual_loop import VirtualLoop
 
 R = TypeVar("R")
+
+PUBLISH_TIMEOUT_S: Final = 3.0
+"""Time limit of a publication."""
 
 
 class BrokerLink:
@@ -48,6 +52,7 @@ class BrokerLink:
         self._out.clear()
 
     async def publish(self, queue: QueueName, body: bytes) -> None:
+        await self._pass_alarm(queue, body)
         message = await self._call(lambda: self._store(queue, body))
         if self._accepts and message.request is not None:
             self._history.add(Confirmed(self._loop.time(), message.request.id))
@@ -85,6 +90,20 @@ class BrokerLink:
 
     async def close(self) -> None:
         self.drop()
+
+    async def _pass_alarm(self, queue: QueueName, body: bytes) -> None:
+        """Wait until the broker lets publishers send, but not for ever."""
+        alarm = self._server.alarm
+        left_s = alarm.until_s - self._loop.time()
+        if left_s <= 0:
+            return
+        self._history.coverage["publisher blocked"] += 1
+        if left_s > PUBLISH_TIMEOUT_S:
+            if alarm.late():
+                self._loop.call_at(alarm.until_s, self._store, queue, body, context=Context())
+            await self._loop.pause(PUBLISH_TIMEOUT_S)
+            raise BrokerUnavailableError("not confirmed in time: publishers are blocked")
+        await self._loop.pause(left_s)
 
     async def _call(self, do: Callable[[], R]) -> R:
         try:

@@ -28,6 +28,19 @@ class Message:
     redelivered: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Block of all publishers, for lack of memory or disk.
+
+    Attributes:
+        until_s: Its end.
+        late: Returns whether the present message was under way already, and is stored at the end.
+    """
+
+    until_s: float
+    late: Callable[[], bool]
+
+
 @dataclass(slots=True)
 class _Queue:
     ready: list[tuple[int, Message]] = field(default_factory=list)
@@ -39,10 +52,12 @@ class BrokerServer:
     Attributes:
         repeats: Returns whether the present message is stored twice, as when a publisher repeats it after a
             lost confirm.
+        alarm: The last block of publishers, which may be over.
     """
 
     def __init__(self) -> None:
         self.repeats: Callable[[], bool] = lambda: False
+        self.alarm = Alarm(0.0, lambda: False)
         self._queues: dict[QueueName, _Queue] = {}
         self._out: Counter[QueueName] = Counter()
         self._numbers = itertools.count()

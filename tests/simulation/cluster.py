@@ -2,56 +2,72 @@
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Coroutine
+from contextvars import Context
 from random import Random
 from typing import Any, Final
 
 from qlm.agents.core.costs.host_memory import SwapCost
-from qlm.agents.core.state import AgentSettings
 from qlm.agents.engines.model_host import ModelHost
 from qlm.agents.shell.runner import AgentRunner
-from qlm.controller.core.decide import ControllerSettings
-from qlm.controller.core.fleet import Fleet
 from qlm.controller.shell.loop import ControllerLoop
-from qlm.domain.fleet import EngineCapacity, ModelSpec
-from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId, RequestId, SessionId
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.ports.store import Store
-from qlm.gateway.core.limits import GatewayLimits
+from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.gateway.http.app import create_app
 from qlm.planner.baselines.edf import plan_edf_late_last
-from qlm.planner.problem import Kind, ModelCost
-from qlm.rct_estimator.profiles.builtin import unmeasured_profile
 from simulation.broker_link import BrokerLink
 from simulation.broker_server import BrokerServer
 from simulation.connection import App
 from simulation.engine import SimulatedEngine, SimulatedUnit
+from simulation.hang import EngineHang
 from simulation.history import Failed, History
 from simulation.machine import Machine
 from simulation.network import Network
 from simulation.parts import P, Parts
 from simulation.process import Process
+from simulation.settings import (
+    ACCELERATOR,
+    AGENT,
+    CAPACITY,
+    CONTROLLER,
+    CONTROLLERS,
+    GATEWAYS,
+    HOST_MEMORY_BYTES,
+    INSTANCES,
+    LIMITS,
+    SPECS,
+    WEIGHTS_BYTES,
+    make_fleet,
+)
 from simulation.store_link import link_to_store
 from simulation.store_recorder import StoreRecorder
 from simulation.virtual_loop import VirtualLoop
-from simulation.workload import MODELS
 
-ACCELERATOR: Final = "A10"
-CONTEXT_TOKENS: Final = 256
-CAPACITY: Final = EngineCapacity(kv_tokens=512, block_tokens=16, seqs_max=5, context_tokens=CONTEXT_TOKENS)
-WEIGHTS_BYTES: Final = 10
-HOST_MEMORY_BYTES: Final = 15
-"""Enough for one sleeping model, too little for two."""
+RESTART_S: Final = 1.0
+"""Time after which a supervisor starts a failed process again."""
 
-GATEWAYS: Final = ("gateway-0", "gateway-1")
-CONTROLLERS: Final = ("controller-0", "controller-1")
-INSTANCES: Final = {"gpu-0": MODELS, "gpu-1": MODELS, "gpu-2": MODELS[1:]}
-LIMITS: Final = GatewayLimits(
-    poll_max_s=4.0, unknown_after_s=12.0, resume_grace_stream_s=3.0, publish_timeout_s=6.0, encode_threads=1
-)
-AGENT: Final = AgentSettings(delivery_renewal_s=6.0, append_interval_s=0.25)
-CONTROLLER: Final = ControllerSettings(demotes=True, swap_hysteresis=True, min_interval_s=0.8, linger_s=5.0)
+
+class DefectLog(FaultLog):
+    """Log of the failures of one process that records those which no server and no client caused."""
+
+    def __init__(self, loop: VirtualLoop, history: History, process: Process) -> None:
+        super().__init__()
+        self._loop = loop
+        self._history = history
+        self._process = process
+
+    def note(
+        self, log: logging.Logger, error: Exception, doing: str, *args: object, extra: Any = None
+    ) -> FaultKind:
+        kind = super().note(log, error, doing, *args, extra=extra)
+        if kind is FaultKind.BUG and self._process.alive:
+            text = f"{doing % args if args else doing}: {error!r}"
+            self._history.add(Failed(self._loop.time(), self._process.name, text))
+        return kind
 
 
 class Cluster:
@@ -78,7 +94,10 @@ class Cluster:
         self._brokers: dict[str, BrokerLink] = {}
         self._apps: dict[str, App] = {}
         self._machines: dict[str, tuple[Machine, list[SimulatedUnit]]] = {}
-        self._fleet = _fleet()
+        self._fleet = make_fleet()
+        self._hangs = {
+            (name, model): EngineHang(loop) for name, models in INSTANCES.items() for model in models
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,6 +172,12 @@ class Cluster:
             chance.choice(up).engine.die()
         return bool(up)
 
+    def hang_of(self, name: str) -> EngineHang:
+        """Return how the awake engine of an instance hangs; the first engine if none is awake."""
+        machine = self.machine(name)
+        awake = None if machine is None else machine.awake
+        return self._hangs[name, awake or INSTANCES[name][0]]
+
     def gateway(self, chance: Random) -> tuple[Process, App] | None:
         """Draw a gateway that is up; None if there is none."""
         up = [name for name in GATEWAYS if name in self._apps]
@@ -166,21 +191,37 @@ class Cluster:
         return served if wrap is None else wrap(part, port, served)
 
     async def _live(self, name: str, process: Process, work: Coroutine[Any, Any, None]) -> None:
-        """Run a process's work; record an error that ends it."""
+        """Run a process's work; record an end that nobody asked for, and start it again."""
+        why = "it ended without an error"
         try:
             await work
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self.history.add(Failed(self.loop.time(), name, repr(error)))
-            if process.alive:
-                self.kill(name)
+            why = repr(error)
+        if process.alive:
+            self.history.add(Failed(self.loop.time(), name, why))
+            self.kill(name)
+            self.loop.call_later(RESTART_S, self.start, name, context=Context())
+
+    def _faults_of(self, process: Process) -> FaultLog:
+        # Injected failures are defects on purpose.
+        return FaultLog() if self._parts.wrap is not None else DefectLog(self.loop, self.history, process)
 
     def _new_id(self) -> RequestId:
         return RequestId(f"r{next(self._ids)}")
 
     async def _run_gateway(self, process: Process, life: str, store: Store, broker: BrokerLink) -> None:
-        app = create_app(_MODELS, broker, store, process, LIMITS, GatewayId(life), self._new_id)
+        app = create_app(
+            SPECS,
+            broker,
+            store,
+            process,
+            LIMITS,
+            GatewayId(life),
+            self._new_id,
+            faults=self._faults_of(process),
+        )
         async with app.router.lifespan_context(app):
             self._apps[process.name] = app
             await asyncio.Event().wait()
@@ -196,6 +237,7 @@ class Cluster:
             settings=CONTROLLER,
             planner=plan_edf_late_last,
             new_group_id=lambda _: GroupId(f"{life}-{next(groups)}"),
+            faults=self._faults_of(process),
         ).run()
 
     async def _run_agent(self, process: Process, life: str, store: Store, broker: BrokerLink) -> None:
@@ -211,7 +253,9 @@ class Cluster:
             engine_failures=self.engine_failures[name],
         )
         units = {
-            model: SimulatedUnit(SimulatedEngine(self.loop, model, machine, CAPACITY, self._chance))
+            model: SimulatedUnit(
+                SimulatedEngine(self.loop, model, machine, CAPACITY, self._chance, self._hangs[name, model])
+            )
             for model in models
         }
         self._machines[name] = (machine, list(units.values()))
@@ -221,28 +265,16 @@ class Cluster:
             host_memory_bytes=HOST_MEMORY_BYTES,
         )
         protocol = self._parts.make_agent(holder, ACCELERATOR, models, AGENT)
-        await AgentRunner(protocol, broker=broker, store=store, host=host, clock=process).run()
+        await AgentRunner(
+            protocol,
+            broker=broker,
+            store=store,
+            host=host,
+            clock=process,
+            faults=self._faults_of(process),
+        ).run()
         await host.close()
         if not protocol.state.drained:
             raise RuntimeError("the agent stopped though it was not drained")
         self.history.coverage["agent drained"] += 1
         self.kill(name)
-
-
-_MODELS: Final = tuple(
-    ModelSpec(id=model, tokenizer="byte", context_tokens=CONTEXT_TOKENS) for model in MODELS
-)
-
-
-def _fleet() -> Fleet:
-    costs = {
-        model: ModelCost(weights_bytes=WEIGHTS_BYTES, swap_warm_s=0.2, swap_cold_s=1.0, unload_s=0.1)
-        for model in MODELS
-    }
-    profile = {
-        model: unmeasured_profile(model, ACCELERATOR, context_tokens=CONTEXT_TOKENS) for model in MODELS
-    }
-    return Fleet(
-        kinds={ACCELERATOR: Kind(host_memory_bytes=HOST_MEMORY_BYTES, models=costs)},
-        profiles={(ModelId(model), ACCELERATOR): each for model, each in profile.items()},
-    )

@@ -7,12 +7,14 @@ from random import Random
 from typing import Final
 
 from qlm.domain.byte_tokens import EOS_ID
-from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.errors import EngineGarbledError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import ModelId, TokenIds
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.sampling import Sampling
+from qlm.simulator.emulation.emulator import Hang
 from qlm.simulator.engine.token_chain import TokenChain, digests
+from simulation.hang import EngineHang
 from simulation.machine import Machine
 from simulation.virtual_loop import VirtualLoop
 
@@ -40,6 +42,7 @@ class _Generation:
     made: int = 0
     leaving: bool = False
     stopped: bool = False
+    stalled: bool = False
     waiter: "asyncio.Future[None] | None" = field(default=None)
 
 
@@ -47,9 +50,16 @@ class SimulatedEngine:
     """A `qlm.domain.ports.engine.Engine` of one model on a machine; it serves while it is up and awake."""
 
     def __init__(
-        self, loop: VirtualLoop, model: ModelId, machine: Machine, capacity: EngineCapacity, chance: Random
+        self,
+        loop: VirtualLoop,
+        model: ModelId,
+        machine: Machine,
+        capacity: EngineCapacity,
+        chance: Random,
+        hang: EngineHang,
     ) -> None:
         self.model = model
+        self._hang = hang
         self._loop = loop
         self._machine = machine
         self._capacity = capacity
@@ -68,6 +78,7 @@ class SimulatedEngine:
         Raises:
             EngineUnavailableError: The start fails.
         """
+        self._hang.restarted()
         await asyncio.sleep(STARTED_S * self._machine.slowness)
         if self._machine.fails("start"):
             raise EngineUnavailableError("the engine did not start")
@@ -110,6 +121,7 @@ class SimulatedEngine:
         generation = _Generation(call, chain_after(call.prompt_ids), len(call.prompt_ids))
         self._running[call.call_id] = generation
         try:
+            await self._stand_still(generation, admitted=False)
             staying = [each for each in self._running.values() if not each.leaving]
             blocks = sum(self._capacity.blocks(each.tokens) for each in staying)
             self._machine.started(call.call_id, len(staying), self._capacity.seqs_max, blocks)
@@ -123,10 +135,13 @@ class SimulatedEngine:
         finally:
             self._running.pop(call.call_id, None)
             self._machine.free(generation.blocks)
+            self._note_stall(generation, stalled=False)
 
     async def abort(self, call_ids: Sequence[str]) -> None:
         """Stop generations; each delivers its tokens up to then."""
         self._check_serving()
+        if self._hang.deaf:
+            return
         asked = [self._running[call_id] for call_id in call_ids if call_id in self._running]
         for generation in asked:
             generation.leaving = True
@@ -181,6 +196,9 @@ class SimulatedEngine:
         wanted = self._chance.randint(1, CHUNK_TOKENS)
         whole = await self._pause(generation, wanted * TOKEN_S)
         self._check_serving()
+        await self._stand_still(generation, admitted=True)
+        if self._hang.mode is Hang.GARBAGE:
+            raise EngineGarbledError("the engine sent what cannot be read")
         while not self._grow(generation, wanted):
             await self._pause(generation, TOKEN_S)
             self._check_serving()
@@ -229,9 +247,26 @@ class SimulatedEngine:
     async def _pause(self, generation: _Generation, seconds: float) -> bool:
         """Wait; return False if the generation was stopped before the time was over."""
         if not generation.stopped:
-            generation.waiter = self._loop.pause(seconds * self._machine.slowness)
+            slowness = self._machine.slowness * self._hang.slowness()
+            generation.waiter = self._loop.pause(seconds * slowness)
             await generation.waiter
         return not generation.stopped
+
+    async def _stand_still(self, generation: _Generation, *, admitted: bool) -> None:
+        """Wait while the engine hangs for a generation; an abort ends that, unless the engine is deaf."""
+        call_id = generation.call.call_id
+        while self._hang.holds(call_id, admitted=admitted) and not generation.stopped:
+            self._note_stall(generation, stalled=True)
+            generation.waiter = self._hang.over()
+            await generation.waiter
+            self._check_serving()
+        self._note_stall(generation, stalled=False)
+
+    def _note_stall(self, generation: _Generation, *, stalled: bool) -> None:
+        if generation.stalled is not stalled:
+            note = self._machine.stalled if stalled else self._machine.stall_over
+            note(generation.call.call_id)
+            generation.stalled = stalled
 
     def _check_serving(self) -> None:
         if not (self._up and self._awake):

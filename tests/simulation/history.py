@@ -19,8 +19,31 @@ class Fault(NamedTuple):
     target: str
 
 
+class FaultOver(NamedTuple):
+    """A fault ended; what it broke may still be repaired."""
+
+    at_s: float
+    kind: str
+    target: str
+
+
+class Stalled(NamedTuple):
+    """A generation stands still, since its engine hangs."""
+
+    at_s: float
+    instance: InstanceId
+    call_id: str
+
+
+class StallOver(NamedTuple):
+    """A generation that stood still goes on, or has ended."""
+
+    at_s: float
+    call_id: str
+
+
 class Failed(NamedTuple):
-    """A process ended by itself, or an error reached the event loop: a defect."""
+    """A process ended by itself, noted a defect, or an error reached the event loop."""
 
     at_s: float
     process: str
@@ -32,6 +55,14 @@ class Flushed(NamedTuple):
 
     at_s: float
     incarnation: int
+
+
+class KeyLost(NamedTuple):
+    """The store lost a key."""
+
+    at_s: float
+    kind: str
+    of: str
 
 
 class Published(NamedTuple):
@@ -193,9 +224,9 @@ class ResidencyChanged(NamedTuple):
 
 
 Event = (
-    Fault | Failed | Flushed | Published | Confirmed | Indexed | MessageDelivered | Leased | Appended
-    | Restored | Released | Ended | Heartbeat | LeaderNamed | FencedWrite | Accepted | TextReceived | Answered
-    | Started | ResidencyChanged
+    Fault | FaultOver | Stalled | StallOver | Failed | Flushed | KeyLost | Published | Confirmed | Indexed
+    | MessageDelivered | Leased | Appended | Restored | Released | Ended | Heartbeat | LeaderNamed
+    | FencedWrite | Accepted | TextReceived | Answered | Started | ResidencyChanged
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.lease import Holder
-from simulation.history import History, ResidencyChanged, Started
+from simulation.history import History, ResidencyChanged, Stalled, StallOver, Started
 from simulation.virtual_loop import VirtualLoop
 
 
@@ -50,6 +50,20 @@ class Machine:
         self._failures = engine_failures
         self._awake: dict[ModelId, None] = {}
         self._asleep: dict[ModelId, None] = {}
+
+    @property
+    def awake(self) -> ModelId | None:
+        """The model of the awake engine, if any."""
+        return next(iter(self._awake), None)
+
+    def stalled(self, call_id: str) -> None:
+        """Record that a generation stands still."""
+        self._history.add(Stalled(self._loop.time(), self._holder.instance, call_id))
+        self._history.coverage["engine stalled"] += 1
+
+    def stall_over(self, call_id: str) -> None:
+        """Record that a generation that stood still goes on, or has ended."""
+        self._history.add(StallOver(self._loop.time(), call_id))
 
     def fails(self, step: str) -> bool:
         """Return whether this start or wake fails, and count it."""

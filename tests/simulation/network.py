@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from random import Random
 from typing import Final
 
@@ -29,6 +29,16 @@ class Server(StrEnum):
     BROKER = "broker"
 
 
+class Loses(Enum):
+    """Messages that an outage loses."""
+
+    BOTH = auto()
+    REQUESTS = auto()
+    """Nothing reaches the server; its announcements arrive."""
+    ANSWERS = auto()
+    """Requests are carried out, and nothing comes back."""
+
+
 @dataclass(slots=True)
 class Outage:
     """A break of a connection.
@@ -36,12 +46,22 @@ class Outage:
     Attributes:
         until_s: End of the outage.
         silent: True: messages vanish and the sender runs into its timeout. False: connections are refused.
-        answers_only: Requests arrive, and only their answers are lost.
+        loses: What is lost.
     """
 
     until_s: float
     silent: bool
-    answers_only: bool = False
+    loses: Loses = Loses.BOTH
+
+    @property
+    def of_requests(self) -> bool:
+        """True if nothing reaches the server."""
+        return self.loses is not Loses.ANSWERS
+
+    @property
+    def of_answers(self) -> bool:
+        """True if nothing comes from the server."""
+        return self.loses is not Loses.REQUESTS
 
 
 @dataclass(slots=True)
@@ -109,14 +129,14 @@ class Network:
         if not process.alive:
             raise UnreachableError("killed")
         outage = self.outage_of(process.name, server)
-        if outage is None or outage.answers_only:
+        if outage is None or not outage.of_requests:
             now_s = self._loop.time()
             arrives_s = now_s + self.trip_s(process.name)
             if channel is not None:
                 arrives_s = channel.go_s = max(arrives_s, channel.go_s + _APART_S)
             await self._loop.pause(arrives_s - now_s)
             outage = self.outage_of(process.name, server)
-        if outage is not None and not outage.answers_only:
+        if outage is not None and outage.of_requests:
             await self._lose(server, outage)
 
     async def answer(self, process: Process, server: Server, channel: Channel | None = None) -> None:
@@ -131,7 +151,7 @@ class Network:
             arrives_s = channel.back_s = max(arrives_s, channel.back_s + _APART_S)
         await self._loop.pause(arrives_s - now_s)
         outage = self.outage_of(process.name, server)
-        if outage is not None:
+        if outage is not None and outage.of_answers:
             await self._lose(server, outage)
 
     def outage_of(self, name: str, server: Server) -> Outage | None:

@@ -53,9 +53,19 @@ class Process:
         context.run(_CURRENT.set, self)
         return self._loop.create_task(work, context=context)
 
+    def stand_still(self) -> None:
+        """Run nothing until `go_on`, as between SIGSTOP and SIGCONT."""
+        if self.alive:
+            self._loop.hold(self)
+
+    def go_on(self) -> None:
+        """Run again, beginning with all that became due meanwhile."""
+        self._loop.let_go(self)
+
     def kill(self) -> None:
         """Cancel all tasks, without any shutdown."""
         self.alive = False
+        self.go_on()
         for task in self._running():
             task.cancel()
 
@@ -75,6 +85,7 @@ class Process:
 
 def own_tasks(loop: VirtualLoop) -> None:
     """Make each task of the loop belong to the process whose task started it."""
+    loop.owner = _CURRENT
     loop.set_task_factory(_make_task)  # type: ignore[arg-type]  # what the stubs expect cannot be written
 
 

@@ -1,6 +1,6 @@
 """Connection of one process to the shared state; each call is a round trip that may fail either way."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -10,6 +10,7 @@ from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
 from qlm.domain.ports.store import Store
 from qlm.store.core.effects import WAKE_SUBSCRIBED
+from qlm.store.redis.announcements import read_notice, read_slices, read_wakeup
 from simulation.network import Channel, Network, Server, UnreachableError
 from simulation.process import Process
 from simulation.store_recorder import StoreRecorder
@@ -44,6 +45,10 @@ class _StoreLink:
         channel = self._channel if name == _IN_ORDER else None
         try:
             await self._network.send(self._process, Server.STORE, channel)
+            refusal = self._server.refusal
+            if refusal is not None and refusal.refuses(name):
+                await self._network.answer(self._process, Server.STORE, channel)
+                raise StoreUnavailableError(refusal.text)
             answer = await self._recorder.call(self._process, name, arguments, named, self._server)
             await self._network.answer(self._process, Server.STORE, channel)
         except UnreachableError as error:
@@ -52,32 +57,39 @@ class _StoreLink:
 
     async def outputs(self, watcher: GatewayId) -> AsyncIterator[Sequence[OutputSlice]]:
         """Iterate over announced output."""
-        async for batch in self._batches(f"outputs {watcher}"):
+        async for batch in self._batches(f"outputs {watcher}", read_slices):
             yield batch
 
     async def notices(self, instance: InstanceId) -> AsyncIterator[InstanceNotice]:
         """Iterate over notices to an instance."""
-        async for batch in self._batches(f"notices {instance}"):
+        async for batch in self._batches(f"notices {instance}", read_notice):
             for notice in dict.fromkeys(batch or self._server.standing_notices(instance)):
                 yield notice
 
     async def wakeups(self) -> AsyncIterator[str]:
         """Iterate over hints to controllers."""
-        async for batch in self._batches("wakeups"):
+        async for batch in self._batches("wakeups", read_wakeup):
             for reason in dict.fromkeys(batch or (WAKE_SUBSCRIBED,)):
                 yield reason
 
-    async def _batches(self, topic: str) -> AsyncIterator[list[Any]]:
-        """Yield announcements; the first batch is empty and means that the subscription is live."""
+    async def _batches(self, topic: str, read: Callable[[bytes], Iterable[Any]]) -> AsyncIterator[list[Any]]:
+        """Yield announcements; an empty batch means that the subscription is live, or that some were lost."""
         try:
             await self._network.send(self._process, Server.STORE)
         except UnreachableError as error:
             raise StoreUnavailableError(str(error)) from None
         opened = self._server.subscribe(topic, self._process)
+        reader = self._server.reader(topic, read)
         try:
             yield []
             while True:
-                yield await opened.take()
+                items: list[Any] = []
+                for item in await opened.take():
+                    items += reader.items(item) if isinstance(item, bytes) else (item,)
+                if items:
+                    yield items
+                if reader.missed():
+                    yield []
         finally:
             self._server.unsubscribe(topic, opened)
 

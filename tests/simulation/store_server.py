@@ -1,7 +1,8 @@
 """Simulated server of the shared state: the production state machine, whose announcements cross a network."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextvars import Context
 from typing import Any, TypeVar
 
 from qlm.domain.errors import StoreUnavailableError
@@ -10,10 +11,12 @@ from qlm.domain.notices import InstanceNotice
 from qlm.store.core import instances, output_log
 from qlm.store.core.effects import Effects
 from qlm.store.core.state import State
-from qlm.store.embedded.memory import MemoryStore
-from simulation.history import Ended, Flushed, History
+from qlm.store.redis.feed import MessageReader
+from simulation.history import Ended, Flushed, History, KeyLost
+from simulation.lost_keys import Key, LossyStore
 from simulation.network import REPLY_TIMEOUT_S, Network, Server
 from simulation.process import Process
+from simulation.refusals import Refusal
 from simulation.virtual_loop import EPOCH_NS, VirtualLoop
 
 T = TypeVar("T")
@@ -38,7 +41,8 @@ class Subscription:
         """Send an announcement; those sent before an earlier one has arrived arrive together with it."""
         self._in_transit.append(item)
         if len(self._in_transit) == 1:
-            self._loop.call_later(self._network.trip_s(self._process.name), self._arrive)
+            # In a context of its own: it is the server that sends, whoever caused it.
+            self._loop.call_later(self._network.trip_s(self._process.name), self._arrive, context=Context())
 
     async def take(self) -> list[Any]:
         """Wait for announcements.
@@ -58,7 +62,7 @@ class Subscription:
     def _arrive(self) -> None:
         items, self._in_transit = self._in_transit, []
         outage = self._network.outage_of(self._process.name, Server.STORE)
-        if outage is None and not self._broken:
+        if not (outage and outage.of_answers) and not self._broken:
             self._arrived += items
             self._wake()
         elif not self._broken:
@@ -74,12 +78,13 @@ class Subscription:
             self._reader.set_result(None)
 
 
-class StoreServer(MemoryStore):
+class StoreServer(LossyStore):
     """`MemoryStore` with delayed announcements. `flush` empties it; subscribers stay connected.
 
     Attributes:
         ended: Ends not yet recorded; `StoreRecorder` takes them after the call that caused them.
         repeats: Returns whether the present announcement is made twice.
+        refusal: The state in which it refuses writes; None if it works.
 
     Args:
         loop: Source of time.
@@ -97,12 +102,32 @@ class StoreServer(MemoryStore):
         self._subscriptions: dict[str, list[Subscription]] = {}
         self.ended: list[Ended] = []
         self.repeats: Callable[[], bool] = lambda: False
+        self.refusal: Refusal | None = None
 
     def flush(self) -> None:
         """Clear the state, as FLUSHALL does; the next incarnation is larger."""
         self._state = self._make_state(max(self._loop.now_ns, self._state.incarnation + 1))
         self._plan = self._signal = None
+        self._damaged.clear()
         self._history.add(Flushed(self._loop.time(), self._state.incarnation))
+
+    def lose(self, key: Key) -> None:
+        super().lose(key)
+        self._history.add(KeyLost(self._loop.time(), key.kind, str(key.of)))
+        self._history.coverage[f"{key.kind} lost"] += 1
+
+    def topics(self) -> list[str]:
+        """List the topics with subscribers."""
+        return [topic for topic, opened in self._subscriptions.items() if opened]
+
+    def publish(self, topic: str, message: bytes) -> None:
+        """Announce what any client of the server may write."""
+        for opened in self._subscriptions.get(topic, ()):
+            opened.put(message)
+
+    def reader(self, topic: str, read: Callable[[bytes], Iterable[T]]) -> MessageReader[T]:
+        """Make the reader of one subscription."""
+        return MessageReader(topic, read)
 
     def standing_notices(self, instance: InstanceId) -> tuple[InstanceNotice, ...]:
         """Return the notices to repeat to an instance that may have missed some."""

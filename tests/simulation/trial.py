@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -13,7 +13,9 @@ from typing import Any, Final
 from simulation.checkers.verdict import violations
 from simulation.client import Client
 from simulation.cluster import Cluster
-from simulation.faults import PlannedFault, carry_out, draw_faults
+from simulation.faults.kind import PlannedFault
+from simulation.faults.load import scripts_of
+from simulation.faults.plan import carry_out, draw_faults
 from simulation.history import Event, Failed, History
 from simulation.parts import PRODUCTION, Parts
 from simulation.process import own_tasks
@@ -41,7 +43,7 @@ class Trial:
         violations: Sentences of the checkers; empty if all claims hold.
         coverage: Occurrences of each state.
         requests: Number of requests sent.
-        faults: Number of faults.
+        faults: Kinds of its faults.
         simulated_s: Virtual seconds.
     """
 
@@ -50,12 +52,17 @@ class Trial:
     coverage: Counter[str]
     events: tuple[Event, ...]
     requests: int
-    faults: int
+    faults: tuple[str, ...]
     simulated_s: float
 
 
 def run_trial(
-    seed: int, parts: Parts = PRODUCTION, *, requests: int = REQUESTS, with_faults: bool = True
+    seed: int,
+    parts: Parts = PRODUCTION,
+    *,
+    requests: int = REQUESTS,
+    with_faults: bool = True,
+    kinds: Collection[str] | None = None,
 ) -> Trial:
     """Run one trial; equal seeds give equal histories.
 
@@ -64,10 +71,12 @@ def run_trial(
         parts: Production's parts, or faulty ones in tests of the checkers.
         requests: Number of clients.
         with_faults: Draw faults; False for a quiet run.
+        kinds: Draw only faults of these kinds; None for all kinds.
     """
     history = History()
     scripts = draw_scripts(Random(f"{seed} requests"), requests)
-    faults = draw_faults(Random(f"{seed} faults")) if with_faults else []
+    faults = draw_faults(Random(f"{seed} faults"), kinds) if with_faults else []
+    scripts += scripts_of(faults, len(scripts))
     with _quiet(), _without_cycle_collector():
         simulated_s = _run(seed, parts, history, scripts, faults)
     return Trial(
@@ -76,7 +85,7 @@ def run_trial(
         coverage=history.coverage,
         events=tuple(history.events),
         requests=len(scripts),
-        faults=len(faults),
+        faults=tuple(fault.kind for fault in faults),
         simulated_s=simulated_s,
     )
 
@@ -114,6 +123,9 @@ async def _live(cluster: Cluster, seed: int, scripts: list[ClientScript], faults
     for client in clients:
         if client.done():
             client.result()
+    for name in cluster.names:
+        if cluster.process(name) is None:
+            cluster.history.add(Failed(loop.time(), name, "it is down at the end"))
 
 
 async def _until_answered(cluster: Cluster, clients: "list[asyncio.Task[None]]") -> None:

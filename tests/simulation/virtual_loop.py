@@ -4,9 +4,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from contextvars import Context
+from contextvars import Context, ContextVar
 from heapq import heappop, heappush
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -27,6 +27,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     Attributes:
         now_ns: Virtual nanoseconds since 1970.
+        owner: Tells from a callback's context to whom it belongs.
     """
 
     # Not built on asyncio's own loop: its selector, threads and checks of slow callbacks would take most of
@@ -39,6 +40,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle | asyncio.Future[None]]] = []
         self._timers_set = 0
+        self.owner: ContextVar[Any] | None = None
+        self._held: dict[object, deque[asyncio.Handle]] = {}
+
+    def hold(self, owner: object) -> None:
+        """Run no callback of an owner until `let_go`."""
+        self._held.setdefault(owner, deque())
+
+    def let_go(self, owner: object) -> None:
+        """Run the callbacks of an owner that was held, in the order in which they became due."""
+        self._ready.extend(self._held.pop(owner, ()))
 
     def time(self) -> float:
         """Virtual seconds since the beginning."""
@@ -102,10 +113,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 self._advance_time()
             for _ in range(len(ready)):
                 handle = ready.popleft()
-                if not handle._cancelled:
+                if not handle._cancelled and not (self._held and self._holds(handle)):
                     handle._run()
             if self._stopping:  # type: ignore[attr-defined]  # asyncio's own, unknown to its stubs
                 return
+
+    def _holds(self, handle: asyncio.Handle) -> bool:
+        """Keep a callback if its owner is held."""
+        assert self.owner is not None, "nobody is held without owners"
+        owner = handle._context.get(self.owner)  # type: ignore[attr-defined]  # asyncio's own, unknown to its stubs
+        held = self._held.get(owner)
+        if held is None:
+            return False
+        held.append(handle)
+        return True
 
     def _advance_time(self) -> None:
         timers = self._timers

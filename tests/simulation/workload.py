@@ -40,6 +40,13 @@ _OBJECTIVES: Final[Mapping[ModelId, tuple[dict[str, Any], ...]]] = MappingProxyT
 """Objectives by model; few classes, since estimates per class take most of a controller's time."""
 
 
+FLOOD_REQUESTS: Final = 80
+FLOOD_S: Final = 0.5
+"""Span of the arrivals of a flood."""
+_FLOOD_CLASSES: Final = 50
+_FLOOD_TOKENS_MAX: Final = 3
+
+
 class Kind(Enum):
     """Form in which a client requests its answer."""
 
@@ -75,6 +82,36 @@ def draw_scripts(chance: Random, requests: int = REQUESTS) -> list[ClientScript]
     """Draw the scripts of all clients, in order of their requests."""
     times = sorted(chance.random() * SPAN_S for _ in range(requests))
     return [_script(number, at_s, chance) for number, at_s in enumerate(times)]
+
+
+def draw_flood(chance: Random, first: int, at_s: float) -> list[ClientScript]:
+    """Draw the scripts of clients that come at once: objectives of many classes, short answers."""
+    targets_ms = [500 * chance.randint(1, 60) for _ in range(_FLOOD_CLASSES)]
+    times = sorted(at_s + chance.random() * FLOOD_S for _ in range(FLOOD_REQUESTS))
+    scripts = []
+    for number, each_s in enumerate(times, first):
+        kind = chance.choice(list(Kind))
+        body = _body(number, kind, chance) | {
+            "max_tokens": chance.randint(1, _FLOOD_TOKENS_MAX),
+            "slo": {chance.choice(("ttft_ms", "deadline_ms")): chance.choice(targets_ms)},
+        }
+        body.pop("service_tier", None)
+        scripts.append(_steady(number, each_s, kind, body, f"key-{number}"))
+    return scripts
+
+
+def _steady(number: int, at_s: float, kind: Kind, body: dict[str, Any], key: str) -> ClientScript:
+    """Return the script of a client that waits for its answer."""
+    return ClientScript(
+        number=number,
+        at_s=at_s,
+        kind=kind,
+        body=orjson.dumps(body),
+        key=key,
+        breaks_after=None,
+        cancels_after_s=None,
+        leaves=False,
+    )
 
 
 def _script(number: int, at_s: float, chance: Random) -> ClientScript:

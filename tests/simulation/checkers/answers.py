@@ -1,7 +1,9 @@
 """Answers: no accepted request is lost or answered twice, and each bad end has a valid cause."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from qlm.agents.core.lifecycle import LEASES_MAX
 from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Request
@@ -16,6 +18,7 @@ from simulation.history import (
     Failed,
     Flushed,
     Indexed,
+    KeyLost,
     Leased,
     Published,
     TextReceived,
@@ -24,7 +27,7 @@ from simulation.workload import ClientScript
 
 
 def nothing_fails(events: Sequence[Event]) -> Iterator[str]:
-    """Check that no process ends by itself."""
+    """Check that no process ends by itself, notes a defect, or is down at the end."""
     for event in events:
         if isinstance(event, Failed):
             yield f"at {event.at_s:.3f} s: {event.process} failed: {event.error}"
@@ -50,6 +53,8 @@ def nothing_is_answered_twice(events: Sequence[Event]) -> Iterator[str]:
         match event:
             case Flushed():
                 ended.clear()
+            case KeyLost(kind="request", of=of):
+                ended.discard(RequestId(of))
             case Ended(id=id):
                 if id in ended:
                     yield f"at {event.at_s:.3f} s: {id} ended again"
@@ -62,25 +67,51 @@ def nothing_is_answered_twice(events: Sequence[Event]) -> Iterator[str]:
 
 
 def bad_ends_have_a_reason(events: Sequence[Event], scripts: Sequence[ClientScript]) -> Iterator[str]:
-    """Check that an answer is missing only because of the client, its request, or a flush of the store."""
+    """Check that an answer is missing only because of the client, its request, or a loss of the store."""
     requests = {event.request.id: event.request for event in events if isinstance(event, Published)}
-    known: set[RequestId] = set()
-    flushed = False
+    seen = _Seen()
     for event in events:
+        if isinstance(event, Answered):
+            id, end = event.id, event.end
+            if not (seen.explains(id, end) or _has_a_reason(end, scripts[event.client], requests.get(id))):
+                yield f"at {event.at_s:.3f} s: client {event.client} ({id}) ended: {end}"
+        else:
+            seen.note(event)
+
+
+class _Seen:
+    """What happened to requests in the store."""
+
+    def __init__(self) -> None:
+        self._known: set[RequestId] = set()
+        self._lost: set[RequestId] = set()
+        self._leases: Counter[RequestId] = Counter()
+        self._flushed = False
+
+    def note(self, event: Event) -> None:
+        """Note an event."""
         match event:
             case Flushed():
-                known.clear()
-                flushed = True
+                self._known.clear()
+                self._flushed = True
+            case KeyLost(kind="request" | "log" as kind, of=of):
+                self._lost.add(RequestId(of))
+                if kind == "request":
+                    self._known.discard(RequestId(of))
             case Indexed(id=id) | Leased(id=id):
-                known.add(id)
-            case Answered(id=id, end=end):
-                script, request = scripts[event.client], requests.get(id)
-                if end in (REBUILDING, UNKNOWN):
-                    fine = id not in known
-                else:
-                    fine = _has_a_reason(end, script, request) or (flushed and end == Outcome.OUTPUT_LOST)
-                if not fine:
-                    yield f"at {event.at_s:.3f} s: client {event.client} ({id}) ended: {end}"
+                self._known.add(id)
+                self._leases[id] += isinstance(event, Leased)
+
+    def explains(self, id: RequestId, end: str) -> bool:
+        """Return whether an end follows from what was lost, or from engines that failed too often."""
+        match end:
+            case str() if end in (REBUILDING, UNKNOWN):
+                return id not in self._known
+            case Outcome.OUTPUT_LOST:
+                return self._flushed or id in self._lost
+            case Outcome.FAILED:
+                return self._leases[id] >= LEASES_MAX
+        return False
 
 
 def _has_a_reason(end: str, script: ClientScript, request: Request | None) -> bool:

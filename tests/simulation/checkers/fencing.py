@@ -13,6 +13,7 @@ from simulation.history import (
     FencedWrite,
     Flushed,
     Heartbeat,
+    KeyLost,
     LeaderNamed,
     Leased,
     Released,
@@ -25,10 +26,8 @@ def leases_are_fenced(events: Sequence[Event]) -> Iterator[str]:
     leases: dict[RequestId, tuple[Holder, Epoch]] = {}
     alive: dict[InstanceId, tuple[Holder, float]] = {}
     for event in events:
+        _forget(event, last, leases, alive)
         match event:
-            case Flushed():
-                leases.clear()
-                alive.clear()
             case Heartbeat(holder=holder, ttl_s=ttl_s):
                 alive[holder.instance] = (holder, event.at_s + ttl_s)
             case Leased(id=id, holder=holder, epoch=epoch):
@@ -44,6 +43,25 @@ def leases_are_fenced(events: Sequence[Event]) -> Iterator[str]:
                 # The history has the end just before the entry that caused it.
                 if last.get(id) != epoch or (outcome is None and id not in leases):
                     yield f"{_at(event)}{id} took tokens under {epoch}; its lease is {leases.get(id)}"
+
+
+def _forget(
+    event: Event,
+    last: dict[RequestId, Epoch],
+    leases: dict[RequestId, tuple[Holder, Epoch]],
+    alive: dict[InstanceId, tuple[Holder, float]],
+) -> None:
+    """Forget what the store has lost."""
+    match event:
+        case Flushed():
+            leases.clear()
+            alive.clear()
+        case KeyLost(kind="request", of=of):
+            # The next lease is the first of a new row.
+            last.pop(RequestId(of), None)
+            leases.pop(RequestId(of), None)
+        case KeyLost(kind="instance", of=of):
+            alive.pop(InstanceId(of), None)
 
 
 def _lives(holder: Holder, alive: dict[InstanceId, tuple[Holder, float]], at_s: float) -> bool:

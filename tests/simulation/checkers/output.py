@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import orjson
+
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.output import AppendResult
 from simulation.checkers.reference import Reference
@@ -12,9 +14,12 @@ from simulation.history import (
     Ended,
     Event,
     Flushed,
+    KeyLost,
+    Published,
     Restored,
     TextReceived,
 )
+from simulation.workload import ClientScript
 
 References = dict[RequestId, Reference]
 
@@ -26,6 +31,8 @@ def logs_are_right(events: Iterable[Event], references: References) -> Iterator[
         match event:
             case Flushed():
                 logs.clear()
+            case KeyLost(kind="request" | "log", of=of):
+                logs.pop(RequestId(of), None)
             case Restored(id=id, token_ids=token_ids):
                 yield from _right(event.at_s, id, 0, token_ids, references)
                 logs[id] = max(logs.get(id, 0), len(token_ids))
@@ -64,6 +71,17 @@ def clients_see_the_log(events: Sequence[Event], references: References) -> Iter
                     f"{_at(event)}client {event.client} was answered {event.text!r} ({event.end}); "
                     f"expected {whole.text(len(whole.token_ids))!r} ({whole.outcome})"
                 )
+
+
+def clients_get_their_own(events: Sequence[Event], scripts: Sequence[ClientScript]) -> Iterator[str]:
+    """Check that each client was given the id of a request with its own prompt."""
+    requests = {event.request.id: event.request for event in events if isinstance(event, Published)}
+    for event in events:
+        if isinstance(event, Accepted) and event.id in requests:
+            prompt = bytes(requests[event.id].prompt_ids).decode()
+            wanted = orjson.loads(scripts[event.client].body)["prompt"]
+            if prompt != wanted:
+                yield f"{_at(event)}client {event.client} sent {wanted!r}, and {event.id} has {prompt!r}"
 
 
 def _right(

@@ -5,7 +5,14 @@ from collections.abc import Iterator, Sequence
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import RequestId
 from qlm.domain.lease import Holder
-from simulation.history import Event, MessageDelivered, Published, Released, ResidencyChanged, Started
+from simulation.history import (
+    Event,
+    MessageDelivered,
+    Published,
+    Released,
+    ResidencyChanged,
+    Started,
+)
 
 
 def first_in_first_out(events: Sequence[Event]) -> Iterator[str]:

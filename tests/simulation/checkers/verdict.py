@@ -9,9 +9,10 @@ from simulation.checkers.answers import (
     nothing_is_lost,
 )
 from simulation.checkers.fencing import leases_are_fenced, one_leader_plans
-from simulation.checkers.output import clients_see_the_log, logs_are_right
+from simulation.checkers.output import clients_get_their_own, clients_see_the_log, logs_are_right
 from simulation.checkers.reference import references
 from simulation.checkers.service import first_in_first_out, memory_suffices
+from simulation.checkers.stalls import stalls_end
 from simulation.history import Event
 from simulation.workload import ClientScript
 
@@ -26,10 +27,12 @@ def violations(events: Sequence[Event], scripts: Sequence[ClientScript]) -> Iter
         bad_ends_have_a_reason(events, scripts),
         logs_are_right(events, answers),
         clients_see_the_log(events, answers),
+        clients_get_their_own(events, scripts),
         leases_are_fenced(events),
         one_leader_plans(events),
         first_in_first_out(events),
         memory_suffices(events),
+        stalls_end(events),
     )
     for check in checks:
         name = check.__name__.replace("_", " ")  # type: ignore[attr-defined]  # a generator has its function's name

@@ -53,7 +53,7 @@ class RedisFeed:
             standing: Returns the batch to begin with. Called each time the subscription becomes live, since
                 earlier messages are lost.
         """
-        failures, reader = 0, _Reader(channel, read)
+        failures, reader = 0, MessageReader(channel, read)
         while not self._closed:
             pubsub = self._client.pubsub()
             self._open.add(pubsub)
@@ -82,7 +82,7 @@ class RedisFeed:
             await _close(pubsub)
 
 
-class _Reader(Generic[T]):
+class MessageReader(Generic[T]):
     """Decodes the messages of one channel, which anybody could have sent."""
 
     def __init__(self, channel: str, read: Callable[[bytes], Iterable[T]]) -> None:

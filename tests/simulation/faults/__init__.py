@@ -1,0 +1,1 @@
+"""Faults of trials, by what they hit."""

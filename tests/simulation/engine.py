@@ -121,10 +121,10 @@ class SimulatedEngine:
         generation = _Generation(call, chain_after(call.prompt_ids), len(call.prompt_ids))
         self._running[call.call_id] = generation
         try:
-            await self._stand_still(generation, admitted=False)
             staying = [each for each in self._running.values() if not each.leaving]
             blocks = sum(self._capacity.blocks(each.tokens) for each in staying)
             self._machine.started(call.call_id, len(staying), self._capacity.seqs_max, blocks)
+            await self._stand_still(generation, admitted=False)
             await self._pause(generation, PROMPT_S)
             while True:
                 self._check_serving()
@@ -140,11 +140,11 @@ class SimulatedEngine:
     async def abort(self, call_ids: Sequence[str]) -> None:
         """Stop generations; each delivers its tokens up to then."""
         self._check_serving()
-        if self._hang.deaf:
-            return
         asked = [self._running[call_id] for call_id in call_ids if call_id in self._running]
         for generation in asked:
             generation.leaving = True
+        if self._hang.deaf:
+            return
         await asyncio.sleep(ABORT_S * self._chance.random())
         for generation in asked:
             generation.stopped = True

@@ -1,6 +1,7 @@
 """SQLite file of the embedded broker and journal: one process, one writer, group commit."""
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+from qlm.broker.sqlite.damage import damage_of, first_error, read_written
 from qlm.broker.sqlite.lock import ProcessLock
+from qlm.broker.sqlite.messages import was_unclean
 from qlm.broker.sqlite.writer import Apply, SqliteWriter, Write
 from qlm.broker.threads import Batcher, share_interpreter
 from qlm.domain.errors import BrokerUnavailableError, UndecodableDataError
@@ -27,6 +30,8 @@ PRAGMA user_version = 1;
 COMMIT;
 """
 
+log = logging.getLogger("qlm.broker")
+
 _BUSY_TIMEOUT_S: Final = 5.0
 _WAL_BYTES_KEPT: Final = 64 * 2**20
 
@@ -38,6 +43,10 @@ class SqliteFile:
     """Open file, for the event loop that opened it.
 
     Readers have their own connection and thread, so a read never waits for a sync.
+
+    Attributes:
+        path: The file.
+        damage: What was lost of it before it was opened, in a sentence; empty if nothing is known to be.
     """
 
     def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
@@ -45,7 +54,12 @@ class SqliteFile:
         self.path = path.resolve()
         self._lock = ProcessLock(self.path)
         try:
+            written = read_written(self.path)
             self._writing = _connect(self.path)
+            self.damage = damage_of(self.path, self._writing, written)
+            if self.damage:
+                log.error("%s", self.damage)
+            _prepare(self.path, self._writing)
             self._reading = _connect(self.path)
         except BaseException:
             self._lock.release()
@@ -64,7 +78,7 @@ class SqliteFile:
 
         Raises:
             BrokerUnavailableError: Another process uses the file, or it cannot be opened.
-            UndecodableDataError: The file is not a queue file of this schema version.
+            UndecodableDataError: The file is damaged, or no queue file of this schema version.
         """
         share_interpreter()
         loop = asyncio.get_running_loop()
@@ -167,23 +181,34 @@ def _connect(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise BrokerUnavailableError(f"cannot open the queue file {path}: {error}") from error
     try:
-        _prepare(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
     except sqlite3.DatabaseError as error:
         connection.close()
         raise UndecodableDataError(f"{path} cannot be read as a queue file: {error}") from error
-    except UndecodableDataError as error:
-        connection.close()
-        raise UndecodableDataError(f"{path} {error}") from error
     return connection
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT}")
+def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+    try:
+        _check_schema(path, connection)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise UndecodableDataError(f"{path} cannot be read as a queue file: {error}") from error
+    except UndecodableDataError:
+        connection.close()
+        raise
+
+
+def _check_schema(path: Path, connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == SCHEMA_VERSION:
+        if was_unclean(connection) and (error := first_error(connection)):
+            raise UndecodableDataError(
+                f"{path} is damaged: {error}; it may be read with `sqlite3 {path} .recover`"
+            )
         return
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if version or tables:
-        raise UndecodableDataError(f"has schema version {version}; expected {SCHEMA_VERSION}")
+        raise UndecodableDataError(f"{path} has schema version {version}; expected {SCHEMA_VERSION}")
     connection.executescript(_SCHEMA)

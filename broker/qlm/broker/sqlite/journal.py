@@ -26,6 +26,9 @@ class SqliteJournal(Journal):
     def load(self) -> Sequence[tuple[str, bytes]]:
         return self._file.read_now(_read_entries)
 
+    def warnings(self) -> Sequence[str]:
+        return (self._file.damage,) if self._file.damage else ()
+
     async def write(
         self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str] = (), *, durable: bool = False
     ) -> None:

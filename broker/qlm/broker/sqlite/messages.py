@@ -58,6 +58,11 @@ def find(connection: sqlite3.Connection) -> Found:
     )
 
 
+def was_unclean(connection: sqlite3.Connection) -> bool:
+    """Return whether the last process that used the file did not close it."""
+    return connection.execute("SELECT 1 FROM fact WHERE name = 'clean' AND value = 0").fetchone() is not None
+
+
 def read_bodies(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, bytes]:
     """Read the bodies of these messages."""
     rows = connection.execute(

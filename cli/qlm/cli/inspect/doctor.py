@@ -81,7 +81,9 @@ def _disk() -> Finding:
 
 
 def _store(client: AdminClient) -> list[Finding]:
-    remedy = "set it in redis.conf and with CONFIG SET"
+    remedy = (
+        "a setting: change it in redis.conf and with CONFIG SET; lost requests: let clients send them again"
+    )
     return [Finding("store", False, each, remedy) for each in _warnings(client, "/admin/v1/store")]
 
 

@@ -11,6 +11,10 @@ class Journal(Protocol):
         """Return all entries, in the order of their first write. Called once, before any write."""
         ...
 
+    def warnings(self) -> Sequence[str]:
+        """Return what was lost of the file before it was opened, in a sentence each."""
+        ...
+
     async def write(
         self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str] = (), *, durable: bool = False
     ) -> None:

@@ -80,7 +80,7 @@ class GatewayStore(RequestIndex, Protocol):
         ...
 
     async def warnings(self) -> Sequence[str]:
-        """Return what the settings of the server break of the promises of this port, in a sentence each."""
+        """Return what breaks promises of this port: settings of the server, lost data; a sentence each."""
         ...
 
     async def records(self, where: RequestFilter) -> Sequence[RequestRecord]:

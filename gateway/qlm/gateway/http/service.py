@@ -63,7 +63,7 @@ def _model(served: ServedModel) -> Model:
 
 
 async def get_store(gateway: Gateway, request: HttpRequest) -> Json[StoreSettings]:
-    """Answer GET /admin/v1/store: what the settings of the shared state's server break of QLM's promises."""
+    """Answer GET /admin/v1/store: what breaks QLM's promises in the shared state, settings or lost data."""
     return Json({"warnings": list(await gateway.store.warnings())})
 
 

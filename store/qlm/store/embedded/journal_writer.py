@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +55,10 @@ class JournalWriter:
             raise StoreUnavailableError(f"the journal cannot be written: {self._failure}") from self._failure
         if self._closing.is_set():
             raise StoreUnavailableError("the store is closed")
+
+    def warnings(self) -> Sequence[str]:
+        """Return what was lost of the journal before it was opened."""
+        return self._journal.warnings()
 
     async def write(
         self, changes: Changes, announce: Callable[[], None], ids: Iterable[RequestId], *, durable: bool

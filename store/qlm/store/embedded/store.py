@@ -100,6 +100,9 @@ class EmbeddedStore(MemoryStore):
     async def probe(self) -> None:
         await self._writer.probe()
 
+    async def warnings(self) -> Sequence[str]:
+        return self._writer.warnings()
+
     def _check_writable(self) -> None:
         self._writer.check()
 

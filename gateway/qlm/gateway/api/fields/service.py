@@ -26,6 +26,8 @@ class Listeners(TypedDict):
 
 
 class StoreSettings(TypedDict):
-    """Settings of the server of the shared state."""
+    """What is wrong with the shared state."""
 
-    warnings: Sequence[str]  # What they break of QLM's promises, in a sentence each; empty if nothing
+    warnings: Sequence[
+        str
+    ]  # Settings and lost data that break QLM's promises, a sentence each; empty if none

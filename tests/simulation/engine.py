@@ -29,6 +29,9 @@ CHUNK_TOKENS: Final = 8
 ABORT_S: Final = 0.02
 """Longest time until an aborted generation stops; tokens generated until then are delivered."""
 
+SUBMIT_S: Final = 0.0005
+"""Time until a submitted request reaches the engine."""
+
 STARTED_S: Final = 1.0
 WOKEN_S: Final = 0.2
 
@@ -121,6 +124,7 @@ class SimulatedEngine:
         generation = _Generation(call, chain_after(call.prompt_ids), len(call.prompt_ids))
         self._running[call.call_id] = generation
         try:
+            await self._pause(generation, SUBMIT_S)
             staying = [each for each in self._running.values() if not each.leaving]
             blocks = sum(self._capacity.blocks(each.tokens) for each in staying)
             self._machine.started(call.call_id, len(staying), self._capacity.seqs_max, blocks)

@@ -29,11 +29,11 @@ async def _fail(cluster: Cluster, fault: PlannedFault) -> None:
 
 def _hang(mode: Hang) -> Act:
     async def act(cluster: Cluster, fault: PlannedFault) -> None:
-        """Let the awake engine hang; half of the hangs outlast a restart, half ignore aborts."""
+        """Let the awake engine hang: until it is restarted, or for a time that restarts do not shorten."""
         hang = cluster.hang_of(fault.target)
         hang.begin(mode, deaf=fault.chance.random() < 0.5, lasts=fault.chance.random() < 0.5)
         await asyncio.sleep(fault.lasts_s)
-        if hang.lasts:
+        if hang.mode is mode and (hang.lasts or mode is Hang.SLOW):
             hang.end()
 
     return act

@@ -2,15 +2,22 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from qlm.agents.core.agent import Agent
+from qlm.agents.core.state import AgentSettings
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_queue
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.ids import SessionId
 from qlm.domain.outcome import Outcome
+from qlm.store.embedded.memory import MemoryStore
 from support.flaky import until
+from support.gateway import SystemClock
 from support.plant import HOLDER, M, N, plant
 from support.requests import a_request
 
@@ -185,6 +192,31 @@ async def test_draining_returns_everything_and_ends_the_run(tmp_path: Path) -> N
         assert all(record is not None and record.lease is None for record in records)
         returned = [e.why for r in records if r is not None for e in r.events if e.what == "returned"]
         assert set(returned) == {"draining"}
+
+
+class RefusesHeartbeats(MemoryStore):
+    """A store that refuses heartbeats until it `works`."""
+
+    works = False
+    refused = 0
+
+    async def heartbeat(self, status: InstanceStatus, ttl_s: float) -> None:
+        if not self.works:
+            self.refused += 1
+            raise STORE_AWAY
+        await super().heartbeat(status, ttl_s)
+
+
+async def test_a_drain_of_the_session_before_does_not_end_this_one(tmp_path: Path) -> None:
+    store = RefusesHeartbeats(SystemClock())
+    former = Agent(replace(HOLDER, session=SessionId("former")), "A10", (M, N), AgentSettings())
+    await MemoryStore.heartbeat(store, former.status(), 60.0)
+    await store.ask_drain(HOLDER.instance)
+    async with plant(tmp_path, store=store) as it:
+        await until(lambda: store.refused >= 3)
+        store.works = True
+        await it.accept(a_request())
+        await it.all_end_exactly_once()
 
 
 async def test_a_drain_shows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,12 @@ FOUND_BY = {
     "epoch reset by a flush": "leases are fenced",
     "two leaders": "one leader plans",
     "a lost done record": "nothing is lost",
+    "no watchdog": "stalls end",
+    "a token repeated after a hang": "logs are right",
+    "a store error not waited out": "nothing is lost",
+    "a lost log taken for an empty one": "clients see the log",
+    "garbage trusted": "nothing fails",
+    "leases never expire": "nothing is lost",
 }
 """The claim that each bug breaks first of all."""
 

@@ -87,3 +87,27 @@ def test_a_killed_process_does_nothing_more() -> None:
         return done
 
     assert run(work) == [1, 1, 2, 2]
+
+
+def test_a_process_that_stands_still_goes_on_with_what_became_due() -> None:
+    async def work(loop: VirtualLoop) -> list[float]:
+        done: list[float] = []
+        process = Process(loop, "p")
+
+        async def tick() -> None:
+            while True:
+                await asyncio.sleep(1)
+                done.append(loop.time())
+
+        process.spawn(tick())
+        await asyncio.sleep(1.5)
+        process.stand_still()
+        await asyncio.sleep(5)
+        process.go_on()
+        await asyncio.sleep(2)
+        process.stand_still()
+        process.kill()
+        await asyncio.sleep(5)
+        return done
+
+    assert run(work) == [1, 6.5, 7.5, 8.5]

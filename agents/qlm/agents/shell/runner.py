@@ -109,6 +109,7 @@ class AgentRunner:
         self._side_effects = SideEffects(self._instance, broker, store, clock, faults)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
+        self._registered = asyncio.Event()
         self._finished = asyncio.Event()
 
     async def run(self, grace_s: float = 0.0) -> None:
@@ -245,6 +246,8 @@ class AgentRunner:
     # background
 
     async def _subscribe(self) -> None:
+        # Before the store has this session, notices are for the one before it: a drain, say.
+        await self._registered.wait()
         while True:
             try:
                 async for notice in self._store.notices(self._instance):
@@ -293,6 +296,7 @@ class AgentRunner:
     async def _send_heartbeat(self) -> None:
         try:
             await self._store.heartbeat(self._agent.status(), HEARTBEAT_TTL_S)
+            self._registered.set()
         except Exception as error:
             self._faults.note(log, error, "%s: heartbeat failed", self._instance)
 

@@ -7,7 +7,7 @@ from qlm.domain.errors import NotLeadingError
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import TokenIds
 from qlm.domain.leadership import Leadership, Term
-from qlm.domain.lease import Holder
+from qlm.domain.lease import Holder, InstanceHeld
 from qlm.domain.lease_answer import Granted, LeaseAnswer
 from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.request import RequestMetadata
@@ -142,7 +142,12 @@ class StoreRecorder:
             self._count("lease expired")
             self._history.add(Released(self._loop.time(), id))
 
-    def _heartbeat(self, answer: None, status: InstanceStatus, ttl_s: float) -> None:
+    def _heartbeat(
+        self, answer: InstanceHeld | None, status: InstanceStatus, ttl_s: float, replaces: object = None
+    ) -> None:
+        if answer is not None:
+            self._count("heartbeat refused")
+            return
         self._history.add(Heartbeat(self._loop.time(), status.holder, ttl_s))
         for _, state in status.engines:
             if state is EngineState.FAILED:

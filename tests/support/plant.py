@@ -1,7 +1,7 @@
 """One agent at work on real parts: memory store, SQLite queue, controller, and engines that obey a script."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +21,10 @@ from qlm.cli.runtime.wiring import group_ids, new_controller_id
 from qlm.controller.core.decide import ControllerSettings
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.shell.loop import ControllerLoop
-from qlm.domain.errors import EngineUnavailableError
+from qlm.domain.errors import EngineUnavailableError, InstanceHeldError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId, QueueName, RequestId, SessionId, TokenIds
-from qlm.domain.lease import Holder
+from qlm.domain.lease import AgentProcess, Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
@@ -217,6 +217,8 @@ async def plant(
     telemetry: Telemetry | None = None,
     grace_s: float = 0.0,
     store: Store | None = None,
+    process: AgentProcess | None = None,
+    has_ended: Callable[[AgentProcess], bool] = lambda _: False,
 ) -> AsyncIterator[Plant]:
     """Run an agent and a controller in `folder`; at the end both must stop without a rest."""
     clock = SystemClock()
@@ -238,6 +240,8 @@ async def plant(
         clock=clock,
         on_submitted=telemetry.agents.submitted if telemetry and telemetry.agents else None,
         tracer=telemetry.tracer if telemetry else None,
+        process=process,
+        has_ended=has_ended,
     )
     if telemetry is not None and telemetry.agents is not None:
         telemetry.agents.add(protocol)
@@ -265,6 +269,7 @@ async def plant(
         await host.close()
         await queues.close()
         await file.close()
-    assert [r for r in results if r is not None and not isinstance(r, asyncio.CancelledError)] == []
+    expected = (asyncio.CancelledError, InstanceHeldError)  # the latter is awaited by the test
+    assert [r for r in results if r is not None and not isinstance(r, expected)] == []
     left = asyncio.all_tasks() - before
     assert not left, f"tasks outlived their owner: {left}"

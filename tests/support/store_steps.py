@@ -178,9 +178,15 @@ def _demote(metadata: RequestMetadata, off: tuple[int, int]) -> Step:
     return Step(f"demote {metadata.id} under {off}", run)
 
 
-def _heartbeat(holder: Any, running: int) -> Step:
+def _heartbeat(holder: Any, replaces: Any, running: int) -> Step:
     beat = status(holder, running=running, active=CHAT.model if running > 1 else None)
-    return Step(f"heartbeat {holder} {running}", lambda store, _: store.heartbeat(beat, HEARTBEAT_TTL_S))
+    former = None if replaces is None else replaces.session
+
+    async def run(store: Store, incarnation: int) -> Any:
+        held = await store.heartbeat(beat, HEARTBEAT_TTL_S, former)
+        return None if held is None else (held.session, held.process)
+
+    return Step(f"heartbeat {holder} {running} for {former}", run)
 
 
 def _led(name: str, off: tuple[int, int], write: Callable[[Store, Term], Awaitable[Any]]) -> Step:
@@ -211,7 +217,7 @@ _steps = st.one_of(
     st.builds(_hold, st.sampled_from(("park", "resume", "release")), ids, off_by),
     st.builds(_demote, any_metadata, off_by),
     st.builds(_reregister, any_metadata, holders, token_ids),
-    st.builds(_heartbeat, holders, st.integers(0, 2)),
+    st.builds(_heartbeat, holders, st.none() | holders, st.integers(0, 2)),
     st.builds(lambda h: Step(f"leave {h}", lambda store, _: store.leave(h)), holders),
     st.just(Step("expire_leases", lambda store, _: store.expire_leases())),
     st.builds(

@@ -61,6 +61,10 @@ class NotLeadingError(QlmError):
     """The term is not that of the present leader; the operation was not done."""
 
 
+class InstanceHeldError(QlmError):
+    """Another agent has the lease of the instance."""
+
+
 class EngineUnavailableError(UnavailableError):
     """The engine is down, refused the call, or broke a stream before its end."""
 

@@ -7,7 +7,7 @@ from typing import Final
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
-from qlm.domain.lease import Holder
+from qlm.domain.lease import AgentProcess, Holder
 from qlm.domain.operations import NO_OPERATIONS, OperationStats
 
 MODEL_NAME_CHARACTERS_MAX: Final = 60
@@ -181,6 +181,7 @@ class InstanceStatus:
         operations: Operations in this session; empty from older agents.
         draining: True if it takes no new work.
         error: Engines that failed, with reasons; else empty.
+        process: Process of its agent; None from older agents.
     """
 
     holder: Holder
@@ -198,6 +199,7 @@ class InstanceStatus:
     operations: OperationStats = NO_OPERATIONS
     draining: bool = False
     error: str = ""
+    process: AgentProcess | None = None
 
     @property
     def id(self) -> InstanceId:

@@ -33,7 +33,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qlm.agents.shell.runner.RETRY_S", 0.02)
     monkeypatch.setattr("qlm.agents.shell.runner.POLL_S", 0.05)
     monkeypatch.setattr("qlm.agents.shell.runner.HEARTBEAT_S", 0.05)
-    monkeypatch.setattr("qlm.agents.shell.runner.HEARTBEAT_TTL_S", 0.3)
+    monkeypatch.setattr("qlm.agents.shell.instance_lease.HEARTBEAT_TTL_S", 0.3)
     monkeypatch.setattr("qlm.controller.shell.reconciler.PERIOD_NS", 50_000_000)
 
 
@@ -221,7 +221,7 @@ async def test_a_drain_of_the_session_before_does_not_end_this_one(tmp_path: Pat
 
 async def test_a_drain_shows_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qlm.agents.shell.runner.HEARTBEAT_S", 3600)
-    monkeypatch.setattr("qlm.agents.shell.runner.HEARTBEAT_TTL_S", 3600)
+    monkeypatch.setattr("qlm.agents.shell.instance_lease.HEARTBEAT_TTL_S", 3600)
     async with plant(tmp_path) as it:
         it.engines[M].tokens_max = 3
         await it.accept(a_request())

@@ -6,7 +6,7 @@ Each action runs as a task. Side effects, whose order matters, go through one wo
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from qlm.agents.core.agent import Agent
@@ -24,6 +24,7 @@ from qlm.agents.core.events import (
 from qlm.agents.core.side_effects import SideEffect
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.shell.generations import Generations, OnSubmitted
+from qlm.agents.shell.instance_lease import InstanceLease
 from qlm.agents.shell.side_effects import RETRY_S, SideEffects
 from qlm.broker import codec
 from qlm.broker.topology import hold_queue
@@ -48,6 +49,7 @@ from qlm.domain.actions import (
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, RequestId
+from qlm.domain.lease import AgentProcess
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.output import AppendResult
@@ -69,8 +71,9 @@ HOLD_PULL_MAX: Final = 64
 """Messages per poll from the hold queue."""
 
 HEARTBEAT_S: Final = 1.0
-HEARTBEAT_TTL_S: Final = 3.5
-"""Validity of a heartbeat: then the instance counts as dead, and its requests go to others."""
+
+RETURN_MAX_S: Final = 10.0
+"""Time to return the requests of an instance that another agent has taken over."""
 
 
 class AgentRunner:
@@ -80,6 +83,8 @@ class AgentRunner:
         on_submitted: Receives each request when its generation starts.
         tracer: Records the spans of generations; None for no tracing.
         faults: Failures of the process.
+        process: Process of the agent; None if unknown.
+        has_ended: Returns True if a process that `process` sees is certainly gone.
     """
 
     def __init__(
@@ -93,6 +98,8 @@ class AgentRunner:
         on_submitted: OnSubmitted | None = None,
         tracer: Tracer | None = None,
         faults: FaultLog | None = None,
+        process: AgentProcess | None = None,
+        has_ended: Callable[[AgentProcess], bool] = lambda _: False,
     ) -> None:
         self._agent = agent
         self._faults = faults = faults or FaultLog()
@@ -107,15 +114,31 @@ class AgentRunner:
             self._instance, host, clock, self.post, self._spawn, on_submitted, tracer, faults
         )
         self._side_effects = SideEffects(self._instance, broker, store, clock, faults)
+        self._lease_of_instance = InstanceLease(agent.state.holder, store, faults, process, has_ended)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ns = 0
-        self._registered = asyncio.Event()
         self._finished = asyncio.Event()
 
-    async def run(self, grace_s: float = 0.0) -> None:
-        """Serve until drained; when cancelled, drain first, for `grace_s` seconds at most."""
+    async def run(self, grace_s: float = 0.0, *, patient: bool = False) -> None:
+        """Serve until drained, once the lease of the instance is acquired.
+
+        Args:
+            grace_s: Longest time to drain when cancelled.
+            patient: Wait for the lease for as long as another agent has it.
+
+        Raises:
+            InstanceHeldError: Another agent has the lease, or has taken it over; then all work is returned.
+        """
+        lease = self._lease_of_instance
+        try:
+            await run_together(lease.acquire(self._agent.status, patient=patient))
+            await self._serve(grace_s)
+        finally:
+            await self.close()
+        lease.check()
+
+    async def _serve(self, grace_s: float) -> None:
         self._host.subscribe(self._engine_changed)
-        await run_together(self._send_heartbeat())
         for background in (self._subscribe, self._poll, self._send_heartbeats, self._side_effects.run):
             self._spawn(background())
         self.post(Tick())
@@ -124,8 +147,6 @@ class AgentRunner:
         except asyncio.CancelledError:
             await self._drain(grace_s)
             raise
-        finally:
-            await self.close()
 
     async def _drain(self, limit_s: float) -> None:
         self._start_draining()
@@ -207,11 +228,12 @@ class AgentRunner:
             return False
 
     async def _pull(self, action: Pull) -> None:
+        deliveries: Sequence[Delivery] = ()
         try:
-            deliveries: Sequence[Delivery] = await self._broker.get(action.cls.queue, action.limit)
+            if self._lease_of_instance.valid:
+                deliveries = await self._broker.get(action.cls.queue, action.limit)
         except Exception as error:
             self._faults.note(log, error, "%s: pull failed", self._instance)
-            deliveries = ()
         self._received(action.group, action.limit, deliveries)
 
     def _received(self, group: GroupId | None, limit: int, deliveries: Sequence[Delivery]) -> None:
@@ -246,8 +268,6 @@ class AgentRunner:
     # background
 
     async def _subscribe(self) -> None:
-        # Before the store has this session, notices are for the one before it: a drain, say.
-        await self._registered.wait()
         while True:
             try:
                 async for notice in self._store.notices(self._instance):
@@ -272,8 +292,9 @@ class AgentRunner:
         while True:
             try:
                 await self._read_queue()
-                messages = await self._broker.get(self._hold_queue, HOLD_PULL_MAX)
-                self._received(None, 0, messages)
+                if self._lease_of_instance.valid:
+                    messages = await self._broker.get(self._hold_queue, HOLD_PULL_MAX)
+                    self._received(None, 0, messages)
             except Exception as error:
                 self._faults.note(log, error, "%s: poll failed", self._instance)
             self.post(Tick())
@@ -295,10 +316,15 @@ class AgentRunner:
 
     async def _send_heartbeat(self) -> None:
         try:
-            await self._store.heartbeat(self._agent.status(), HEARTBEAT_TTL_S)
-            self._registered.set()
+            if await self._lease_of_instance.renew(self._agent.status()):
+                self._spawn(self._return_all())
         except Exception as error:
             self._faults.note(log, error, "%s: heartbeat failed", self._instance)
+
+    async def _return_all(self) -> None:
+        """Return all work, since another agent serves the instance now, and end."""
+        await self._drain(RETURN_MAX_S)
+        self._finished.set()
 
     def _set_timer(self, at_ns: int) -> None:
         now_ns = self._clock.now_ns()

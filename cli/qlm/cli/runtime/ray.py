@@ -96,7 +96,8 @@ async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> No
                     opened = await open_backends(config, clock, stack)
                     backends = await stack.enter_async_context(telemetry.health.watching(opened))
                     await kill_orphaned_engines(config)
-                    await serve_instance(config, instance, backends, profiles, clock, telemetry)
+                    # Ray would start a new process again and again.
+                    await serve_instance(config, instance, backends, profiles, clock, telemetry, patient=True)
                     return
             except QlmError as error:
                 log.error("%s: %s", instance.id, error)

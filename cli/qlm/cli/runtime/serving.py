@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from qlm.agents.core.agent import Agent
 from qlm.agents.engines.orphans import kill_orphans
+from qlm.agents.shell.own_process import has_ended, own_process
 from qlm.agents.shell.runner import AgentRunner
 from qlm.cli.config.access import monitor_rules
 from qlm.cli.config.settings import Config, InstanceConfig
@@ -32,6 +33,7 @@ from qlm.cli.runtime.wiring import (
 from qlm.cli.speed.choice import warn_of_profiles
 from qlm.controller.shell.loop import ControllerLoop
 from qlm.controller.shell.reindex import Reindexer
+from qlm.domain.errors import InstanceHeldError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.shell.faults import FaultKind
@@ -190,15 +192,30 @@ async def serve_instance(
     profiles: tuple[Profile, ...],
     clock: SystemClock,
     telemetry: Telemetry,
+    *,
+    patient: bool = False,
 ) -> None:
-    """Run one agent until it is drained; restart it with a new session after a failure."""
+    """Run one agent until it is drained; restart it with a new session after a failure.
+
+    Args:
+        config: The whole configuration.
+        instance: The instance that it serves.
+        backends: Broker and store.
+        profiles: All profiles.
+        clock: The clock.
+        telemetry: Metrics and traces of the process.
+        patient: Wait while another agent has the lease of the instance.
+
+    Raises:
+        InstanceHeldError: Another agent has the lease, or has taken it over; never if `patient`.
+    """
     models = [ModelId(model) for model in instance.models]
     while True:
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
         costs = operation_costs(config, instance, profiles)
         protocol = Agent(holder, instance.kind, models, agent_settings(config), costs)
         host = model_host(config, instance, profiles)
-        away = False
+        away = lost = False
         try:
             async with broker_client(backends) as broker:
                 runner = AgentRunner(
@@ -210,18 +227,26 @@ async def serve_instance(
                     on_submitted=telemetry.agents.submitted if telemetry.agents else None,
                     tracer=telemetry.tracer,
                     faults=telemetry.faults,
+                    process=own_process(clock.now_ns()),
+                    has_ended=has_ended,
                 )
                 with telemetry.agent(protocol):
-                    await runner.run(config.stop.grace_s)
+                    await runner.run(config.stop.grace_s, patient=patient)
+        except InstanceHeldError as error:
+            if not patient:
+                raise
+            log.error("%s", error)
+            lost = True
         except Exception as error:
             kind = telemetry.faults.note(log, error, "%s: the agent failed", instance.id)
             away = kind is FaultKind.UNAVAILABLE  # the process logs that once
         finally:
             await host.close()
-        if protocol.state.drained:
+        if protocol.state.drained and not lost:
             log.info("%s is drained", instance.id)
             return
-        log.log(logging.DEBUG if away else logging.ERROR, "%s: agent stopped; a new one starts", instance.id)
+        level = logging.DEBUG if away or lost else logging.ERROR
+        log.log(level, "%s: agent stopped; a new one starts", instance.id)
         await asyncio.sleep(RESTART_PAUSE_S)
 
 

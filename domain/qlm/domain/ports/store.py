@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
 from qlm.domain.leadership import Leadership, Term
-from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import InstanceNotice
 from qlm.domain.outcome import Outcome
@@ -214,10 +214,21 @@ class AgentStore(Protocol):
         """
         ...
 
-    async def heartbeat(self, status: InstanceStatus, ttl_s: float) -> None:
-        """Report that an instance is alive; without another report within `ttl_s`, it counts as dead.
+    async def heartbeat(
+        self, status: InstanceStatus, ttl_s: float, replaces: SessionId | None = None
+    ) -> InstanceHeld | None:
+        """Acquire or renew the lease of an instance; without another heartbeat within `ttl_s`, it lapses.
 
-        The controller is woken if anything but the load changed.
+        An instance whose lease has lapsed counts as dead. The controller is woken if anything but the load
+        changed.
+
+        Args:
+            status: The status to report.
+            ttl_s: Validity.
+            replaces: Session that has ended, whose lease this one takes over.
+
+        Returns:
+            None, or the lease of another session: nothing was changed then.
         """
         ...
 

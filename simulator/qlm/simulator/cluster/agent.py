@@ -19,7 +19,8 @@ from qlm.agents.core.events import (
     WeightsPrefetched,
 )
 from qlm.agents.core.state import AgentSettings
-from qlm.agents.shell.runner import HEARTBEAT_S, HEARTBEAT_TTL_S, HOLD_PULL_MAX, POLL_S
+from qlm.agents.shell.instance_lease import HEARTBEAT_TTL_S
+from qlm.agents.shell.runner import HEARTBEAT_S, HOLD_PULL_MAX, POLL_S
 from qlm.broker.topology import hold_queue
 from qlm.domain.actions import (
     Abort,
@@ -83,6 +84,7 @@ class SimulatedAgent:
         on_leased: Callable[[RequestId, GroupId | None], None],
     ) -> None:
         self._holder = Holder(instance.id, SessionId(f"life-{session}"))
+        self._former = SessionId(f"life-{session - 1}")
         costs = OperationCosts(
             swap={model: hosted.cost for model, hosted in models.items()},
             kv={model: hosted.kv_cost for model, hosted in models.items()},
@@ -308,7 +310,10 @@ class SimulatedAgent:
     def _heartbeat(self) -> None:
         if not self._services.store_down:
             status, now_ns = self.core.status(), self._event_queue.now_ns
-            self._services.commit(instances.heartbeat(self._services.state, status, HEARTBEAT_TTL_S, now_ns))
+            # Restarted on its machine, it takes over from its former session at once (`domain.lease.claim`).
+            self._services.commit(
+                instances.heartbeat(self._services.state, status, HEARTBEAT_TTL_S, now_ns, self._former)
+            )
 
     def _schedule_after(self, seconds: float, do: Callable[[Any], None]) -> None:
         self._event_queue.schedule(

@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import Final
 
 from qlm.domain.fleet import InstanceStatus, ServedWork
-from qlm.domain.ids import InstanceId
-from qlm.domain.lease import Holder
+from qlm.domain.ids import InstanceId, SessionId
+from qlm.domain.lease import Holder, InstanceHeld
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.operations import OperationStats
 from qlm.store.core.effects import WAKE_INSTANCE, Effects
@@ -19,10 +19,18 @@ _GAUGES: Final = ("running", "parked", "staged", "answers", "kv_used_tokens", "w
 _NOT_GAUGES: Final = attrgetter(*(each.name for each in fields(InstanceStatus) if each.name not in _GAUGES))
 
 
-def heartbeat(state: State, status: InstanceStatus, ttl_s: float, now_ns: int) -> tuple[None, Effects]:
+def heartbeat(
+    state: State, status: InstanceStatus, ttl_s: float, now_ns: int, replaces: SessionId | None = None
+) -> tuple[InstanceHeld | None, Effects]:
     effects = Effects()
     until_ns = now_ns + round(ttl_s * 1e9)
     row = state.instances.get(status.id)
+    if row is not None and row.alive_until_ns > now_ns:
+        session = row.status.holder.session
+        if session not in (status.holder.session, replaces):
+            lapses_in_s = (row.alive_until_ns - now_ns) / 1e9
+            process = row.status.process
+            return InstanceHeld(session=session, process=process, lapses_in_s=lapses_in_s), effects
     if row is None or not is_alive(state, status.holder, now_ns):
         state.instances[status.id] = InstanceRow(status, until_ns)
         effects.wakeups.append(WAKE_INSTANCE)

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from qlm.domain.errors import StoreEmptiedError
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
 from qlm.domain.leadership import Leadership, Term
-from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import InstanceNotice
 from qlm.domain.outcome import Outcome
@@ -157,8 +157,11 @@ class MemoryStore(Store):
 
     # instances
 
-    async def heartbeat(self, status: InstanceStatus, ttl_s: float) -> None:
-        await self._commit(instances.heartbeat(self._state, status, ttl_s, self._clock.now_ns()))
+    async def heartbeat(
+        self, status: InstanceStatus, ttl_s: float, replaces: SessionId | None = None
+    ) -> InstanceHeld | None:
+        now_ns = self._clock.now_ns()
+        return await self._commit(instances.heartbeat(self._state, status, ttl_s, now_ns, replaces))
 
     async def leave(self, holder: Holder) -> None:
         await self._commit(instances.leave(self._state, holder))

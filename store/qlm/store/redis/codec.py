@@ -22,7 +22,7 @@ from qlm.domain.formats.plain import class_to_plain, metadata_from_plain, metada
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
-from qlm.domain.lease import Epoch, Holder, Lease
+from qlm.domain.lease import AgentProcess, Epoch, Holder, InstanceHeld, Lease
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
 from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
@@ -154,9 +154,23 @@ def read_status(text: bytes) -> InstanceStatus:
         plain["operations"] = _read_operations(plain.get("operations", {}))
         plain["staged"] = tuple(_read_staged(each) for each in plain.get("staged", ()))
         plain["answers"] = tuple(_read_open(each) for each in plain.get("answers", ()))
+        if (process := plain.get("process")) is not None:
+            plain["process"] = AgentProcess(**known(AgentProcess, process))
         return InstanceStatus(**plain)
     except (KeyError, TypeError, ValueError) as error:
         raise UndecodableDataError(f"the heartbeat {text!r:.200} cannot be read: {error}") from error
+
+
+def read_held(reply: Sequence[Any]) -> InstanceHeld:
+    """Decode the lease of an instance that another session has; its status may be of any version."""
+    session, text, lapses_in_ms = reply
+    try:
+        process = read_status(text).process
+    except UndecodableDataError:
+        process = None
+    return InstanceHeld(
+        session=SessionId(session.decode()), process=process, lapses_in_s=max(0, lapses_in_ms) / 1000
+    )
 
 
 def known(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:

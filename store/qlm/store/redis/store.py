@@ -38,9 +38,9 @@ from redis.backoff import NoBackoff
 
 from qlm.domain.errors import InvalidValueError, StoreEmptiedError
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, TokenIds
+from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
 from qlm.domain.leadership import Term
-from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
@@ -248,10 +248,15 @@ class RedisStore(RedisPlans, Store):
 
     # instances
 
-    async def heartbeat(self, status: InstanceStatus, ttl_s: float) -> None:
+    async def heartbeat(
+        self, status: InstanceStatus, ttl_s: float, replaces: SessionId | None = None
+    ) -> InstanceHeld | None:
         texts = (codec.status_argument(status), codec.status_argument(steady(status)))
         ttl_ms = max(1, round(ttl_s * 1000))
-        await self._scripts.run("heartbeat", status.id, status.holder.session, *texts, ttl_ms)
+        arguments = (status.id, status.holder.session, *texts, ttl_ms, replaces or "")
+        reply = await self._scripts.run("heartbeat", *arguments)
+        with readable():
+            return codec.read_held(reply) if reply else None
 
     async def leave(self, holder: Holder) -> None:
         await self._scripts.run("leave", holder.instance, holder.session)

@@ -129,7 +129,7 @@ async def test_expire_leases_releases_those_of_dead_holders(subject: Subject) ->
     await _log(store, 1, epochs[1], 0, 5)
     await store.cancel(metadata(2).id)
     assert list(await store.expire_leases()) == []
-    await alive(store, A_AGAIN)
+    await alive(store, A_AGAIN, replaces=A.session)
     async with listening(store.wakeups()) as received:
 
         async def woken() -> bool:
@@ -188,7 +188,7 @@ async def test_a_newer_session_voids_the_former(subject: Subject) -> None:
     store = subject.store
     await alive(store, A, B)
     await leased(store, 1, A)
-    await alive(store, A_AGAIN)
+    await alive(store, A_AGAIN, replaces=A.session)
     assert (await store.view()).instances == (status(A_AGAIN), status(B))
     await store.leave(A)
     assert (await store.view()).instances == (status(A_AGAIN), status(B))

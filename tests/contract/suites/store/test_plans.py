@@ -278,7 +278,7 @@ async def test_heartbeats_wake_the_controller_on_change(subject: Subject) -> Non
         await store.heartbeat(status(A, running=7, active=ModelId("llama")), 60.0)
         await receives(received, ["instance"] * 2)
         assert (await store.view()).instances == (status(A, running=7, active=ModelId("llama")),)
-        await store.heartbeat(replace(status(A), holder=replace(A, session=B.session)), 60.0)
+        await store.heartbeat(status(replace(A, session=B.session)), 60.0, A.session)
         await receives(received, ["instance"] * 3)
         await store.leave(A)
         await store.leave(replace(A, session=B.session))
@@ -307,7 +307,7 @@ async def test_drain_is_asked_of_the_living(subject: Subject) -> None:
     async with listening(store.notices(A.instance)) as received:
         await receives(received, [DrainAsked()])
     another = replace(A, session=B.session)
-    await alive(store, another)
+    await alive(store, another, replaces=A.session)
     async with listening(store.notices(A.instance)) as received:
         await store.apply([CreateGroup(id=G1, cls=CHAT, count=0), _queue(A.instance, G1)])
         await receives(received, [QueueChanged()])

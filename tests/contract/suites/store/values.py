@@ -10,7 +10,7 @@ from typing import Final, TypeVar, cast
 from qlm.domain.fleet import InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, ModelId, RequestId, SessionId
-from qlm.domain.lease import Epoch, Holder
+from qlm.domain.lease import AgentProcess, Epoch, Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.output import OutputSlice
@@ -37,6 +37,9 @@ A: Final = Holder(InstanceId("a"), SessionId("a1"))
 A_AGAIN: Final = Holder(InstanceId("a"), SessionId("a2"))
 """Second session of A's agent."""
 B: Final = Holder(InstanceId("b"), SessionId("b1"))
+PROCESS: Final = AgentProcess(
+    host="node-7", pid=4711, start_ticks=12_345, boot_id="boot", pid_namespace="pid:[1]", began_ns=ARRIVAL_NS
+)
 GATEWAY: Final = GatewayId("gateway-1")
 OTHER_GATEWAY: Final = GatewayId("gateway-2")
 G1, G2, G3 = GroupId("g1"), GroupId("g2"), GroupId("g3")
@@ -91,13 +94,15 @@ def status(holder: Holder, *, active: ModelId | None = None, running: int = 0) -
             observed_s=60.0,
         ),
         work=ServedWork(busy_s=1.5, ended=2, withdrawn_tokens=9, token_steps=12.5),
+        process=PROCESS,
     )
 
 
-async def alive(store: Store, *holders: Holder) -> None:
-    """Send heartbeats that last longer than any check."""
+async def alive(store: Store, *holders: Holder, replaces: SessionId | None = None) -> None:
+    """Send heartbeats that last longer than any check and must be taken."""
     for holder in holders:
-        await store.heartbeat(status(holder), ttl_s=3600.0)
+        held = await store.heartbeat(status(holder), 3600.0, replaces)
+        assert held is None, held
 
 
 async def enqueued(store: Store, *numbers: int, watcher: GatewayId | None = None) -> None:

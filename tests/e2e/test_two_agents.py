@@ -1,0 +1,142 @@
+"""Two agent processes of one instance over RabbitMQ and Redis: one serves, whatever the other does."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from support.cluster import Cluster, cluster
+from support.qlm_process import QlmProcess
+from support.rabbitmq import RabbitMQ
+from support.redis import RedisServer
+
+pytestmark = pytest.mark.servers
+
+INSTANCE = "i0"
+PATIENCE_S = 60.0
+
+
+def config(model: str) -> dict[str, Any]:
+    """The configuration of one emulated instance with one model."""
+    return {
+        "models": [{"id": model, "profile": "mistral-7b", "context_tokens": 4096}],
+        "instances": [{"id": INSTANCE, "accelerator": "A100", "models": [model]}],
+    }
+
+
+def wait_until(true: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < give_up, what
+        time.sleep(0.05)
+
+
+def session(parts: Cluster) -> str | None:
+    """The session that has the lease of the instance."""
+    listed = httpx.get(f"{parts.url}/admin/v1/instances").raise_for_status().json()["instances"]
+    return next((each["session"] for each in listed if each["id"] == INSTANCE), None)
+
+
+def submit(parts: Cluster, model: str, count: int) -> list[str]:
+    body = {"model": model, "prompt": "one of many", "max_tokens": 60, "ignore_eos": True}
+    ids = []
+    for _ in range(count):
+        answer = httpx.post(f"{parts.url}/v1/completions", json=body, headers={"Prefer": "respond-async"})
+        assert answer.status_code == 202, answer.text
+        ids.append(answer.json()["id"])
+    return ids
+
+
+def check_all_end(parts: Cluster, ids: list[str]) -> None:
+    def outcomes() -> list[str]:
+        listed = httpx.get(f"{parts.url}/admin/v1/requests", params={"limit": 1000}).json()["requests"]
+        found = {each["id"]: each for each in listed}
+        assert set(ids) <= set(found)
+        for id in ids:
+            assert [event["what"] for event in found[id]["events"]].count("ended") <= 1
+        return [found[id]["outcome"] for id in ids]
+
+    wait_until(lambda: None not in outcomes(), "all requests end")
+    assert set(outcomes()) == {"length"}
+
+
+@contextmanager
+def pair(
+    rabbitmq: RabbitMQ, redis_server: RedisServer, folder: Path, models: tuple[str, str]
+) -> Iterator[tuple[Cluster, QlmProcess]]:
+    """A cluster with one instance, and another agent of it that was not started yet."""
+    with cluster(rabbitmq, redis_server, config(models[0]), folder=folder) as parts:
+        own = {**parts.agents[INSTANCE].config, **config(models[1]), "data_dir": str(folder / "second")}
+        second = QlmProcess("second", "agent", INSTANCE, config=own, folder=folder)
+        try:
+            yield parts, second
+        finally:
+            second.close()
+
+
+@pytest.mark.parametrize("models", [("doubled", "doubled"), ("doubled", "another")])
+def test_a_second_agent_is_refused_with_one_line(
+    rabbitmq: RabbitMQ, redis_server: RedisServer, tmp_path: Path, models: tuple[str, str]
+) -> None:
+    with pair(rabbitmq, redis_server, tmp_path, models) as (parts, second):
+        first, before = parts.agents[INSTANCE], session(parts)
+        ids = submit(parts, models[0], 24)
+        second.start()
+        wait_until(lambda: second.exit_code is not None, "the second agent ends")
+        assert second.exit_code == 1
+        (line,) = [line for line in second.log_file.read_text().splitlines() if INSTANCE in line]
+        holder = f"process {first.pid} on {socket.gethostname()}, session {before}, since "
+        assert f"{INSTANCE} has an agent already: {holder}" in line
+        assert session(parts) == before
+        assert first.alive
+        check_all_end(parts, ids)
+
+
+def test_an_agent_that_was_stopped_ends_when_another_has_taken_over(
+    rabbitmq: RabbitMQ, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    with pair(rabbitmq, redis_server, tmp_path, ("handed-over", "handed-over")) as (parts, second):
+        first, before = parts.agents[INSTANCE], session(parts)
+        ids = submit(parts, "handed-over", 24)
+        os.kill(first.pid, signal.SIGSTOP)
+        try:
+            second.start()
+            wait_until(lambda: session(parts) not in (None, before), "the second agent has the lease")
+            after = session(parts)
+        finally:
+            os.kill(first.pid, signal.SIGCONT)
+        wait_until(lambda: first.exit_code is not None, "the first agent ends")
+        assert first.exit_code == 1
+        last = first.log_file.read_text().splitlines()[-1]
+        assert f"{INSTANCE} was taken over by another agent" in last
+        assert f"process {second.pid} on " in last
+        check_all_end(parts, ids)
+        assert second.alive
+        assert session(parts) == after
+
+
+def test_a_killed_agent_is_followed_at_once_on_its_machine(
+    rabbitmq: RabbitMQ, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Its lease, prolonged here beyond the end of this test, is not waited for."""
+    with pair(rabbitmq, redis_server, tmp_path, ("killed", "killed")) as (parts, _):
+        first, before = parts.agents[INSTANCE], session(parts)
+        ids = submit(parts, "killed", 24)
+        os.kill(first.pid, signal.SIGSTOP)  # so that it does not renew what is prolonged
+        with redis.Redis.from_url(redis_server.url) as client:
+            row = f"{first.config['store_prefix']}instance:{INSTANCE}"
+            assert client.pexpire(row, 3_600_000), "its lease lapsed before it could be prolonged"
+        first.kill()
+        assert session(parts) == before
+        first.start()
+        check_all_end(parts, ids)
+        assert session(parts) not in (None, before)
+        assert "takes over from its former agent, which has ended" in first.log()

@@ -13,8 +13,9 @@ from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.engines.model_host import ModelHost
 from qlm.agents.shell.runner import AgentRunner
 from qlm.controller.shell.loop import ControllerLoop
+from qlm.domain.errors import InstanceHeldError
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, SessionId
-from qlm.domain.lease import Holder
+from qlm.domain.lease import AgentProcess, Holder
 from qlm.domain.ports.store import Store
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.gateway.http.app import create_app
@@ -24,7 +25,7 @@ from simulation.broker_server import BrokerServer
 from simulation.connection import App
 from simulation.engine import SimulatedEngine, SimulatedUnit
 from simulation.hang import EngineHang
-from simulation.history import Failed, History
+from simulation.history import Died, Failed, History
 from simulation.machine import Machine
 from simulation.network import Network
 from simulation.parts import P, Parts
@@ -35,6 +36,7 @@ from simulation.settings import (
     CAPACITY,
     CONTROLLER,
     CONTROLLERS,
+    DOUBLES,
     GATEWAYS,
     HOST_MEMORY_BYTES,
     INSTANCES,
@@ -113,7 +115,7 @@ class Cluster:
         """Start a process that is not up."""
         if name in self._processes:
             return
-        process = self._processes[name] = Process(self.loop, name)
+        process = self._processes[name] = Process(self.loop, name, next(self._lives))
         main = (
             self._run_gateway
             if name in GATEWAYS
@@ -125,9 +127,10 @@ class Cluster:
             process, self.broker, self.network, self.loop, self.history, accepts=name in GATEWAYS
         )
         store = link_to_store(process, self.store, self.network, self._recorder)
-        life = f"{name}-{next(self._lives)}"
         part = name.partition("-")[0]
-        work = main(process, life, self._wrapped(part, "store", store), self._wrapped(part, "broker", broker))
+        work = main(
+            process, process.life, self._wrapped(part, "store", store), self._wrapped(part, "broker", broker)
+        )
         self._mains[name] = process.spawn(self._live(name, process, work))
 
     def kill(self, name: str) -> None:
@@ -138,6 +141,7 @@ class Cluster:
             self._brokers.pop(name).drop()
             self._apps.pop(name, None)
             self._machines.pop(name, None)
+            self.history.add(Died(self.loop.time(), process.life))
 
     async def stop(self, name: str) -> None:
         """Shut a process down gracefully, and wait for it."""
@@ -241,8 +245,9 @@ class Cluster:
         ).run()
 
     async def _run_agent(self, process: Process, life: str, store: Store, broker: BrokerLink) -> None:
-        name, models = process.name, INSTANCES[process.name]
-        holder = Holder(InstanceId(name), SessionId(life))
+        name = process.name
+        instance = DOUBLES.get(name, name)
+        models, holder = INSTANCES[instance], Holder(InstanceId(instance), SessionId(life))
         machine = Machine(
             self.loop,
             self.history,
@@ -250,11 +255,13 @@ class Cluster:
             blocks_max=CAPACITY.kv_blocks,
             weights_bytes=dict.fromkeys(models, WEIGHTS_BYTES),
             host_memory_bytes=HOST_MEMORY_BYTES,
-            engine_failures=self.engine_failures[name],
+            engine_failures=self.engine_failures[instance],
         )
         units = {
             model: SimulatedUnit(
-                SimulatedEngine(self.loop, model, machine, CAPACITY, self._chance, self._hangs[name, model])
+                SimulatedEngine(
+                    self.loop, model, machine, CAPACITY, self._chance, self._hangs[instance, model]
+                )
             )
             for model in models
         }
@@ -265,16 +272,46 @@ class Cluster:
             host_memory_bytes=HOST_MEMORY_BYTES,
         )
         protocol = self._parts.make_agent(holder, ACCELERATOR, models, AGENT)
-        await AgentRunner(
+        runner = AgentRunner(
             protocol,
             broker=broker,
             store=store,
             host=host,
             clock=process,
             faults=self._faults_of(process),
-        ).run()
+            process=_facts(process),
+            has_ended=self._has_ended,
+        )
+        try:
+            await runner.run()
+        except InstanceHeldError:
+            await host.close()
+            self._refused(name)
+            return
         await host.close()
         if not protocol.state.drained:
             raise RuntimeError("the agent stopped though it was not drained")
         self.history.coverage["agent drained"] += 1
         self.kill(name)
+
+    def _has_ended(self, process: AgentProcess) -> bool:
+        return process.pid not in {each.pid for each in self._processes.values()}
+
+    def _refused(self, name: str) -> None:
+        """End an agent whose instance has another one; one that is no double is started again."""
+        self.history.coverage["agent refused"] += 1
+        self.kill(name)
+        if name not in DOUBLES:
+            self.loop.call_soon(self.start, name, context=Context())
+
+
+def _facts(process: Process) -> AgentProcess:
+    """Describe a simulated process; one of another name runs on another machine."""
+    return AgentProcess(
+        host=process.name,
+        pid=process.pid,
+        start_ticks=process.pid,
+        boot_id=process.name,
+        pid_namespace="",
+        began_ns=process.now_ns(),
+    )

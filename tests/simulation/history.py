@@ -50,6 +50,13 @@ class Failed(NamedTuple):
     error: str
 
 
+class Died(NamedTuple):
+    """A process was killed or has ended; `life` is the session of an agent."""
+
+    at_s: float
+    life: str
+
+
 class Flushed(NamedTuple):
     """The store was emptied."""
 
@@ -224,8 +231,8 @@ class ResidencyChanged(NamedTuple):
 
 
 Event = (
-    Fault | FaultOver | Stalled | StallOver | Failed | Flushed | KeyLost | Published | Confirmed | Indexed
-    | MessageDelivered | Leased | Appended | Restored | Released | Ended | Heartbeat | LeaderNamed
+    Fault | FaultOver | Stalled | StallOver | Failed | Died | Flushed | KeyLost | Published | Confirmed
+    | Indexed | MessageDelivered | Leased | Appended | Restored | Released | Ended | Heartbeat | LeaderNamed
     | FencedWrite | Accepted | TextReceived | Answered | Started | ResidencyChanged
 )  # fmt: skip
 

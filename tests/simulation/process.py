@@ -26,12 +26,14 @@ class Process:
 
     Attributes:
         name: Name of the part; a restarted part keeps it.
+        pid: Its number among all processes of the trial.
         alive: False once killed.
         offset_ns: Error of its machine's wall clock.
     """
 
-    def __init__(self, loop: VirtualLoop, name: str) -> None:
+    def __init__(self, loop: VirtualLoop, name: str, pid: int = 0) -> None:
         self.name = name
+        self.pid = pid
         self.alive = True
         self.offset_ns = 0
         self._loop = loop
@@ -42,6 +44,11 @@ class Process:
         # be an eighth of the loop's work.
         self._tasks: list[ref[asyncio.Task[Any]]] = []
         self._tasks_max = _TASKS_MAX
+
+    @property
+    def life(self) -> str:
+        """Name of this process alone."""
+        return f"{self.name}-{self.pid}"
 
     def now_ns(self) -> int:
         """Return the process's own time; implements `Clock`."""

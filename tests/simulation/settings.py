@@ -23,6 +23,9 @@ HOST_MEMORY_BYTES: Final = 15
 GATEWAYS: Final = ("gateway-0", "gateway-1")
 CONTROLLERS: Final = ("controller-0", "controller-1")
 INSTANCES: Final = {"gpu-0": MODELS, "gpu-1": MODELS, "gpu-2": MODELS[1:]}
+DOUBLES: Final = {f"{name}-double": name for name in INSTANCES}
+"""Second agents, each of an instance that has one, on another machine; none runs without a fault."""
+
 LIMITS: Final = GatewayLimits(
     poll_max_s=4.0, unknown_after_s=12.0, resume_grace_stream_s=3.0, publish_timeout_s=6.0, encode_threads=1
 )

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from qlm.domain.errors import NotLeadingError
 from qlm.domain.fleet import EngineState, InstanceStatus
-from qlm.domain.ids import TokenIds
+from qlm.domain.ids import InstanceId, TokenIds
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Holder, InstanceHeld
 from qlm.domain.lease_answer import Granted, LeaseAnswer
@@ -36,6 +36,7 @@ class StoreRecorder:
     def __init__(self, loop: VirtualLoop, history: History) -> None:
         self._loop = loop
         self._history = history
+        self._serving: dict[InstanceId, Holder] = {}
         self._record_by_name: Mapping[str, Callable[..., None]] = {
             "enqueue": self._enqueued,
             "lease": self._leased,
@@ -148,14 +149,16 @@ class StoreRecorder:
         if answer is not None:
             self._count("heartbeat refused")
             return
+        self._serving[status.id] = status.holder
         self._history.add(Heartbeat(self._loop.time(), status.holder, ttl_s))
         for _, state in status.engines:
             if state is EngineState.FAILED:
                 self._count("engine failed")
 
     def _left(self, answer: None, holder: Holder) -> None:
-        self._count("agent left")
-        self._history.add(Heartbeat(self._loop.time(), holder, 0.0))
+        if self._serving.get(holder.instance) == holder:
+            self._count("agent left")
+            self._history.add(Heartbeat(self._loop.time(), holder, 0.0))
 
     def _leader_named(self, answer: Leadership, name: str, ttl_s: float) -> None:
         self._history.add(LeaderNamed(self._loop.time(), answer.leader, answer.term))

@@ -19,6 +19,7 @@ from simulation.faults.plan import carry_out, draw_faults
 from simulation.history import Event, Failed, History
 from simulation.parts import PRODUCTION, Parts
 from simulation.process import own_tasks
+from simulation.settings import DOUBLES
 from simulation.virtual_loop import VirtualLoop
 from simulation.workload import REQUESTS, SPAN_S, ClientScript, draw_scripts
 
@@ -142,7 +143,7 @@ async def _until_answered(cluster: Cluster, clients: "list[asyncio.Task[None]]")
 
 async def _end(cluster: Cluster) -> None:
     """Tear everything down."""
-    for name in cluster.names:
+    for name in (*cluster.names, *DOUBLES):
         cluster.kill(name)
     while left := [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]:
         for task in left:

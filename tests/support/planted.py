@@ -11,9 +11,10 @@ from qlm.agents.core.events import Appended, Event, GenerationEnded
 from qlm.agents.core.request import Disposition
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import Abort, Ack, Action, RestartEngine, Submit
-from qlm.domain.ids import ControllerId, ModelId, RequestId
+from qlm.domain.fleet import InstanceStatus
+from qlm.domain.ids import ControllerId, ModelId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
-from qlm.domain.lease import Holder
+from qlm.domain.lease import Holder, InstanceHeld
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.store.core.effects import Effects
 from qlm.store.core.lifecycle import announce, end, extend
@@ -93,6 +94,17 @@ class LetsEverybodyLead(StoreServer):
 
     def _check_term(self, term: Term | None) -> None:
         """Accept every term."""
+
+
+class LetsEverybodyServe(StoreServer):
+    """Gives the lease of an instance to each session that sends a heartbeat, whoever has it."""
+
+    async def heartbeat(
+        self, status: InstanceStatus, ttl_s: float, replaces: SessionId | None = None
+    ) -> InstanceHeld | None:
+        present = self._state.instances.get(status.id)
+        former = None if present is None else present.status.holder.session
+        return await super().heartbeat(status, ttl_s, former)
 
 
 class LosesEnds(StoreServer):
@@ -180,6 +192,7 @@ PLANTED: Final = MappingProxyType(
         "checkpoint after abort": Parts(make_agent=ChecksPointAfterAbort),
         "epoch reset by a flush": Parts(make_state=lambda incarnation: make_state(EPOCH_NS)),
         "two leaders": Parts(make_store=LetsEverybodyLead),
+        "two agents of an instance": Parts(make_store=LetsEverybodyServe),
         "a lost done record": Parts(make_store=LosesEnds),
         "no watchdog": Parts(make_agent=WatchesNothing),
         "a token repeated after a hang": Parts(make_agent=RepeatsToken),

@@ -9,6 +9,7 @@ from simulation.checkers.answers import (
     nothing_is_lost,
 )
 from simulation.checkers.fencing import leases_are_fenced, one_leader_plans
+from simulation.checkers.instances import one_session_serves
 from simulation.checkers.output import clients_get_their_own, clients_see_the_log, logs_are_right
 from simulation.checkers.reference import references
 from simulation.checkers.service import first_in_first_out, memory_suffices
@@ -30,6 +31,7 @@ def violations(events: Sequence[Event], scripts: Sequence[ClientScript]) -> Iter
         clients_get_their_own(events, scripts),
         leases_are_fenced(events),
         one_leader_plans(events),
+        one_session_serves(events),
         first_in_first_out(events),
         memory_suffices(events),
         stalls_end(events),

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from simulation.cluster import Cluster
-from simulation.faults import connections, engines, load, processes, servers
+from simulation.faults import connections, doubles, engines, load, processes, servers
 from simulation.faults.kind import Kind, PlannedFault
 from simulation.history import Fault, FaultOver
 from simulation.workload import SPAN_S
@@ -16,7 +16,14 @@ FAULTS: Final = (5, 9)
 """Faults of one trial, fewest and most."""
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
-    {**processes.KINDS, **engines.KINDS, **connections.KINDS, **servers.KINDS, **load.KINDS}
+    {
+        **processes.KINDS,
+        **doubles.KINDS,
+        **engines.KINDS,
+        **connections.KINDS,
+        **servers.KINDS,
+        **load.KINDS,
+    }
 )
 """All kinds of faults by name."""
 

@@ -9,11 +9,13 @@ import pytest
 
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.shell.own_process import own_process
 from qlm.broker import codec
 from qlm.broker.topology import DEAD, hold_queue
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import SessionId
+from qlm.domain.lease import InstanceHeld
 from qlm.domain.outcome import Outcome
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import until
@@ -200,19 +202,22 @@ class RefusesHeartbeats(MemoryStore):
     works = False
     refused = 0
 
-    async def heartbeat(self, status: InstanceStatus, ttl_s: float) -> None:
+    async def heartbeat(
+        self, status: InstanceStatus, ttl_s: float, replaces: SessionId | None = None
+    ) -> InstanceHeld | None:
         if not self.works:
             self.refused += 1
             raise STORE_AWAY
-        await super().heartbeat(status, ttl_s)
+        return await super().heartbeat(status, ttl_s, replaces)
 
 
 async def test_a_drain_of_the_session_before_does_not_end_this_one(tmp_path: Path) -> None:
     store = RefusesHeartbeats(SystemClock())
     former = Agent(replace(HOLDER, session=SessionId("former")), "A10", (M, N), AgentSettings())
-    await MemoryStore.heartbeat(store, former.status(), 60.0)
+    this = own_process(1)
+    await MemoryStore.heartbeat(store, replace(former.status(), process=this), 60.0)
     await store.ask_drain(HOLDER.instance)
-    async with plant(tmp_path, store=store) as it:
+    async with plant(tmp_path, store=store, process=this) as it:
         await until(lambda: store.refused >= 3)
         store.works = True
         await it.accept(a_request())

@@ -13,6 +13,7 @@ FOUND_BY = {
     "checkpoint after abort": "logs are right",
     "epoch reset by a flush": "leases are fenced",
     "two leaders": "one leader plans",
+    "two agents of an instance": "one session serves",
     "a lost done record": "nothing is lost",
     "no watchdog": "stalls end",
     "a token repeated after a hang": "logs are right",

@@ -8,7 +8,9 @@ import pytest
 from contract.suites.store.values import CHAT, A, status
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.fleet import EngineCapacity, InstanceStatus, StagedWork
-from qlm.store.redis.codec import read_status, status_argument
+from qlm.domain.ids import SessionId
+from qlm.domain.lease import InstanceHeld
+from qlm.store.redis.codec import read_held, read_status, status_argument
 
 
 def test_a_status_is_read_as_it_was_written() -> None:
@@ -51,3 +53,17 @@ def test_the_known_part_of_a_newer_agents_status_is_read() -> None:
 def test_an_invalid_status_is_rejected() -> None:
     with pytest.raises(UndecodableDataError, match="heartbeat"):
         read_status(b'{"holder": {}}')
+
+
+def test_who_has_the_lease_of_an_instance_is_read_from_a_status_of_any_version() -> None:
+    written = status(A)
+    held = read_held([b"a1", status_argument(written), 900])
+    assert held == InstanceHeld(session=SessionId("a1"), process=written.process, lapses_in_s=0.9)
+    before = orjson.loads(status_argument(written))
+    del before["process"]
+    newer = orjson.loads(status_argument(written))
+    newer["process"]["a_later_field"] = 1
+    assert read_held([b"a1", orjson.dumps(newer), 900]) == held
+    for text in (orjson.dumps(before), b"no status", b""):
+        nameless = read_held([b"a1", text, -1])
+        assert nameless == InstanceHeld(session=SessionId("a1"), process=None, lapses_in_s=0.0)

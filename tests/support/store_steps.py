@@ -183,8 +183,8 @@ def _heartbeat(holder: Any, replaces: Any, running: int) -> Step:
     former = None if replaces is None else replaces.session
 
     async def run(store: Store, incarnation: int) -> Any:
-        held = await store.heartbeat(beat, HEARTBEAT_TTL_S, former)
-        return None if held is None else (held.session, held.process)
+        refusal = await store.heartbeat(beat, HEARTBEAT_TTL_S, former)
+        return None if refusal is None else (refusal.session, refusal.process)
 
     return Step(f"heartbeat {holder} {running} for {former}", run)
 

@@ -104,16 +104,16 @@ class Claim(Enum):
     """It has renewed its lease: it lives."""
 
 
-def claim(held: InstanceHeld, this: AgentProcess | None, *, ended: bool, overdue: bool) -> Claim:
+def claim(refusal: InstanceHeld, this: AgentProcess | None, *, ended: bool, overdue: bool) -> Claim:
     """Decide about an instance that is leased to another session.
 
     Args:
-        held: The answer to the last heartbeat.
+        refusal: The answer to the last heartbeat.
         this: The process of the agent that wants the instance; None if unknown.
         ended: No process here is the one that has the instance; counts only if `this` would see it.
         overdue: The lease that was found at first would have lapsed by now.
     """
-    holder = held.process
+    holder = refusal.process
     # An agent of this very process has ended, too: it runs one session of an instance after the other.
     if holder and this and this.sees(holder) and (ended or this.runs(holder)):
         return Claim.TAKE_OVER

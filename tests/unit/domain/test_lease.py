@@ -53,15 +53,15 @@ def test_a_process_that_cannot_be_seen_from_here_keeps_its_lease_until_it_lapses
 
 def test_processes_of_unknown_boots_do_not_see_each_other() -> None:
     unknown = replace(OLD, boot_id="", pid_namespace="")
-    held = replace(HELD, process=unknown)
-    assert claim(held, replace(unknown, pid=57), ended=True, overdue=False) is Claim.WAIT
-    assert claim(held, unknown, ended=True, overdue=False) is Claim.WAIT
+    refusal = replace(HELD, process=unknown)
+    assert claim(refusal, replace(unknown, pid=57), ended=True, overdue=False) is Claim.WAIT
+    assert claim(refusal, unknown, ended=True, overdue=False) is Claim.WAIT
 
 
 def test_an_agent_of_an_earlier_version_is_waited_for() -> None:
-    held = replace(HELD, process=None)
-    assert claim(held, NEW, ended=False, overdue=False) is Claim.WAIT
-    assert claim(held, NEW, ended=False, overdue=True) is Claim.GIVE_UP
+    refusal = replace(HELD, process=None)
+    assert claim(refusal, NEW, ended=False, overdue=False) is Claim.WAIT
+    assert claim(refusal, NEW, ended=False, overdue=True) is Claim.GIVE_UP
 
 
 def test_a_living_process_is_waited_for_since_it_may_hang() -> None:

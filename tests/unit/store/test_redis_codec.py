@@ -57,13 +57,13 @@ def test_an_invalid_status_is_rejected() -> None:
 
 def test_who_has_the_lease_of_an_instance_is_read_from_a_status_of_any_version() -> None:
     written = status(A)
-    held = read_held([b"a1", status_argument(written), 900])
-    assert held == InstanceHeld(session=SessionId("a1"), process=written.process, lapses_in_s=0.9)
+    refusal = read_held([b"a1", status_argument(written), 900])
+    assert refusal == InstanceHeld(session=SessionId("a1"), process=written.process, lapses_in_s=0.9)
     before = orjson.loads(status_argument(written))
     del before["process"]
     newer = orjson.loads(status_argument(written))
     newer["process"]["a_later_field"] = 1
-    assert read_held([b"a1", orjson.dumps(newer), 900]) == held
+    assert read_held([b"a1", orjson.dumps(newer), 900]) == refusal
     for text in (orjson.dumps(before), b"no status", b""):
         nameless = read_held([b"a1", text, -1])
         assert nameless == InstanceHeld(session=SessionId("a1"), process=None, lapses_in_s=0.0)

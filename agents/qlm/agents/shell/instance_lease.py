@@ -71,16 +71,16 @@ class InstanceLease:
         until_s: float | None = None
         last: Claim | None = None
         replaces: SessionId | None = None
-        while (held := await self._tried(status(), replaces)) is not None:
+        while (refusal := await self._tried(status(), replaces)) is not None:
             if until_s is None:
-                until_s = loop.time() + held.lapses_in_s
-            ended = held.process is not None and self._has_ended(held.process)
-            step = claim(held, self._process, ended=ended, overdue=loop.time() >= until_s)
+                until_s = loop.time() + refusal.lapses_in_s
+            ended = refusal.process is not None and self._has_ended(refusal.process)
+            step = claim(refusal, self._process, ended=ended, overdue=loop.time() >= until_s)
             if step is Claim.GIVE_UP and not patient:
-                raise InstanceHeldError(self._text(held))
+                raise InstanceHeldError(self._text(refusal))
             if step is not last:
-                self._say(step, held)
-            last, replaces = step, held.session if step is Claim.TAKE_OVER else None
+                self._say(step, refusal)
+            last, replaces = step, refusal.session if step is Claim.TAKE_OVER else None
             if replaces is None:
                 await asyncio.sleep(RETRY_S)
 
@@ -92,10 +92,10 @@ class InstanceLease:
         """
         if self.taken_by is not None:
             return False
-        held = await self._beat(status, None)
-        if held is None or self.taken_by is not None:
+        refusal = await self._beat(status, None)
+        if refusal is None or self.taken_by is not None:
             return False
-        self.taken_by = held
+        self.taken_by = refusal
         return True
 
     def check(self) -> None:
@@ -118,24 +118,26 @@ class InstanceLease:
     async def _beat(self, status: InstanceStatus, replaces: SessionId | None) -> InstanceHeld | None:
         sent_s = asyncio.get_running_loop().time()
         status = replace(status, process=self._process)
-        held = await self._store.heartbeat(status, HEARTBEAT_TTL_S, replaces)
-        if held is None:
+        refusal = await self._store.heartbeat(status, HEARTBEAT_TTL_S, replaces)
+        if refusal is None:
             self._valid_until_s = sent_s + HEARTBEAT_TTL_S
-        return held
+        return refusal
 
-    def _say(self, step: Claim, held: InstanceHeld) -> None:
-        instance, process = self._holder.instance, held.process
+    def _say(self, step: Claim, refusal: InstanceHeld) -> None:
+        instance, process = self._holder.instance, refusal.process
         seen = process is not None and self._process is not None and self._process.sees(process)
         if step is Claim.TAKE_OVER:
-            log.info("%s: takes over from its former agent, which has ended (%s)", instance, held)
+            log.info("%s: takes over from its former agent, which has ended (%s)", instance, refusal)
         elif step is Claim.GIVE_UP:
-            log.error("%s", self._text(held))
+            log.error("%s", self._text(refusal))
         elif not seen:
             # One that runs here lives: it is named when this agent gives up.
-            log.warning("%s: waits %.1f s for the lease of %s to lapse", instance, held.lapses_in_s, held)
+            log.warning(
+                "%s: waits %.1f s for the lease of %s to lapse", instance, refusal.lapses_in_s, refusal
+            )
 
-    def _text(self, held: InstanceHeld) -> str:
+    def _text(self, refusal: InstanceHeld) -> str:
         return (
-            f"{self._holder.instance} has an agent already: {held}; stop that one first, or give this one "
+            f"{self._holder.instance} has an agent already: {refusal}; stop that one first, or give this one "
             "another instance id"
         )

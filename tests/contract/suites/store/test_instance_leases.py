@@ -28,10 +28,10 @@ async def test_a_second_session_is_refused_while_the_first_lives(subject: Subjec
     await store.ask_drain(A.instance)
     async with listening(store.wakeups()) as received:
         for session in (A_AGAIN, A_THIRD):
-            held = await store.heartbeat(status(session, active=ModelId("llama")), TTL_S)
-            assert held is not None
-            assert (held.session, held.process) == (A.session, PROCESS)
-            assert 0 < held.lapses_in_s <= TTL_S
+            refusal = await store.heartbeat(status(session, active=ModelId("llama")), TTL_S)
+            assert refusal is not None
+            assert (refusal.session, refusal.process) == (A.session, PROCESS)
+            assert 0 < refusal.lapses_in_s <= TTL_S
         assert (await store.view()).instances == (status(A),)
         await alive(store, B)
         await receives(received, ["instance"])
@@ -59,8 +59,8 @@ async def test_a_lease_that_lapsed_is_free(subject: Subject) -> None:
         return await store.heartbeat(status(A_AGAIN), TTL_S) is None
 
     await until(acquired, "the lease of A to lapse")
-    held = await store.heartbeat(status(A), TTL_S)
-    assert held is not None and held.session == A_AGAIN.session
+    refusal = await store.heartbeat(status(A), TTL_S)
+    assert refusal is not None and refusal.session == A_AGAIN.session
 
 
 async def test_a_session_that_left_does_not_hold_the_instance(subject: Subject) -> None:
@@ -80,8 +80,8 @@ async def test_only_the_named_session_is_replaced(subject: Subject) -> None:
     async with listening(store.wakeups()) as received:
         assert await store.heartbeat(status(A_AGAIN), TTL_S, A.session) is None
         await receives(received, ["instance"])
-        held = await store.heartbeat(status(A_THIRD), TTL_S, A.session)
-        assert isinstance(held, InstanceHeld) and held.session == A_AGAIN.session
+        refusal = await store.heartbeat(status(A_THIRD), TTL_S, A.session)
+        assert isinstance(refusal, InstanceHeld) and refusal.session == A_AGAIN.session
     assert (await store.view()).instances == (status(A_AGAIN),)
     assert await store.heartbeat(status(A_AGAIN), TTL_S, A.session) is None, "said twice"
 
@@ -91,5 +91,5 @@ async def test_an_emptied_store_gives_the_lease_to_the_first_that_asks(subject: 
     await alive(subject.store, A)
     store = await subject.emptied()
     assert await store.heartbeat(status(A_AGAIN), TTL_S) is None
-    held = await store.heartbeat(status(A), TTL_S)
-    assert held is not None and held.session == A_AGAIN.session
+    refusal = await store.heartbeat(status(A), TTL_S)
+    assert refusal is not None and refusal.session == A_AGAIN.session

@@ -101,8 +101,8 @@ def status(holder: Holder, *, active: ModelId | None = None, running: int = 0) -
 async def alive(store: Store, *holders: Holder, replaces: SessionId | None = None) -> None:
     """Send heartbeats that last longer than any check and must be taken."""
     for holder in holders:
-        held = await store.heartbeat(status(holder), 3600.0, replaces)
-        assert held is None, held
+        refusal = await store.heartbeat(status(holder), 3600.0, replaces)
+        assert refusal is None, refusal
 
 
 async def enqueued(store: Store, *numbers: int, watcher: GatewayId | None = None) -> None:

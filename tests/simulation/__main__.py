@@ -5,16 +5,17 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
-from simulation.campaign import COMMAND, Campaign, Summary, summaries
+from simulation.campaign import COMMAND, Campaign, summaries
 from simulation.faults.plan import KINDS
-from simulation.records import SeedFile
+from simulation.records import SeedFile, Summary
 from simulation.report import kinds_table, states_table
 from simulation.trial import Trial, run_trial
 
-_VIOLATIONS_MAX = 5
+_VIOLATIONS_MAX: Final = 5
 """Most violations printed for one seed."""
 
 

@@ -14,6 +14,8 @@ from simulation.virtual_loop import VirtualLoop
 from simulation.workload import ClientScript, Kind
 
 RETRY_S: Final = 0.4
+RETRY_MAX_S: Final = 1.6
+"""Pauses before a try is repeated: each is twice as long as the one before, up to a limit."""
 POLL_S: Final = 2.0
 REBUILDING: Final = "state_rebuilding"
 """Error code for a request that the store does not know, for a while after the store was emptied."""
@@ -47,6 +49,7 @@ class Client:
         self._breaks_after = script.breaks_after
         self._over = False
         self._unknown_s = 0.0
+        self._pause_s = RETRY_S / 2
 
     async def run(self) -> None:
         """Send the request at its time, and wait for its end."""
@@ -153,7 +156,8 @@ class Client:
         elif head.headers.get("x-should-retry") == "true" and (
             self._id or self._script.key or _not_accepted(error)
         ):
-            return RETRY_S
+            self._pause_s = min(2 * self._pause_s, RETRY_MAX_S)
+            return self._pause_s
         if self._id is None and "x-request-id" in head.headers and not _not_accepted(error):
             self._accepted(head.headers["x-request-id"])
         self._end(str(error["code"]))

@@ -104,7 +104,7 @@ def test_a_process_that_stands_still_goes_on_with_what_became_due() -> None:
         process.stand_still()
         await asyncio.sleep(5)
         process.go_on()
-        await asyncio.sleep(2)
+        await asyncio.sleep(2.5)
         process.stand_still()
         process.kill()
         await asyncio.sleep(5)

@@ -50,6 +50,9 @@ class DictJournal:
     def load(self) -> Sequence[tuple[str, bytes]]:
         return list(self.entries.items())
 
+    def warnings(self) -> Sequence[str]:
+        return ()
+
     async def write(
         self, puts: Sequence[tuple[str, bytes]], deletes: Sequence[str] = (), *, durable: bool = False
     ) -> None:

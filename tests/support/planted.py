@@ -1,12 +1,13 @@
 """Planted bugs: parts of the system, each with one promise broken, for the checkers to find."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 from zlib import crc32
 
 from qlm.agents.core.agent import Agent
-from qlm.agents.core.events import Event, GenerationEnded
+from qlm.agents.core.events import Appended, Event, GenerationEnded
 from qlm.agents.core.request import Disposition
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import Abort, Ack, Action, RestartEngine, Submit
@@ -15,11 +16,16 @@ from qlm.domain.ids import ControllerId, ModelId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Holder, InstanceHeld
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.request import RequestRecord
 from qlm.store.core.effects import Effects
 from qlm.store.core.lifecycle import announce, end, extend
+from qlm.store.embedded.memory import MemoryStore
+from qlm.store.redis.feed import MessageReader
 from simulation.parts import Parts, make_state
 from simulation.store_server import StoreServer
 from simulation.virtual_loop import EPOCH_NS
+
+T = TypeVar("T")
 
 
 class AcksBeforeStore(Agent):
@@ -112,6 +118,77 @@ class LosesEnds(StoreServer):
         return [AppendResult.TAKEN if is_lost else next(results) for is_lost in lost]
 
 
+class WatchesNothing(Agent):
+    """Has no watchdog: an engine that stands still is given up only when its process ends."""
+
+    def __init__(
+        self, holder: Holder, accelerator: str, models: Sequence[ModelId], settings: AgentSettings
+    ) -> None:
+        super().__init__(
+            holder, accelerator, models, replace(settings, watch=replace(settings.watch, silence_s=0.0))
+        )
+
+
+class RepeatsToken(Agent):
+    """Forgets the last token of an answer that it resumes after its engine was restarted."""
+
+    restarted = False
+
+    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        actions = super().receive_all(events, now_ns)
+        self.restarted |= any(isinstance(action, RestartEngine) for action in actions)
+        return [self._shortened(each) if isinstance(each, Submit) else each for each in actions]
+
+    def _shortened(self, submit: Submit) -> Submit:
+        call = submit.call
+        tracked = self.state.requests.calls[call.call_id]
+        if not (self.restarted and tracked.output):
+            return submit
+        return replace(submit, call=replace(call, prompt_ids=call.prompt_ids[:-1]))
+
+
+class TakesErrorsForAnswers(Agent):
+    """Goes on after a failed write to the output log as if the store had taken it."""
+
+    def receive_all(self, events: Iterable[Event], now_ns: int) -> list[Action]:
+        return super().receive_all([_as_taken(event) for event in events], now_ns)
+
+
+def _as_taken(event: Event) -> Event:
+    if isinstance(event, Appended) and event.results is None:
+        return replace(event, results=(AppendResult.TAKEN,) * len(event.entries))
+    return event
+
+
+class TakesLostLogsForEmpty(StoreServer):
+    """Gives out an answer whose log was lost as one without tokens."""
+
+    async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
+        return await MemoryStore.read_output(self, id, offset)
+
+    def _told(self, record: RequestRecord) -> RequestRecord:
+        return record
+
+
+class TrustsChannels(StoreServer):
+    """Reads every message of a channel; what it cannot read ends the reader's iteration with an error."""
+
+    def reader(self, topic: str, read: Callable[[bytes], Iterable[T]]) -> MessageReader[T]:
+        return _Trusting(topic, read)
+
+
+class _Trusting(MessageReader[T]):
+    def items(self, message: bytes) -> Iterable[T]:
+        return self._read(message)
+
+
+class KeepsLeasesOfTheDead(StoreServer):
+    """Lets dead holders keep their leases."""
+
+    async def expire_leases(self, term: Term | None = None) -> Sequence[RequestId]:
+        return ()
+
+
 PLANTED: Final = MappingProxyType(
     {
         "ack before store": Parts(make_agent=AcksBeforeStore),
@@ -121,6 +198,12 @@ PLANTED: Final = MappingProxyType(
         "two leaders": Parts(make_store=LetsEverybodyLead),
         "two agents of an instance": Parts(make_store=LetsEverybodyServe),
         "a lost done record": Parts(make_store=LosesEnds),
+        "no watchdog": Parts(make_agent=WatchesNothing),
+        "a token repeated after a hang": Parts(make_agent=RepeatsToken),
+        "a store error not waited out": Parts(make_agent=TakesErrorsForAnswers),
+        "a lost log taken for an empty one": Parts(make_store=TakesLostLogsForEmpty),
+        "garbage trusted": Parts(make_store=TrustsChannels),
+        "leases never expire": Parts(make_store=KeepsLeasesOfTheDead),
     }
 )
 """Each bug, and the parts that have it."""

@@ -15,6 +15,12 @@ FOUND_BY = {
     "two leaders": "one leader plans",
     "two agents of an instance": "one session serves",
     "a lost done record": "nothing is lost",
+    "no watchdog": "stalls end",
+    "a token repeated after a hang": "logs are right",
+    "a store error not waited out": "nothing is lost",
+    "a lost log taken for an empty one": "clients see the log",
+    "garbage trusted": "nothing fails",
+    "leases never expire": "nothing is lost",
 }
 """The claim that each bug breaks first of all."""
 

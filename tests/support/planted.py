@@ -1,9 +1,9 @@
 """Planted bugs: parts of the system, each with one promise broken, for the checkers to find."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 from zlib import crc32
 
 from qlm.agents.core.agent import Agent
@@ -20,12 +20,9 @@ from qlm.domain.request import RequestRecord
 from qlm.store.core.effects import Effects
 from qlm.store.core.lifecycle import announce, end, extend
 from qlm.store.embedded.memory import MemoryStore
-from qlm.store.redis.feed import MessageReader
 from simulation.parts import Parts, make_state
 from simulation.store_server import StoreServer
 from simulation.virtual_loop import EPOCH_NS
-
-T = TypeVar("T")
 
 
 class AcksBeforeStore(Agent):
@@ -170,25 +167,6 @@ class TakesLostLogsForEmpty(StoreServer):
         return record
 
 
-class TrustsChannels(StoreServer):
-    """Reads every message of a channel; what it cannot read ends the reader's iteration with an error."""
-
-    def reader(self, topic: str, read: Callable[[bytes], Iterable[T]]) -> MessageReader[T]:
-        return _Trusting(topic, read)
-
-
-class _Trusting(MessageReader[T]):
-    def items(self, message: bytes) -> Iterable[T]:
-        return self._read(message)
-
-
-class KeepsLeasesOfTheDead(StoreServer):
-    """Lets dead holders keep their leases."""
-
-    async def expire_leases(self, term: Term | None = None) -> Sequence[RequestId]:
-        return ()
-
-
 PLANTED: Final = MappingProxyType(
     {
         "ack before store": Parts(make_agent=AcksBeforeStore),
@@ -202,8 +180,6 @@ PLANTED: Final = MappingProxyType(
         "a token repeated after a hang": Parts(make_agent=RepeatsToken),
         "a store error not waited out": Parts(make_agent=TakesErrorsForAnswers),
         "a lost log taken for an empty one": Parts(make_store=TakesLostLogsForEmpty),
-        "garbage trusted": Parts(make_store=TrustsChannels),
-        "leases never expire": Parts(make_store=KeepsLeasesOfTheDead),
     }
 )
 """Each bug, and the parts that have it."""

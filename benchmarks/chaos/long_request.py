@@ -106,7 +106,7 @@ def run(believed_s: float) -> Observed:
         tempfile.TemporaryDirectory(prefix="qlm-long-") as folder,
         running_rabbitmq(consumer_timeout_ms=TIMEOUT_S * 1000) as rabbitmq,
         running_redis() as redis,
-        cluster(rabbitmq, redis, _config(believed_s), folder=Path(folder)) as parts,
+        cluster(rabbitmq, redis, _config(believed_s), folder=Path(folder), name=None) as parts,
     ):
         few = _stream(parts.url, "a short one", FEW)
         tokens = math.ceil(RUNS_S / few.pace_s)

@@ -25,7 +25,7 @@ PLACES: Final = 16
 
 LAUNCHED: Final = ("launched-0", "launched-1")
 ATTACHED: Final = "attached"
-PREFIX: Final = "chaos:"
+PREFIX: Final = "qlm:"
 READY_S: Final = 180.0
 """Longest start of a process."""
 
@@ -117,7 +117,16 @@ def running_rig(folder: Path, of_part: OfPart | None = None, program: Path = QLM
         engine.start()
         config = _config(f"http://127.0.0.1:{port}")
         parts = stack.enter_context(
-            cluster(rabbitmq, store, config, gateways=2, folder=folder, of_part=of_part, program=program)
+            cluster(
+                rabbitmq,
+                store,
+                config,
+                gateways=2,
+                folder=folder,
+                of_part=of_part,
+                program=program,
+                name=None,  # not a key of every version that `program` may be
+            )
         )
         parts.standby.start()
         rig = Rig(parts=parts, rabbitmq=rabbitmq, redis=store, engine=engine)
@@ -134,5 +143,4 @@ def _config(engine_url: str) -> dict[str, Any]:
             {"id": ATTACHED, **shared, "url": engine_url},
         ],
         "emulate": {"time_scale": 1.0},
-        "store_prefix": PREFIX,
     }

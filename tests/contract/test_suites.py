@@ -15,6 +15,7 @@ IMPLEMENTATIONS = {
     "subject": ("memory", "sqlite", "redis"),
     "storage": ("sqlite", "rabbitmq", "rabbitmq-quorum"),
     "ordered_storage": ("sqlite", "rabbitmq"),
+    "bearer": ("memory", "redis", "rabbitmq", "rabbitmq-quorum"),
     "server": ("emulated", "vllm"),
     "mortal": ("emulated", "emulated-terminated", "vllm"),
 }
@@ -35,7 +36,7 @@ def _expected(port: str) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}::{check.name}[{implementation}]"
 
 
-@pytest.mark.parametrize("port", ["store", "broker", "engine"])
+@pytest.mark.parametrize("port", ["store", "broker", "deployment", "engine"])
 def test_pytest_runs_every_check_on_every_implementation(port: str) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", str(SUITES / port)]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -69,7 +69,7 @@ def rig() -> Iterator[Rig]:
         engine = ServerProcess("engine", command, env=os.environ, folder=Path(folder))
         engine.start()
         try:
-            with cluster(rabbitmq, redis, config(f"http://127.0.0.1:{port}")) as parts:
+            with cluster(rabbitmq, redis, config(f"http://127.0.0.1:{port}"), name=None) as parts:
                 made = Rig(parts=parts, rabbitmq=rabbitmq, redis=redis, engine=engine)
                 made.expected = [reference(made.url, n) for n in range(PROMPTS)]
                 yield made

@@ -31,7 +31,7 @@ def config(rabbitmq: RabbitMQ, redis: RedisServer, *instances: tuple[str, str]) 
     return {
         "broker": rabbitmq.url,
         "store": redis.url,
-        "store_prefix": f"ray-{secrets.token_hex(4)}:",
+        "deployment_name": f"ray-{secrets.token_hex(4)}",
         "models": [{"id": MODEL, "profile": "mistral-7b", "context_tokens": 4096}],
         "instances": [
             {"id": id, "accelerator": kind, "models": [MODEL], "seqs_max": 16} for id, kind in instances

@@ -34,7 +34,7 @@ def config(rabbitmq: RabbitMQ, redis: RedisServer) -> dict[str, Any]:
     return {
         "broker": rabbitmq.url,
         "store": redis.url,
-        "store_prefix": f"ray-{secrets.token_hex(4)}:",
+        "deployment_name": f"ray-{secrets.token_hex(4)}",
         "models": [{"id": MODEL, "profile": "mistral-7b", "context_tokens": 4096}],
         "instances": [
             {"id": "small", "accelerator": "A10", "models": [MODEL]},

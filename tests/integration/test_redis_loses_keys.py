@@ -14,6 +14,7 @@ from qlm.cli.config.errors import ConfigError
 from qlm.cli.runtime.backends import open_backends
 from qlm.store.redis.store import RedisStore
 from support.gateway import Cluster, SystemClock, running_cluster
+from support.rabbitmq import RabbitMQ
 from support.redis import RedisServer
 
 BODY = {"model": "emulated", "prompt": "Hi"}
@@ -40,10 +41,10 @@ async def cluster(server: RedisServer, tmp_path: Path) -> AsyncIterator[Cluster]
 
 
 async def test_no_process_starts_on_a_redis_that_drops_keys(
-    server: RedisServer, client: redis.asyncio.Redis
+    server: RedisServer, client: redis.asyncio.Redis, rabbitmq: RabbitMQ
 ) -> None:
     await client.config_set("maxmemory-policy", "volatile-lru")
-    config = emulated_config({"broker": "amqp://127.0.0.1:1/", "store": server.url})
+    config = emulated_config({"broker": rabbitmq.url, "store": server.url, "deployment_name": "loses-keys"})
     async with AsyncExitStack() as stack:
         with pytest.raises(ConfigError, match="maxmemory-policy is volatile-lru; expected noeviction"):
             await open_backends(config, SystemClock(), stack)

@@ -60,10 +60,9 @@ def cluster(
     folder: Path | None = None,
     of_part: OfPart | None = None,
     program: Path = QLM,
+    name: str | None = "",
 ) -> Iterator[Cluster]:
-    """Run a cluster with a vhost-wide broker and a Redis key prefix of its own.
-
-    Queues keep their names, so tests that share a broker take models with names of their own.
+    """Run a cluster on servers that others may use too.
 
     Args:
         rabbitmq: Its broker.
@@ -73,12 +72,14 @@ def cluster(
         folder: Takes logs and data; one that is deleted afterwards if not given.
         of_part: Makes the configuration of a part of the common one.
         program: The `qlm` that all parts run.
+        name: Name of the deployment; one of its own if empty. None leaves the key out: its own servers.
     """
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qlm-cluster-")))
+        named = {} if name is None else {"deployment_name": name or f"test-{secrets.token_hex(4)}"}
         shared = {
-            "store_prefix": f"test-{secrets.token_hex(4)}:",
+            **named,
             **config,
             "broker": rabbitmq.url,
             "store": redis.url,

@@ -22,6 +22,9 @@ DEAD: Final = QueueName("qlm.dead")
 REGISTRY: Final = QueueName("qlm.registry")
 """Names of all queues published to, one message each; AMQP itself cannot list queues."""
 
+DEPLOYMENT: Final = QueueName("qlm.deployment")
+"""The mark of the deployment that uses the queues, in one message; not in the registry."""
+
 _OURS: Final = "qlm."
 _LOCK_SUFFIX: Final = ".lock"
 _HOLD_PREFIX: Final = "qlm.hold."

@@ -31,6 +31,9 @@ _HELP: Final = {
         "cancel": "Cancel a request: at once if it waits, else when its engine has released it.",
         "drain": "Return the work of an instance to the queue and shut its agent down.",
     },
+    "adopt": {
+        "adopt": "Make the RabbitMQ and the Redis of a configuration one deployment.",
+    },
     "plan": {
         "plan": "Plan the problem in a JSON file: assign groups to instances and order them.",
     },

@@ -65,6 +65,10 @@ class InstanceHeldError(QlmError):
     """Another agent has the lease of the instance."""
 
 
+class DeploymentTakenError(QlmError):
+    """A server belongs to another deployment of the same name; to use it would lose requests of both."""
+
+
 class EngineUnavailableError(UnavailableError):
     """The engine is down, refused the call, or broke a stream before its end."""
 

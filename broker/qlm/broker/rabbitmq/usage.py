@@ -61,20 +61,35 @@ class Usage:
 
 async def is_used(connection: Connection, queue: QueueName) -> bool:
     """Return True if any connection uses a queue."""
+    channel = await connection.channel()
+    try:
+        used = await reaches_a_queue(channel, _key(queue))
+    except LinkBrokenError:
+        return True
+    await channel.close()
+    return used
+
+
+async def reaches_a_queue(channel: Channel, key: str, body: bytes = b"", exchange: str = EXCHANGE) -> bool:
+    """Publish one message on a new channel; return True if a queue took it.
+
+    Raises:
+        LinkBrokenError: The channel broke before the confirm.
+    """
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     returned: list[int] = []
-    channel = await connection.channel()
-    channel.on_broken = lambda: None if answer.done() else answer.set_result(True)
+    channel.on_broken = lambda: None if answer.done() else answer.set_result(False)
     await channel.confirm(
         PublishEvents(
             confirmed=lambda *_: None if answer.done() else answer.set_result(not returned),
             returned=lambda number, _: returned.append(number),
         )
     )
-    channel.publish(_key(queue), b"", EXCHANGE)
-    used = await answer
-    await channel.close()
-    return used
+    channel.publish(key, body, exchange)
+    taken = await answer
+    if channel.broken is not None:
+        raise channel.broken
+    return taken
 
 
 def _key(queue: QueueName) -> str:

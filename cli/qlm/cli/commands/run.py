@@ -174,7 +174,7 @@ def gateway_command(
     """Run a gateway with its HTTP, gRPC and admin listeners. Needs RabbitMQ and Redis."""
     overrides = _listener_overrides("grpc", None, grpc_port) | _listener_overrides("admin", None, admin_port)
     run(
-        lambda: _cluster_config(config_file, overrides),
+        lambda: cluster_config(config_file, overrides),
         Logging(log_level, log_format),
         config_file,
         lambda _: Roles(True, False, ()),
@@ -186,7 +186,7 @@ def gateway_command(
 def controller_command(config_file: Path | None, log_level: str, log_format: LogFormat) -> None:
     """Run the controller: grouping and planning. Needs RabbitMQ and Redis."""
     run(
-        lambda: _cluster_config(config_file),
+        lambda: cluster_config(config_file),
         Logging(log_level, log_format),
         config_file,
         lambda _: Roles(False, True, ()),
@@ -205,7 +205,7 @@ def agent_command(config_file: Path | None, log_level: str, log_format: LogForma
             raise ConfigError(f"{config_file}: no instance {instance!r}; expected one of {', '.join(known)}")
         return Roles(False, False, (instance,))
 
-    run(lambda: _cluster_config(config_file), Logging(log_level, log_format), config_file, roles)
+    run(lambda: cluster_config(config_file), Logging(log_level, log_format), config_file, roles)
 
 
 @click.command("agents")
@@ -216,7 +216,7 @@ def agents_command(
 ) -> None:
     """Run the agents of all instances as Ray actors. Needs RabbitMQ and Redis."""
     run(
-        lambda: _cluster_config(config_file, _ray_overrides(ray_address)),
+        lambda: cluster_config(config_file, _ray_overrides(ray_address)),
         Logging(log_level, log_format),
         config_file,
         lambda _: Roles(False, False, (), ray=True),
@@ -298,7 +298,12 @@ def _ray_overrides(address: str | None) -> dict[str, Any]:
     return {} if address is None else {"ray": {"address": address}}
 
 
-def _cluster_config(config_file: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
+def cluster_config(config_file: Path | None, overrides: Mapping[str, Any] | None = None) -> Config:
+    """Load the configuration of parts in several processes.
+
+    Raises:
+        ConfigError: It is invalid, or its queue is embedded.
+    """
     if config_file is None:
         raise ConfigError("this part needs --config FILE with the addresses of RabbitMQ and Redis")
     config = load_config(config_file, overrides or {})

@@ -218,7 +218,8 @@ class Config(ConfigSection):
         broker: `sqlite` (in data_dir) or an `amqp://` address.
         store: `embedded` (with the sqlite broker) or a `redis://` address.
         deployment_name: Name of this deployment: all its queues in RabbitMQ, and its keys and channels in
-            Redis, begin with it. Deployments that share a RabbitMQ or a Redis need different names.
+            Redis, begin with it. Deployments that share a RabbitMQ or a Redis need different names: the
+            second one of a name does not start.
         store_prefix: Replaced by `deployment_name`, and read in this version only: prefix of keys and
             channels in Redis, with the queues of the deployment `qlm`.
         broker_ack_timeout_s: RabbitMQ's `consumer_timeout`, seconds. Agents renew each delivery after a third

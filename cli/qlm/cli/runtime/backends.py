@@ -7,15 +7,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from qlm.broker.rabbitmq.broker import RabbitBroker, RabbitSettings
+from qlm.broker.rabbitmq.deployment import RabbitMark
 from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.journal import SqliteJournal
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config
-from qlm.cli.runtime.wiring import store_limits
+from qlm.cli.deployment.membership import Servers, membership
+from qlm.cli.runtime.wiring import new_deployment_id, store_limits
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import Store
+from qlm.domain.shell.faults import FaultLog
 from qlm.store.embedded.store import EmbeddedStore
 from qlm.store.redis.store import RedisStore
 
@@ -36,12 +39,21 @@ class Backends:
     embedded: bool
 
 
-async def open_backends(config: Config, clock: Clock, stack: AsyncExitStack) -> Backends:
-    """Open broker and store; the stack closes them.
+async def open_backends(
+    config: Config, clock: Clock, stack: AsyncExitStack, faults: FaultLog | None = None
+) -> Backends:
+    """Open broker and store, as a member of their deployment; the stack closes them.
+
+    Args:
+        config: The whole configuration.
+        clock: The clock.
+        stack: Takes what is to be closed.
+        faults: The failures of this process.
 
     Raises:
         BrokerUnavailableError: The broker cannot be reached, or its file is in use.
         StoreUnavailableError: The store cannot be reached.
+        DeploymentTakenError: Another deployment of this name uses one of them.
         ConfigError: A setting of the store's server breaks promises.
     """
     if config.embedded:
@@ -51,13 +63,37 @@ async def open_backends(config: Config, clock: Clock, stack: AsyncExitStack) -> 
     await store.incarnation()
     if warnings := await store.warnings():
         raise ConfigError("; ".join(warnings))
-
-    settings = RabbitSettings(url=config.broker, deployment=config.deployment_name)
+    settings = _rabbit_settings(config)
+    servers = _servers(config, store, settings, stack)
+    await stack.enter_async_context(membership(servers, new_deployment_id, faults or FaultLog()))
 
     async def open_broker() -> Broker:
         return await RabbitBroker.connect(settings, random.Random())
 
     return Backends(store, open_broker, embedded=False)
+
+
+@asynccontextmanager
+async def open_servers(config: Config, clock: Clock) -> AsyncIterator[Servers]:
+    """Open the two servers of a deployment as bearers of its mark.
+
+    Raises:
+        InvalidValueError: An address cannot be read.
+    """
+    async with AsyncExitStack() as stack:
+        store = RedisStore(config.store, clock, prefix=config.key_prefix)
+        stack.push_async_callback(store.close)
+        yield _servers(config, store, _rabbit_settings(config), stack)
+
+
+def _servers(config: Config, store: RedisStore, settings: RabbitSettings, stack: AsyncExitStack) -> Servers:
+    broker = RabbitMark(settings, random.Random())
+    stack.push_async_callback(broker.close)
+    return Servers(config.deployment_name, broker, store.mark())
+
+
+def _rabbit_settings(config: Config) -> RabbitSettings:
+    return RabbitSettings(url=config.broker, deployment=config.deployment_name)
 
 
 async def _embedded(config: Config, clock: Clock, stack: AsyncExitStack) -> Backends:

@@ -93,7 +93,7 @@ async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> No
         while True:
             try:
                 async with AsyncExitStack() as stack:
-                    opened = await open_backends(config, clock, stack)
+                    opened = await open_backends(config, clock, stack, telemetry.faults)
                     backends = await stack.enter_async_context(telemetry.health.watching(opened))
                     await kill_orphaned_engines(config)
                     # Ray would start a new process again and again.

@@ -188,6 +188,11 @@ def new_controller_id() -> ControllerId:
     return ControllerId(f"{socket.gethostname()}-{secrets.token_hex(3)}")
 
 
+def new_deployment_id() -> str:
+    """Return an id for a deployment that begins."""
+    return secrets.token_hex(6)
+
+
 def group_ids() -> NewGroupId:
     """Return a generator of globally unique group ids."""
     token, numbers = secrets.token_hex(3), itertools.count(1)

@@ -23,6 +23,8 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `plan` and `signal` (strings that expire): the latest plan, and the latest forecast for admission.
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
+* `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),
+  `members:<id>` (string that expires: processes of that deployment live).
 * Channels: `outputs:<gateway>`, `notices:<instance>`, `wakeups`.
 
 Redis Cluster is not supported: a script touches keys of several hash slots. Tested on Redis 7.0.
@@ -58,6 +60,7 @@ from qlm.store.core.plans import class_order
 from qlm.store.core.token_codec import encode_tokens
 from qlm.store.redis import announcements, codec
 from qlm.store.redis.batch import Batched
+from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.plans import RedisPlans
@@ -121,6 +124,10 @@ class RedisStore(RedisPlans, Store):
         super().__init__(client, scripts, prefix=prefix, address=address)
         self._enqueues = Batched(self._scripts, "enqueue")
         self._leases = Batched(self._scripts, "lease")
+
+    def mark(self) -> RedisMark:
+        """Return this Redis as bearer of the mark of its deployment."""
+        return RedisMark(self._scripts, self._address)
 
     async def incarnation(self) -> int:
         incarnation = int(await self._scripts.run("incarnation"))

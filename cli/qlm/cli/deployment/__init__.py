@@ -1,0 +1,1 @@
+"""One deployment per name: the check that broker and store belong together."""

@@ -1,0 +1,2 @@
+-- id of a deployment
+return reply(call('DEL', key('members', ARGV[FIRST])))

@@ -10,9 +10,7 @@ Exits with 1 if an answer was wrong, an instance did not come back, or the media
 
 import argparse
 import asyncio
-import os
 import random
-import signal
 import statistics
 import tempfile
 import time
@@ -27,18 +25,24 @@ import uvloop
 from benchmarks import setups
 from benchmarks.chaos.client_request import ClientRequest
 from benchmarks.chaos.clients import Clients
-from qlm.agents.engines.guard import descendants
 from support.flaky import until
+from support.hung_engines import MODES, STOPPED, engine_of, hang
 from support.ports import free_port
 from support.qlm_process import QlmProcess, awake_instances, emulated
 
 MODEL: Final = "mistral-7b"
-MODES: Final = ("no_tokens", "no_admission", "one_stuck", "garbage", "half_closed", "stopped", "slow")
+WAYS: Final = (*MODES, STOPPED)
 STREAMS: Final = 16
 SEQS_MAX: Final = 12
 """Batch slots of an engine: more than half of the streams, so that both engines have some."""
 
+LATE: Final = 2 * SEQS_MAX - STREAMS
+"""Streams after the hang: with them all slots are taken, so some go to the engine that hangs."""
+
 TOKENS: Final = 1500
+TOKENS_SLOW: Final = 400
+"""Length of an answer in mode `slow`: 44 s on an engine ten times slower, which must not be restarted."""
+
 HELD_UP_S: Final = 3.0
 GOAL_S: Final = 30.0
 ROUND_S: Final = 180.0
@@ -77,12 +81,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog='make bench ARGS="hang"', description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="number of the first round; modes take turns")
-    parser.add_argument("--mode", choices=MODES, help="only this way of hanging")
+    parser.add_argument("--mode", choices=WAYS, help="only this way of hanging")
     parser.add_argument("--out", type=Path, default=Path("build/hang.json"))
     options = parser.parse_args(arguments)
     rounds = []
     for number in range(options.first, options.first + options.rounds):
-        made = uvloop.run(_play(number, options.mode or MODES[number % len(MODES)]))
+        made = uvloop.run(_play(number, options.mode or WAYS[number % len(WAYS)]))
         rounds.append(made)
         print(f"round {number}: {_line(made)}", flush=True)
         setups.save(options.out, {"machine": setups.machine(), "rounds": [asdict(each) for each in rounds]})
@@ -123,16 +127,17 @@ async def _play(number: int, mode: str) -> Round:
 
 
 async def _hang(process: QlmProcess, clients: Clients, name: str, mode: str) -> Round:
-    streams = [_stream(f"{name}-{n}") for n in range(STREAMS)]
+    tokens = TOKENS_SLOW if mode == "slow" else TOKENS
+    streams = [_stream(f"{name}-{n}", tokens) for n in range(STREAMS)]
     tasks = [asyncio.create_task(clients.carry(each)) for each in streams]
     await until(lambda: all(len(each.token_s) > 3 for each in streams), 60)
     running = await _running(process.admin_url)
     # Later requests go to the engine with free slots.
     choose = min if mode == "no_admission" else max
-    port, pid = _engine(process.pid, choose(running, key=lambda id: running[id]))
+    port, pid = engine_of(process.pid, choose(running, key=lambda id: running[id]))
     hung_s = time.monotonic()
-    await _plant(mode, port, pid)
-    late = [_stream(f"{name}-late-{n}") for n in range(4)]
+    await asyncio.to_thread(hang, mode, port, pid)
+    late = [_stream(f"{name}-late-{n}", tokens) for n in range(LATE)]
     tasks += [asyncio.create_task(clients.carry(each)) for each in late]
     back_s: float | None = None
     try:
@@ -156,9 +161,9 @@ async def _hang(process: QlmProcess, clients: Clients, name: str, mode: str) -> 
     )
 
 
-def _stream(key: str) -> ClientRequest:
+def _stream(key: str, tokens: int) -> ClientRequest:
     return ClientRequest(
-        key=key, kind="stream", tokens=TOKENS, slo=None, model=MODEL, sent_s=time.monotonic()
+        key=key, kind="stream", tokens=tokens, slo=None, model=MODEL, sent_s=time.monotonic()
     )
 
 
@@ -171,25 +176,6 @@ async def _running(admin_url: str) -> dict[str, int]:
             if len(running) == 2 and all(running.values()):
                 return running
             await asyncio.sleep(0.2)
-
-
-def _engine(agent_pid: int, instance: str) -> tuple[int, int]:
-    """Return port and process id of the emulated engine of an instance."""
-    for pid in descendants(agent_pid):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-        named = any(f"/{instance}-{MODEL}" in word for word in words)
-        if named and "--port" in words and not any("guard.py" in word for word in words):
-            return int(words[words.index("--port") + 1]), pid
-    raise RuntimeError(f"{instance} has no engine")
-
-
-async def _plant(mode: str, port: int, pid: int) -> None:
-    if mode == "stopped":
-        os.kill(pid, signal.SIGSTOP)
-        return
-    async with httpx.AsyncClient() as http:
-        answer = await http.post(f"http://127.0.0.1:{port}/emulation/hang", json={"mode": mode})
-        answer.raise_for_status()
 
 
 def _held_up(one: ClientRequest, hung_s: float) -> float:

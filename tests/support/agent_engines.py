@@ -7,7 +7,7 @@ from typing import Final
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.events import EngineChanged, EngineProbed, Event, GenerationEnded, Progress
 from qlm.agents.core.request import Phase
-from qlm.domain.actions import Submit
+from qlm.domain.actions import ProbeEngine, Submit
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId, RequestId, TokenIds
 from qlm.domain.ports.engine import EngineCall
@@ -60,7 +60,7 @@ class EngineRoom(ABC):
         self.calls: list[Running] = []
         self.aborts_sent: set[str] = set()
         self.granted_tokens: dict[RequestId, int] = {}
-        self.probes = 0
+        self.probes: list[ProbeEngine] = []
         self.swap: ModelId | None = None
         self.awake: ModelId | None = None
         self.asleep: set[ModelId] = set()
@@ -140,8 +140,8 @@ class EngineRoom(ABC):
         self.send(self.deaths.pop(0))
 
     def answer_probe(self, *, healthy: bool) -> None:
-        self.probes -= 1
-        self.send(EngineProbed(healthy=healthy and self.awake is not None))
+        by_token = self.probes.pop(0).token_s > 0
+        self.send(EngineProbed(healthy=healthy and self.awake is not None, by_token=by_token))
 
     def arrive(self, call: Running) -> None:
         """A submission reaches its engine; only from now on can it be aborted."""
@@ -165,7 +165,7 @@ class EngineRoom(ABC):
 
     def calm_engines(self) -> None:
         """Let every generation make a token or come to its end."""
-        for _ in range(self.probes):
+        while self.probes:
             self.answer_probe(healthy=True)
         for call in list(self.calls):
             if call.finish is None and call.abort_asked:

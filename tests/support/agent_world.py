@@ -107,7 +107,7 @@ class World(EngineRoom):
             case SwapModel(model=model):
                 self.start_swap(model)
             case ProbeEngine():
-                self.probes += 1
+                self.probes.append(action)
             case RestartEngine():
                 if self.awake == action.model:
                     self.engine_dies()

@@ -167,7 +167,13 @@ class ReleasePrefetch:
 
 @value
 class ProbeEngine:
-    """Probe the awake engine after a generation broke off."""
+    """Probe the awake engine after a generation broke off or was cut.
+
+    Attributes:
+        token_s: Time in which it must generate a token for a new request; 0 for a health probe.
+    """
+
+    token_s: float = 0.0
 
 
 @value

@@ -337,11 +337,11 @@ def test_an_unhealthy_engine_is_probed_again_only_after_a_pause() -> None:
     world = a_running_world()
     world.engine_dies()
     world.end_call(world.calls[0], "lost")
-    assert world.probes == 1
+    assert len(world.probes) == 1
     world.answer_probe(healthy=False)
-    assert world.probes == 0, "asking at once, again and again, keeps the agent's loop busy"
+    assert not world.probes, "asking at once, again and again, keeps the agent's loop busy"
     world.wait(0.25)
-    assert world.probes == 1
+    assert len(world.probes) == 1
 
 
 def test_a_stream_that_breaks_after_its_engine_was_reported_dead_does_not_stop_the_agent_for_good() -> None:

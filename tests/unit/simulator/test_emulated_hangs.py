@@ -9,8 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from qlm.agents.engines.proof import prove_token
 from qlm.agents.engines.vllm_client import VllmEngine
-from qlm.domain.errors import EngineGarbledError
+from qlm.domain.errors import EngineGarbledError, EngineUnavailableError
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
 from support.emulated_engine import engine_command
@@ -95,6 +96,16 @@ async def test_later_requests_are_not_admitted(streams: Streams) -> None:
     await streams.hang("none")
     await streams.tasks["late"]
     assert len(streams.tokens["late"]) == TOKENS
+
+
+@pytest.mark.parametrize("mode", ["no_admission", "no_tokens", "half_closed", "garbage"])
+async def test_an_engine_that_hangs_gives_no_token_to_a_probe(streams: Streams, mode: str) -> None:
+    await prove_token(streams.engine, 30.0)
+    await streams.hang(mode)
+    with pytest.raises((EngineUnavailableError, EngineGarbledError)):
+        await prove_token(streams.engine, 0.3)
+    await streams.hang("none")
+    await prove_token(streams.engine, 30.0)
 
 
 @pytest.mark.parametrize("mode", ["no_tokens", "half_closed"])

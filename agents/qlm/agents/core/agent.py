@@ -104,7 +104,7 @@ class Agent:
             accelerator=state.accelerator,
             models=engines.models,
             active_model=engines.active,
-            engines=tuple(engines.states.items()),
+            engines=engines.reported,
             capacity=engines.capacity,
             running=requests.kv.in_batch,
             parked=requests.ready,
@@ -140,9 +140,8 @@ class Agent:
             case WeightsPrefetched():
                 self._weights_prefetched(event, now_ns)
                 return []
-            case EngineProbed(healthy=healthy):
-                state.engines.probed(healthy=healthy, next_after_ns=now_ns + state.settings.retry_ns)
-                return []
+            case EngineProbed():
+                return watchdog.probed(state, event, now_ns)
             case CancelAsked(id=id, outcome=outcome):
                 return lifecycle.cancel(state.requests, id, outcome, "asked to end", now_ns)
             case DrainAsked():
@@ -186,6 +185,7 @@ class Agent:
     def _note_first_tokens(self, now_ns: int) -> None:
         stats = self.state.stats
         for tracked in self._first_tokens:
+            stats.progress.began(tracked.generation.call_id)
             if tracked.resumed_at:
                 stats.operations.resumed(tracked, now_ns)
             elif tracked.request.answered_by_first_token:

@@ -100,9 +100,15 @@ class WeightsPrefetched:
 
 @value
 class EngineProbed:
-    """The result of a health probe of the awake engine."""
+    """The result of a probe of the awake engine.
+
+    Attributes:
+        healthy: It passed.
+        by_token: It was asked for a token, not only for its health.
+    """
 
     healthy: bool
+    by_token: bool = False
 
 
 @value

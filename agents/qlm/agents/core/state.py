@@ -75,6 +75,7 @@ class Engines:
         failed_until_ns: End of the pause after each failure.
         swap_ns: Duration of a swap to each model that is not awake.
         suspect: The awake engine broke off a generation and was not found healthy since.
+        token_due_s: Time in which the next probe requires a token; 0 if health is enough.
         probe_after_ns: Earliest time of the next health probe; None while one is in progress.
     """
 
@@ -89,6 +90,7 @@ class Engines:
         self._costs = costs
         self.swap_ns: Mapping[ModelId, int] = costs.swap_ns(self.states)
         self.suspect = False
+        self.token_due_s = 0.0
         self.probe_after_ns: int | None = 0
 
     def begin_swap(self, model: ModelId) -> None:
@@ -103,7 +105,7 @@ class Engines:
         self.swap_ns = self._costs.swap_ns(self.states)
         if state is not EngineState.AWAKE and model == self.active:
             self.active, self.capacity = None, None
-            self.suspect = False
+            self._trust()
         swapped = model == self.swapping_to and state in (EngineState.AWAKE, EngineState.FAILED)
         if swapped:
             self.swapping_to = None
@@ -112,7 +114,7 @@ class Engines:
     def woke(self, model: ModelId, capacity: EngineCapacity | None) -> None:
         """Make an engine the awake one."""
         self.active, self.capacity = model, capacity
-        self.suspect = False
+        self._trust()
         self.errors.pop(model, None)
         self.failed_until_ns.pop(model, None)
 
@@ -121,10 +123,28 @@ class Engines:
         self.errors[model] = error.partition("\n")[0]
         self.failed_until_ns[model] = until_ns
 
-    def probed(self, *, healthy: bool, next_after_ns: int) -> None:
-        """Note the answer of a health probe."""
-        self.suspect = self.suspect and not healthy
+    def distrust(self, token_s: float, why: str) -> None:
+        """Suspect the awake engine until it has generated a token for a new request within `token_s`."""
+        assert self.active is not None
+        self.suspect, self.token_due_s = True, token_s
+        self.errors[self.active] = why
+
+    def probed(self, *, healthy: bool, by_token: bool, next_after_ns: int) -> None:
+        """Note the answer of a probe."""
+        if healthy and (by_token or not self.token_due_s):
+            self._trust()
         self.probe_after_ns = next_after_ns
+
+    def _trust(self) -> None:
+        if self.token_due_s and self.active is not None:
+            self.errors.pop(self.active, None)
+        self.suspect, self.token_due_s = False, 0.0
+
+    @property
+    def reported(self) -> tuple[tuple[ModelId, EngineState], ...]:
+        """The states for the heartbeat: an engine that has to prove itself counts as failed meanwhile."""
+        failed = self.active if self.token_due_s else None
+        return tuple((each, EngineState.FAILED if each == failed else at) for each, at in self.states.items())
 
     def host_memory(self, prefetched: Sequence[ModelId], costs: Mapping[ModelId, SwapCost]) -> HostMemoryUse:
         """Return the use of host memory by sleeping engines and prefetched weights, where sizes are known."""

@@ -4,6 +4,10 @@ Progress is a token. An engine may be silent for `silence_s` plus `factor` times
 profile gives for what it computes. So long prompts, engine preemption and an engine ten times slower than its
 profile raise no alarm: a slow engine is a matter of estimates.
 
+A cut makes the engine suspect: it gets no request, and plans avoid it, until it has generated a token for a
+new request, a probe. So one request that waits is enough to see that an engine admits nothing. An engine that
+is only busy generates the token of the probe; the cut has cost it a pause.
+
 Silence is summed over checks, and a gap between two checks counts one second at most: a paused agent process
 and a clock that is set make no silence.
 """
@@ -13,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from qlm.agents.core.costs.engine_speed import NO_SPEED, EngineSpeed
+from qlm.agents.core.events import EngineProbed
 from qlm.agents.core.lifecycle import cut
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.state import AgentState
@@ -24,21 +29,34 @@ TOGETHER: Final = 2
 GARBLED_MAX: Final = 3
 """Broken answers within a minute after which the engine is restarted."""
 
+TOKEN_S: Final = 2.0
+"""Fixed part of the time in which a suspect engine must generate a token."""
+
 LEARNED_MAX_S: Final = 60.0
 """Longest part of an allowance that comes from measured speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Time that an engine may be silent, seconds: a fixed part, and a multiple of its longest durations."""
+    """Time that an engine may be silent, seconds: fixed parts, and a multiple of its longest durations.
 
-    fixed_s: float
+    Attributes:
+        silence_s: Part by the settings.
+        pace_s: Part by the measured speed.
+    """
+
+    silence_s: float
+    pace_s: float
     factor: float
     speed: EngineSpeed
 
     def after_s(self, tokens: int) -> float:
         """Return the limit for an engine that has `tokens` tokens of prompts to compute first."""
-        return self.fixed_s + self.factor * self.speed.prompt_s(tokens)
+        return self.silence_s + self.computing_s(tokens)
+
+    def computing_s(self, tokens: int) -> float:
+        """Return the part of the limit that the engine may take to compute."""
+        return self.pace_s + self.factor * self.speed.prompt_s(tokens)
 
 
 def check(state: AgentState, now_ns: int) -> list[Action]:
@@ -51,9 +69,8 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
     if watch.restarting:
         return []
     allowance = Allowance(
-        fixed_s=settings.silence_s
-        + min(LEARNED_MAX_S, settings.factor * state.stats.pace.token_s)
-        + (0.0 if watch.answered else settings.first_token_s),
+        silence_s=settings.silence_s + (0.0 if watch.answered else settings.first_token_s),
+        pace_s=min(LEARNED_MAX_S, settings.factor * state.stats.pace.token_s),
         factor=settings.factor,
         speed=state.costs.speed.get(model, NO_SPEED),
     )
@@ -66,7 +83,28 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
         watch.strike("cut", now_ns)
     if stuck and watch.strikes("cut", now_ns) >= TOGETHER:
         return _restart(state, f"it serves some requests and others not: {stuck[0].id} stands still", now_ns)
-    return cut(requests, stuck, "its engine made no progress with it") if stuck else []
+    if not stuck:
+        return []
+    actions = cut(requests, stuck, "its engine made no progress with it")
+    waiting = sum(each.tokens for each in requests.calls.values() if len(each.output) == each.resumed_at)
+    state.engines.distrust(proof_s(allowance, waiting), f"{stuck[0].id} stood still in it")
+    return actions
+
+
+def proof_s(allowance: Allowance, waiting_tokens: int) -> float:
+    """Return the time for the token of a new request behind prompts of `waiting_tokens` tokens."""
+    return TOKEN_S + allowance.computing_s(waiting_tokens + 1)
+
+
+def probed(state: AgentState, event: EngineProbed, now_ns: int) -> list[Action]:
+    """Note the answer of a probe; have an engine restarted that generated no token for a new request."""
+    engines = state.engines
+    token_s, restarting = engines.token_due_s, state.stats.progress.restarting
+    next_after_ns = now_ns + state.settings.retry_ns
+    engines.probed(healthy=event.healthy, by_token=event.by_token, next_after_ns=next_after_ns)
+    if event.healthy or not event.by_token or not token_s or restarting or engines.active is None:
+        return []
+    return _restart(state, f"no token for a new request within {token_s:.1f} s", now_ns)
 
 
 def _engine_hangs(state: AgentState, allowance: Allowance) -> str:
@@ -82,7 +120,8 @@ def _engine_hangs(state: AgentState, allowance: Allowance) -> str:
 def _stuck(state: AgentState, allowance: Allowance) -> Iterator[TrackedRequest]:
     """Yield the requests without progress for too long, while others have some.
 
-    An engine admits prompts in the order of their arrival, so a request waits for those before it only.
+    An engine admits prompts in the order of their arrival, so a request waits for those before it only. Its
+    silence counts anew when one of these begins (`ProgressWatch.observe`).
     """
     watch, kv, before = state.stats.progress, state.requests.kv, 0
     if not watch.answered:

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from secrets import token_hex
 from typing import Final
 
+from qlm.agents.engines.proof import prove_token
 from qlm.domain.errors import EngineUnavailableError
-from qlm.domain.ports.engine import Engine, EngineCall
-from qlm.domain.sampling import Sampling
+from qlm.domain.ports.engine import Engine
 
 log = logging.getLogger("qlm.agents")
 
@@ -44,7 +43,7 @@ class AttachedEngine:
                 f"{self._url} did not answer its health probe within {self._ready_timeout_s:g} s"
             ) from error
         if self._hung:
-            await prove_token(self._engine)
+            await prove_token(self._engine, PROOF_S)
             self._hung = False
 
     async def _healthy(self) -> None:
@@ -75,23 +74,6 @@ class AttachedEngine:
         """Wait until several consecutive health probes have failed."""
         await wait_unhealthy(self._engine)
         return f"{self._url} failed {PROBES_MISSED_MAX} health probes in a row"
-
-
-async def prove_token(engine: Engine) -> None:
-    """Have the engine generate one token.
-
-    Raises:
-        EngineUnavailableError: It did not within `PROOF_S`.
-    """
-    call = EngineCall(
-        call_id=f"probe-{token_hex(6)}", prompt_ids=(1,), sampling=Sampling(max_tokens=1, ignore_eos=True)
-    )
-    try:
-        async with asyncio.timeout(PROOF_S):
-            async for _ in engine.generate(call):
-                pass
-    except TimeoutError as error:
-        raise EngineUnavailableError(f"it generated no token within {PROOF_S:g} s") from error
 
 
 async def wait_unhealthy(engine: Engine) -> None:

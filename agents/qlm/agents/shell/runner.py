@@ -23,6 +23,7 @@ from qlm.agents.core.events import (
 )
 from qlm.agents.core.side_effects import SideEffect
 from qlm.agents.engines.model_host import EngineHost
+from qlm.agents.engines.proof import prove_token
 from qlm.agents.shell.generations import Generations, OnSubmitted
 from qlm.agents.shell.instance_lease import InstanceLease
 from qlm.agents.shell.side_effects import RETRY_S, SideEffects
@@ -206,9 +207,10 @@ class AgentRunner:
 
     async def _operate(self, action: Action) -> None:
         match action:
-            case ProbeEngine():
+            case ProbeEngine(token_s=token_s):
                 engine = self._host.engine()
-                self.post(EngineProbed(healthy=engine is not None and await self._healthy(engine)))
+                healthy = engine is not None and await self._healthy(engine, token_s)
+                self.post(EngineProbed(healthy=healthy, by_token=token_s > 0))
             case SwapModel(model=model, later=later):
                 self._engine_changed(await self._host.swap(model, later))
             case RestartEngine(model=model, why=why):
@@ -220,8 +222,11 @@ class AgentRunner:
             case _:
                 raise AssertionError(f"unknown action {action!r}")
 
-    async def _healthy(self, engine: Engine) -> bool:
+    async def _healthy(self, engine: Engine, token_s: float) -> bool:
         try:
+            if token_s:
+                await prove_token(engine, token_s)
+                return True
             return await engine.healthy()
         except Exception as error:
             self._faults.note(log, error, "%s: its engine cannot be probed", self._instance)

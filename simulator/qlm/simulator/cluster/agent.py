@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from qlm.agents.core.agent import Agent
+from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import (
     Appended,
@@ -88,6 +89,7 @@ class SimulatedAgent:
         costs = OperationCosts(
             swap={model: hosted.cost for model, hosted in models.items()},
             kv={model: hosted.kv_cost for model, hosted in models.items()},
+            speed={model: EngineSpeed.of(hosted.profile) for model, hosted in models.items()},
             host_memory_bytes=host_memory_bytes,
         )
         self.core = Agent(self._holder, instance.kind, instance.models, settings, costs)
@@ -172,7 +174,7 @@ class SimulatedAgent:
             PrefetchModel: lambda action: self.host.prefetch(action.model),
             ReleasePrefetch: lambda action: self.host.drop_prefetched(action.model),
             RestartEngine: lambda action: self.host.kill_awake(action.why),
-            ProbeEngine: lambda action: services.after_store(entity, self._probe),
+            ProbeEngine: lambda action: services.after_store(entity, self._probe, action),
             Drained: lambda action: None,
         }
 
@@ -241,8 +243,8 @@ class SimulatedAgent:
             )
         self.post(Appended(entries=action.entries, results=None if results is None else tuple(results)))
 
-    def _probe(self, _: object) -> None:
-        self.post(EngineProbed(healthy=self.host.awake is not None))
+    def _probe(self, action: Any) -> None:
+        self.post(EngineProbed(healthy=self.host.awake is not None, by_token=action.token_s > 0))
 
     # Engines.
 

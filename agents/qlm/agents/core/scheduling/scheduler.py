@@ -79,7 +79,7 @@ def _due(state: AgentState, now_ns: int) -> list[Action]:
 
 
 def _probe(state: AgentState, now_ns: int) -> list[Action]:
-    """Probe the health of a suspect engine, one probe at a time and with pauses."""
+    """Probe a suspect engine, one probe at a time and with pauses."""
     engines = state.engines
     if engines.probe_after_ns is None:
         return []
@@ -87,7 +87,7 @@ def _probe(state: AgentState, now_ns: int) -> list[Action]:
         state.alarm.want(engines.probe_after_ns)
         return []
     engines.probe_after_ns = None
-    return [ProbeEngine()]
+    return [ProbeEngine(token_s=engines.token_due_s)]
 
 
 def _limit_concurrency(state: AgentState, now_ns: int) -> list[Action]:

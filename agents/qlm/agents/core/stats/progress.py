@@ -59,6 +59,7 @@ class ProgressWatch:
         self._tokens = 0
         self._silent_ns = 0
         self._calls: dict[str, tuple[int, int]] = {}
+        self._begun: set[str] = set()
 
     @property
     def silent_s(self) -> float:
@@ -74,7 +75,12 @@ class ProgressWatch:
         self.answered = self.restarting = False
         self._observed_ns, self._tokens, self._silent_ns = now_ns, 0, 0
         self._calls.clear()
+        self._begun.clear()
         self._strike_times_ns.clear()
+
+    def began(self, call_id: str) -> None:
+        """Note the first token of a generation."""
+        self._begun.add(call_id)
 
     def observe(self, requests: RequestTable, work: WorkMeter, now_ns: int) -> None:
         """Add the time since the last observation to the silence of those that got no token in it."""
@@ -86,12 +92,24 @@ class ProgressWatch:
         self._silent_ns = 0 if advanced or not self._calls else self._silent_ns + passed_ns
         # Without free blocks the engine may have preempted a request, which then waits for others to end.
         counts_ns = passed_ns if requests.kv.free_blocks else -1
+        moved_up = self._moved_up()
         before, self._calls = self._calls, {}
         for call_id, tracked in requests.calls.items():
             tokens = len(tracked.output)
             known_tokens, silent_ns = before.get(call_id, (-1, 0))
-            still = tokens == known_tokens and counts_ns >= 0
+            next_up = tokens == tracked.resumed_at and call_id in moved_up
+            still = tokens == known_tokens and counts_ns >= 0 and not next_up
             self._calls[call_id] = (tokens, silent_ns + counts_ns if still else 0)
+
+    def _moved_up(self) -> set[str]:
+        """Return the requests behind one that has begun since: with that, their prompts came nearer."""
+        behind, moved = False, set[str]()
+        for call_id in self._calls:
+            if behind:
+                moved.add(call_id)
+            behind |= call_id in self._begun
+        self._begun.clear()
+        return moved
 
     def strike(self, kind: str, now_ns: int) -> None:
         """Count a cut request (`cut`) or a broken answer (`garbled`) against the engine."""

@@ -25,13 +25,13 @@ class Clients:
     """Sends requests to gateways until they are answered.
 
     Attributes:
-        gone: Ids of requests that had ended when Redis was emptied, which deleted their answers.
+        gone: Ids of requests that had ended, and whose answers were then deleted from Redis.
     """
 
-    def __init__(self, urls: Sequence[str], rng: random.Random) -> None:
+    def __init__(self, urls: Sequence[str], rng: random.Random, gone: set[str] | None = None) -> None:
         self._urls = list(urls)
         self._rng = rng
-        self.gone: set[str] = set()
+        self.gone: set[str] = set() if gone is None else gone
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=5)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=2, sock_read=30)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)

@@ -3,27 +3,24 @@
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
-from benchmarks.chaos import faults
 from benchmarks.chaos.client_request import ClientRequest
 from benchmarks.chaos.clients import Clients
+from benchmarks.chaos.faults.fault import Hit, Kind
 from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.rig import PLACES, Rig, running_rig
 from benchmarks.chaos.traffic import Traffic, silence_s, until
 from benchmarks.chaos.verdict import Verdict, judge
 
-FLUSH: Final = "flush"
-FLUSH_AND_KILL: Final = "flush+agent"
-FAULTS: Final = (*faults.KILLS, FLUSH_AND_KILL, FLUSH)
 WAITING: Final = 500
-"""Number of waiting requests when Redis is emptied."""
+"""Number of waiting requests before a fault that strikes a crowd."""
 
 OVER_S: Final = 120.0
 """Time from a fault within which all earlier requests must end."""
@@ -40,31 +37,43 @@ _BURST_TOKENS: Final = (30, 60)
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """Result of a round."""
+    """Result of a round.
+
+    Attributes:
+        unkept: Promises of the product that were not kept during a fault.
+        skipped: Kinds for which no time was left.
+    """
 
     recoveries: list[Recovery] = field(default_factory=list)
+    unkept: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
 
 
-async def play(folder: Path, rng: random.Random, wanted: tuple[str, ...]) -> Round:
-    """Run the faults in this order on a new cluster."""
-    made = Round()
-    with running_rig(folder) as rig:
-        clients = Clients(rig.urls, random.Random(rng.getrandbits(64)))
+async def play(folder: Path, rng: random.Random, wanted: Sequence[Kind], limit_s: float) -> Round:
+    """Run the faults in this order on a new cluster; none begins after `limit_s`."""
+    made, over_s = Round(), time.monotonic() + limit_s
+    relayed = any(kind.group == "partition" for kind in wanted)
+    with running_rig(folder, _forgiving, relayed=relayed) as rig:
+        clients = Clients(rig.urls, random.Random(rng.getrandbits(64)), gone=rig.gone)
         traffic = Traffic(clients, random.Random(rng.getrandbits(64)))
         arriving = asyncio.create_task(traffic.arrive())
         ends: dict[str, int] = {}
-        flushed_s: list[float] = []
+        deleted_s: list[float] = []
         try:
-            for name in wanted:
+            for kind in wanted:
+                if time.monotonic() > over_s:
+                    made.skipped.append(kind.name)
+                    continue
                 await asyncio.sleep(rng.uniform(*_BEFORE_S))
-                if name == FLUSH:
+                if kind.crowd:
                     await _many_wait(rig, traffic)
-                if name in (FLUSH, FLUSH_AND_KILL):
+                if kind.deletes:
                     await count_ends(rig, ends)
-                    flushed_s.append(time.monotonic())
-                recovery = await _strike(rig, clients, traffic, name, rng)
+                    deleted_s.append(time.monotonic())
+                recovery, unkept = await _strike(rig, clients, traffic, kind, rng)
                 made.recoveries.append(recovery)
+                made.unkept += [unkept] if unkept else []
                 print(recovery.line(), flush=True)
                 await count_ends(rig, ends)
             arriving.cancel()
@@ -74,15 +83,22 @@ async def play(folder: Path, rng: random.Random, wanted: tuple[str, ...]) -> Rou
             arriving.cancel()
             await traffic.give_up()
             await clients.close()
-        made.verdict = judge(traffic.requests, ends, flushed_s)
+        made.verdict = judge(traffic.requests, ends, deleted_s, made.unkept)
     return made
 
 
-async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: random.Random) -> Recovery:
-    """Cause a fault, and wait for the recovery of all processes and requests."""
+def _forgiving(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Let engines hang several times in a round before they are out of service."""
+    return {**config, "watchdog": {"window_s": 30.0}}
+
+
+async def _strike(
+    rig: Rig, clients: Clients, traffic: Traffic, kind: Kind, rng: random.Random
+) -> tuple[Recovery, str]:
+    """Cause a fault, and wait for the recovery of all processes and requests; return an unkept promise."""
     before = [one for one in traffic.requests if not one.over]
     since_s = time.monotonic()
-    hitting = asyncio.create_task(_hit(rig, clients, name, rng))
+    hitting = asyncio.create_task(_hit(rig, kind, rng))
     probing = asyncio.create_task(traffic.probe(since_s, OVER_S))
     ended = await until(lambda: all(one.over or one.id in clients.gone for one in before), OVER_S)
     (hit, repaired_s), probes = await asyncio.gather(hitting, probing)
@@ -92,9 +108,9 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
     before = [one for one in before if one.id not in clients.gone]
     await asyncio.to_thread(rig.wait_whole)
     over_s = max((one.over_s or 0.0 for one in before), default=since_s)
-    return Recovery(
-        fault=name,
-        hit=hit,
+    recovery = Recovery(
+        fault=kind.name,
+        hit=hit.target,
         repaired_s=repaired_s - since_s,
         open=len(before),
         new_request_s=min(answered_s, default=None),
@@ -102,17 +118,12 @@ async def _strike(rig: Rig, clients: Clients, traffic: Traffic, name: str, rng: 
         all_ended_s=max(0.0, over_s - since_s) if ended else None,
         silence_s=silence_s(before, since_s),
     )
+    return recovery, hit.unkept
 
 
-async def _hit(rig: Rig, clients: Clients, name: str, rng: random.Random) -> tuple[str, float]:
-    """Cause and repair a fault; return the target and the time of the repair."""
-    if name in faults.KILLS:
-        hit = await asyncio.to_thread(faults.KILLS[name], rig, rng)
-    else:
-        clients.gone |= await asyncio.to_thread(rig.empty_redis)
-        hit = "redis emptied"
-    if name == FLUSH_AND_KILL:
-        hit = "and " + await asyncio.to_thread(faults.agent, rig, rng)
+async def _hit(rig: Rig, kind: Kind, rng: random.Random) -> tuple[Hit, float]:
+    """Cause and repair a fault; return it and the time of the repair."""
+    hit = await asyncio.to_thread(kind.strike, rig, rng)
     return hit, time.monotonic()
 
 

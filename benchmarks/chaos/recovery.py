@@ -37,7 +37,7 @@ class Recovery:
             "silence": self.silence_s,
         }
         figures = ", ".join(f"{name} {_shown(value)}" for name, value in seconds.items())
-        return f"  {self.fault:<12}{self.hit:<22}{self.open:4} open: {figures}"
+        return f"  {self.fault:<26}{self.hit:<28}{self.open:4} open: {figures}"
 
 
 def _shown(seconds: float | None) -> str:

@@ -1,11 +1,13 @@
 """Table of recoveries over all rounds, and counts."""
 
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from benchmarks.chaos.play import FAULTS, Round
+from benchmarks.chaos.faults.kinds import KINDS
+from benchmarks.chaos.play import Round
 from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.verdict import Verdict
 
@@ -15,7 +17,7 @@ _FIGURES = ("repaired_s", "new_request_s", "at_once_s", "all_ended_s", "silence_
 def table(recoveries: Sequence[Recovery]) -> list[dict[str, Any]]:
     """Return one row per fault: count, median and worst of each figure; None where one was never reached."""
     rows = []
-    for fault in FAULTS:
+    for fault in KINDS:
         of_fault = [each for each in recoveries if each.fault == fault]
         if not of_fault:
             continue
@@ -41,17 +43,18 @@ def total(rounds: Sequence[Round]) -> Verdict:
 
 def show(rounds: Sequence[Round]) -> None:
     """Print table and counts."""
-    print("seconds from the kill: median (worst)")
-    print(f"{'fault':<12}{'times':>5}  " + "  ".join(f"{name[:-2]:>16}" for name in _FIGURES))
+    print("seconds from the fault: median (worst)")
+    print(f"{'fault':<26}{'times':>5}  " + "  ".join(f"{name[:-2]:>16}" for name in _FIGURES))
     for row in table([one for each in rounds for one in each.recoveries]):
         cells = (_cell(row[figure]) for figure in _FIGURES)
-        print(f"{row['fault']:<12}{row['times']:>5}  " + "  ".join(f"{cell:>16}" for cell in cells))
+        print(f"{row['fault']:<26}{row['times']:>5}  " + "  ".join(f"{cell:>16}" for cell in cells))
     verdict = total(rounds)
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(verdict.accepted.items()))
     print(f"accepted {verdict.accepted.total()} ({kinds})")
     print(f"lost {verdict.lost}, answered twice {verdict.twice}, broken streams {verdict.broken}")
+    print(f"promises not kept during a fault: {verdict.unkept}")
     print(f"never accepted, and refused for good: {verdict.refused}")
-    print(f"after a flush: output_lost {verdict.output_lost}, answers gone unfetched {verdict.gone}")
+    print(f"after a deletion: output_lost {verdict.output_lost}, answers gone unfetched {verdict.gone}")
 
 
 def as_json(rounds: Sequence[Round]) -> dict[str, Any]:
@@ -59,8 +62,21 @@ def as_json(rounds: Sequence[Round]) -> dict[str, Any]:
     return {
         "table": table([one for each in rounds for one in each.recoveries]),
         "verdict": counts(total(rounds)),
-        "rounds": [[asdict(one) for one in each.recoveries] for each in rounds],
+        "rounds": [asdict(each) | {"verdict": counts(each.verdict)} for each in rounds],
     }
+
+
+def from_json(saved: Mapping[str, Any]) -> list[Round]:
+    """Read the rounds of a saved result."""
+    return [
+        Round(
+            recoveries=[Recovery(**one) for one in each["recoveries"]],
+            unkept=each["unkept"],
+            skipped=each["skipped"],
+            verdict=Verdict(**(each["verdict"] | {"accepted": Counter(each["verdict"]["accepted"])})),
+        )
+        for each in saved["rounds"]
+    ]
 
 
 def counts(verdict: Verdict) -> dict[str, Any]:

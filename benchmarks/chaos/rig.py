@@ -4,13 +4,14 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import redis
 
+from benchmarks.chaos.relays import Relays, running_relays
 from support.cluster import Cluster, OfPart, cluster
 from support.emulated_engine import engine_command
 from support.ports import free_port
@@ -29,6 +30,9 @@ PREFIX: Final = "qlm:"
 READY_S: Final = 180.0
 """Longest start of a process."""
 
+RELAYED: Final = ("gateway-0", "controller", "standby", f"agent-{LAUNCHED[0]}")
+"""Processes that reach the servers through relays, where partitions are played."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rig:
@@ -38,12 +42,16 @@ class Rig:
         parts: Gateways, controllers and agents; two of the agents start their engine.
         redis: Store with an append-only file, synced with each write.
         engine: Engine to which the third instance is attached.
+        relays: Relays between some processes and the servers, if it was asked for them.
+        gone: Ids of requests that had ended, and whose answers were deleted from Redis.
     """
 
     parts: Cluster
     rabbitmq: RabbitMQ
     redis: RedisServer
     engine: ServerProcess
+    relays: Relays | None = None
+    gone: set[str] = field(default_factory=set)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -83,24 +91,27 @@ class Rig:
                 raise RuntimeError(f"no controller leads after {READY_S:g} s.\n{self.parts.controller.log()}")
             time.sleep(0.1)
 
-    def empty_redis(self) -> frozenset[str]:
-        """Delete everything in Redis; return the ids of the requests that had ended by then."""
+    def empty_redis(self) -> None:
+        """Delete everything in Redis; note the requests that had ended by then."""
         with contextlib.closing(redis.Redis.from_url(self.redis.url)) as client:
             both = client.pipeline(transaction=True)
             both.lrange(f"{PREFIX}ended", 0, -1)
             both.flushall()
             members = both.execute()[0]
-        return frozenset(member.decode().partition(":")[2] for member in members)
+        self.gone.update(member.decode().partition(":")[2] for member in members)
 
 
 @contextlib.contextmanager
-def running_rig(folder: Path, of_part: OfPart | None = None, program: Path = QLM) -> Iterator[Rig]:
+def running_rig(
+    folder: Path, of_part: OfPart | None = None, program: Path = QLM, *, relayed: bool = False
+) -> Iterator[Rig]:
     """Run the cluster and wait until it is complete.
 
     Args:
         folder: Folder for logs and data.
         of_part: Derives the configuration of a process from the common one.
         program: The `qlm` that all processes run.
+        relayed: Some processes reach RabbitMQ and Redis through relays.
     """
     for name in ("rabbitmq", "redis"):
         (folder / name).mkdir(parents=True)
@@ -115,21 +126,24 @@ def running_rig(folder: Path, of_part: OfPart | None = None, program: Path = QLM
         rabbitmq.start(timeout_s=READY_S)
         store.start(timeout_s=READY_S)
         engine.start()
-        config = _config(f"http://127.0.0.1:{port}")
+        relays = None
+        if relayed:
+            relays = stack.enter_context(running_relays(RELAYED, rabbitmq.port, store.port, folder))
         parts = stack.enter_context(
             cluster(
                 rabbitmq,
                 store,
-                config,
+                _config(f"http://127.0.0.1:{port}"),
                 gateways=2,
                 folder=folder,
                 of_part=of_part,
+                of_process=relays.config if relays else None,
                 program=program,
                 name=None,  # not a key of every version that `program` may be
             )
         )
         parts.standby.start()
-        rig = Rig(parts=parts, rabbitmq=rabbitmq, redis=store, engine=engine)
+        rig = Rig(parts=parts, rabbitmq=rabbitmq, redis=store, engine=engine, relays=relays)
         rig.wait_whole()
         yield rig
 

@@ -16,9 +16,11 @@ class Verdict:
         lost: Accepted requests without the right answer.
         twice: Requests that ended more than once, in the store's event history or for the client.
         broken: Requests with a missing, repeated or wrong token.
-        output_lost: Streams with this end after Redis was emptied: only Redis had their delivered output.
+        unkept: Promises that were not kept during a fault: an engine that was not replaced, a second agent
+            that was not refused.
+        output_lost: Streams with this end after a deletion in Redis: only Redis had their delivered output.
         refused: Requests that were refused for good.
-        gone: Requests that ended before Redis was emptied, with an answer not fetched by then.
+        gone: Requests that ended before a deletion in Redis, with an answer not fetched by then.
         incidents: A sentence for each lost, twice ended, broken or refused request.
     """
 
@@ -26,6 +28,7 @@ class Verdict:
     lost: int = 0
     twice: int = 0
     broken: int = 0
+    unkept: int = 0
     output_lost: int = 0
     refused: int = 0
     gone: int = 0
@@ -34,7 +37,7 @@ class Verdict:
     @property
     def clean(self) -> bool:
         """True if no forbidden result occurred."""
-        return not (self.lost or self.twice or self.broken)
+        return not (self.lost or self.twice or self.broken or self.unkept)
 
     def add(self, other: "Verdict") -> None:
         """Add the counts of another round."""
@@ -42,21 +45,28 @@ class Verdict:
         self.lost += other.lost
         self.twice += other.twice
         self.broken += other.broken
+        self.unkept += other.unkept
         self.output_lost += other.output_lost
         self.refused += other.refused
         self.gone += other.gone
         self.incidents += other.incidents
 
 
-def judge(requests: Sequence[ClientRequest], ends: Mapping[str, int], flushed_s: Sequence[float]) -> Verdict:
+def judge(
+    requests: Sequence[ClientRequest],
+    ends: Mapping[str, int],
+    deleted_s: Sequence[float],
+    unkept: Sequence[str] = (),
+) -> Verdict:
     """Judge the requests of a round.
 
     Args:
         requests: All requests.
         ends: Number of ends in the event history of each known request.
-        flushed_s: Times at which Redis was emptied.
+        deleted_s: Times of deletions in Redis.
+        unkept: Promises that were not kept during a fault.
     """
-    verdict = Verdict()
+    verdict = Verdict(unkept=len(unkept), incidents=[f"unkept: {each}" for each in unkept])
     for one in requests:
         if one.accepted_s is None and one.over:
             verdict.refused += 1
@@ -70,17 +80,17 @@ def judge(requests: Sequence[ClientRequest], ends: Mapping[str, int], flushed_s:
         if one.ends > 1 or ends.get(one.id, 0) > 1:
             verdict.twice += 1
             _note(verdict, "twice", one, f"{one.ends} ends seen, {ends.get(one.id)} in its event history")
-        _judge_end(verdict, one, flushed_s)
+        _judge_end(verdict, one, deleted_s)
     return verdict
 
 
-def _judge_end(verdict: Verdict, one: ClientRequest, flushed_s: Sequence[float]) -> None:
+def _judge_end(verdict: Verdict, one: ClientRequest, deleted_s: Sequence[float]) -> None:
     if one.answered and not one.trouble:
         return
-    met_a_flush = any(one.sent_s < at_s < (one.over_s or at_s + 1) for at_s in flushed_s)
-    if one.finish == "gone" and met_a_flush:
+    met_a_deletion = any(one.sent_s < at_s < (one.over_s or at_s + 1) for at_s in deleted_s)
+    if one.finish == "gone" and met_a_deletion:
         verdict.gone += 1
-    elif one.finish == "output_lost" and met_a_flush and one.kind == "stream" and one.text:
+    elif one.finish == "output_lost" and met_a_deletion and one.kind == "stream" and one.text:
         verdict.output_lost += 1
     elif one.finish != "length" or one.trouble:
         verdict.lost += 1

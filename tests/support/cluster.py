@@ -59,6 +59,7 @@ def cluster(
     gateways: int = 1,
     folder: Path | None = None,
     of_part: OfPart | None = None,
+    of_process: OfPart | None = None,
     program: Path = QLM,
     name: str | None = "",
 ) -> Iterator[Cluster]:
@@ -71,6 +72,7 @@ def cluster(
         gateways: How many.
         folder: Takes logs and data; one that is deleted afterwards if not given.
         of_part: Makes the configuration of a part of the common one.
+        of_process: The same of one process, by its name, such as `gateway-0`.
         program: The `qlm` that all parts run.
         name: Name of the deployment; one of its own if empty. None leaves the key out: its own servers.
     """
@@ -84,7 +86,7 @@ def cluster(
             "broker": rabbitmq.url,
             "store": redis.url,
         }
-        of_part, part = of_part or _unchanged, partial(_part, program)
+        of_part, part = of_part or _unchanged, partial(_part, program, of_process or _unchanged)
         made = Cluster(
             [
                 part(
@@ -117,6 +119,8 @@ def _unchanged(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def _part(program: Path, name: str, config: Mapping[str, Any], folder: Path, *arguments: str) -> QlmProcess:
-    whole = {**config, "data_dir": str(folder / name), "http": {"port": free_port()}}
+def _part(
+    program: Path, of_process: OfPart, name: str, config: Mapping[str, Any], folder: Path, *arguments: str
+) -> QlmProcess:
+    whole = {**of_process(name, config), "data_dir": str(folder / name), "http": {"port": free_port()}}
     return QlmProcess(name, *arguments, config=whole, folder=folder, program=program)

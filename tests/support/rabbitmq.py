@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,7 @@ class RabbitMQ:
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
         epmd_port = free_port()
         _write_settings(folder, consumer_timeout_ms)
-        env = node_environment(folder, self.port, epmd_port)
+        self._env = env = node_environment(folder, self.port, epmd_port)
         # The node would start the Erlang port mapper as a daemon that outlives it: start it ourselves.
         self._epmd = ServerProcess(
             "epmd", [epmd, "-address", "127.0.0.1", "-port", str(epmd_port)], env=env, folder=folder
@@ -76,6 +77,12 @@ class RabbitMQ:
         """End the node and its port mapper for good."""
         self._node.kill()
         self._epmd.kill()
+
+    def control(self, *arguments: str) -> None:
+        """Run `rabbitmqctl` on the node."""
+        tool = program("rabbitmqctl")
+        assert tool is not None
+        subprocess.run([tool, *arguments], env=self._env, check=True, stdout=subprocess.DEVNULL, timeout=60)
 
     def log(self) -> str:
         """What it has said so far: warnings and errors."""

@@ -1,0 +1,1 @@
+"""Kinds of faults, by file: what `make chaos` does to its cluster."""

@@ -49,6 +49,7 @@ class Running:
 
     Attributes:
         url: Address of its gateway.
+        admin_url: Where its gateway serves operators.
         groups: Process groups of its processes.
         data: Folder of its embedded queue.
         servers: Addresses of RabbitMQ (`broker`) and Redis (`store`), if it uses them.
@@ -58,6 +59,7 @@ class Running:
     """
 
     url: str
+    admin_url: str
     groups: Sequence[int]
     data: Path
     servers: Mapping[str, str]
@@ -102,6 +104,7 @@ def qlm_running(
         started[0].wait_ready(instances=1)
         yield Running(
             url=started[0].url,
+            admin_url=started[0].admin_url,
             groups=[process.pid for process in started],
             data=folder / commands[0][0],
             servers=addresses,

@@ -59,12 +59,14 @@ def _left(qlm: Running, queues_before: int, kept_max: int, descriptors: dict[str
 
 
 def _get(qlm: Running, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx.get(f"{qlm.url}/admin/v1/{path}", timeout=30).raise_for_status().json()
+    found: dict[str, Any] = (
+        httpx.get(f"{qlm.admin_url}/admin/v1/{path}", timeout=30).raise_for_status().json()
+    )
     return found
 
 
 def _gauges(qlm: Running) -> Iterator[str]:
-    for line in httpx.get(f"{qlm.url}/metrics", timeout=30).text.splitlines():
+    for line in httpx.get(f"{qlm.admin_url}/metrics", timeout=30).text.splitlines():
         name, _, value = line.rpartition(" ")
         if name.partition("{")[0] in _GAUGES and float(value) > 0:
             yield f"{name} is {value}"

@@ -67,14 +67,14 @@ async def streams(served: QlmProcess) -> AsyncIterator[Streams]:
 
 
 def restarts(process: QlmProcess) -> float:
-    lines = httpx.get(f"{process.url}/metrics").text.splitlines()
+    lines = httpx.get(f"{process.admin_url}/metrics").text.splitlines()
     counted = (line for line in lines if line.startswith("qlm_agent_engine_restarts_total"))
     return sum(float(line.split()[-1]) for line in counted)
 
 
 def running(process: QlmProcess) -> dict[str, int]:
     """Return how many requests each live instance runs."""
-    listed = httpx.get(f"{process.url}/admin/v1/instances").raise_for_status().json()["instances"]
+    listed = httpx.get(f"{process.admin_url}/admin/v1/instances").raise_for_status().json()["instances"]
     return {each["id"]: int(each["running"]) for each in listed}
 
 
@@ -112,5 +112,5 @@ async def test_requests_of_an_engine_that_hangs_are_answered_and_it_is_replaced(
         await end_tasks([later])
     await streams.ended()
     assert [one.key for one in streams.all if not (one.answered and one.gap_free)] == []
-    await holds(lambda: awake_instances(served.url) == 2)
+    await holds(lambda: awake_instances(served.admin_url) == 2)
     assert engine_of(served.pid, victim)[1] != before[1]

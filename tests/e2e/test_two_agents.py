@@ -41,7 +41,7 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
 
 def session(parts: Cluster) -> str | None:
     """The session that has the lease of the instance."""
-    listed = httpx.get(f"{parts.url}/admin/v1/instances").raise_for_status().json()["instances"]
+    listed = httpx.get(f"{parts.admin_url}/admin/v1/instances").raise_for_status().json()["instances"]
     return next((each["session"] for each in listed if each["id"] == INSTANCE), None)
 
 
@@ -57,7 +57,7 @@ def submit(parts: Cluster, model: str, count: int) -> list[str]:
 
 def check_all_end(parts: Cluster, ids: list[str]) -> None:
     def outcomes() -> list[str]:
-        listed = httpx.get(f"{parts.url}/admin/v1/requests", params={"limit": 1000}).json()["requests"]
+        listed = httpx.get(f"{parts.admin_url}/admin/v1/requests", params={"limit": 1000}).json()["requests"]
         found = {each["id"]: each for each in listed}
         assert set(ids) <= set(found)
         for id in ids:

@@ -81,11 +81,11 @@ class LossyStore(MemoryStore):
     ) -> Enqueued:
         self._repair(metadata)
         answer = await super().enqueue(metadata, watcher, incarnation)
-        return Enqueued(created=answer.created, record=self._told(answer.record))
+        return Enqueued(created=answer.created, record=self._reported(answer.record))
 
     async def record(self, id: RequestId) -> RequestRecord | None:
         record = await super().record(id)
-        return None if record is None else self._told(record)
+        return None if record is None else self._reported(record)
 
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
         part = await super().read_output(id, offset)
@@ -120,7 +120,7 @@ class LossyStore(MemoryStore):
         elif row.state is RequestState.QUEUED and not row.waiting:
             wait(self._state, row)
 
-    def _told(self, record: RequestRecord) -> RequestRecord:
+    def _reported(self, record: RequestRecord) -> RequestRecord:
         if record.metadata.id not in self._damaged:
             return record
         return replace(record, output_tokens=0, outcome=_lost(record.outcome))

@@ -119,13 +119,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 return
 
     def _holds(self, handle: asyncio.Handle) -> bool:
-        """Keep a callback if its owner is held."""
-        assert self.owner is not None, "nobody is held without owners"
+        """Keep a callback if its owner stands still."""
+        assert self.owner is not None, "no callback waits without owners"
         owner = handle._context.get(self.owner)  # type: ignore[attr-defined]  # asyncio's own, unknown to its stubs
-        held = self._held.get(owner)
-        if held is None:
+        waiting = self._held.get(owner)
+        if waiting is None:
             return False
-        held.append(handle)
+        waiting.append(handle)
         return True
 
     def _advance_time(self) -> None:

@@ -163,7 +163,7 @@ class TakesLostLogsForEmpty(StoreServer):
     async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
         return await MemoryStore.read_output(self, id, offset)
 
-    def _told(self, record: RequestRecord) -> RequestRecord:
+    def _reported(self, record: RequestRecord) -> RequestRecord:
         return record
 
 

@@ -43,7 +43,7 @@ def _refused(first: QlmProcess, changes: Mapping[str, Any], why: str, *command: 
     """Run a process like another one; return True if it ends by itself with this error."""
     folder, name = first.log_file.parent, f"second-{command[-1]}"
     config = first.config
-    more = {each: {"port": free_port()} for each in ("http", "admin") if each in config}
+    more: dict[str, Any] = {each: {"port": free_port()} for each in ("http", "admin") if each in config}
     config |= {"data_dir": str(folder / name), **more, **changes}
     second = QlmProcess(name, *command, config=config, folder=folder)
     second.start()

@@ -58,11 +58,11 @@ def garbage(channels: str, rig: Rig, rng: random.Random) -> Hit:
     return Hit(target=f"{sent} messages", unkept="" if sent else f"no part listens on {channels}")
 
 
-def _keys(client: "redis.Redis[bytes]") -> list[str]:
+def _keys(client: redis.Redis) -> list[str]:
     return sorted(_decoded(client.scan_iter(f"{PREFIX}*", count=1000)))
 
 
-def _delete(rig: Rig, client: "redis.Redis[bytes]", keys: Collection[str]) -> None:
+def _delete(rig: Rig, client: redis.Redis, keys: Collection[str]) -> None:
     """Delete keys; note the ended requests whose answers were among them."""
     ended: Any = client.eval(_DELETE, 1 + len(keys), f"{PREFIX}ended", *keys)
     ids = {member.partition(":")[2] for member in _decoded(ended)}

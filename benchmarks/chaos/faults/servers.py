@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import redis
 
@@ -30,19 +30,19 @@ def noreplicas(rig: Rig) -> Iterator[None]:
 def readonly(rig: Rig) -> Iterator[None]:
     """Make Redis the replica of a server that does not exist: READONLY."""
     with contextlib.closing(redis.Redis.from_url(rig.redis.url)) as client:
-        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        client.replicaof("127.0.0.1", "1")
         yield
-        client.execute_command("REPLICAOF", "NO", "ONE")
+        client.replicaof("NO", "ONE")
 
 
 @contextlib.contextmanager
 def memory(rig: Rig) -> Iterator[None]:
     """Leave Redis no memory: OOM."""
     with contextlib.closing(redis.Redis.from_url(rig.redis.url)) as client:
-        before = client.config_get("maxmemory")["maxmemory"]
+        before: Any = client.config_get("maxmemory")
         client.config_set("maxmemory", "1mb")
         yield
-        client.config_set("maxmemory", before)
+        client.config_set("maxmemory", before["maxmemory"])
 
 
 @contextlib.contextmanager
@@ -54,11 +54,16 @@ def misconf(rig: Rig) -> Iterator[None]:
         (in_the_way / "full").mkdir(parents=True)
         client.config_set("save", "86400 1000000")
         client.bgsave()
-        assert waited(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", SAVED_S)
+        assert waited(lambda: _save_failed(client), SAVED_S)
         yield
         client.config_set("save", "")
         (in_the_way / "full").rmdir()
         in_the_way.rmdir()
+
+
+def _save_failed(client: redis.Redis) -> bool:
+    info: Any = client.info("persistence")
+    return bool(info["rdb_last_bgsave_status"] == "err")
 
 
 @contextlib.contextmanager

@@ -21,6 +21,8 @@ class Connection(Protocol):
 
     transport: asyncio.Transport
 
+    def __hash__(self) -> int: ...
+
     def refuse(self, breach: Breach) -> None:
         """Answer with an error if that is possible, and read no request any more."""
 

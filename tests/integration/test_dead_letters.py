@@ -129,7 +129,7 @@ async def test_an_operator_clears_the_queue_of_a_file(cluster: Cluster, tmp_path
         queues = await SqliteQueues.open(file)
         stack.push_async_callback(queues.close)
         ours, theirs = queues.broker(), queues.broker()
-        await what_an_operator_does(cluster, ours, await cluster.gateway(broker=theirs))
+        await what_an_operator_does(cluster, ours, cluster.admin_urls[await cluster.gateway(broker=theirs)])
         await theirs.close()
         assert await bodies(ours, DEAD) == [], "what was settled does not come back"
 
@@ -143,7 +143,7 @@ async def test_an_operator_clears_the_queue_of_rabbitmq(cluster: Cluster, rabbit
         stack.push_async_callback(theirs.close)
         for delivery in await ours.get(DEAD, 1000):
             await ours.ack(delivery)
-        await what_an_operator_does(cluster, ours, await cluster.gateway(broker=theirs))
+        await what_an_operator_does(cluster, ours, cluster.admin_urls[await cluster.gateway(broker=theirs)])
 
 
 async def test_the_newest_come_first_and_stay(cluster: Cluster, http: httpx.AsyncClient) -> None:

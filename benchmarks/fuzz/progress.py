@@ -50,7 +50,8 @@ class Progress:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return asdict(self)
+        findings = [asdict(each) for each in self.findings]
+        return {each: getattr(self, each) for each in self.__slots__} | {"findings": findings}
 
     def report(self, again: str) -> str:
         """Return all as text; `again` begins the command that sends one request again."""

@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-ANSWER_S: Final = 30.0
-"""Longest wait for the answer to a well-framed request."""
+ANSWER_S: Final = 120.0
+"""Longest wait for the answer to a well-framed request; those of low priority wait for all others."""
 
 MISFRAMED_S: Final = 0.3
 """Longest wait for an answer to what may not be a whole request."""

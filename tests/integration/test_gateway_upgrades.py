@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from benchmarks.fuzz.wire import Answer, Wire
-from support.gateway import running_cluster
+from qlm.domain.outcome import Outcome
+from support.gateway import running_cluster, until
 
 OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
 BODY = orjson.dumps({"model": "emulated", "prompt": "Hi"})
@@ -72,3 +73,14 @@ async def test_offers_and_bad_requests_leave_no_line_in_the_log(
     _text(await wire.ask(HEAD + OFFER + SIZED))
     assert [each.status for each in await wire.tell(b"no request\r\n\r\n")] == [400]
     assert caplog.records == []
+
+
+async def test_all_requests_of_a_client_that_leaves_end_though_they_came_at_once(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        cluster.agent.pause_at = 3
+        place = urlsplit(await cluster.gateway())
+        _, writer = await asyncio.open_connection(place.hostname, place.port)
+        writer.write((HEAD + SIZED) * 3)
+        await until(lambda: len(cluster.agent.leased) == 1)
+        writer.close()
+        await until(lambda: list(cluster.agent.ended.values()) == [Outcome.CANCELLED])

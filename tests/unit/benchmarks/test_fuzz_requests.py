@@ -2,14 +2,16 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from benchmarks.fuzz.http_requests import HttpRequest, http_request
-from benchmarks.fuzz.progress import Progress
+from benchmarks.fuzz.progress import Progress, load
 from benchmarks.fuzz.rpc_calls import rpc_call
 from benchmarks.fuzz.verdict import judge
 from benchmarks.fuzz.wire import Answer
+from benchmarks.setups import save
 from benchmarks.steady import answered_ids
 
 HOST = b"localhost:1"
@@ -62,10 +64,16 @@ def test_the_answer_to_another_prompt_is_found(prompt: str) -> None:
     assert (wrong is None) is (prompt == "Hi")
 
 
-def test_a_client_that_waits_more_than_twice_as_long_beside_others_is_a_finding() -> None:
+def test_a_client_that_waits_more_than_twice_as_long_is_a_finding_that_is_kept(tmp_path: Path) -> None:
     progress = Progress(seed=1)
     alone = [{"ms": 50.0, "wrong": ""}] * 100
     progress.compare(alone, [{"ms": 99.0, "wrong": ""}] * 100)
     assert not progress.findings
     progress.compare(alone, [{"ms": 99.0, "wrong": ""}] * 98 + [{"ms": 101.0, "wrong": "status 500"}] * 2)
     assert [each.part for each in progress.findings] == ["well-behaved client"] * 3
+    progress.statuses["200"] += 1
+    file = tmp_path / "progress.json"
+    save(file, progress.plain())
+    again = load(file, 1, resumed=True)
+    assert (again.findings, again.statuses) == (progress.findings, progress.statuses)
+    assert load(file, 1, resumed=False).findings == []

@@ -114,3 +114,18 @@ class NoUpgradeProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.parser = Http1Parser(self)  # type: ignore[assignment]
+        self._cycles: list[Any] = []
+
+    def on_headers_complete(self) -> None:
+        """Begin a request, and remember it until it is answered."""
+        super().on_headers_complete()
+        self._cycles = [each for each in self._cycles if not each.response_complete]
+        self._cycles.append(self.cycle)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all requests of the client; uvicorn ends only the last of those that came at once."""
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
+        super().connection_lost(exc)

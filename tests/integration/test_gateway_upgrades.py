@@ -84,3 +84,11 @@ async def test_all_requests_of_a_client_that_leaves_end_though_they_came_at_once
         await until(lambda: len(cluster.agent.leased) == 1)
         writer.close()
         await until(lambda: list(cluster.agent.ended.values()) == [Outcome.CANCELLED])
+
+
+async def test_a_client_that_expects_to_be_asked_for_a_broken_body_is_refused(
+    wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = b"expect: 100-continue\r\ntransfer-encoding: chunked\r\n\r\nno chunk\r\n"
+    assert [each.status for each in await wire.tell(HEAD + broken)] == [400]
+    assert not [record for record in caplog.records if record.exc_info]

@@ -124,8 +124,12 @@ class NoUpgradeProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all requests of the client; uvicorn ends only the last of those that came at once."""
+        self.end_requests()
+        super().connection_lost(exc)
+
+    def end_requests(self) -> None:
+        """Let requests that are not answered see that their client has gone, and write nothing more."""
         for cycle in self._cycles:
             if not cycle.response_complete:
-                cycle.disconnected = True
+                cycle.disconnected, cycle.waiting_for_100_continue = True, False
                 cycle.message_event.set()
-        super().connection_lost(exc)

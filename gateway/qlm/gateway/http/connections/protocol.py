@@ -148,9 +148,7 @@ class LimitedProtocol(HalfOpenProtocol):
         listener, answerable = self._listener, self._answerable()
         answer = listener.refuse(breach, self._address(), now_s)
         self._end(now_s)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self.end_requests()
         if not answerable or len(listener.refused) >= REFUSED_MAX:
             self.transport.abort()
             return

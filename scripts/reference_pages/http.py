@@ -96,6 +96,9 @@ OF_EVERY_ROUTE: Final = frozenset(
 )
 """Errors that every route may answer with, by status and code."""
 
+OF_GRPC: Final = frozenset({("400", "invalid_message")})
+"""Errors of the gRPC API alone."""
+
 assert retry_headers(1.0).keys() <= ANSWER_HEADERS
 
 

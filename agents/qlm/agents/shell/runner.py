@@ -27,6 +27,7 @@ from qlm.agents.engines.proof import prove_token
 from qlm.agents.shell.generations import Generations, OnSubmitted
 from qlm.agents.shell.instance_lease import InstanceLease
 from qlm.agents.shell.side_effects import RETRY_S, SideEffects
+from qlm.agents.shell.tick_timer import TickTimer
 from qlm.broker import codec
 from qlm.broker.topology import hold_queue
 from qlm.domain.actions import (
@@ -116,8 +117,7 @@ class AgentRunner:
         )
         self._side_effects = SideEffects(self._instance, broker, store, clock, faults)
         self._lease_of_instance = InstanceLease(agent.state.holder, store, faults, process, has_ended)
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at_ns = 0
+        self._timer = TickTimer(clock, lambda: self.post(Tick()))
         self._finished = asyncio.Event()
 
     async def run(self, grace_s: float = 0.0, *, patient: bool = False) -> None:
@@ -158,8 +158,7 @@ class AgentRunner:
     async def close(self) -> None:
         """Stop at once; the broker returns unacknowledged messages when its connection closes."""
         self._generations.closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.stop()
         await end_tasks(self._tasks)
         try:
             await self._store.leave(self._agent.state.holder)
@@ -174,7 +173,7 @@ class AgentRunner:
     def _start(self, action: Action) -> None:
         match action:
             case SetTimer(at_ns=at_ns):
-                self._set_timer(at_ns)
+                self._timer.set(at_ns)
             case Drained():
                 self._spawn(self._finish())
             case Submit(id=id, call=call):
@@ -330,20 +329,6 @@ class AgentRunner:
         """Return all work, since another agent serves the instance now, and end."""
         await self._drain(RETURN_MAX_S)
         self._finished.set()
-
-    def _set_timer(self, at_ns: int) -> None:
-        now_ns = self._clock.now_ns()
-        if self._timer is not None:
-            if now_ns < self._timer_at_ns <= at_ns:
-                return
-            self._timer.cancel()
-        self._timer_at_ns = at_ns
-        delay_s = max(0.0, (at_ns - now_ns) / 1e9)
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
-
-    def _tick(self) -> None:
-        self._timer = None
-        self.post(Tick())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvicorn
 import uvloop
@@ -27,15 +27,12 @@ from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.emulation.emulator import Emulator
 from qlm.simulator.emulation.server import EmulatedServer
+from qlm.simulator.emulation.tracing import make_tracer
 from qlm.simulator.engine.batching import BatchingEngine
 from qlm.simulator.engine.fixed import FixedLatencyEngine
 from qlm.simulator.engine.generation import hashed_generation
 from qlm.simulator.engine.model import EngineModel
 from qlm.simulator.engine.residency import Residency, ResidentEngine
-
-if TYPE_CHECKING:
-    # The package comes with the extra `tracing`, and is imported only if an endpoint is given.
-    from qlm.agents.shell.otlp import OtelTracer
 
 MEAN_OUTPUT_TOKENS: Final = 200.0
 """Default mean answer length of an emulated model; near ShareGPT's mean."""
@@ -205,7 +202,7 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
     start_ns = residency.start()
     if options.cold_start:
         await asyncio.sleep(start_ns / 1e9 * options.time_scale)
-    tracer = None if options.otlp_traces_endpoint is None else _tracer(options.otlp_traces_endpoint)
+    tracer = None if options.otlp_traces_endpoint is None else make_tracer(options.otlp_traces_endpoint)
     name = options.served_model_name or options.model or profile.model
     emulator = Emulator(engine, residency, time_scale=options.time_scale, clock_ns=time.monotonic_ns)
     server = EmulatedServer(
@@ -232,16 +229,6 @@ async def serve_emulated(options: EmulateOptions, ready: Callable[[str], None]) 
         await end_tasks([driver])
     if tracer is not None:
         await asyncio.to_thread(tracer.close)
-
-
-def _tracer(endpoint: str) -> "OtelTracer":
-    try:
-        from qlm.agents.shell.otlp import otlp_tracer
-    except ImportError as error:
-        raise InvalidValueError(
-            "otlp-traces-endpoint", endpoint, f"the package {error.name} installed: qlm-serving[tracing]"
-        ) from error
-    return otlp_tracer(endpoint, sample=1.0, part="engine")
 
 
 def _is_there(marker: Path | None) -> bool:

@@ -1,8 +1,9 @@
 """Span `llm_request` of an emulated engine, as vLLM 0.32 records it for each request."""
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from qlm.domain.errors import InvalidValueError
 from qlm.domain.ports.tracing import (
     COMPLETION_TOKENS,
     E2E_S,
@@ -17,6 +18,9 @@ from qlm.domain.ports.tracing import (
 )
 from qlm.simulator.emulation.vllm_requests import VllmRequest
 from qlm.simulator.engine.model import Emission
+
+if TYPE_CHECKING:
+    from qlm.agents.shell.otlp import OtelTracer
 
 SPAN: Final = "llm_request"
 
@@ -62,3 +66,18 @@ def begin_request(tracer: Tracer, wanted: VllmRequest, traceparent: str) -> Engi
     }
     span = tracer.begin(SPAN, kind=SpanKind.SERVER, parent=traceparent, at_ns=now_ns, attributes=attributes)
     return EngineSpan(span, now_ns)
+
+
+def make_tracer(endpoint: str) -> "OtelTracer":
+    """Make a tracer that sends all spans to an endpoint of OTLP.
+
+    Raises:
+        InvalidValueError: The packages for tracing are not installed.
+    """
+    try:
+        from qlm.agents.shell.otlp import otlp_tracer
+    except ImportError as error:
+        raise InvalidValueError(
+            "otlp-traces-endpoint", endpoint, f"the package {error.name} installed: qlm-serving[tracing]"
+        ) from error
+    return otlp_tracer(endpoint, sample=1.0, part="engine")

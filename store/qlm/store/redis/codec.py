@@ -20,7 +20,7 @@ from qlm.domain.formats.extensions import (
 )
 from qlm.domain.formats.plain import class_to_plain, metadata_from_plain, metadata_to_plain
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import ControllerId, GroupId, InstanceId, RequestId, SessionId
+from qlm.domain.ids import ControllerId, InstanceId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import AgentProcess, Epoch, Holder, InstanceHeld, Lease
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
@@ -28,10 +28,8 @@ from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
-from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetForecasts, SetQueue
 from qlm.domain.request import Event, Request, RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import ClassView, RequestPosition
-from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.store.core.plans import mean_and_variance
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
 from qlm.store.redis.scripts import Argument, padded
@@ -97,30 +95,6 @@ def entry_arguments(entry: LogEntry) -> tuple[Argument, ...]:
         orjson.dumps(announced),
         extensions_argument(entry.extensions),
     )
-
-
-def changes_argument(changes: Sequence[PlanChange]) -> bytes:
-    """Encode plan changes as JSON."""
-    return orjson.dumps([_change_to_plain(change) for change in changes])
-
-
-def _change_to_plain(change: PlanChange) -> list[Any]:
-    match change:
-        case CreateGroup():
-            return ["create", change.id, class_key(change.cls), change.count]
-        case ResizeGroup():
-            return ["resize", change.id, change.count, int(change.sealed)]
-        case CloseGroup():
-            return ["close", change.id]
-        case SetQueue():
-            return ["queue", change.instance, change.groups]
-        case SetForecasts():
-            text = orjson.dumps([_forecast_to_plain(each) for each in change.forecasts]).decode()
-            return ["forecasts", change.instance, text]
-
-
-def _forecast_to_plain(forecast: ClassForecast) -> list[Any]:
-    return [class_key(forecast.cls), forecast.service_s, forecast.answer_s, forecast.rate_rps]
 
 
 def status_argument(status: InstanceStatus) -> bytes:
@@ -348,24 +322,3 @@ def _read_lengths(rows: Sequence[bytes]) -> LengthHistogram:
         for slot, count in enumerate(struct.unpack(f">{len(row) // 8}q", row)[1:]):
             counts[slot] += count
     return LengthHistogram(*(tuple(counts[kind::4]) for kind in range(4)))
-
-
-def read_queue(reply: list[Any], groups: Mapping[GroupId, Group]) -> VirtualQueue:
-    """Decode a virtual queue; `groups` has those of all queues, others are lost."""
-    instance, version, ids, forecasts = reply
-    return VirtualQueue(
-        instance=InstanceId(instance.decode()),
-        version=version,
-        groups=tuple(groups[id] for each in ids if (id := GroupId(each.decode())) in groups),
-        forecasts=read_forecasts(forecasts),
-    )
-
-
-def read_forecasts(text: bytes) -> tuple[ClassForecast, ...]:
-    """Decode the forecasts of an instance; empty if none were written."""
-    if not text:
-        return ()
-    return tuple(
-        ClassForecast(cls=class_of(key.encode()), service_s=service_s, answer_s=answer_s, rate_rps=rate_rps)
-        for key, service_s, answer_s, rate_rps in orjson.loads(text)
-    )

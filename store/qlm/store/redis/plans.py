@@ -11,7 +11,7 @@ from qlm.domain.plan_change import PlanChange
 from qlm.store.core.leadership import not_leading
 from qlm.store.core.limits import PLAN_TTL_S, SIGNAL_TTL_S
 from qlm.store.core.plans import check_changes
-from qlm.store.redis import codec
+from qlm.store.redis import codec, plan_codec
 from qlm.store.redis.errors import readable, translated_errors
 from qlm.store.redis.scripts import Argument, Scripts
 
@@ -47,7 +47,7 @@ class RedisPlans:
     async def apply(self, changes: Sequence[PlanChange], term: Term | None = None) -> None:
         check_changes(changes)
         if changes or term is not None:
-            await self._fenced("apply", codec.changes_argument(changes), term=term)
+            await self._fenced("apply", plan_codec.changes_argument(changes), term=term)
 
     async def publish_plan(self, data: bytes, term: Term | None = None) -> None:
         await self._fenced("set_expiring", "plan", data, PLAN_TTL_S, term=term)

@@ -58,7 +58,7 @@ from qlm.store.core.leases import HOLDER_LOST
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.plans import class_order
 from qlm.store.core.token_codec import encode_tokens
-from qlm.store.redis import announcements, codec
+from qlm.store.redis import announcements, codec, plan_codec
 from qlm.store.redis.batch import Batched
 from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
@@ -278,7 +278,7 @@ class RedisStore(RedisPlans, Store):
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
         version, groups, forecasts = await self._scripts.run("virtual_queue", instance)
         with readable():
-            known = codec.read_forecasts(forecasts)
+            known = plan_codec.read_forecasts(forecasts)
         return VirtualQueue(
             instance=instance,
             version=version,
@@ -317,7 +317,7 @@ class RedisStore(RedisPlans, Store):
             return ClusterView(
                 classes=tuple(views),
                 instances=tuple(sorted(live, key=lambda status: status.id)),
-                queues=tuple(codec.read_queue(queue, groups) for queue in sorted(queues)),
+                queues=tuple(plan_codec.read_queue(queue, groups) for queue in sorted(queues)),
                 leased=codec.read_counts(leases),
             )
 

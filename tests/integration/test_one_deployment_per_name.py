@@ -255,9 +255,10 @@ async def test_a_part_of_a_second_deployment_ends_with_one_line(
 
 def test_a_second_serve_on_one_data_folder_ends_with_one_line(tmp_path: Path) -> None:
     with serving(emulated("mistral-7b")) as first:
-        second = {**first.config, "http": {"port": free_port()}}
+        ports = {"http": {"port": free_port()}, "admin": {"port": free_port()}}
+        second, pid = first.config | ports, first.pid
         code, log = ended(second, tmp_path, "serve")
     assert code == 1, log
     (line,) = [line for line in log.splitlines() if "in use" in line]
-    assert line.endswith(f"is in use by process {first.pid}; only one process may open it")
+    assert line.endswith(f"is in use by process {pid}; only one process may open it")
     assert "Traceback" not in log

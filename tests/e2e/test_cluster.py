@@ -93,12 +93,12 @@ async def wait_ended(url: str, id: str) -> dict[str, Any]:
 
 
 async def busy_instance(admin_url: str) -> str:
-    """Wait until some instance runs at least eight requests; return it."""
+    """Wait until some instance reports at least twelve running requests, half a second ago; return it."""
     async with httpx.AsyncClient(base_url=admin_url, timeout=30) as client:
         while True:
             listed = (await client.get("/admin/v1/instances")).json()["instances"]
             for each in listed:
-                if each["running"] >= 8:
+                if each["running"] >= 12:
                     return str(each["id"])
             await asyncio.sleep(0.02)
 

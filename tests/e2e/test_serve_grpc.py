@@ -81,4 +81,4 @@ def test_what_strangers_send_leaves_nothing_but_json_in_the_log(tmp_path: Path) 
     finally:
         process.close()
     lines = [json.loads(line) for line in process.log_file.read_text("utf-8").splitlines()]
-    assert {"uvicorn.error", "qlm.cli"} <= {line["logger"] for line in lines}
+    assert "qlm.cli" in {line["logger"] for line in lines}

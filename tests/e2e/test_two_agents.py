@@ -132,7 +132,7 @@ def test_a_killed_agent_is_followed_at_once_on_its_machine(
         ids = submit(parts, "killed", 24)
         os.kill(first.pid, signal.SIGSTOP)  # so that it does not renew what is prolonged
         with redis.Redis.from_url(redis_server.url) as client:
-            row = f"{first.config['store_prefix']}instance:{INSTANCE}"
+            row = f"{first.config['deployment_name']}:instance:{INSTANCE}"
             assert client.pexpire(row, 3_600_000), "its lease lapsed before it could be prolonged"
         first.kill()
         assert session(parts) == before

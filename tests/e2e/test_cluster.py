@@ -19,6 +19,8 @@ from support.redis import RedisServer
 from support.rpc import Stream
 
 TOKENS = 150
+LONG = 400
+"""Tokens of an answer that still runs when reports of its instance, half a second old, are acted on."""
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +31,12 @@ def running(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[Cluster]:
         yield made
 
 
-async def stream(url: str, n: int, seen: list[tuple[int, str]], *, since: int | None = None) -> str | None:
+async def stream(url: str, n: int, seen: list[tuple[int, str]], *, tokens: int = TOKENS) -> str | None:
     """Read a completion stream into (offset, text) pairs; return how it finished, None if it broke off."""
     body = {
         "model": "mistral-7b",
         "prompt": f"story {n}",
-        "max_tokens": TOKENS,
+        "max_tokens": tokens,
         "ignore_eos": True,
         "stream": True,
     }
@@ -67,16 +69,16 @@ async def started(seen: list[tuple[int, str]], events: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def reference(url: str, n: int) -> str:
-    body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": TOKENS, "ignore_eos": True}
+async def reference(url: str, n: int, *, tokens: int = TOKENS) -> str:
+    body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": tokens, "ignore_eos": True}
     async with httpx.AsyncClient(base_url=url, timeout=100) as client:
         answer = await client.post("/v1/completions", json=body)
         text: str = answer.raise_for_status().json()["choices"][0]["text"]
         return text
 
 
-async def submit_detached(url: str, n: int) -> str:
-    body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": TOKENS, "ignore_eos": True}
+async def submit_detached(url: str, n: int, *, tokens: int = TOKENS) -> str:
+    body = {"model": "mistral-7b", "prompt": f"story {n}", "max_tokens": tokens, "ignore_eos": True}
     async with httpx.AsyncClient(base_url=url, timeout=30) as client:
         answer = await client.post("/v1/completions", json=body, headers={"Prefer": "respond-async"})
         assert answer.status_code == 202
@@ -104,10 +106,10 @@ async def busy_instance(admin_url: str) -> str:
 
 
 async def test_kill_9_of_an_agent_under_load_loses_repeats_and_misses_nothing(running: Cluster) -> None:
-    expected = [await reference(running.url, n) for n in range(4)]
+    expected = await asyncio.gather(*(reference(running.url, n, tokens=LONG) for n in range(4)))
     seen: list[list[tuple[int, str]]] = [[] for _ in range(24)]
-    streams = [asyncio.create_task(stream(running.url, n % 4, seen[n])) for n in range(24)]
-    detached = [await submit_detached(running.url, n % 4) for n in range(24)]
+    streams = [asyncio.create_task(stream(running.url, n % 4, seen[n], tokens=LONG)) for n in range(24)]
+    detached = [await submit_detached(running.url, n % 4, tokens=LONG) for n in range(24)]
     victim = await busy_instance(running.admin_url)
     running.agents[victim].kill()
     finishes = await asyncio.gather(*streams)

@@ -1,7 +1,7 @@
 """`make bench ARGS="hostile"`: hostile connections against `qlm serve`, beside a well-behaved client.
 
-One process keeps a number of hostile connections open: endless headers, endless URLs, slow headers, slow
-bodies, half-closed ones, idle ones. Each that is refused or closed is opened anew after some seconds. Beside
+One process opens a number of hostile connections, evenly over the time: endless headers, endless URLs, slow
+headers, slow bodies, half-closed ones, idle ones. Each lasts until it is refused or the time is over. Beside
 them a client sends requests at a constant rate, before and meanwhile, to the same emulated engine.
 
 Exits with 1 if the client's P99 with them is more than twice that without, if a request of it failed, if the
@@ -11,7 +11,6 @@ memory grew by more than 20 %, or if the log has a traceback.
 import argparse
 import asyncio
 import multiprocessing
-import random
 import tempfile
 import time
 from collections import Counter
@@ -36,9 +35,6 @@ ENGINE_MS: Final = 50.0
 WARM_UP_S: Final = 10.0
 SETTLE_S: Final = 15.0
 """Time after the last hostile connection: the longest limit for what it left, and some more."""
-
-AGAIN_S: Final = 5.0
-"""Mean time until a hostile connection that was ended is opened anew."""
 
 PIECE: Final = b"x" * 16_384
 POST: Final = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -106,10 +102,10 @@ async def _measure(process: QlmProcess, options: argparse.Namespace) -> dict[str
         before = _state(process.pid)
         seen = multiprocessing.get_context("spawn").Queue()
         attackers = multiprocessing.get_context("spawn").Process(
-            target=_attack, args=(process.port, options.connections, options.seconds + SETTLE_S, seen)
+            target=_attack, args=(process.port, options.connections, options.seconds, seen)
         )
         attackers.start()
-        await until(lambda: _state(process.pid)["descriptors"] > options.connections / 2, 60)
+        await until(lambda: _state(process.pid)["descriptors"] > before["descriptors"] + 20, 60)
         samples: list[int] = []
         watching = asyncio.create_task(_watch(process.pid, samples))
         attacked = await load(options.seconds, 2)
@@ -205,38 +201,36 @@ def _attack(port: int, connections: int, seconds: float, result: Any) -> None:
 
 
 async def _attack_all(port: int, connections: int, seconds: float) -> Seen:
-    seen, ends_s = Seen(), time.monotonic() + seconds
+    seen, began_s = Seen(), time.monotonic()
     names = list(ATTACKS)
     tasks = []
     for number in range(connections):
-        tasks.append(asyncio.create_task(_keep_on(port, names[number % len(names)], number, ends_s, seen)))
-        if number % 20 == 19:
-            await asyncio.sleep(0.05)
+        opens_s = began_s + number * seconds / connections
+        await asyncio.sleep(max(0.0, opens_s - time.monotonic()))
+        name = names[number % len(names)]
+        tasks.append(asyncio.create_task(_attempt(port, name, began_s + seconds + SETTLE_S, seen)))
     await asyncio.gather(*tasks)
     return seen
 
 
-async def _keep_on(port: int, name: str, number: int, ends_s: float, seen: Seen) -> None:
-    rng = random.Random(number)
-    while (left_s := ends_s - time.monotonic()) > 0:
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            seen.failed += 1
-        else:
-            seen.opened[name] += 1
-            answering = asyncio.create_task(_status(reader))
-            try:
-                async with asyncio.timeout(left_s):
-                    await ATTACKS[name](reader, writer)
-                    seen.answers[f"{name} {await answering}"] += 1
-            except TimeoutError:
-                pass
-            except ConnectionError:
-                seen.answers[f"{name} {await answering}"] += 1
-            answering.cancel()
-            writer.transport.abort()
-        await asyncio.sleep(min(max(0.0, ends_s - time.monotonic()), rng.expovariate(1 / AGAIN_S)))
+async def _attempt(port: int, name: str, ends_s: float, seen: Seen) -> None:
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        seen.failed += 1
+        return
+    seen.opened[name] += 1
+    answering = asyncio.create_task(_status(reader))
+    try:
+        async with asyncio.timeout(ends_s - time.monotonic()):
+            await ATTACKS[name](reader, writer)
+            seen.answers[f"{name} {await answering}"] += 1
+    except TimeoutError:
+        pass
+    except ConnectionError:
+        seen.answers[f"{name} {await answering}"] += 1
+    answering.cancel()
+    writer.transport.abort()
 
 
 async def _status(reader: asyncio.StreamReader) -> int:

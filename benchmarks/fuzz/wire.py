@@ -101,7 +101,8 @@ class Wire:
         return answer
 
     async def _send(self, data: bytes) -> asyncio.StreamReader:
-        if self._writer is None or self._reader is None:
+        if self._writer is None or self._reader is None or self._writer.is_closing():
+            await self.close()
             self._reader, self._writer = await asyncio.open_connection(*self.address, limit=2**20)
         self._writer.write(data)
         with suppress(ConnectionError):  # the answer may be there although the server reads no further

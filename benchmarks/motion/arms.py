@@ -65,6 +65,12 @@ def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
         "swaps": total["swaps"],
         "swap_s": round(total["swap_seconds"]),
         "evictions": total["evictions"],
+        "gpu_time": {use: round(share, 4) for use, share in total["gpu_time"].items()},
+        "idle_longest_s": {use: round(lasts_s, 2) for use, lasts_s in total["idle_longest_s"].items()},
+        "busy_s": {
+            instance: round(seconds["useful"] + seconds["again"], 1)
+            for instance, seconds in total["gpu_time_by_instance"].items()
+        },
         "moves": total["moves"],
     }
 

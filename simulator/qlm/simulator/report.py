@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from qlm.domain.operations import Operation
 from qlm.domain.outcome import Outcome
+from qlm.simulator.gpu_report import gpu_summary
 from qlm.simulator.prefixes import prefix_tokens, shared_tokens
 from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
 from qlm.simulator.scenario import IntArray, Workload
@@ -105,6 +106,7 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
             operation.value: sum(each.count(operation) for each in result.operations)
             for operation in Operation
         },
+        **gpu_summary(result),
         "moves": result.moves,
         "evictions": int(outcomes.evictions.sum()),
         "prefix_tokens_shared": _shared_tokens(workload),

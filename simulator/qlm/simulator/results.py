@@ -1,11 +1,13 @@
 """Results of a simulation: one row per submitted request, and sums."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from qlm.agents.core.stats.gpu_time import GpuTime, Interval
 from qlm.domain.ids import InstanceId
 from qlm.domain.operations import OperationStats
 from qlm.simulator.scenario import IntArray, Scenario, Workload
@@ -90,6 +92,8 @@ class SimulationResult:
         swap_seconds: Time of instances without an awake engine because of swaps.
         prefix_hits: Prompt tokens that the engines' prefix caches held, those of resumed requests included.
         operations: Operations of each incarnation of each agent.
+        gpu_times: Account of each instance's time.
+        intervals: Uses of each instance's time, in order.
         moves: Moves of groups from one instance's queue to another's.
         plan_s: Wall time of each decision of the controller.
         events: Number of simulated events.
@@ -109,6 +113,8 @@ class SimulationResult:
     swap_seconds: float = 0.0
     prefix_hits: int = 0
     operations: list[OperationStats] = field(default_factory=list)
+    gpu_times: Sequence[GpuTime] = ()
+    intervals: Sequence[Sequence[Interval]] = ()
     moves: int = 0
     plan_s: list[float] = field(default_factory=list)
     events: int = 0

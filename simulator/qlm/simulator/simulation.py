@@ -106,6 +106,8 @@ def simulate(
         swap_seconds=simulation.fleet.swap_seconds,
         prefix_hits=simulation.fleet.prefix_hits,
         operations=simulation.fleet.operations,
+        gpu_times=simulation.fleet.gpu_times,
+        intervals=simulation.fleet.intervals,
         moves=simulation.controller.moves,
         plan_s=simulation.controller.plan_s,
         events=event_queue.events,

@@ -31,6 +31,8 @@ from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.prefetch import prefetch
 from qlm.agents.core.scheduling.scheduler import serve
 from qlm.agents.core.state import AgentSettings, AgentState
+from qlm.agents.core.stats.activity import WaitingModels, activity, computing_again_ns, waiting_here
+from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.domain.actions import Action, Drained
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import ModelId
@@ -55,8 +57,24 @@ class Agent:
         models: Sequence[ModelId],
         settings: AgentSettings,
         costs: OperationCosts = NO_COSTS,
+        *,
+        gpu_time: GpuTime | None = None,
+        waiting: WaitingModels | None = None,
     ) -> None:
-        self.state: Final = AgentState(holder, accelerator, models, settings, costs)
+        """Begin a session.
+
+        Args:
+            holder: The agent as a lease holder.
+            accelerator: Kind of accelerator of its instance.
+            models: Models that it may serve.
+            settings: Operator settings.
+            costs: Costs of serving operations.
+            gpu_time: Account of the instance's time; None for one that begins with this session.
+            waiting: Models with waiting requests anywhere; None for those that wait here. Decides nothing:
+                it tells idle time beside work from other idle time.
+        """
+        self.state: Final = AgentState(holder, accelerator, models, settings, costs, gpu_time or GpuTime())
+        self._waiting: Final = waiting or (lambda: waiting_here(self.state))
         self._first_tokens: list[TrackedRequest] = []
 
     def receive(self, event: Event, now_ns: int) -> list[Action]:
@@ -83,6 +101,7 @@ class Agent:
             if state.prefetch.stale:
                 actions += prefetch(state, now_ns)
             stats.operations.seen(now_ns)
+            self.account(now_ns)
         actions += output_log.flush(state, now_ns)
         if requests.to_restore:
             actions += leases.restorations(requests, times, state.alarm, now_ns)
@@ -94,6 +113,11 @@ class Agent:
             actions.append(Drained())
         actions += state.alarm.actions()
         return actions
+
+    def account(self, now_ns: int) -> None:
+        """Account for the time of the instance up to now; decides nothing."""
+        state = self.state
+        state.stats.gpu_time.observe(activity(state, self._waiting, now_ns), now_ns)
 
     def status(self) -> InstanceStatus:
         """Return the status for the heartbeat of the instance, as of the last event."""
@@ -198,6 +222,8 @@ class Agent:
         if tracked is None:
             return
         stats.work.stopped(tracked)
+        if len(tracked.output) == tracked.resumed_at:
+            stats.gpu_time.spared(computing_again_ns(state, tracked))
         if event.finish in ("stop", "length"):
             elapsed_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
             stats.pace = stats.pace.seen(tokens=len(tracked.output), elapsed_s=elapsed_s)

@@ -10,6 +10,7 @@ from qlm.agents.core.queue_head import QueueHead
 from qlm.agents.core.request_table import RequestTable
 from qlm.agents.core.scheduling.visits.state import VisitState
 from qlm.agents.core.stats.concurrency import ConcurrencyLimit
+from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.agents.core.stats.operation_stats import OperationRecorder
 from qlm.agents.core.stats.pace import LeadTimes, Pace
 from qlm.agents.core.stats.progress import ProgressWatch, WatchSettings
@@ -211,13 +212,15 @@ class AgentStats:
     Attributes:
         work: Work of the awake engine since it woke.
         operations: Counts and durations of serving operations.
+        gpu_time: Account of the instance's time.
         pace: Recent speed of the engine.
         lead_times: Time from start to what the objective is about, by class.
         concurrency: The adaptive concurrency limit.
         progress: Progress of the awake engine, for the watchdog.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gpu_time: GpuTime) -> None:
+        self.gpu_time: Final = gpu_time
         self.work = WorkMeter()
         self.operations: Final = OperationRecorder()
         self.pace = Pace()
@@ -259,6 +262,7 @@ class AgentState:
         models: Sequence[ModelId],
         settings: AgentSettings,
         costs: OperationCosts,
+        gpu_time: GpuTime,
     ) -> None:
         self.holder: Final = holder
         self.accelerator: Final = accelerator
@@ -270,7 +274,7 @@ class AgentState:
         self.prefetch: Final = PrefetchState()
         self.visit: Final = VisitState()
         self.lease_times: Final = LeaseTimes()
-        self.stats: Final = AgentStats()
+        self.stats: Final = AgentStats(gpu_time)
         self.alarm: Final = Alarm()
         self.draining = False
         self.drained = False

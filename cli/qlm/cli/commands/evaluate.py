@@ -28,6 +28,7 @@ from qlm.simulator.evaluation.accuracy import (
     request_pairs,
 )
 from qlm.simulator.evaluation.forecasts import ForecastRecorder
+from qlm.simulator.gpu_report import gpu_summary, gpu_time_text
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.results import SimulationResult
 from qlm.simulator.simulation import simulate
@@ -135,6 +136,7 @@ def _plain(
         "policy": result.policy,
         "seed": result.seed,
         "submitted": len(result.workload),
+        **gpu_summary(result),
         "accuracy": [{"slo_class": name, "time": what, **asdict(row)} for name, what, row in rows],
         "streams": [asdict(each) for each in drawn.streams],
     }
@@ -145,6 +147,7 @@ def _print(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]], 
     click.echo(f"Forecasts of {result.scenario.name}, {result.policy}, seed {result.seed}; times in seconds")
     for what in dict.fromkeys(what for _, what, _ in rows):
         console.print(_table(what, [(name, row) for name, time, row in rows if time == what]))
+    click.echo(gpu_time_text(gpu_summary(result)))
     if out is not None:
         click.echo(f"written to {out}")
 

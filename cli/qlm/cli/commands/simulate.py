@@ -13,6 +13,7 @@ from qlm.cli.commands.simulation_options import bar, drawing, simulates
 from qlm.cli.profiling.used_beyond import lines_of_profiles
 from qlm.cli.scenario.output import make_folder, write_files
 from qlm.cli.scenario.workload import draw_scenario, stream_lines
+from qlm.simulator.gpu_report import gpu_time_text, idle_csv
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.sampling import ClusterSampler
@@ -21,7 +22,9 @@ from qlm.simulator.simulation import simulate
 
 @click.command("simulate")
 @simulates(policy="edf")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for requests.csv and summary.json.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for requests.csv, idle.csv and summary.json."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def simulate_command(
     scenario: Path, policy: str, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
@@ -59,7 +62,8 @@ def _simulate(
     plain = orjson.dumps(summed, option=orjson.OPT_INDENT_2)
     if out is not None:
         table = requests_csv(result).encode()
-        write_files(out, {"requests.csv": table, "summary.json": plain + b"\n"})
+        idle = idle_csv(result).encode()
+        write_files(out, {"requests.csv": table, "idle.csv": idle, "summary.json": plain + b"\n"})
     if draw is not None and sampler is not None and out is not None:
         draw(result, sampler.samples, out)
     if as_json:
@@ -96,6 +100,7 @@ def _print(summed: dict[str, object], out: Path | None) -> None:
         f"{summed['refused']} refused, {summed['unfinished']} unfinished; "
         f"{summed['swaps']} model swaps, {summed['evictions']} evictions"
     )
+    console.print(gpu_time_text(summed))
     console.print(_prefixes(summed))
     console.print(
         f"{_number(summed['simulated_s'])} s simulated in {_number(summed['wall_s'])} s"

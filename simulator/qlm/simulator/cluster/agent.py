@@ -20,6 +20,7 @@ from qlm.agents.core.events import (
     WeightsPrefetched,
 )
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.agents.shell.instance_lease import HEARTBEAT_TTL_S
 from qlm.agents.shell.runner import HEARTBEAT_S, HOLD_PULL_MAX, POLL_S
 from qlm.broker.topology import hold_queue
@@ -67,6 +68,7 @@ class SimulatedAgent:
         on_submitted: Receives each generation that starts.
         on_evicted: Receives each request that is evicted.
         on_leased: Receives each granted lease, with the group for which the request was pulled.
+        gpu_time: Account of the instance's time, over all of its sessions.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class SimulatedAgent:
         on_submitted: Callable[[RequestId, int], None],
         on_evicted: Callable[[RequestId], None],
         on_leased: Callable[[RequestId, GroupId | None], None],
+        gpu_time: GpuTime,
     ) -> None:
         self._holder = Holder(instance.id, SessionId(f"life-{session}"))
         self._former = SessionId(f"life-{session - 1}")
@@ -92,7 +95,15 @@ class SimulatedAgent:
             speed={model: EngineSpeed.of(hosted.profile) for model, hosted in models.items()},
             host_memory_bytes=host_memory_bytes,
         )
-        self.core = Agent(self._holder, instance.kind, instance.models, settings, costs)
+        self.core = Agent(
+            self._holder,
+            instance.kind,
+            instance.models,
+            settings,
+            costs,
+            gpu_time=gpu_time,
+            waiting=services.waiting.models,
+        )
         self.host = SimulatedEngineHost(
             services.event_queue,
             entity,
@@ -126,6 +137,8 @@ class SimulatedAgent:
     def kill(self) -> None:
         """Crash with all engines; the broker requeues unacknowledged messages."""
         self._dead = True
+        for tracked in self.core.state.requests.calls.values():
+            self._services.waiting.stopped(tracked.id)
         self.host.close()
         self._side_effects.dead = True
         self._services.broker.disconnect(self._holder.instance)
@@ -150,7 +163,9 @@ class SimulatedAgent:
         if self._dead:
             return
         leases: list[AcquireLease] = []
-        for action in self.core.receive_all(events, self._event_queue.now_ns):
+        actions = self.core.receive_all(events, self._event_queue.now_ns)
+        self._note_stopped(events)
+        for action in actions:
             if isinstance(action, AcquireLease):
                 leases.append(action)
             else:
@@ -158,6 +173,17 @@ class SimulatedAgent:
         if leases:
             # The leases of one pull are requested together, in one round trip.
             self._services.after_store(self._entity, self._acquire_leases, leases)
+
+    def _note_stopped(self, events: Iterable[Event]) -> None:
+        """Note the requests whose generation is over, and that wait again."""
+        for event in events:
+            if isinstance(event, GenerationEnded):
+                self._waits_again(RequestId(event.call_id.partition("-")[0]))
+
+    def _waits_again(self, id: RequestId) -> None:
+        tracked = self.core.state.requests.all.get(id)
+        if tracked is None or not tracked.ended:
+            self._services.waiting.stopped(id)
 
     # Actions. Those without a handler are side effects.
 
@@ -179,6 +205,9 @@ class SimulatedAgent:
         }
 
     def _abort(self, action: Abort) -> None:
+        if action.cut:
+            for call_id in action.call_ids:
+                self._waits_again(RequestId(call_id.partition("-")[0]))
         if self.host.driver is not None:
             self.host.driver.abort(action.call_ids)
 
@@ -188,6 +217,7 @@ class SimulatedAgent:
             self.post(GenerationEnded(call_id=call_id, finish="lost", detail="no engine is awake"))
             return
         self._on_submitted(action.id, self._entity)
+        self._services.waiting.started(action.id)
         try:
             driver.submit(action.call)
         except InvalidValueError as error:

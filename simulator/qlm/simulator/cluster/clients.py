@@ -129,6 +129,7 @@ class Clients:
         metadata = request.metadata()
         self._metadata[number] = metadata
         self._services.broker.publish(metadata.cls.queue, request)
+        self._services.waiting.published(request.id, request.model)
         self._observer.on_published(number, metadata)
         self._services.commit(
             requests.index(self._services.state, metadata, GATEWAY, self._event_queue.now_ns)
@@ -160,6 +161,7 @@ class Clients:
         self._tokens[number] = part.end
         self.last_ns = self._event_queue.now_ns
         if part.outcome is not None:
+            self._services.waiting.ended(part.id)
             self._on_ended(number, part.outcome, part.end, at_ns)
 
     def _on_ended(self, number: int, outcome: Outcome, tokens: int, at_ns: int) -> None:

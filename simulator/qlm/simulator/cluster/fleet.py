@@ -8,6 +8,7 @@ from qlm.agents.core.agent import Agent
 from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse, Interval
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import OperationStats
@@ -16,6 +17,7 @@ from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.cluster.agent import SimulatedAgent
 from qlm.simulator.cluster.clients import Clients, request_number
 from qlm.simulator.cluster.engine_host import HostedModel
+from qlm.simulator.cluster.event_queue import EPOCH_NS
 from qlm.simulator.cluster.observer import ClusterObserver
 from qlm.simulator.cluster.services import SharedServices
 from qlm.simulator.engine.batching import BatchingEngine
@@ -28,12 +30,17 @@ _BLOCKS_MAX: Final = 1 << 24
 """Block numbers per request: KV blocks of different requests match in shared prefixes only."""
 
 
+AGENT_DEAD: Final = Activity(use=GpuUse.DOWN)
+
+
 class SimulatedFleet:
     """Starts and kills agents.
 
     Attributes:
         instances: By number, in the order of their names.
         operations: Statistics of each agent session that has ended.
+        gpu_times: Account of each instance's time.
+        intervals: Uses of each instance's time, in order.
     """
 
     def __init__(
@@ -52,6 +59,8 @@ class SimulatedFleet:
         self.prefix_hits = 0
         self.swap_seconds = 0.0
         self.operations: list[OperationStats] = []
+        self.intervals: Sequence[list[Interval]] = [[] for _ in self.instances]
+        self.gpu_times: Sequence[GpuTime] = [GpuTime(each.append) for each in self.intervals]
         self._services = services
         self._scenario = scenario
         self._clients = clients
@@ -66,6 +75,7 @@ class SimulatedFleet:
 
     def start(self) -> None:
         """Start all instances, each with its first model loaded."""
+        self._services.waiting.on_change = self._account
         for number, instance in enumerate(self.instances):
             self._bring_up(number, instance.models[0])
 
@@ -79,6 +89,7 @@ class SimulatedFleet:
         if agent is not None:
             self._count(agent)
             agent.kill()
+            self.gpu_times[number].observe(AGENT_DEAD, self._services.event_queue.now_ns)
 
     def restart(self, number: int) -> None:
         """Start a new agent on an instance, with no model loaded, unless one runs."""
@@ -98,6 +109,13 @@ class SimulatedFleet:
         """Add the statistics of the agents that still run."""
         for agent in self._agents.values():
             self._count(agent)
+        self._account()
+        now_ns = self._services.event_queue.now_ns
+        for number, time in enumerate(self.gpu_times):
+            if number not in self._agents:
+                time.observe(AGENT_DEAD, now_ns)
+            time.close()
+            assert time.total_ns == now_ns - EPOCH_NS, "each nanosecond has one use"
 
     def agent(self, number: int) -> Agent | None:
         """Return the agent of an instance, if one runs."""
@@ -122,6 +140,11 @@ class SimulatedFleet:
         model = agent.host.awake if agent else None
         return next((n for n, each in enumerate(self._scenario.models) if each.id == model), NEVER)
 
+    def _account(self) -> None:
+        """Account for the time of all instances: the work that waits has changed, or the run is over."""
+        for agent in self._agents.values():
+            agent.core.account(self._services.event_queue.now_ns)
+
     def _bring_up(self, number: int, awake: ModelId | None) -> None:
         instance = self.instances[number]
         agent = self._agents[number] = SimulatedAgent(
@@ -136,6 +159,7 @@ class SimulatedFleet:
             on_submitted=self._clients.on_submitted,
             on_evicted=self._clients.on_evicted,
             on_leased=self._observer.on_leased,
+            gpu_time=self.gpu_times[number],
         )
         self._sessions[number] += 1
         agent.start(awake)

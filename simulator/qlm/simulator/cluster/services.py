@@ -8,6 +8,7 @@ from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
 from qlm.simulator.cluster.broker import SimulatedBroker
 from qlm.simulator.cluster.event_queue import EPOCH_NS, EventQueue, Rank
+from qlm.simulator.cluster.waiting_work import WaitingWork
 from qlm.simulator.scenario import Network
 from qlm.store.core.effects import Effects
 from qlm.store.core.limits import StoreLimits
@@ -29,12 +30,14 @@ class SharedServices:
         store_ns: Round-trip time to the store.
         broker_ns: Round-trip time to the broker.
         notice_ns: Delay of a notification.
+        waiting: Requests that wait, for the account of idle time.
     """
 
     def __init__(self, event_queue: EventQueue, network: Network) -> None:
         self.event_queue = event_queue
         self.state = State(EPOCH_NS, StoreLimits(results_max=RESULTS_KEPT, events_max=8))
         self.broker = SimulatedBroker()
+        self.waiting = WaitingWork()
         self.store_down = False
         self.broker_down = False
         self.store_ns = round(network.store_s * 1e9)

@@ -1,4 +1,4 @@
-"""Slowest iteration of an engine by its profile: the yardstick of the watchdog."""
+"""Durations of an engine by its profile: bounds for the watchdog, and the time that more tokens add."""
 
 from dataclasses import dataclass
 
@@ -8,17 +8,21 @@ from qlm.rct_estimator.profiles.profile import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpeed:
-    """Upper bounds of an engine's durations.
+    """Durations of an engine.
 
     Attributes:
         iteration_s: Longest iteration: full token budget at the end of the context beside a full KV cache.
         batched_tokens_max: Tokens of one iteration at most.
         answer_s: Time before a whole answer comes at once, of engines with a fixed latency.
+        token_s: Time that one more prompt token adds to a large iteration, without attention.
+        pair_s: Time per pair of tokens that its attention compares.
     """
 
     iteration_s: float = 0.0
     batched_tokens_max: int = 1 << 20
     answer_s: float = 0.0
+    token_s: float = 0.0
+    pair_s: float = 0.0
 
     @classmethod
     def of(cls, profile: Profile, *, time_scale: float = 1.0, answer_s: float = 0.0) -> "EngineSpeed":
@@ -35,7 +39,13 @@ class EngineSpeed:
             iteration_s=longest_ms / 1000 * time_scale,
             batched_tokens_max=profile.batched_tokens_max,
             answer_s=answer_s,
+            token_s=profile.iteration.last_slope_ms / 1000 * time_scale,
+            pair_s=profile.iteration.square_ms / 1000 * time_scale,
         )
+
+    def added_s(self, tokens: int) -> float:
+        """Return the time that a prompt of `tokens` tokens adds to iterations that run in any case."""
+        return self.token_s * tokens + self.pair_s * pairs_of(tokens)
 
     def prompt_s(self, tokens: int) -> float:
         """Return a bound of the time to compute prompts of `tokens` tokens in total, and one more token."""

@@ -16,6 +16,7 @@ from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engi
 from qlm.agents.core.scheduling.preemption import preempt, preempt_for
 from qlm.agents.core.scheduling.visits.rule import keep_visit, leave, may_begin
 from qlm.agents.core.state import AgentState
+from qlm.agents.core.stats.activity import computing_again_ns
 from qlm.domain.actions import Action, ProbeEngine, Pull, ReportResumed, Submit
 from qlm.domain.group import Group
 from qlm.domain.ids import ModelId
@@ -172,6 +173,7 @@ def _start(state: AgentState, tracked: TrackedRequest, now_ns: int) -> list[Acti
         request = tracked.request
         state.queue.last_slo_start = SloStart(now_ns, request.cls.priority, request.model)
     work.started(tracked, len(call.prompt_ids))
+    state.stats.gpu_time.repeats(computing_again_ns(state, tracked))
     if resumed and tracked.claim.epoch is not None:
         actions.append(ReportResumed(id=tracked.id, epoch=tracked.claim.epoch))
     actions.append(Submit(id=tracked.id, call=call))

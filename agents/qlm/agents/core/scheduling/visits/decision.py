@@ -6,7 +6,7 @@ does not leave a whole visit too late. It leaves then if more requests are saved
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Backlog
@@ -110,10 +110,12 @@ class Remain:
     Attributes:
         until_s: Latest moment to leave it; infinite if no other model waits.
         back_s: Time from now until it would serve again after a round of all visits.
+        why: The comparison that keeps an idle instance from leaving; empty while it has work.
     """
 
     until_s: float = float("inf")
     back_s: float = float("inf")
+    why: str = ""
 
     def begins(self, *, answer_s: float, latest_start_s: float) -> bool:
         """Return True if a request is still begun in this visit.
@@ -157,7 +159,9 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
         best = _best(present, order)
         if best is not None:
             return best
-    return remain if busy else _when_idle(present, others, order) or remain
+    if busy:
+        return remain
+    return _when_idle(present, others, order) or replace(remain, why=_why_idle(present, others, order))
 
 
 def _latest_moment(order: Sequence[Candidate]) -> float:
@@ -196,14 +200,33 @@ def _gain(present: Present, visits: Sequence[Candidate]) -> float:
     return gain
 
 
+def _why_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> str:
+    """Return the comparison of costs by which an idle instance remains."""
+    idle = f"idle for {present.idle_s:.2f} s"
+    if not order:
+        most = _most_waiting(others)
+        if most is None:
+            return "nothing waits in its queue"
+        return f"{idle}, leaves for {most.model} (no deadline) after {2 * IDLE_SWAPS * most.swap_s:.2f} s"
+    first = order[0]
+    gain = _gain(present, order)
+    cost = present.cost_of_absence(_round_s(order) + present.back_s)
+    return (
+        f"{idle}, leaves for {first.model} after {IDLE_SWAPS * first.swap_s:.2f} s, "
+        f"latest moment {_latest_moment(order):+.1f} s: saves {gain:.1f} requests for {cost:.1f}"
+    )
+
+
+def _most_waiting(others: Sequence[Candidate]) -> Candidate | None:
+    waiting = (each for each in others if each.waiting)
+    return max(waiting, key=lambda each: (each.waiting / max(each.swap_s, 1e-3), each.model), default=None)
+
+
 def _when_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> Leave | None:
     """Return the model to serve while the present one has nothing to do, after a pause."""
     if order and present.idle_s >= IDLE_SWAPS * order[0].swap_s:
         return Leave(model=order[0].model, why="the instance has nothing else to do")
-    waiting = [each for each in others if each.waiting]
-    if order or not waiting:
-        return None
-    most = max(waiting, key=lambda each: (each.waiting / max(each.swap_s, 1e-3), each.model))
-    if present.idle_s >= 2 * IDLE_SWAPS * most.swap_s:
+    most = None if order else _most_waiting(others)
+    if most is not None and present.idle_s >= 2 * IDLE_SWAPS * most.swap_s:
         return Leave(model=most.model, why="the instance has nothing else to do")
     return None

@@ -1,0 +1,63 @@
+"""Idle time of instances beside work that waits anywhere, as the controller sees it.
+
+An agent knows its own virtual queue only. The controller knows all classes, and each instance as of its last
+heartbeat. Intervals shorter than the time between heartbeats are missed or taken for longer.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.view import ClusterView
+
+GAP_MAX_NS: Final = 5_000_000_000
+"""Longest time between two views that is counted: a controller that stood by has seen nothing."""
+
+
+class IdleInstances:
+    """Time of each instance, from view to view."""
+
+    def __init__(self) -> None:
+        self.times: dict[InstanceId, GpuTime] = {}
+        self._seen_ns = 0
+
+    def observe(self, view: ClusterView, now_ns: int) -> None:
+        """Note what each instance does as of this view."""
+        waiting = waiting_models(view)
+        present = {status.id: activity(status, waiting) for status in view.instances}
+        lost = now_ns - self._seen_ns > GAP_MAX_NS
+        for id in self.times.keys() | present.keys():
+            time = self.times.setdefault(id, GpuTime())
+            if lost:
+                time.pause()
+            time.observe(present.get(id, _GONE), now_ns)
+        self._seen_ns = now_ns
+
+
+_GONE: Final = Activity(use=GpuUse.DOWN)
+
+
+def waiting_models(view: ClusterView) -> frozenset[ModelId]:
+    """Return the models with requests that wait in a class or with an agent."""
+    queued = {each.cls.model for each in view.classes if each.queued}
+    staged = {each.cls.model for status in view.instances for each in status.staged}
+    return frozenset(queued | staged)
+
+
+def activity(status: InstanceStatus, waiting: Collection[ModelId]) -> Activity:
+    """Return what an instance does by its status."""
+    states = dict(status.engines)
+    if status.active_model is None:
+        starting = EngineState.STARTING in states.values()
+        return Activity(use=GpuUse.SWAP if starting else GpuUse.DOWN)
+    model = status.active_model
+    if states.get(model) is EngineState.FAILED:
+        return Activity(use=GpuUse.DOWN, model=model)
+    if status.running:
+        return Activity(use=GpuUse.USEFUL, model=model)
+    able = tuple(
+        each for each in status.models if each in waiting and states.get(each) is not EngineState.FAILED
+    )
+    return Activity.idle(model, able)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.request import TrackedRequest
+from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuUse
 from qlm.agents.shell.tracing import waited_in_queue
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId
@@ -94,11 +95,13 @@ class AgentMetrics(Collector):
         agents = tuple(self._agents.values())
         yield from _families([agent.status() for agent in agents], [_leases(agent) for agent in agents])
         yield from _watchdog(agents)
+        yield from _gpu_time(agents)
 
     def describe(self) -> Iterator[Metric]:
         """Return the metrics' names without reading any agent."""
         yield from _families([], [])
         yield from _watchdog(())
+        yield from _gpu_time(())
 
 
 def _leases(agent: Agent) -> int:
@@ -140,6 +143,26 @@ def _watchdog(agents: Iterable[Agent]) -> Iterator[Metric]:
         broken.add_metric(["cut", instance], watch.cut)
         broken.add_metric(["garbled", instance], watch.garbled)
     yield from (restarts, broken)
+
+
+def _gpu_time(agents: Iterable[Agent]) -> Iterator[Metric]:
+    seconds = CounterMetricFamily(
+        "qlm_agent_gpu_seconds",
+        "Time of the instance by use; idle time beside work is told by its own virtual queue",
+        labels=(INSTANCE_LABEL, "use"),
+    )
+    longest = GaugeMetricFamily(
+        "qlm_agent_idle_longest_seconds",
+        "Longest idle time at once in this session while work waited in its own virtual queue",
+        labels=(INSTANCE_LABEL, "use"),
+    )
+    for agent in agents:
+        instance, time = agent.state.holder.instance, agent.state.stats.gpu_time
+        for use in GpuUse:
+            seconds.add_metric([instance, use.value], time.ns[use] / _NS_PER_S)
+        for use in BESIDE_WORK:
+            longest.add_metric([instance, use.value], time.longest_ns[use] / _NS_PER_S)
+    yield from (seconds, longest)
 
 
 def _engines(statuses: list[InstanceStatus]) -> Metric:

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuUse
 from qlm.controller.core.decide import Decision
+from qlm.controller.core.idle_instances import IdleInstances
 from qlm.controller.core.problem import accelerator_of
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, ClassLabels
@@ -59,6 +61,7 @@ class ControllerMetrics(Collector):
         self._now_ns = now_ns
         self._labels = ClassLabels(classes_max)
         self._audit: Audit | None = None
+        self._instances = IdleInstances()
         self._leader = Gauge("qlm_controller_leader", "1 if this controller leads, else 0", registry=registry)
         self._plan_s = Histogram(
             "qlm_controller_plan_duration_seconds",
@@ -82,6 +85,7 @@ class ControllerMetrics(Collector):
     def planned(self, view: ClusterView, decision: Decision, took_s: float) -> None:
         """Record a turn as leader; its decision took `took_s`."""
         self.turn = Turn(view, decision)
+        self._instances.observe(view, self._now_ns())
         self._leader.set(1)
         self._plan_s.observe(took_s)
         for instance, groups in decision.moves.items():
@@ -112,6 +116,7 @@ class ControllerMetrics(Collector):
         yield from self._queues(() if turn is None else turn.view.classes)
         yield from _pool(turn, self._accelerators)
         yield from self._plan(turn)
+        yield self._idle()
 
     def _queues(self, classes: tuple[ClassView, ...]) -> Iterator[Metric]:
         labels, now_ns = ("model", "slo_class", "late"), self._now_ns()
@@ -136,6 +141,17 @@ class ControllerMetrics(Collector):
             groups.add_metric(each, open_groups[each])
             oldest.add_metric(each, age_s.get(each, 0.0))
         yield from (size, oldest, groups)
+
+    def _idle(self) -> Metric:
+        idle = CounterMetricFamily(
+            "qlm_controller_idle_seconds",
+            "Idle time of an instance by what waited anywhere, by its heartbeats while this controller led",
+            labels=(INSTANCE_LABEL, "use"),
+        )
+        for instance, time in self._instances.times.items():
+            for use in (*BESIDE_WORK, GpuUse.IDLE):
+                idle.add_metric([instance, use.value], time.ns[use] / 1e9)
+        return idle
 
     def _plan(self, turn: Turn | None) -> Iterator[Metric]:
         wanted = GaugeMetricFamily(

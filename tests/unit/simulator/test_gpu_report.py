@@ -44,7 +44,7 @@ def check_account(result: SimulationResult) -> None:
 @pytest.mark.parametrize("policy", ["edf", "fcfs", "qlm", "qlm-visits"])
 @pytest.mark.parametrize("faults", [(), FAULTS], ids=["calm", "faults"])
 def test_the_seconds_of_each_instance_add_up(policy: str, faults: tuple[Fault, ...]) -> None:
-    subject = scenario(workload(200, rate_rps=12.0, models=2), models=(SMALL, LARGE), faults=faults)
+    subject = scenario(workload(120, rate_rps=12.0, models=2), models=(SMALL, LARGE), faults=faults)
     result = run(subject, policy=policy)
     check_account(result)
     summed = gpu_summary(result)
@@ -56,14 +56,14 @@ def test_the_seconds_of_each_instance_add_up(policy: str, faults: tuple[Fault, .
 
 
 def test_swaps_take_the_time_that_the_engines_take() -> None:
-    result = run(scenario(workload(200, rate_rps=12.0, models=2), models=(SMALL, LARGE)), policy="fcfs")
+    result = run(scenario(workload(120, rate_rps=12.0, models=2), models=(SMALL, LARGE)), policy="fcfs")
     assert result.swap_seconds > 0
     swap_s = sum(time.ns[GpuUse.SWAP] for time in result.gpu_times) / 1e9
     assert swap_s == pytest.approx(result.swap_seconds, abs=0.1)
 
 
 def test_idle_instances_beside_work_are_listed_with_a_reason() -> None:
-    result = run(scenario(workload(200, rate_rps=12.0, models=2), models=(SMALL, LARGE)), policy="fcfs")
+    result = run(scenario(workload(120, rate_rps=12.0, models=2), models=(SMALL, LARGE)), policy="fcfs")
     head, *rows = csv.reader(io.StringIO(idle_csv(result)))
     assert tuple(head) == IDLE_COLUMNS
     reasons = {row[-1] for row in rows}

@@ -1,20 +1,34 @@
 """Pictures of a simulation: attainment over time, queue lengths, virtual queues, accelerator utilisation."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from qlm.agents.core.stats.gpu_time import GpuUse, Interval
+from qlm.simulator.cluster.event_queue import EPOCH_NS
 from qlm.simulator.report import by_class
 from qlm.simulator.results import NEVER, Sample, SimulationResult
 
 _BINS = 60
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 """Paul Tol's bright scheme, which colour-blind readers can distinguish."""
+
+_LOOKS: Final[Mapping[GpuUse, Mapping[str, Any]]] = {
+    GpuUse.USEFUL: {"facecolor": "#ddddaa"},
+    GpuUse.AGAIN: {"facecolor": "#ddddaa", "edgecolor": "#aa3377", "hatch": "////", "linewidth": 0},
+    GpuUse.SWAP: {"facecolor": "#777777"},
+    GpuUse.IDLE_AWAKE: {"facecolor": "#cc3311"},
+    GpuUse.IDLE_LOADABLE: {"facecolor": "#ee7733"},
+    GpuUse.IDLE: {"facecolor": "white", "edgecolor": "#cccccc", "linewidth": 0.5},
+    GpuUse.DOWN: {"facecolor": "black"},
+}
+"""Look of each use of an instance's time."""
 
 
 def draw_all(result: SimulationResult, samples: Sequence[Sample], folder: Path) -> None:
@@ -67,26 +81,41 @@ def draw_queues(result: SimulationResult, samples: Sequence[Sample], path: Path)
 
 
 def draw_gantt(result: SimulationResult, samples: Sequence[Sample], path: Path) -> None:
-    """Draw the model of each instance over time; edges are model swaps or new groups at the queue's head."""
+    """Draw the model of each instance over time, and below it what its time went into.
+
+    Edges are model swaps or new groups at the queue's head.
+    """
     instances = len(result.instances)
-    made, axes = figure(f"Virtual queues: {_what(result)}", height=max(2.5, 0.35 * instances + 1.5))
+    made, axes = figure(f"Virtual queues: {_what(result)}", height=max(3.0, 0.6 * instances + 2.0))
     for instance in range(instances):
         for begin_s, lasts_s, model in _bars(samples, instance):
             axes.barh(
                 instance,
                 lasts_s,
                 left=begin_s,
-                height=0.8,
+                height=0.45,
                 color=colour(model),
                 edgecolor="white",
                 linewidth=0.2,
             )
+        _draw_uses(axes, instance, result.intervals[instance])
     for number, spec in enumerate(result.scenario.models):
         axes.barh(0, 0, color=colour(number), label=spec.id)
+    for use, look in _LOOKS.items():
+        axes.barh(0, 0, label=use.replace("_", " "), **look)
     axes.set_yticks(range(instances), result.instances)
     axes.set(xlabel="time, s")
-    axes.legend(loc="upper right")
+    made.legend(loc="outside lower center", ncols=6)
     made.savefig(path)
+
+
+def _draw_uses(axes: Axes, instance: int, intervals: Sequence[Interval]) -> None:
+    """Draw what the time of an instance went into, below the bar of its models."""
+    for use, look in _LOOKS.items():
+        spans = [
+            ((each.began_ns - EPOCH_NS) / 1e9, each.lasts_ns / 1e9) for each in intervals if each.use is use
+        ]
+        axes.broken_barh(spans, (instance - 0.45, 0.18), **look)
 
 
 def _bars(samples: Sequence[Sample], instance: int) -> list[tuple[float, float, int]]:

@@ -10,7 +10,9 @@ from secrets import token_hex
 from typing import Any, Final
 
 from qlm.agents.core.agent import Agent
+from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.agents.engines.orphans import kill_orphans
+from qlm.agents.shell.idle_log import idle_log
 from qlm.agents.shell.own_process import has_ended, own_process
 from qlm.agents.shell.runner import AgentRunner
 from qlm.cli.config.access import monitor_rules
@@ -213,7 +215,8 @@ async def serve_instance(
     while True:
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
         costs = operation_costs(config, instance, profiles)
-        protocol = Agent(holder, instance.kind, models, agent_settings(config), costs)
+        gpu_time = GpuTime(idle_log(holder.instance))
+        protocol = Agent(holder, instance.kind, models, agent_settings(config), costs, gpu_time=gpu_time)
         host = model_host(config, instance, profiles)
         away = lost = False
         try:

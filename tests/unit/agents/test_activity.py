@@ -131,12 +131,12 @@ def test_a_visit_that_ends_is_part_of_the_swap() -> None:
 
 
 def test_models_that_wait_elsewhere_decide_nothing() -> None:
-    plain, told = Bench(costs=COSTS), Bench(costs=COSTS)
-    told.agent._waiting = lambda: frozenset((M, ModelId("unknown")))  # type: ignore[misc]
-    for bench in (plain, told):
+    plain, informed = Bench(costs=COSTS), Bench(costs=COSTS)
+    informed.agent._waiting = lambda: frozenset((M, ModelId("unknown")))  # type: ignore[misc]
+    for bench in (plain, informed):
         bench.queue(group_of(a_request("b", model=N), name="b"))
         bench.later(0.05)
         bench.later(0.2)
-    assert plain.actions == told.actions
+    assert plain.actions == informed.actions
     assert seconds(plain, GpuUse.IDLE_LOADABLE) > 0 == seconds(plain, GpuUse.IDLE_AWAKE)
-    assert seconds(told, GpuUse.IDLE_AWAKE) > 0 == seconds(told, GpuUse.IDLE_LOADABLE)
+    assert seconds(informed, GpuUse.IDLE_AWAKE) > 0 == seconds(informed, GpuUse.IDLE_LOADABLE)

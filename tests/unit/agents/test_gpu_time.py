@@ -103,7 +103,7 @@ def test_a_pause_is_no_time() -> None:
     assert (account.total_ns, account.longest_ns[GpuUse.IDLE]) == (11, 10)
 
 
-def test_idle_time_is_told_by_what_waits() -> None:
+def test_idle_time_depends_on_what_waits() -> None:
     assert Activity.idle(A, ()).use is GpuUse.IDLE
     assert Activity.idle(A, (B,)).use is GpuUse.IDLE_LOADABLE
     assert Activity.idle(A, (B, A)).use is GpuUse.IDLE_AWAKE

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.main import main
 from qlm.cli.scenario.output import write_files
+from qlm.simulator.gpu_report import IDLE_COLUMNS
 from qlm.simulator.report import COLUMNS
 
 SCENARIO = """
@@ -63,6 +64,10 @@ def test_simulate_writes_the_files_of_the_design(scenario: Path, tmp_path: Path)
     wanted = {"attainment", "attainment_by_class", "throughput_rps", "output_tokens_per_s", "swaps"}
     wanted |= {"swap_seconds", "evictions", "plan_p50_ms", "plan_p99_ms", "wall_s"}
     assert wanted <= summed.keys()
+    for seconds in summed["gpu_time_by_instance"].values():
+        assert sum(seconds.values()) == pytest.approx(summed["simulated_s"], abs=1e-5)
+    assert f"{100 * summed['gpu_time']['useful']:.1f} % useful" in done.output
+    assert (out / "idle.csv").read_text("utf-8").startswith(",".join(IDLE_COLUMNS))
 
 
 def test_equal_seeds_write_equal_files(scenario: Path, tmp_path: Path) -> None:
@@ -92,11 +97,13 @@ def test_evaluate_compares_forecasts_with_what_happened(scenario: Path, tmp_path
     done = qlm("evaluate", "rct", scenario, "--out", tmp_path, "--plots", "--json")
     assert done.exit_code == 0, done.output
     rows = {(row["slo_class"], row["time"]): row for row in json.loads(done.output)["accuracy"]}
+    assert sum(json.loads(done.output)["gpu_time"].values()) == pytest.approx(1.0)
     assert {"wait", "first_token", "completion", "group"} == {time for _, time in rows}
     assert sum(row["count"] for (_, time), row in rows.items() if time == "completion") == 60
     assert json.loads((tmp_path / "accuracy.json").read_text("utf-8")) == json.loads(done.output)
     assert (tmp_path / "completion-predicted.png").read_bytes().startswith(b"\x89PNG")
-    assert "R²" in qlm("evaluate", "rct", scenario).output
+    printed = qlm("evaluate", "rct", scenario).output
+    assert "R²" in printed and "GPU time: " in printed
 
 
 @pytest.mark.parametrize("command", [["simulate"], ["evaluate", "rct"]])

@@ -71,7 +71,7 @@ class Agent:
             costs: Costs of serving operations.
             gpu_time: Account of the instance's time; None for one that begins with this session.
             waiting: Models with waiting requests anywhere; None for those that wait here. Decides nothing:
-                it tells idle time beside work from other idle time.
+                it only splits idle time by what waits.
         """
         self.state: Final = AgentState(holder, accelerator, models, settings, costs, gpu_time or GpuTime())
         self._waiting: Final = waiting or (lambda: waiting_here(self.state))

@@ -148,7 +148,7 @@ def _watchdog(agents: Iterable[Agent]) -> Iterator[Metric]:
 def _gpu_time(agents: Iterable[Agent]) -> Iterator[Metric]:
     seconds = CounterMetricFamily(
         "qlm_agent_gpu_seconds",
-        "Time of the instance by use; idle time beside work is told by its own virtual queue",
+        "Time of the instance by use; idle time is split by its own virtual queue",
         labels=(INSTANCE_LABEL, "use"),
     )
     longest = GaugeMetricFamily(

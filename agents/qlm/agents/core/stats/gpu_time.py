@@ -69,7 +69,7 @@ class Interval:
         began_ns: Its start.
         lasts_ns: Its length so far.
         activity: The activity; of several reasons, the one that stood longest.
-        use: The use, with `AGAIN` told from `USEFUL`.
+        use: The use, with `AGAIN` apart from `USEFUL`.
         activity_ns: Time for which exactly this activity was observed.
     """
 
@@ -137,7 +137,7 @@ class GpuTime:
         self._activity, self._at_ns = activity, now_ns
 
     def repeats(self, lasts_ns: int) -> None:
-        """Count the next time of running generations as computed again, for so long."""
+        """Count the next time of running generations as computed again."""
         self._again_ns += lasts_ns
 
     def spared(self, lasts_ns: int) -> None:

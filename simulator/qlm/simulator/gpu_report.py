@@ -9,9 +9,9 @@ from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuTime, GpuUse, Interva
 from qlm.simulator.cluster.event_queue import EPOCH_NS
 from qlm.simulator.results import SimulationResult
 
-IDLE_COLUMNS: Final = ("instance", "began_s", "lasts_s", "use", "model", "waiting", "why")
+IDLE_COLUMNS: Final = ("instance", "began_s", "lasts_s", "use", "model", "waiting", "why", "plan")
 """Columns of idle.csv. `model` is awake, requests for the models in `waiting` wait; `why` is the reason that
-stood for most of the interval."""
+stood longest, `plan` has the costs that the plan compared, of intervals longer than a second."""
 
 
 def gpu_summary(result: SimulationResult) -> dict[str, Any]:
@@ -61,4 +61,12 @@ def _row(interval: Interval) -> tuple[object, ...]:
     activity = interval.activity
     began_s, lasts_s = (interval.began_ns - EPOCH_NS) / 1e9, interval.lasts_ns / 1e9
     waiting = " ".join(activity.waiting)
-    return f"{began_s:.6f}", f"{lasts_s:.6f}", interval.use.value, activity.model, waiting, activity.why
+    return (
+        f"{began_s:.6f}",
+        f"{lasts_s:.6f}",
+        interval.use.value,
+        activity.model,
+        waiting,
+        activity.why,
+        interval.plan,
+    )

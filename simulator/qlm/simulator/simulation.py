@@ -161,6 +161,7 @@ def _assemble(
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,
         observer=observer,
+        on_applied=lambda decision: fleet.explain_idle(decision.problem, decision.plan),
     )
     schedule_faults(scenario.faults, services, fleet, controller)
     simulation = Simulation(

@@ -61,7 +61,7 @@ def test_work_that_another_agent_has_parked_waits_too() -> None:
 
 
 def test_time_is_counted_from_view_to_view() -> None:
-    idle = IdleInstances()
+    idle = IdleInstances(lambda instance, interval: None)
     idle.observe(view(status(), queued=(A,)), 100 * S)
     idle.observe(view(status()), 101 * S)
     idle.observe(view(status(running=3)), 103 * S)
@@ -74,7 +74,7 @@ def test_time_is_counted_from_view_to_view() -> None:
 
 
 def test_what_nobody_saw_is_not_counted() -> None:
-    idle = IdleInstances()
+    idle = IdleInstances(lambda instance, interval: None)
     idle.observe(view(status()), 100 * S)
     idle.observe(view(status()), 1000 * S)
     idle.observe(view(status()), 1001 * S)

@@ -66,8 +66,9 @@ def test_idle_instances_beside_work_are_listed_with_a_reason() -> None:
     result = run(scenario(workload(120, rate_rps=12.0, models=2), models=(SMALL, LARGE)), policy="fcfs")
     head, *rows = csv.reader(io.StringIO(idle_csv(result)))
     assert tuple(head) == IDLE_COLUMNS
-    reasons = {row[-1] for row in rows}
+    reasons = {row[6] for row in rows}
     assert "the plan has none of it here" in reasons
+    assert all(row[7] for row in rows if float(row[2]) > 2.0), "the plan compared costs"
     shares = gpu_summary(result)["gpu_time"]
     listed_s = sum(float(row[2]) for row in rows)
     assert listed_s == pytest.approx(

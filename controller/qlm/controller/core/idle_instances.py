@@ -4,22 +4,33 @@ An agent knows its own virtual queue only. The controller knows all classes, and
 heartbeat. Intervals shorter than the time between heartbeats are missed or taken for longer.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
-from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse
+from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse, Interval
+from qlm.controller.core.idle_reasons import explain
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
+from qlm.planner.problem import Plan, Problem
 
 GAP_MAX_NS: Final = 5_000_000_000
 """Longest time between two views that is counted: a controller that stood by has seen nothing."""
 
 
 class IdleInstances:
-    """Time of each instance, from view to view."""
+    """Time of each instance, from view to view.
 
-    def __init__(self) -> None:
+    Args:
+        on_interval: Receives each interval when it is over.
+
+    Attributes:
+        times: Account by instance.
+    """
+
+    def __init__(self, on_interval: Callable[[InstanceId, Interval], None]) -> None:
+        self._on_interval = on_interval
         self.times: dict[InstanceId, GpuTime] = {}
         self._seen_ns = 0
 
@@ -29,11 +40,20 @@ class IdleInstances:
         present = {status.id: activity(status, waiting) for status in view.instances}
         lost = now_ns - self._seen_ns > GAP_MAX_NS
         for id in self.times.keys() | present.keys():
-            time = self.times.setdefault(id, GpuTime())
+            time = self._time(id)
             if lost:
                 time.pause()
             time.observe(present.get(id, _GONE), now_ns)
         self._seen_ns = now_ns
+
+    def explain(self, problem: Problem, plan: Plan) -> None:
+        """Note the costs that the plan compared at an idle instance; at one, since that prices two plans."""
+        any(explain(time, problem, plan, instance) for instance, time in self.times.items())
+
+    def _time(self, id: InstanceId) -> GpuTime:
+        if id not in self.times:
+            self.times[id] = GpuTime(partial(self._on_interval, id))
+        return self.times[id]
 
 
 _GONE: Final = Activity(use=GpuUse.DOWN)

@@ -4,6 +4,7 @@ They are computed from the latest turn when they are scraped. Label values are b
 and instances are configured, classes are capped.
 """
 
+import logging
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,14 +15,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuUse
+from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuUse, Interval
 from qlm.controller.core.decide import Decision
 from qlm.controller.core.idle_instances import IdleInstances
 from qlm.controller.core.problem import accelerator_of
 from qlm.domain.fleet import InstanceStatus
+from qlm.domain.ids import InstanceId
 from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, ClassLabels
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.audit import Audit
+
+log = logging.getLogger("qlm.controller")
 
 _PLAN_BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
@@ -61,7 +65,7 @@ class ControllerMetrics(Collector):
         self._now_ns = now_ns
         self._labels = ClassLabels(classes_max)
         self._audit: Audit | None = None
-        self._instances = IdleInstances()
+        self._instances = IdleInstances(_log_idle)
         self._leader = Gauge("qlm_controller_leader", "1 if this controller leads, else 0", registry=registry)
         self._plan_s = Histogram(
             "qlm_controller_plan_duration_seconds",
@@ -86,6 +90,7 @@ class ControllerMetrics(Collector):
         """Record a turn as leader; its decision took `took_s`."""
         self.turn = Turn(view, decision)
         self._instances.observe(view, self._now_ns())
+        self._instances.explain(decision.problem, decision.plan)
         self._leader.set(1)
         self._plan_s.observe(took_s)
         for instance, groups in decision.moves.items():
@@ -173,6 +178,17 @@ class ControllerMetrics(Collector):
             late.add_metric([], 0.0 if self._audit is None else self._audit.late_requests)
             gap.add_metric([], 0.0 if self._audit is None else self._audit.gap)
         yield from (wanted, late, gap)
+
+
+def _log_idle(instance: InstanceId, interval: Interval) -> None:
+    if interval.plan:
+        log.info(
+            "%s: idle for %.1f s while %s waited: %s",
+            instance,
+            interval.lasts_ns / 1e9,
+            ", ".join(interval.activity.waiting),
+            interval.plan,
+        )
 
 
 def _recommended(turn: Turn, audit: Audit | None) -> Mapping[str, int]:

@@ -53,6 +53,7 @@ class SimulatedController:
         planner: Planner,
         stopwatch_s: Callable[[], float],
         observer: ClusterObserver,
+        on_applied: Callable[[Decision], None],
     ) -> None:
         self.plan_s: list[float] = []
         self.paused = False
@@ -67,6 +68,7 @@ class SimulatedController:
         self._planner = planner
         self._stopwatch_s = stopwatch_s
         self._observer = observer
+        self._on_applied = on_applied
         self._numbers = itertools.count(1)
         self._version = 0
         self._next_ns = 0
@@ -140,6 +142,7 @@ class SimulatedController:
                 plans.apply(self._services.state, decision.changes, self._event_queue.now_ns)
             )
         self._observer.on_decided(decision)
+        self._on_applied(decision)
         self._run_cycle_at(max(self._next_ns, self._event_queue.now_ns))
 
     def _reconcile(self) -> None:

@@ -9,10 +9,12 @@ from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse, Interval
+from qlm.controller.core.idle_reasons import explain
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import OperationStats
 from qlm.domain.ports.engine import EngineCall
+from qlm.planner.problem import Plan, Problem
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.cluster.agent import SimulatedAgent
 from qlm.simulator.cluster.clients import Clients, request_number
@@ -139,6 +141,12 @@ class SimulatedFleet:
         agent = self._agents.get(number)
         model = agent.host.awake if agent else None
         return next((n for n, each in enumerate(self._scenario.models) if each.id == model), NEVER)
+
+    def explain_idle(self, problem: Problem, plan: Plan) -> None:
+        """Note the costs that a plan compared at instances that are idle beside work."""
+        self._account()
+        for instance, time in zip(self.instances, self.gpu_times, strict=True):
+            explain(time, problem, plan, instance.id)
 
     def _account(self) -> None:
         """Account for the time of all instances: the work that waits has changed, or the run is over."""

@@ -71,6 +71,7 @@ class Interval:
         activity: The activity; of several reasons, the one that stood longest.
         use: The use, with `AGAIN` apart from `USEFUL`.
         activity_ns: Time for which exactly this activity was observed.
+        plan: Costs that the plan compared, from who knows it.
     """
 
     began_ns: int
@@ -78,6 +79,7 @@ class Interval:
     activity: Activity
     use: GpuUse
     activity_ns: int = 0
+    plan: str = ""
 
     @property
     def ended_ns(self) -> int:
@@ -119,6 +121,11 @@ class GpuTime:
     def total_ns(self) -> int:
         """All time observed."""
         return sum(self._ns.values())
+
+    @property
+    def present(self) -> Interval | None:
+        """The interval that lasts."""
+        return self._interval
 
     def observe(self, activity: Activity, now_ns: int) -> None:
         """Count the time since the last observation for the activity of then, and note the present one."""

@@ -1,0 +1,67 @@
+"""Why a plan leaves an instance idle beside work: its costs, with that work elsewhere and there."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Final
+
+from qlm.agents.core.stats.gpu_time import BESIDE_WORK, GpuTime
+from qlm.domain.ids import InstanceId, ModelId
+from qlm.planner.problem import Plan, PlannedGroup, Problem
+from qlm.planner.verify.referee import verify
+
+EXPLAINED_NS: Final = 1_000_000_000
+"""Shortest idle interval that is explained: a comparison prices two plans."""
+
+
+def explain(time: GpuTime, problem: Problem, plan: Plan, instance: InstanceId) -> bool:
+    """Note the comparison at the present interval of an instance, once; True if there was one to make."""
+    interval = time.present
+    if interval is None or interval.plan or interval.use not in BESIDE_WORK:
+        return False
+    if interval.lasts_ns < EXPLAINED_NS:
+        return False
+    interval.plan = comparison(problem, plan, instance, interval.activity.waiting)
+    return True
+
+
+def comparison(problem: Problem, plan: Plan, instance: InstanceId, models: Collection[ModelId]) -> str:
+    """Return the costs of a plan, as it is and with the first group of these models on this instance."""
+    kind = next((each.kind for each in problem.instances if each.id == instance), None)
+    if kind is None:
+        return "the plan does not know the instance"
+    if any(group.model in models for group in _groups(problem, plan, instance)):
+        return "the plan has some of it here"
+    first = _first_elsewhere(problem, plan, models)
+    if first is None:
+        return "no plan has it yet"
+    group, where = first
+    planned = f"{group.requests} requests of {group.model} are planned for {where}"
+    if kind not in group.time:
+        return f"{planned}, and the model is not placed here"
+    there_s = verify(problem, plan).penalty_s
+    here_s = verify(problem, _moved(plan, group, instance)).penalty_s
+    return f"{planned}: the plan costs {there_s:.2f} s, and {here_s:.2f} s with them here"
+
+
+def _groups(problem: Problem, plan: Plan, instance: InstanceId) -> list[PlannedGroup]:
+    by_id = {group.id: group for group in problem.groups}
+    return [by_id[id] for id in plan.queues.get(instance, ()) if id in by_id]
+
+
+def _first_elsewhere(
+    problem: Problem, plan: Plan, models: Collection[ModelId]
+) -> tuple[PlannedGroup, InstanceId] | None:
+    """Return the group nearest to the head of a queue, and its instance."""
+    found = (
+        (place, instance, group)
+        for instance in plan.queues
+        for place, group in enumerate(_groups(problem, plan, instance))
+        if group.model in models
+    )
+    first = min(found, key=lambda each: each[:2], default=None)
+    return None if first is None else (first[2], first[1])
+
+
+def _moved(plan: Plan, group: PlannedGroup, instance: InstanceId) -> Plan:
+    queues = {id: tuple(each for each in queue if each != group.id) for id, queue in plan.queues.items()}
+    return replace(plan, queues=queues | {instance: (group.id, *queues.get(instance, ()))})

@@ -60,13 +60,5 @@ def idle_csv(result: SimulationResult) -> str:
 def _row(interval: Interval) -> tuple[object, ...]:
     activity = interval.activity
     began_s, lasts_s = (interval.began_ns - EPOCH_NS) / 1e9, interval.lasts_ns / 1e9
-    waiting = " ".join(activity.waiting)
-    return (
-        f"{began_s:.6f}",
-        f"{lasts_s:.6f}",
-        interval.use.value,
-        activity.model,
-        waiting,
-        activity.why,
-        interval.plan,
-    )
+    reasons = (" ".join(activity.waiting), activity.why, interval.plan)
+    return f"{began_s:.6f}", f"{lasts_s:.6f}", interval.use.value, activity.model, *reasons

@@ -147,7 +147,7 @@ def _print(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]], 
     click.echo(f"Forecasts of {result.scenario.name}, {result.policy}, seed {result.seed}; times in seconds")
     for what in dict.fromkeys(what for _, what, _ in rows):
         console.print(_table(what, [(name, row) for name, time, row in rows if time == what]))
-    click.echo(gpu_time_text(gpu_summary(result)))
+    console.print(gpu_time_text(gpu_summary(result)), highlight=False)
     if out is not None:
         click.echo(f"written to {out}")
 

@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from qlm.agents.core.agent import Agent
-from qlm.agents.core.costs.engine_speed import EngineSpeed
-from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import (
     Appended,
     EngineChanged,
@@ -48,10 +46,11 @@ from qlm.domain.lease_answer import Granted, LeaseAnswer
 from qlm.domain.notices import InstanceNotice, QueueChanged
 from qlm.domain.ports.broker import Delivery
 from qlm.domain.request import Request
-from qlm.simulator.cluster.engine_host import HostedModel, SimulatedEngineHost
+from qlm.simulator.cluster.engine_host import HostedModel, SimulatedEngineHost, operation_costs
 from qlm.simulator.cluster.event_queue import Rank
 from qlm.simulator.cluster.services import SharedServices
 from qlm.simulator.cluster.side_effects import SideEffects
+from qlm.simulator.cluster.waiting_work import note_stopped
 from qlm.simulator.engine.model import Chunk, Emission
 from qlm.simulator.scenario import SimulatedInstance
 from qlm.store.core import instances, leases, output_log, plans
@@ -89,21 +88,11 @@ class SimulatedAgent:
     ) -> None:
         self._holder = Holder(instance.id, SessionId(f"life-{session}"))
         self._former = SessionId(f"life-{session - 1}")
-        costs = OperationCosts(
-            swap={model: hosted.cost for model, hosted in models.items()},
-            kv={model: hosted.kv_cost for model, hosted in models.items()},
-            speed={model: EngineSpeed.of(hosted.profile) for model, hosted in models.items()},
-            host_memory_bytes=host_memory_bytes,
-        )
+        costs = operation_costs(models, host_memory_bytes)
         self.core = Agent(
-            self._holder,
-            instance.kind,
-            instance.models,
-            settings,
-            costs,
-            gpu_time=gpu_time,
-            waiting=services.waiting.models,
-        )
+            self._holder, instance.kind, instance.models, settings, costs,
+            gpu_time=gpu_time, waiting=services.waiting.models,
+        )  # fmt: skip
         self.host = SimulatedEngineHost(
             services.event_queue,
             entity,
@@ -137,8 +126,8 @@ class SimulatedAgent:
     def kill(self) -> None:
         """Crash with all engines; the broker requeues unacknowledged messages."""
         self._dead = True
-        for tracked in self.core.state.requests.calls.values():
-            self._services.waiting.stopped(tracked.id)
+        for id in self.core.state.requests.all:
+            self._services.waiting.stopped(id)
         self.host.close()
         self._side_effects.dead = True
         self._services.broker.disconnect(self._holder.instance)
@@ -164,7 +153,8 @@ class SimulatedAgent:
             return
         leases: list[AcquireLease] = []
         actions = self.core.receive_all(events, self._event_queue.now_ns)
-        self._note_stopped(events)
+        ended = (event.call_id for event in events if isinstance(event, GenerationEnded))
+        note_stopped(self._services.waiting, self.core, ended)
         for action in actions:
             if isinstance(action, AcquireLease):
                 leases.append(action)
@@ -173,17 +163,6 @@ class SimulatedAgent:
         if leases:
             # The leases of one pull are requested together, in one round trip.
             self._services.after_store(self._entity, self._acquire_leases, leases)
-
-    def _note_stopped(self, events: Iterable[Event]) -> None:
-        """Note the requests whose generation is over, and that wait again."""
-        for event in events:
-            if isinstance(event, GenerationEnded):
-                self._waits_again(RequestId(event.call_id.partition("-")[0]))
-
-    def _waits_again(self, id: RequestId) -> None:
-        tracked = self.core.state.requests.all.get(id)
-        if tracked is None or not tracked.ended:
-            self._services.waiting.stopped(id)
 
     # Actions. Those without a handler are side effects.
 
@@ -206,8 +185,7 @@ class SimulatedAgent:
 
     def _abort(self, action: Abort) -> None:
         if action.cut:
-            for call_id in action.call_ids:
-                self._waits_again(RequestId(call_id.partition("-")[0]))
+            note_stopped(self._services.waiting, self.core, action.call_ids)
         if self.host.driver is not None:
             self.host.driver.abort(action.call_ids)
 

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost
+from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
@@ -32,6 +34,16 @@ class HostedModel:
     cost: SwapCost
     kv_cost: KvSwapCost
     new_engine: Callable[[], BatchingEngine]
+
+
+def operation_costs(models: Mapping[ModelId, HostedModel], host_memory_bytes: int) -> OperationCosts:
+    """Return the costs of operations on an instance with these models."""
+    return OperationCosts(
+        swap={model: hosted.cost for model, hosted in models.items()},
+        kv={model: hosted.kv_cost for model, hosted in models.items()},
+        speed={model: EngineSpeed.of(hosted.profile) for model, hosted in models.items()},
+        host_memory_bytes=host_memory_bytes,
+    )
 
 
 @dataclass(slots=True)

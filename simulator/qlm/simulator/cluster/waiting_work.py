@@ -1,8 +1,9 @@
 """Requests that wait anywhere in the simulated cluster, by model: for the account of idle time only."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
+from qlm.agents.core.agent import Agent
 from qlm.domain.ids import ModelId, RequestId
 
 
@@ -58,3 +59,12 @@ class WaitingWork:
         if not self._waiting[model]:
             del self._waiting[model]
             self.on_change()
+
+
+def note_stopped(work: WaitingWork, agent: Agent, call_ids: Iterable[str]) -> None:
+    """Note the requests of an agent whose generation is over, and that wait again."""
+    for call_id in call_ids:
+        id = RequestId(call_id.partition("-")[0])
+        tracked = agent.state.requests.all.get(id)
+        if tracked is None or not tracked.ended:
+            work.stopped(id)

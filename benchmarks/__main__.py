@@ -3,8 +3,8 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`attainment`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `overhead`, `planner`, `simulation`, `soak`,
-`telemetry` or `waiting` as the first word runs that benchmark instead (each has --help).
+`attainment`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `motion`, `overhead`, `planner`, `simulation`,
+`soak`, `telemetry` or `waiting` as the first word runs that benchmark instead (each has --help).
 """
 
 import argparse
@@ -30,6 +30,7 @@ from benchmarks import (
 )
 from benchmarks.fuzz import run as fuzz
 from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arrivals
+from benchmarks.motion import drawn
 from benchmarks.overhead import run as overhead
 from benchmarks.soak import run as soak
 
@@ -49,6 +50,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "fuzz": fuzz.main,
     "hang": hang.main,
     "hostile": hostile.main,
+    "motion": drawn.main,
     "overhead": overhead.main,
     "planner": planner.main,
     "simulation": simulation.main,

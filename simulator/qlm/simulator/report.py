@@ -87,6 +87,7 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         "scenario": result.scenario.name,
         "policy": result.policy,
         "seed": result.seed,
+        "capacity_rps": result.scenario.capacity_rps,
         "submitted": len(workload),
         "attainment": _share(outcomes.met),
         "attainment_by_class": {name: _share(outcomes.met[rows]) for name, rows in by_class(result)},

@@ -1,6 +1,6 @@
 """Scenario of a simulation: fleet, models, objectives, faults and requests, as values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -13,6 +13,7 @@ from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.slo import OnMiss, Slo
+from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.seeds import Seeds
 
 IntArray = npt.NDArray[np.int64]
@@ -175,8 +176,11 @@ class Scenario:
 
     Attributes:
         name: Name in reports.
-        fleet: Costs and speeds as the controller knows them; the engines use the same profiles.
+        fleet: Costs and speeds as the controller and the agents know them.
         make_workload: Draws the requests of a seed.
+        make_history: Draws requests that were answered before; the store knows the lengths of their answers.
+        true_profiles: Profiles by which engines run, where they differ from those of the fleet.
+        capacity_rps: Requests per second that load 1.0 stands for, if known.
         queue_depth_max: Number of waiting requests above which new ones are refused (429).
         host_kv_bytes: Host memory per instance for offloaded KV blocks; 0 for none.
         append_interval_s: Interval at which tokens are written to the output log.
@@ -189,6 +193,9 @@ class Scenario:
     fleet: Fleet
     slo_classes: tuple[SloClass, ...]
     make_workload: Callable[[Seeds], Workload]
+    make_history: Callable[[Seeds], Workload] | None = None
+    true_profiles: Mapping[tuple[ModelId, str], Profile] = field(default_factory=dict)
+    capacity_rps: float | None = None
     network: Network = Network()
     faults: tuple[Fault, ...] = ()
     controller: ControllerSettings = field(default_factory=ControllerSettings)
@@ -196,3 +203,7 @@ class Scenario:
     host_kv_bytes: int = 0
     append_interval_s: float = 1.0
     horizon_s: float | None = None
+
+    def true_profile(self, model: ModelId, kind: str) -> Profile:
+        """Return the profile by which engines of a model run on a kind of accelerator."""
+        return self.true_profiles.get((model, kind)) or self.fleet.profiles[model, kind]

@@ -13,6 +13,7 @@ from qlm.simulator.cluster.controller import SimulatedController
 from qlm.simulator.cluster.event_queue import EPOCH_NS, EventQueue
 from qlm.simulator.cluster.faults import last_step_s, schedule_faults
 from qlm.simulator.cluster.fleet import SimulatedFleet
+from qlm.simulator.cluster.history import record_history
 from qlm.simulator.cluster.observer import ClusterObserver
 from qlm.simulator.cluster.services import SharedServices
 from qlm.simulator.policies import Policy
@@ -133,6 +134,8 @@ def _assemble(
 ) -> tuple[Simulation, Outcomes]:
     workload = scenario.make_workload(Seeds(seed))
     services = SharedServices(EventQueue(), scenario.network)
+    if scenario.make_history is not None:
+        record_history(services.state, scenario, scenario.make_history(Seeds(seed)), policy)
     outcomes = Outcomes.of(len(workload))
     clients = Clients(services, scenario, workload, policy, outcomes, observer)
     settings = AgentSettings(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
@@ -72,7 +73,10 @@ def _scenario(file: ScenarioFile, load: float) -> Scenario:
             SloClass(name=name, slo=section.slo(), priority=section.priority, on_miss=section.on_miss)
             for name, section in file.slo_classes.items()
         ),
-        make_workload=_workload(file, models, load),
+        true_profiles=_true_profiles(file, costs),
+        make_workload=_maker(file, "workload", models, load),
+        make_history=_maker(file, "history", models) if file.history else None,
+        capacity_rps=file.capacity_rps,
         network=Network(
             store_s=file.network.store_ms / 1000,
             broker_s=file.network.broker_ms / 1000,
@@ -119,6 +123,28 @@ def _with_scheduling(file: ScenarioFile, costs: Fleet) -> Fleet:
         for key, profile in costs.profiles.items()
     }
     return replace(costs, profiles=profiles)
+
+
+def _true_profiles(file: ScenarioFile, costs: Fleet) -> Mapping[tuple[ModelId, str], Profile]:
+    """Return the profiles by which engines run, where they differ from those of the fleet."""
+    true = dict(costs.profiles)
+    for error in file.profile_errors:
+        for (model, kind), profile in true.items():
+            if error.model in (None, model) and error.accelerator in (None, profile.accelerator):
+                true[model, kind] = with_errors(profile, iterations=error.iterations, swaps=error.swaps)
+    return {key: profile for key, profile in true.items() if profile is not costs.profiles[key]}
+
+
+def with_errors(profile: Profile, *, iterations: float, swaps: float) -> Profile:
+    """Return a profile with the times of iterations and of model swaps multiplied."""
+    return replace(
+        profile,
+        iteration=profile.iteration.scaled(iterations),
+        swap_warm_s=profile.swap_warm_s * swaps,
+        swap_reload_s=profile.swap_reload_s * swaps,
+        swap_cold_s=profile.swap_cold_s * swaps,
+        unload_s=profile.unload_s * swaps,
+    )
 
 
 def _simulated(instance: InstanceConfig) -> SimulatedInstance:
@@ -183,14 +209,20 @@ def _check_memory(instances: Sequence[InstanceConfig], costs: Fleet) -> None:
                 )
 
 
-def _workload(file: ScenarioFile, models: Sequence[ModelSpec], load: float) -> WorkloadMaker:
+def _maker(
+    file: ScenarioFile, key: Literal["workload", "history"], models: Sequence[ModelSpec], load: float = 1.0
+) -> WorkloadMaker:
+    """Return the maker of the requests of the streams below a key."""
     names = Names(
         models={model.id: index for index, model in enumerate(models)},
         slo_classes={name: index for index, name in enumerate(file.slo_classes)},
         traces=_traces(file),
     )
+    # The name of a stream names its random numbers: a stream of the history has others than its namesake.
+    prefix = "" if key == "workload" else f"{key}/"
     streams = tuple(
-        build_stream(name_of(index, stream), stream, names) for index, stream in enumerate(file.workload)
+        build_stream(f"{prefix}{name_of(index, stream)}", stream, names)
+        for index, stream in enumerate(getattr(file, key))
     )
     return WorkloadMaker(
         streams=streams, context_tokens=tuple(model.context_tokens for model in models), load=load
@@ -199,7 +231,8 @@ def _workload(file: ScenarioFile, models: Sequence[ModelSpec], load: float) -> W
 
 def _traces(file: ScenarioFile) -> Mapping[str, Trace]:
     """Read each trace that a stream uses, once."""
-    used = {name for s in file.workload for name in (s.arrivals.trace, s.lengths.trace) if name is not None}
+    streams = (*file.workload, *file.history)
+    used = {name for s in streams for name in (s.arrivals.trace, s.lengths.trace) if name is not None}
     sources = {name: trace_source(section) for name, section in file.traces.items() if name in used}
     return {name: _trace(f"traces.{name}", source) for name, source in sources.items()}
 

@@ -162,6 +162,22 @@ class TraceSection(Section):
         return self
 
 
+class ProfileErrorSection(Section):
+    """An error of profiles: the engines take other times than the controller and the agents expect.
+
+    Attributes:
+        model: Id of the model; without it, all models.
+        accelerator: Kind of accelerator, whatever their number; without it, all kinds.
+        iterations: True time of an iteration over that of the profile.
+        swaps: True time of a model swap over that of the profile.
+    """
+
+    model: str | None = None
+    accelerator: str | None = Field(None, min_length=1, max_length=40)
+    iterations: float = Field(1.0, ge=0.01, le=100)
+    swaps: float = Field(1.0, ge=0.01, le=100)
+
+
 class NetworkSection(Section):
     """Latencies between the parts.
 

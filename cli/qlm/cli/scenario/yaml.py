@@ -18,6 +18,7 @@ from qlm.cli.scenario.sections import (
     LimitsSection,
     Models,
     NetworkSection,
+    ProfileErrorSection,
     Section,
     SloClassSection,
     TraceSection,
@@ -27,6 +28,7 @@ from qlm.cli.scenario.streams import StreamSection
 SLO_CLASSES_MAX: Final = 100
 STREAMS_MAX: Final = 1000
 FAULTS_MAX: Final = 10_000
+ERRORS_MAX: Final = 10_000
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -41,6 +43,9 @@ class ScenarioFile(Section):
         slo_classes: Objectives by name.
         traces: Files with recorded requests, by name.
         workload: Streams of requests, which are merged.
+        capacity_rps: Requests per second that load 1.0 stands for, if known.
+        history: Streams of requests that were answered before the simulation begins.
+        profile_errors: Errors of the profiles.
         network: Latencies between the parts.
         faults: Faults with their times.
         controller: Settings of the controller.
@@ -54,6 +59,9 @@ class ScenarioFile(Section):
     slo_classes: Annotated[Mapping[Name, SloClassSection], Field(min_length=1, max_length=SLO_CLASSES_MAX)]
     traces: Mapping[Name, TraceSection] = {}
     workload: Annotated[tuple[StreamSection, ...], Field(min_length=1, max_length=STREAMS_MAX)]
+    capacity_rps: Annotated[float | None, Field(gt=0, le=1_000_000)] = None
+    history: Annotated[tuple[StreamSection, ...], Field(max_length=STREAMS_MAX)] = ()
+    profile_errors: Annotated[tuple[ProfileErrorSection, ...], Field(max_length=ERRORS_MAX)] = ()
     network: NetworkSection = NetworkSection()
     faults: Annotated[tuple[FaultSection, ...], Field(max_length=FAULTS_MAX)] = ()
     controller: ControllerSection = ControllerSection()
@@ -77,11 +85,22 @@ class ScenarioFile(Section):
         for index, fault in enumerate(self.faults):
             if fault.instance is not None:
                 _known(f"faults.{index}", fault.instance, instances)
-        names = [name_of(index, stream) for index, stream in enumerate(self.workload)]
-        _once("workload names", names)
-        for name, stream in zip(names, self.workload, strict=True):
-            self._check_stream(f"workload.{name}", stream, models)
+        self._check_streams("workload", self.workload, models)
+        self._check_streams("history", self.history, models)
+        self._check_errors(models)
         return self
+
+    def _check_streams(self, key: str, streams: Sequence[StreamSection], models: list[str]) -> None:
+        names = [name_of(index, stream) for index, stream in enumerate(streams)]
+        _once(f"{key} names", names)
+        for name, stream in zip(names, streams, strict=True):
+            self._check_stream(f"{key}.{name}", stream, models)
+
+    def _check_errors(self, models: list[str]) -> None:
+        accelerators = sorted({section.accelerator for section in self.instances})
+        for index, section in enumerate(self.profile_errors):
+            _known(f"profile_errors.{index}.model", section.model, models)
+            _known(f"profile_errors.{index}.accelerator", section.accelerator, accelerators)
 
     def _check_stream(self, key: str, stream: StreamSection, models: list[str]) -> None:
         traces = list(self.traces)
@@ -140,9 +159,9 @@ def read_scenario_file(path: Path, environment: Mapping[str, str] = os.environ) 
 
 def _by_name(raw: Mapping[str, Any], steps: Steps) -> Steps:
     """Replace the index of a stream by its name, if it has one."""
-    if len(steps) < 2 or steps[0] != "workload" or not isinstance(steps[1], int):
+    if len(steps) < 2 or steps[0] not in ("workload", "history") or not isinstance(steps[1], int):
         return steps
-    stream = raw["workload"][steps[1]]
+    stream = raw[steps[0]][steps[1]]
     name = stream.get("name") if isinstance(stream, Mapping) else None
     return (steps[0], name, *steps[2:]) if isinstance(name, str) and name else steps
 

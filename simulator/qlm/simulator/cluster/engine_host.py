@@ -24,8 +24,10 @@ class HostedModel:
     """A model that an instance can serve.
 
     Attributes:
-        cost: Host memory that it takes while asleep, and time that this saves.
-        kv_cost: Cost of loading its requests' KV cache from host memory.
+        profile: Profile by which its engines run.
+        cost: Host memory that it takes while asleep, and time that this saves, as agents expect.
+        kv_cost: Expected cost of loading its requests' KV cache from host memory.
+        speed: Expected bounds of its durations.
         new_engine: Creates the engine, empty and awake.
     """
 
@@ -33,6 +35,7 @@ class HostedModel:
     capacity: EngineCapacity
     cost: SwapCost
     kv_cost: KvSwapCost
+    speed: EngineSpeed
     new_engine: Callable[[], BatchingEngine]
 
 
@@ -41,7 +44,7 @@ def operation_costs(models: Mapping[ModelId, HostedModel], host_memory_bytes: in
     return OperationCosts(
         swap={model: hosted.cost for model, hosted in models.items()},
         kv={model: hosted.kv_cost for model, hosted in models.items()},
-        speed={model: EngineSpeed.of(hosted.profile) for model, hosted in models.items()},
+        speed={model: hosted.speed for model, hosted in models.items()},
         host_memory_bytes=host_memory_bytes,
     )
 

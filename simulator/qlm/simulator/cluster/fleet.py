@@ -5,6 +5,7 @@ from functools import partial
 from typing import Final
 
 from qlm.agents.core.agent import Agent
+from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.state import AgentSettings
@@ -192,21 +193,23 @@ class SimulatedFleet:
         for model, kv_bytes in pools.items():
             key = (instance.kind, model, kv_bytes)
             if key not in self._hosted:
-                self._hosted[key] = self._host(model, profiles[model], kv_bytes)
+                true = self._scenario.true_profile(model, instance.kind)
+                self._hosted[key] = self._host(model, profiles[model], true, kv_bytes)
             models[model] = self._hosted[key]
         return models
 
-    def _host(self, model: ModelId, profile: Profile, kv_bytes: int) -> HostedModel:
+    def _host(self, model: ModelId, profile: Profile, true: Profile, kv_bytes: int) -> HostedModel:
         capacity = _capacity(profile, self._contexts[model])
         opener: OpenGeneration = scripted_generation(
             self._script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
         )
         return HostedModel(
-            profile=profile,
+            profile=true,
             capacity=capacity,
             cost=SwapCost.of(profile, host_kv_bytes=kv_bytes),
             kv_cost=KvSwapCost.of(profile, kv_bytes),
-            new_engine=partial(BatchingEngine, profile, capacity, opener, host_kv_bytes=kv_bytes),
+            speed=EngineSpeed.of(profile),
+            new_engine=partial(BatchingEngine, true, capacity, opener, host_kv_bytes=kv_bytes),
         )
 
 

@@ -10,7 +10,7 @@ import yaml
 from benchmarks.motion.generator.chance import rounded
 from benchmarks.motion.generator.demand import DrawnArrivals, DrawnLengths, ModelDemand
 from benchmarks.motion.generator.draft import Draft
-from benchmarks.motion.generator.fleet import shipped
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
 
 BACKLOG_S: Final = 2.0
 """Time in which a backlog comes."""
@@ -44,7 +44,7 @@ class Size:
 def contexts() -> dict[str, int]:
     """Return the shortest context of the shipped profiles, by model."""
     found: dict[str, int] = {}
-    for profile in shipped():
+    for profile in builtin_profiles():
         tokens = min(profile.context_tokens, profile.kv_tokens - profile.block_tokens)
         found[profile.model] = min(tokens, found.get(profile.model, tokens))
     return found
@@ -78,7 +78,7 @@ def document(draft: Draft, size: Size) -> dict[str, Any]:
         "history": list(_history(draft, size)),
         "profile_errors": list(_errors(draft)),
         "faults": list(_faults(draft, size)),
-        "controller": {"min_interval_s": 0.2, "quiet_s": 1.0},
+        "controller": {"min_interval_s": 0.5, "quiet_s": 1.0},
         "limits": {"host_kv_gib": draft.host_kv_gib, "horizon_s": _horizon_s(size)},
     }
     return {key: value for key, value in made.items() if value != []}

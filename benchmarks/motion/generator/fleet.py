@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from benchmarks.motion.generator.chance import Ranges, Rng, happens, pick, whole
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
-from qlm.rct_estimator.profiles.profile import Profile
 
 Kind = tuple[str, int]
 """Accelerator and number of them."""
@@ -80,16 +78,10 @@ def draw_fleet(rng: Rng) -> DrawnFleet:
     )
 
 
-@cache
-def shipped() -> tuple[Profile, ...]:
-    """Read the shipped profiles, once."""
-    return builtin_profiles()
-
-
 def _served() -> Mapping[Kind, tuple[str, ...]]:
     """Return the models that have a shipped profile, by kind."""
     found: dict[Kind, list[str]] = {}
-    for profile in shipped():
+    for profile in builtin_profiles():
         found.setdefault((profile.accelerator, profile.gpus), []).append(profile.model)
     return {kind: tuple(sorted(models)) for kind, models in found.items()}
 

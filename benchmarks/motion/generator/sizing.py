@@ -12,12 +12,11 @@ import numpy as np
 from benchmarks.motion.generator.demand import DrawnLengths, ModelDemand
 from benchmarks.motion.generator.document import OUTPUT_SHARE, PROMPT_SHARE, Size, contexts, file_text
 from benchmarks.motion.generator.draft import REQUESTS_MAX, Draft
-from benchmarks.motion.generator.fleet import shipped
 from benchmarks.motion.static_placement import FloatArray, Placement, best_saturated, best_split
 from qlm.cli.scenario.file import with_errors
 from qlm.cli.scenario.workload import draw_scenario
 from qlm.rct_estimator.normal import Normal
-from qlm.rct_estimator.profiles.builtin import find_profile
+from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import steady_state
 from qlm.rct_estimator.workload import Workload
@@ -94,7 +93,7 @@ def size_at(draft: Draft, rate_rps: float, lengths: float) -> Size:
 
 
 def _true_profile(draft: Draft, id: str, accelerator: str, gpus: int) -> Profile:
-    profile = find_profile(shipped(), draft.fleet.models[id], accelerator, gpus)
+    profile = find_profile(builtin_profiles(), draft.fleet.models[id], accelerator, gpus)
     for wrong in draft.disturbances.wrong:
         if wrong.model in (None, id) and wrong.accelerator == accelerator:
             profile = with_errors(profile, iterations=wrong.iterations, swaps=wrong.swaps)

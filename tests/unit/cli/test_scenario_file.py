@@ -166,6 +166,41 @@ def test_faults_arrive(tmp_path: Path, section: dict[str, Any], fault: Fault) ->
     assert load_scenario(written(tmp_path, changed("faults", [section]))).faults == (fault,)
 
 
+def test_errors_of_profiles_multiply_the_times_of_engines_only(tmp_path: Path) -> None:
+    errors = [
+        {"accelerator": "A100", "iterations": 1.2},
+        {"model": "mistral-7b", "iterations": 1.5, "swaps": 0.5},
+    ]
+    scenario = load_scenario(written(tmp_path, changed("profile_errors", errors)))
+    expected = {("mistral-7b", "A100"): 1.8, ("mistral-7b", "A10"): 1.5, ("vicuna-13b", "A100"): 1.2}
+    for (model, kind), factor in expected.items():
+        known = scenario.fleet.profiles[model, kind]  # type: ignore[index]
+        true = scenario.true_profile(model, kind)  # type: ignore[arg-type]
+        assert true.decode_ms(8, 500) == pytest.approx(factor * known.decode_ms(8, 500))
+        swaps = 0.5 if model == "mistral-7b" else 1.0
+        assert true.swap_cold_s == pytest.approx(swaps * known.swap_cold_s)
+        assert true.unload_s == pytest.approx(swaps * known.unload_s)
+    assert load_scenario(written(tmp_path, SOUND)).true_profiles == {}
+
+
+def test_the_history_has_random_numbers_of_its_own_and_no_load(tmp_path: Path) -> None:
+    stream = {
+        "arrivals": {"poisson": {"rate_rps": 10, "duration_s": 100}},
+        "lengths": {"prompt_tokens": {"constant": 100}, "output_tokens": {"uniform": {"min": 1, "max": 900}}},
+        "model": "mistral-7b",
+        "slo": "chat",
+    }
+    raw = changed("workload.0", stream) | {"history": [stream], "capacity_rps": 12.5}
+    one, two = (load_scenario(written(tmp_path, raw), load=load) for load in (1.0, 2.0))
+    assert one.make_history is not None and two.make_history is not None
+    before, twice = one.make_history(Seeds(1)), two.make_history(Seeds(1))
+    assert before.output_tokens.tolist() == twice.output_tokens.tolist()
+    workload = one.make_workload(Seeds(1))
+    assert before.output_tokens[:50].tolist() != workload.output_tokens[workload.model == 0][:50].tolist()
+    assert one.capacity_rps == 12.5
+    assert load_scenario(written(tmp_path, SOUND)).make_history is None
+
+
 ARRIVALS = "workload.0.arrivals"
 ONE = {"at_s": 1, "for_s": 1}
 
@@ -174,6 +209,15 @@ ONE = {"at_s": 1, "for_s": 1}
     ("key", "value", "message"),
     [
         ("models", [], "models is .*at least 1"),
+        ("profile_errors", [{"model": "m"}], "profile_errors.0.model has 'm'; expected one of"),
+        ("profile_errors", [{"accelerator": "B200"}], "profile_errors.0.accelerator has 'B200'"),
+        ("profile_errors", [{"iterations": 0}], "profile_errors.0.iterations"),
+        ("capacity_rps", 0, "capacity_rps is 0"),
+        (
+            "history",
+            [{**SOUND["workload"][0], "name": "old", "model": "m"}],
+            "history.old.model has 'm'",
+        ),
         ("models.1.id", "mistral-7b", "models has 'mistral-7b' twice"),
         ("models.0.context_tokens", 40_000, r"models\.0\.context_tokens is 40000; expected at most 32768"),
         ("models.0.engine", "vllm", r"models\.0\.engine is 'vllm'; expected no key of this name"),

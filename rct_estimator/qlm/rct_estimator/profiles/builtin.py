@@ -1,6 +1,7 @@
 """Profiles shipped with QLM, one file per (model, accelerator, GPUs), and a guess where there is none."""
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 
 from qlm.domain.errors import InvalidValueError
@@ -9,8 +10,9 @@ from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, NUMBERS, Profile, Source, SourceKind
 
 
+@cache
 def builtin_profiles() -> tuple[Profile, ...]:
-    """Return all shipped profiles, sorted by file name."""
+    """Return all shipped profiles, sorted by file name; read once, since parsing takes half a second."""
     folder = files("qlm.rct_estimator.profiles") / "shipped"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return tuple(parse_profile_text((folder / name).read_text("utf-8"), name) for name in names)

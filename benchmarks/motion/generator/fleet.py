@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from typing import Final
 
 from benchmarks.motion.generator.chance import Ranges, Rng, happens, pick, whole
@@ -29,6 +30,9 @@ HOST_MEMORY_GIB: Final = (48, 64, 128, 256, 512)
 
 RESTRICTED: Final = 0.25
 """Share of fleets whose instances may each serve only some of the models."""
+
+PER_INSTANCE_MAX: Final = 12
+"""Most models per instance, as far as there may be more instances: with more, there is little but swaps."""
 
 TWINS: Final = 0.3
 """Share of fleets in which models are equal twins."""
@@ -64,6 +68,7 @@ def draw_fleet(rng: Rng) -> DrawnFleet:
     """Draw a fleet in which each model has an instance, and each instance a model."""
     kinds, served = _kinds(rng), _served()
     count = whole(rng, MODELS)
+    kinds = _enough(kinds, count)
     profiles = [_profile(rng, pick(rng, [(1.0, kind) for kind in kinds]), served) for _ in range(count)]
     twins = _twins(rng, profiles)
     usable = [kind for kind in kinds if set(served[kind]) & set(profiles)]
@@ -92,6 +97,12 @@ def _kinds(rng: Rng) -> list[Kind]:
     different = [pick(rng, KINDS) for _ in range(min(count, whole(rng, KINDS_OF_A_FLEET)))]
     more = [different[int(rng.integers(len(different)))] for _ in range(count - len(different))]
     return sorted([*different, *more])
+
+
+def _enough(kinds: Sequence[Kind], models: int) -> list[Kind]:
+    """Repeat the kinds until there are instances enough for the models."""
+    count = max(len(kinds), min(INSTANCES[-1][2], -(-models // PER_INSTANCE_MAX)))
+    return sorted(islice(cycle(kinds), count))
 
 
 def _profile(rng: Rng, kind: Kind, served: Mapping[Kind, Sequence[str]]) -> str:

@@ -14,7 +14,9 @@ from benchmarks.motion.runs import Run, append, missing, packed_bits, read
 REQUESTS = 200
 
 
-def a_run(arm: str, share: int, *, scenario: str = "s", load: float = 0.8, seed: int = 1, **others: Any) -> Run:
+def a_run(
+    arm: str, share: int, *, scenario: str = "s", load: float = 0.8, seed: int = 1, **others: Any
+) -> Run:
     """Make a run in which `share` of any ten successive requests meet their objective."""
     bits = np.arange(REQUESTS) % 10 < share
     values: dict[str, Any] = {

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -31,7 +32,7 @@ FOLDER: Final = Path("build/motion")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw the scenarios, simulate what is missing, and report."""
     options = _options(arguments)
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
         paths = _files(pool, options)
         keys = list(_keys(options, paths))
         todo = missing(keys, read(options.state))

@@ -113,6 +113,7 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         "prefix_tokens_shared": _shared_tokens(workload),
         "prefix_tokens_hit": result.prefix_hits,
         "plans": len(result.plan_s),
+        "planner_failures": result.planner_failures,
         "plan_p50_ms": _quantile(plan_ms, 0.5),
         "plan_p99_ms": _quantile(plan_ms, 0.99),
         "simulated_s": result.simulated_s,

@@ -95,6 +95,7 @@ class SimulationResult:
         gpu_times: Account of each instance's time.
         intervals: Uses of each instance's time, in order.
         moves: Moves of groups from one instance's queue to another's.
+        planner_failures: Plans that failed and were made by earliest deadline first, or kept the last placement.
         plan_s: Wall time of each decision of the controller.
         events: Number of simulated events.
         simulated_s: Virtual seconds.
@@ -116,6 +117,7 @@ class SimulationResult:
     gpu_times: Sequence[GpuTime] = ()
     intervals: Sequence[Sequence[Interval]] = ()
     moves: int = 0
+    planner_failures: int = 0
     plan_s: list[float] = field(default_factory=list)
     events: int = 0
     simulated_s: float = 0.0

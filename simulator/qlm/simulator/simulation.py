@@ -110,6 +110,7 @@ def simulate(
         gpu_times=simulation.fleet.gpu_times,
         intervals=simulation.fleet.intervals,
         moves=simulation.controller.moves,
+        planner_failures=simulation.controller.planner_failures.total(),
         plan_s=simulation.controller.plan_s,
         events=event_queue.events,
         simulated_s=event_queue.now_s,

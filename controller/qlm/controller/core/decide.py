@@ -25,9 +25,13 @@ from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.plan_change import PlanChange, SetQueue
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.placement.policy import PlacementState
+from qlm.planner.policy.fallback import FailureKind, PlannerFailure, plan_or_fall_back
 from qlm.planner.problem import Plan, Problem
 
 Planner = Callable[[Problem], Plan]
+
+Placer = Callable[[PlacementState, ClusterView, EstimatorState, Fleet, int], PlacementState]
+"""Returns the placement of models after a view; see `update_placement`."""
 
 NO_PLACEMENT: Final = PlacementState()
 """Every instance may serve all of its models."""
@@ -53,6 +57,8 @@ class ControllerSettings:
         balances: Distribute the waiting requests of a class over instances (`controller.core.balancing`).
         lead_ttl_s: Leadership lapses after this time without a renewal.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
+        plan_time_max_s: Longest time of the planner in production; after that the plan is one by earliest
+            deadline first. A controller that plans on its event loop must still renew its leadership.
     """
 
     delta: float = 4.0
@@ -66,9 +72,10 @@ class ControllerSettings:
     quiet_s: float = 0.5
     lead_ttl_s: float = 3.5
     min_interval_s: float = 0.01
+    plan_time_max_s: float = 2.5
 
     def __post_init__(self) -> None:
-        for name in ("delta", "quiet_s", "lead_ttl_s"):
+        for name in ("delta", "quiet_s", "lead_ttl_s", "plan_time_max_s"):
             if not getattr(self, name) > 0:
                 raise InvalidValueError(f"controller.{name}", getattr(self, name), "a positive number")
         for name in ("linger_s", "move_s", "min_interval_s"):
@@ -89,6 +96,7 @@ class Decision:
         estimator: State of the estimator, for the next decision.
         placement: Placement of models, for the next decision.
         snapshot: Origin of the problem; None if the problem has another one.
+        failures: Failures of the planner and of the placement, which cost this plan only.
     """
 
     changes: tuple[PlanChange, ...] = ()
@@ -97,6 +105,7 @@ class Decision:
     estimator: EstimatorState
     placement: PlacementState = NO_PLACEMENT
     snapshot: Snapshot | None = None
+    failures: tuple[PlannerFailure, ...] = ()
 
     @property
     def moves(self) -> Counter[InstanceId]:
@@ -129,6 +138,7 @@ def decide(
     new_id: NewGroupId,
     estimator: EstimatorState = NOTHING_LEARNED,
     placement: PlacementState = NO_PLACEMENT,
+    placer: Placer = update_placement,
 ) -> Decision:
     """Form groups, estimate, plan, and return the virtual queues that must change.
 
@@ -141,10 +151,15 @@ def decide(
         new_id: Returns the id of a new group.
         estimator: State after the last decision with the same fleet.
         placement: Placement after the last decision.
+        placer: Decides about the placement.
     """
     estimator = learn(estimator, view, now_ns=now_ns, fleet=fleet)
+    failures: list[PlannerFailure] = []
     if settings.places:
-        placement = update_placement(placement, view, estimator, fleet, now_ns)
+        try:
+            placement = placer(placement, view, estimator, fleet, now_ns)
+        except Exception as error:  # the last placement stands
+            failures.append(PlannerFailure(kind=FailureKind.PLACEMENT, error=error))
         view = restricted(view, placement)
     loads = LoadBalance(view, estimator.times, fleet)
     grouped = _group_all(view, now_ns, settings, new_id, estimator.times, loads)
@@ -157,10 +172,16 @@ def decide(
         demotes=settings.demotes,
         swap_hysteresis=settings.swap_hysteresis,
     )
-    plan = planner(problem)
+    plan, failure = plan_or_fall_back(planner, problem)
     changes = (*grouped.changes, *_queue_changes(view, grouped, plan), *forecast_changes(view, now))
     return Decision(
-        changes=changes, problem=problem, plan=plan, estimator=estimator, placement=placement, snapshot=now
+        changes=changes,
+        problem=problem,
+        plan=plan,
+        estimator=estimator,
+        placement=placement,
+        snapshot=now,
+        failures=(*failures, failure) if failure else tuple(failures),
     )
 
 

@@ -22,6 +22,7 @@ from qlm.controller.core.grouping import NewGroupId
 from qlm.controller.shell.leadership import LeadershipLoop
 from qlm.controller.shell.plan_report import PlanReporter
 from qlm.controller.shell.reconciler import Reconciler
+from qlm.controller.shell.time_limited_planner import TimeLimitedPlanner
 from qlm.domain.errors import NotLeadingError
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import WAKE_LEADER
@@ -31,6 +32,7 @@ from qlm.domain.ports.store import ControllerStore
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 from qlm.domain.view import ClusterView
+from qlm.planner.policy.fallback import FailureKind
 
 if TYPE_CHECKING:  # a simulation needs no metrics, nor their package
     from qlm.controller.shell.metrics import ControllerMetrics
@@ -39,6 +41,12 @@ log = logging.getLogger("qlm.controller")
 
 INLINE_GROUPS_MAX: Final = 100
 """Larger plans are computed in a thread, since a gateway may share the loop (1000 groups take 0.35 s)."""
+
+_COSTS: Final = (
+    "this plan is by earliest deadline first, since the planner failed",
+    "the last placement of models stands, since the next one failed",
+)
+"""What a failure costs: of the planner, of the placement."""
 
 WATCH_NS: Final = 2_000_000_000
 """Least time between two views of a standby: speeds are learned over 5 s or more."""
@@ -73,7 +81,7 @@ class ControllerLoop:
         self._clock = clock
         self._fleet = fleet
         self._settings = settings
-        self._planner = planner
+        self._planner = TimeLimitedPlanner(planner, settings.plan_time_max_s)
         self._new_group_id = new_group_id
         self._metrics = metrics
         self._estimator = NOTHING_LEARNED
@@ -134,6 +142,8 @@ class ControllerLoop:
             if decision.moves:
                 log.info("groups moved: %s", ", ".join(f"{n} to {i}" for i, n in decision.moves.items()))
         await self._reporter.publish(decision, now_ns, term)
+        for failure in decision.failures:
+            self._faults.note(log, failure.error, _COSTS[failure.kind is FailureKind.PLACEMENT])
         self._warn(view)
         if self._metrics is not None:
             self._metrics.planned(view, decision, took_s)

@@ -24,6 +24,7 @@ from qlm.domain.ids import InstanceId
 from qlm.domain.metric_labels import CLASSES_MAX, INSTANCE_LABEL, ClassLabels
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.audit import Audit
+from qlm.planner.policy.fallback import FailureKind
 
 log = logging.getLogger("qlm.controller")
 
@@ -84,6 +85,14 @@ class ControllerMetrics(Collector):
             (INSTANCE_LABEL,),
             registry=registry,
         )
+        self._failed = Counter(
+            "qlm_controller_planner_failures",
+            "Plans made by earliest deadline first, or without a new placement of models, after a failure",
+            ("kind",),
+            registry=registry,
+        )
+        for kind in FailureKind:
+            self._failed.labels(kind)
         registry.register(self)
 
     def planned(self, view: ClusterView, decision: Decision, took_s: float) -> None:
@@ -95,6 +104,8 @@ class ControllerMetrics(Collector):
         self._plan_s.observe(took_s)
         for instance, groups in decision.moves.items():
             self._moved.labels(instance).inc(groups)
+        for failure in decision.failures:
+            self._failed.labels(failure.kind).inc()
 
     def stood_by(self) -> None:
         """Record that another controller leads."""

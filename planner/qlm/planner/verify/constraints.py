@@ -28,15 +28,20 @@ class Violation:
 
 def violations(index: ProblemIndex, plan: Plan) -> list[Violation]:
     """Check the queues and the list of unplaceable groups; docs/planner-problem.md lists the constraints."""
+    return [*placement_violations(index, plan), *_priority_order(index, plan)]
+
+
+def placement_violations(index: ProblemIndex, plan: Plan) -> Iterator[Violation]:
+    """Check that each group that can run has one place, where it runs."""
     checks: tuple[Callable[[ProblemIndex, Plan], Iterator[Violation]], ...] = (
         _known_instances,
         _known_groups,
         _each_group_once,
         _runs_there,
         _unplaceable,
-        _priority_order,
     )
-    return [each for check in checks for each in check(index, plan)]
+    for check in checks:
+        yield from check(index, plan)
 
 
 def claim_violations(plan: Plan, penalty_s: float, attainment: float) -> list[Violation]:

@@ -1,6 +1,7 @@
 """Controller in virtual time: production decisions at production intervals, with modelled planning time."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
@@ -9,6 +10,7 @@ from qlm.controller.core.estimating.state import NOTHING_LEARNED
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId
+from qlm.planner.policy.fallback import FailureKind
 from qlm.simulator.cluster.event_queue import Rank
 from qlm.simulator.cluster.observer import ClusterObserver
 from qlm.simulator.cluster.services import SharedServices
@@ -41,6 +43,7 @@ class SimulatedController:
         plan_s: Real seconds of each decision.
         paused: A fault keeps the controller from planning.
         moves: Group moves of all applied decisions.
+        planner_failures: Plans that failed, by kind; see `planner.policy.fallback`.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class SimulatedController:
         self.placement = NO_PLACEMENT
         self._services = services
         self.moves = 0
+        self.planner_failures: Counter[FailureKind] = Counter()
         self._event_queue = services.event_queue
         self._instances = instances
         self._fleet = fleet
@@ -120,6 +124,7 @@ class SimulatedController:
             placement=self.placement,
         )
         self.estimator, self.placement = decision.estimator, decision.placement
+        self.planner_failures.update(failure.kind for failure in decision.failures)
         self.plan_s.append(self._stopwatch_s() - began_s)
         self._planning = True
         lasts_ns = self._planning_ns(decision)

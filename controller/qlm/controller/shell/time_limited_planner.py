@@ -1,0 +1,56 @@
+"""A planner that must return in time: a plan that never ends would end all planning."""
+
+import threading
+from dataclasses import dataclass
+
+from qlm.controller.core.decide import Planner
+from qlm.planner.policy.fallback import PlanTooSlowError
+from qlm.planner.problem import Plan, Problem
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of the planner, and its result."""
+
+    planner: Planner
+    problem: Problem
+    plan: Plan | None = None
+    error: Exception | None = None
+
+    def __call__(self) -> None:
+        try:
+            self.plan = self.planner(self.problem)
+        except Exception as error:
+            self.error = error
+
+
+class TimeLimitedPlanner:
+    """Calls a planner in a thread of its own, and waits for it no longer than allowed.
+
+    A thread cannot be ended. So a planner that is late goes on, its plan is dropped, and until it has ended no
+    other plan is asked of it: planners keep state.
+    """
+
+    def __init__(self, planner: Planner, time_max_s: float) -> None:
+        self._planner = planner
+        self._time_max_s = time_max_s
+        self._late: threading.Thread | None = None
+
+    def __call__(self, problem: Problem) -> Plan:
+        """Plan.
+
+        Raises:
+            PlanTooSlowError: The planner takes too long, or has not ended an earlier plan yet.
+        """
+        if self._late is not None and self._late.is_alive():
+            raise PlanTooSlowError(f"the planner has not ended a plan that took over {self._time_max_s:g} s")
+        call = _Call(self._planner, problem)
+        self._late = thread = threading.Thread(target=call, name="planner", daemon=True)
+        thread.start()
+        thread.join(self._time_max_s)
+        if thread.is_alive():
+            raise PlanTooSlowError(f"the planner took over {self._time_max_s:g} s")
+        if call.error is not None:
+            raise call.error
+        assert call.plan is not None
+        return call.plan

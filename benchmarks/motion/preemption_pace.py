@@ -44,9 +44,9 @@ def resumed_answers_look_fast() -> None:
 def pace_outlives_its_model() -> None:
     """The pace of one model decides for the next, of which no generation has finished yet."""
     bench = _bench_after(answers=10, tokens=500, each_s=100.0)
-    before = bench.agent.state.stats.pace
+    before = bench.agent.state.stats.pace_of(bench.agent.state.engines.active)
     bench.awake(N)
-    after = bench.agent.state.stats.pace
+    after = bench.agent.state.stats.pace_of(bench.agent.state.engines.active)
     print(f"3. after a swap to a new model: {after}, unchanged: {after == before}")
 
 

@@ -6,6 +6,7 @@ from qlm.agents.core.agent import NO_COSTS, Agent
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import Appended, EngineChanged, LeaseAnswered, Pulled, QueueRead, Tick
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.core.stats.pace import Pace
 from qlm.domain.actions import AcquireLease, Action, Append, Pull, PulledMessage, Submit
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.group import Group
@@ -59,6 +60,10 @@ class Bench:
         fresh = self.agent.receive(event, self.now_ns)  # type: ignore[arg-type]
         self.actions += fresh
         return fresh
+
+    def at_pace(self, *, token_s: float, service_s: float) -> None:
+        """Have both models finish generations at a pace from now on."""
+        self.agent.state.stats.paces |= dict.fromkeys((M, N), Pace(token_s, service_s))
 
     def later(self, seconds: float) -> list[Action]:
         self.now_ns += round(seconds * S)

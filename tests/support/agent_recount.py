@@ -87,11 +87,10 @@ def _check_running_index(agent: Agent, now_ns: int) -> None:
     if not running:
         return
     recounted = RunningIndex(agent.state.requests.running)
+    pace = agent.state.stats.pace_of(agent.state.engines.active)
     for ahead_s in (-1.0, 0.3, 1.0, 1.5, 2.5):
         deadline_ns = now_ns + round(ahead_s * 1e9)
-        says_ns = agent.state.requests.running_index.preempt_at_ns(
-            deadline_ns, agent.state.stats.pace, now_ns
-        )
-        truth_ns = recounted.preempt_at_ns(deadline_ns, agent.state.stats.pace, now_ns)
+        says_ns = agent.state.requests.running_index.preempt_at_ns(deadline_ns, pace, now_ns)
+        truth_ns = recounted.preempt_at_ns(deadline_ns, pace, now_ns)
         assert (says_ns <= now_ns) == (truth_ns <= now_ns)
         assert says_ns <= truth_ns

@@ -45,6 +45,11 @@ class RequestClass:
         """Objective that can still be met, in milliseconds; None for batch and late classes."""
         return None if self.late else self.target_ms
 
+    @property
+    def about_first_token(self) -> bool:
+        """True if the objective is about the first token, not the whole answer."""
+        return self.slo.startswith("ttft-")
+
     def missed(self) -> "RequestClass":
         """Return the demoted class, for requests that can no longer meet the objective."""
         return _late(self)

@@ -215,7 +215,7 @@ def test_an_urgent_request_preempts_a_batch_request_which_resumes_afterwards() -
     bench = Bench(seqs_max=1)
     batch = a_request("batch", max_tokens=1000)
     slow = bench.start(batch)
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.send(Progress(chunks=((slow.call.call_id, (1, 2, 3)),)))
     urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns)
     bench.queue(group_of(urgent, name="u"))
@@ -241,7 +241,7 @@ def test_a_generation_that_finished_before_its_abort_is_complete() -> None:
     bench = Bench(seqs_max=1)
     batch = a_request("batch", max_tokens=1000)
     slow = bench.start(batch)
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
     assert bench.take(Abort)
     bench.send(GenerationEnded(call_id=slow.call.call_id, finish="length"))
@@ -252,7 +252,7 @@ def test_a_generation_that_finished_before_its_abort_is_complete() -> None:
 def test_pinned_requests_are_never_preempted() -> None:
     bench = Bench(seqs_max=1)
     bench.start(a_request("pinned", max_tokens=1000, presence_penalty=1.0))
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
     assert not bench.take(Abort)
 
@@ -260,7 +260,7 @@ def test_pinned_requests_are_never_preempted() -> None:
 def test_nothing_is_preempted_while_a_slot_frees_in_time() -> None:
     bench = Bench(seqs_max=1)
     bench.start(a_request("batch", max_tokens=10))
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.queue(group_of(a_request("later", deadline_ms=60_000, arrival_ns=bench.now_ns), name="u"))
     assert not bench.take(Abort)
 
@@ -553,7 +553,7 @@ def test_a_drain_during_a_preemption_returns_the_preempted_request() -> None:
     bench = Bench(seqs_max=1)
     batch = a_request("batch", max_tokens=1000)
     slow = bench.start(batch)
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.queue(group_of(a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns), name="u"))
     assert bench.take(Abort)
     bench.send(DrainAsked())

@@ -1,6 +1,5 @@
 """Economy of the agent: no needless writes, timers or decisions; and its counters."""
 
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,7 +161,7 @@ def full_with_a_head(settings: AgentSettings, *, model: str = "m") -> tuple[Benc
     """
     bench = Bench(seqs_max=1, settings=settings)
     slow = bench.start(a_request("batch", max_tokens=50))
-    bench.agent.state.stats.pace = replace(bench.agent.state.stats.pace, token_s=0.1, service_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.take(SetTimer)
     bench.queue(group_of(a_request("u", model=model, deadline_ms=10_000, arrival_ns=bench.now_ns), name="u"))
     return bench, slow

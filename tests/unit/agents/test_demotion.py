@@ -116,7 +116,7 @@ def test_late_requests_are_demoted_even_when_no_slot_is_free() -> None:
     bench.later(10)
     running = a_request("running", deadline_ms=600_000, arrival_ns=bench.now_ns, max_tokens=1000)
     bench.start(running)
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     late, fresh = chat("late", bench.now_ns - 2 * S), chat("fresh", bench.now_ns)
     assert pull(bench, late, fresh, left=3) == []
     bench.store_appends()
@@ -129,7 +129,7 @@ def test_a_preempted_request_whose_deadline_has_passed_is_demoted_with_its_token
     slow = a_request("slow", deadline_ms=20_000, arrival_ns=bench.now_ns, max_tokens=1000)
     slow = replace(slow, cls=request_class(slow.model, slow.slo, 0))
     submit = bench.start(slow)
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.send(Progress(chunks=((submit.call.call_id, (1, 2)),)))
     bench.queue(group_of(chat("urgent", bench.now_ns), name="u", count=40))
     assert bench.take(Abort)

@@ -87,7 +87,7 @@ class Pushed:
         self.bench = bench = Bench(seqs_max=1, costs=OperationCosts(kv={M: cost}))
         self.batch = a_request("batch", max_tokens=1000)
         slow = bench.start(self.batch)
-        bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+        bench.at_pace(token_s=0.1, service_s=1)
         bench.send(Progress(chunks=((slow.call.call_id, (1, 2, 3, 4)),)))
         urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns)
         bench.queue(group_of(urgent, name="u"))
@@ -145,7 +145,7 @@ def test_computed_tokens_count_even_if_swapped_out_afterwards() -> None:
     resumed = pushed.resume(tokens=1000)
     assert not tracked.generation.swapped_in
     bench.send(Progress(chunks=((resumed.call.call_id, (5,)),)))
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1000.0)
+    bench.at_pace(token_s=100, service_s=1000)
     urgent = a_request("other", deadline_ms=2000, arrival_ns=bench.now_ns)
     bench.queue(group_of(urgent, name="v"))
     bench.send(GenerationEnded(call_id=resumed.call.call_id, finish="abort"))

@@ -89,7 +89,7 @@ def test_a_preempted_request_is_counted_out_and_in() -> None:
     ):  # fmt: skip
         bench = Bench(seqs_max=1, costs=OperationCosts(kv=kv))
         slow = bench.start(a_request("batch", max_tokens=1000))
-        bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+        bench.at_pace(token_s=0.1, service_s=1)
         bench.send(Progress(chunks=((slow.call.call_id, (1, 2, 3)),)))
         urgent = a_request("urgent", deadline_ms=2000, arrival_ns=bench.now_ns)
         bench.queue(group_of(urgent, name="u"))

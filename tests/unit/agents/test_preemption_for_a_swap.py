@@ -63,7 +63,7 @@ def test_a_late_head_preempts_no_request_that_may_meet_its_deadline() -> None:
 def test_a_group_that_is_late_as_a_whole_preempts_nothing(last_s: float, evicts: bool) -> None:
     bench = Bench()
     bench.start(a_request("batch", max_tokens=1000))
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.later(99)
     late = a_request("late", model="n", deadline_ms=30_000, arrival_ns=40 * S)
     bench.queue(replace(group_of(late), last_arrival_ns=round(last_s * S)))
@@ -74,7 +74,7 @@ def test_a_group_that_is_late_as_a_whole_preempts_nothing(last_s: float, evicts:
 def test_a_request_evicted_for_a_swap_returns_as_evicted() -> None:
     bench = Bench()
     batch = bench.start(a_request("batch", max_tokens=1000))
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.later(99)
     urgent = a_request("urgent", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns - 20 * S)
     bench.queue(replace(group_of(urgent), last_arrival_ns=bench.now_ns))
@@ -100,7 +100,7 @@ def test_a_late_group_gets_its_model_once_the_batch_has_finished() -> None:
 def test_batch_work_of_the_same_model_is_preempted_for_a_slightly_late_head() -> None:
     bench = Bench(seqs_max=1, settings=AgentSettings(demotes=False))
     bench.start(a_request("batch", max_tokens=1000))
-    bench.agent.state.stats.pace = bench.agent.state.stats.pace.seen(tokens=10, elapsed_s=1.0)
+    bench.at_pace(token_s=0.1, service_s=1)
     bench.later(1)
     urgent = a_request("urgent", deadline_ms=50, arrival_ns=bench.now_ns - S // 10)
     bench.queue(replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns))

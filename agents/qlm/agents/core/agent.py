@@ -226,7 +226,10 @@ class Agent:
             stats.gpu_time.spared(computing_again_ns(state, tracked))
         if event.finish in ("stop", "length"):
             elapsed_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
-            stats.pace = stats.pace.seen(tokens=len(tracked.output), elapsed_s=elapsed_s)
+            model, resumed_at = tracked.request.model, tracked.resumed_at
+            stats.paces[model] = stats.pace_of(model).seen(
+                tokens=len(tracked.output) - resumed_at, elapsed_s=elapsed_s, whole=not resumed_at
+            )
             stats.work.completed(tracked)
             stats.concurrency.ended(tracked)
             stats.operations.ended += 1

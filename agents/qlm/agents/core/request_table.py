@@ -93,19 +93,19 @@ class RunningIndex:
             self._least_urgent_known = True
         return self._least_urgent is not None and self._least_urgent.urgency[:2] > head[:2]
 
-    def preempt_at_ns(self, deadline_ns: int, pace: Pace, now_ns: int) -> int:
-        """Return the time from which waiting for a slot to free by itself would miss a deadline.
+    def preempt_at_ns(self, start_by_ns: int, pace: Pace, now_ns: int) -> int:
+        """Return the time from which waiting for a slot to free by itself would miss a latest start.
 
         The wait is bounded by the running request closest to its own token limit. There must be one. Tokens
         that come meanwhile only move the time into the future.
         """
         if self._shortest is not None and self._runs(self._shortest):
             # It was the closest once; if it still is matters only when it reports that the time has come.
-            at_ns = pace.latest_wait_ns(deadline_ns, self._shortest.tokens_left)
+            at_ns = pace.latest_wait_ns(start_by_ns, self._shortest.tokens_left)
             if at_ns > now_ns:
                 return at_ns
         self._shortest = min(self._running.values(), key=lambda tracked: tracked.tokens_left)
-        return pace.latest_wait_ns(deadline_ns, self._shortest.tokens_left)
+        return pace.latest_wait_ns(start_by_ns, self._shortest.tokens_left)
 
     def _runs(self, tracked: TrackedRequest) -> bool:
         return self._running.get(tracked.id) is tracked

@@ -12,7 +12,7 @@ from qlm.agents.core.scheduling.visits.state import VisitState
 from qlm.agents.core.stats.concurrency import ConcurrencyLimit
 from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.agents.core.stats.operation_stats import OperationRecorder
-from qlm.agents.core.stats.pace import LeadTimes, Pace
+from qlm.agents.core.stats.pace import NO_PACE, LeadTimes, Pace
 from qlm.agents.core.stats.progress import ProgressWatch, WatchSettings
 from qlm.agents.core.stats.work_meter import WorkMeter
 from qlm.agents.core.timers import Alarm
@@ -213,7 +213,7 @@ class AgentStats:
         work: Work of the awake engine since it woke.
         operations: Counts and durations of serving operations.
         gpu_time: Account of the instance's time.
-        pace: Recent speed of the engine.
+        paces: Recent speed of each model's engine, of models of which a generation has finished.
         lead_times: Time from start to what the objective is about, by class.
         concurrency: The adaptive concurrency limit.
         progress: Progress of the awake engine, for the watchdog.
@@ -223,10 +223,14 @@ class AgentStats:
         self.gpu_time: Final = gpu_time
         self.work = WorkMeter()
         self.operations: Final = OperationRecorder()
-        self.pace = Pace()
+        self.paces: Final[dict[ModelId, Pace]] = {}
         self.lead_times: Final = LeadTimes()
         self.concurrency: Final = ConcurrencyLimit()
         self.progress: Final = ProgressWatch()
+
+    def pace_of(self, model: ModelId | None) -> Pace:
+        """Return the recent speed of a model's engine."""
+        return NO_PACE if model is None else self.paces.get(model, NO_PACE)
 
     def engine_woke(self, now_ns: int) -> None:
         """Start the measurements of another engine."""

@@ -70,7 +70,7 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
         return []
     allowance = Allowance(
         silence_s=settings.silence_s + (0.0 if watch.answered else settings.first_token_s),
-        pace_s=min(LEARNED_MAX_S, settings.factor * state.stats.pace.token_s),
+        pace_s=min(LEARNED_MAX_S, settings.factor * state.stats.pace_of(model).token_s),
         factor=settings.factor,
         speed=state.costs.speed.get(model, NO_SPEED),
     )

@@ -27,8 +27,8 @@ class _Call:
 class TimeLimitedPlanner:
     """Calls a planner in a thread of its own, and waits for it no longer than allowed.
 
-    A thread cannot be ended. So a planner that is late goes on, its plan is dropped, and until it has ended no
-    other plan is asked of it: planners keep state.
+    A thread cannot be ended. So a planner that is late goes on, and its plan is dropped. No other plan is
+    asked of it until it has ended: planners keep state.
     """
 
     def __init__(self, planner: Planner, time_max_s: float) -> None:

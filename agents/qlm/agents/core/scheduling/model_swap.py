@@ -62,7 +62,7 @@ def _preempt_for_swap(state: AgentState, head: Group, now_ns: int) -> list[Actio
     deadline_ns = head.hopeful_deadline_ns(now_ns)
     if not requests.running or deadline_ns is None or not state.settings.preempts:
         return []
-    if not cannot_wait(state, deadline_ns, now_ns):
+    if not cannot_wait(state, head.cls, deadline_ns, now_ns):
         return []
     actions: list[Action] = []
     for victim in victims_of_swap(requests.running.values(), head=queue.urgency, now_ns=now_ns):

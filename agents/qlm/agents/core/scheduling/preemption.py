@@ -8,6 +8,7 @@ from qlm.agents.core.lifecycle import Cause, advance
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action
+from qlm.domain.group import RequestClass
 
 RECHECK_NS: Final = 50_000_000
 """Shortest time until a decision to wait is checked again without an event."""
@@ -24,16 +25,25 @@ def preempt(state: AgentState, tracked: TrackedRequest, purpose: str, now_ns: in
 
 
 def preempt_for(
-    state: AgentState, head: Urgency, deadline_ns: int | None, count: int, now_ns: int
+    state: AgentState, head: Urgency, cls: RequestClass, deadline_ns: int | None, count: int, now_ns: int
 ) -> list[Action]:
-    """Preempt up to `count` less urgent requests if waiting for a slot would make the head late."""
+    """Preempt up to `count` less urgent requests if waiting for a slot would make the head late.
+
+    Args:
+        state: The agent.
+        head: Urgency of what is to start.
+        cls: Its class.
+        deadline_ns: Its deadline.
+        count: Batch slots that it needs.
+        now_ns: The present.
+    """
     requests = state.requests
     # Requests queued in the engine take freed slots first, so as many more must be preempted.
     count += requests.kv.overcommitted - len(requests.aborting)
     if count <= 0 or deadline_ns is None or not state.settings.preempts:
         return []
     watch_head(state, now_ns)
-    if not requests.running_index.any_less_urgent(head) or not cannot_wait(state, deadline_ns, now_ns):
+    if not requests.running_index.any_less_urgent(head) or not cannot_wait(state, cls, deadline_ns, now_ns):
         return []
     actions: list[Action] = []
     for victim in victims(requests.running.values(), head=head, count=count, now_ns=now_ns):
@@ -47,9 +57,16 @@ def watch_head(state: AgentState, now_ns: int) -> None:
         _recheck(state, state.queue.until_ns, now_ns)
 
 
-def cannot_wait(state: AgentState, deadline_ns: int, now_ns: int) -> bool:
-    """Return True if waiting for a slot to free by itself would miss a deadline; else schedule a re-check."""
-    at_ns = state.requests.running_index.preempt_at_ns(deadline_ns, state.stats.pace, now_ns)
+def cannot_wait(state: AgentState, cls: RequestClass, deadline_ns: int, now_ns: int) -> bool:
+    """Return True if waiting for a slot to free by itself would miss a deadline; else schedule a re-check.
+
+    The slot frees at the pace of the awake model. The head then takes the time to what its objective is
+    about: its first token, or its whole answer at the pace of its own model.
+    """
+    stats = state.stats
+    takes_s = stats.lead_times.takes_s(cls) if cls.about_first_token else stats.pace_of(cls.model).service_s
+    start_by_ns, pace = deadline_ns - round(takes_s * 1e9), stats.pace_of(state.engines.active)
+    at_ns = state.requests.running_index.preempt_at_ns(start_by_ns, pace, now_ns)
     if at_ns > now_ns:
         _recheck(state, at_ns, now_ns)
     return at_ns <= now_ns

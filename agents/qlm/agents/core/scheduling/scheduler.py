@@ -128,8 +128,8 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
         elif requests.kv.fits(tracked.tokens, best_effort=tracked.best_effort):
             actions += _start(state, tracked, now_ns)
         else:
-            deadline_ns = tracked.request.deadline_ns
-            return actions + preempt_for(state, tracked.urgency, deadline_ns, 1, now_ns)
+            request = tracked.request
+            return actions + preempt_for(state, tracked.urgency, request.cls, request.deadline_ns, 1, now_ns)
     return actions if head is None else actions + _pull(state, head, now_ns)
 
 
@@ -197,4 +197,4 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
         return [Pull(group=head.id, cls=head.cls, limit=limit)]
     if slots > 0 or leasing or pulling:
         return []
-    return preempt_for(state, queue.urgency, head.deadline_ns, max(1, wanted), now_ns)
+    return preempt_for(state, queue.urgency, head.cls, head.deadline_ns, max(1, wanted), now_ns)

@@ -1,4 +1,4 @@
-"""Measured speed of the engine: service time of requests, and time until their objective is met."""
+"""Measured speed of engines: service time of requests, and time until their objective is met."""
 
 from dataclasses import replace
 from typing import Final
@@ -17,30 +17,39 @@ _PRIOR_COUNT: Final = 3
 
 @value(kw_only=False)
 class Pace:
-    """Recent speed of the engine, exponentially smoothed; zeros until a generation has finished.
+    """Recent speed of one model's engine, exponentially smoothed; zeros until a generation has finished.
 
     Attributes:
         token_s: Seconds per output token of one request.
-        service_s: Seconds from submission to the end of a request.
+        service_s: Seconds from submission to the end of a request that was never interrupted.
     """
 
     token_s: float = 0.0
     service_s: float = 0.0
 
-    def seen(self, *, tokens: int, elapsed_s: float, weight: float = 0.2) -> "Pace":
-        """Blend in one finished generation."""
-        per_token_s = elapsed_s / max(1, tokens)
-        if not self.service_s:
-            return Pace(per_token_s, elapsed_s)
-        return Pace(
-            self.token_s + weight * (per_token_s - self.token_s),
-            self.service_s + weight * (elapsed_s - self.service_s),
-        )
+    def seen(self, *, tokens: int, elapsed_s: float, whole: bool = True, weight: float = 0.2) -> "Pace":
+        """Blend in one finished generation.
 
-    def latest_wait_ns(self, deadline_ns: int, tokens_left: int) -> int:
-        """Return the time from which a request misses its deadline if it waits for `tokens_left` tokens."""
-        wait_s = max(0, tokens_left) * self.token_s
-        return deadline_ns - round((wait_s + self.service_s) * 1e9) + 1
+        Args:
+            tokens: Output tokens of this generation, without those before a preemption.
+            elapsed_s: Its time.
+            whole: It generated the answer from the beginning.
+            weight: Weight of this observation.
+        """
+        per_token_s = elapsed_s / max(1, tokens)
+        token_s = self.token_s + weight * (per_token_s - self.token_s) if self.token_s else per_token_s
+        if not whole:
+            return Pace(token_s, self.service_s)
+        service_s = self.service_s + weight * (elapsed_s - self.service_s) if self.service_s else elapsed_s
+        return Pace(token_s, service_s)
+
+    def latest_wait_ns(self, start_by_ns: int, tokens_left: int) -> int:
+        """Return the time from which a wait for `tokens_left` tokens ends after a latest start."""
+        return start_by_ns - round(max(0, tokens_left) * self.token_s * 1e9) + 1
+
+
+NO_PACE: Final = Pace()
+"""Of a model of which no generation has finished."""
 
 
 class LeadTimes:
@@ -52,7 +61,7 @@ class LeadTimes:
 
     def seen(self, tracked: TrackedRequest, now_ns: int) -> None:
         """Note a request that just reached what its objective is about."""
-        if tracked.generation.count != 1:
+        if tracked.generation.count != 1 or tracked.resumed_at:
             return
         # Demoted requests count too: a class whose requests are all demoted would never learn otherwise.
         cls = tracked.request.cls
@@ -63,7 +72,11 @@ class LeadTimes:
         before_s = self._mean_s.get(cls, 0.0)
         self._mean_s[cls] = before_s + max(_WEIGHT_MIN, 1 / (count + _PRIOR_COUNT)) * (took_s - before_s)
 
+    def takes_s(self, cls: RequestClass) -> float:
+        """Return the mean time from the start of a request of a class; 0 until one was seen."""
+        return self._mean_s.get(cls, 0.0)
+
     def lead_ns(self, cls: RequestClass) -> int:
         """Return the time before its deadline by which a request of a class must start to meet it."""
-        takes_s = self._mean_s.get(cls, 0.0)
+        takes_s = self.takes_s(cls)
         return 0 if cls.due_ms is None else round(lead_time_s(cls.due_ms, takes_s) * 1e9)

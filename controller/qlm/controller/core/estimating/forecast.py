@@ -11,7 +11,7 @@ from qlm.controller.core.estimating.classes import class_posterior
 from qlm.controller.core.estimating.overtaking import with_overtaking
 from qlm.controller.core.estimating.own_batch import own_batch
 from qlm.controller.core.estimating.predecessors import predecessors_work
-from qlm.controller.core.estimating.service_times import ClassEntry, about_first_token, class_entry
+from qlm.controller.core.estimating.service_times import ClassEntry, class_entry
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group, RequestClass
@@ -155,7 +155,7 @@ def _forecast_at(snapshot: Snapshot, query: ForecastQuery, position: _Position) 
         wait=wait,
         first_token=first,
         completion=done,
-        met=_met(query, first if about_first_token(query.cls) else done),
+        met=_met(query, first if query.cls.about_first_token else done),
     )
 
 

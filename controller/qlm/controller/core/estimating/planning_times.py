@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from qlm.controller.core.estimating.service_times import ClassEntry, about_first_token
+from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
@@ -82,7 +82,7 @@ def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: floa
         each_s=each_s,
         own_var=waited * decode_s**2 * times.cv2 + prompt_s**2 * times.prompt_cv2,
         common_var=(waited * decode_s * times.work_uncertainty) ** 2 + (uncertainty * each_s) ** 2,
-        tail=first_token if about_first_token(cls) else answer,
+        tail=first_token if cls.about_first_token else answer,
         first_token=first_token,
         answer=answer,
         token_s=entry.on_kind.state.iteration_s * factor,

@@ -89,11 +89,6 @@ NO_TIMES: Final = ServiceTimes()
 """The times of no class."""
 
 
-def about_first_token(cls: RequestClass) -> bool:
-    """Return whether the SLO of a class is a TTFT, not a deadline for the whole answer."""
-    return cls.slo.startswith("ttft-")
-
-
 def service_times(
     view: ClusterView,
     fleet: Fleet,
@@ -129,7 +124,7 @@ def class_entry(
     )
     state = steady_state(profile, workload)
     on_kind = ClassOnKind(state=state, lengths=posterior.lengths, cap=posterior.cap)
-    about_first = about_first_token(cls)
+    about_first = cls.about_first_token
     times = class_times(on_kind, first_token=about_first)
     response = _normal(times.response_s)
     other = _normal(response_s(on_kind, first_token=not about_first))

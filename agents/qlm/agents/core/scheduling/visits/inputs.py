@@ -26,7 +26,7 @@ class Forecasts:
         for each in state.queue.forecasts:
             of_model[each.cls.model].append(each)
         self._of_model = of_model
-        self._pace = state.stats.pace
+        self._stats = state.stats
 
     def of(self, model: ModelId) -> Iterable[ClassForecast]:
         """Return the forecasts of the classes of a model."""
@@ -43,7 +43,7 @@ class Forecasts:
         if known is not None:
             return known.answer_s
         alike = self._of_model.get(cls.model)
-        return max(each.answer_s for each in alike) if alike else self._pace.service_s
+        return max(each.answer_s for each in alike) if alike else self._stats.pace_of(cls.model).service_s
 
     def mean_service_s(self, model: ModelId) -> float:
         """Return the mean of `service_s` over the arrivals for a model."""

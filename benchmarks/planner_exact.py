@@ -115,7 +115,7 @@ def production_problem(groups: int, seed: int, *, requests: tuple[int, int] = RE
     size = 2 + seed // 2 % 2
     models = [ModelId(f"model-{m}") for m in range(size)]
     costs = {m: _cost(rng) for m in models}
-    kinds = {kind: Kind(host_memory_bytes=0, models=costs) for kind in SPEED}
+    kinds = {kind: Kind(host_memory_bytes=100, models=costs) for kind in SPEED}
     classes = [
         (rng.choice(models), rng.uniform(*PER_REQUEST_S), rng.uniform(*TAIL_S)) for _ in range(size + 2)
     ]

@@ -9,7 +9,6 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final
 
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.engines.model_host import ModelHost
 from qlm.agents.shell.runner import AgentRunner
 from qlm.controller.shell.loop import ControllerLoop
@@ -20,6 +19,7 @@ from qlm.domain.ports.store import Store
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.gateway.http.app import create_app
 from qlm.planner.baselines.edf import plan_edf_late_last
+from qlm.rct_estimator.host_memory import SwapCost
 from simulation.broker_link import BrokerLink
 from simulation.broker_server import BrokerServer
 from simulation.connection import App

@@ -63,7 +63,7 @@ class Bench:
 
     def at_pace(self, *, token_s: float, service_s: float) -> None:
         """Have both models finish generations at a pace from now on."""
-        self.agent.state.stats.paces |= dict.fromkeys((M, N), Pace(token_s, service_s))
+        self.agent.state.stats.paces.update(dict.fromkeys((M, N), Pace(token_s, service_s)))
 
     def later(self, seconds: float) -> list[Action]:
         self.now_ns += round(seconds * S)

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.exact.scenarios import Scenarios
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
+from qlm.rct_estimator.host_memory import Asleep
 from qlm.rct_estimator.normal import Normal
+from support.sleepers import first_asleep, swap
 
 NOW_S = 1000.0
 
@@ -29,6 +31,8 @@ class Shape:
         load: Mean work over what the fleet does until the last deadline, roughly; above 1 is overload.
         spread: Standard deviation of times over their mean; 0 for certain times.
         requests_max: Requests of a group, at most.
+        memory_bytes: Host memory; a sleeping model takes 2, without weights 1.
+        leave_s: What a swap at the head of a queue discards, at most.
         odd: Share of what makes problems awkward: priorities, moves, groups without a deadline, equal groups,
             kinds that lack a model, groups that run nowhere.
     """
@@ -40,6 +44,8 @@ class Shape:
     spread: float = 0.3
     requests_max: int = 6
     odd: float = 0.5
+    memory_bytes: int = 100
+    leave_s: float = 0.0
 
 
 def random_problem(shape: Shape, rng: random.Random) -> Problem:
@@ -70,13 +76,15 @@ def random_problem(shape: Shape, rng: random.Random) -> Problem:
 def _kind(models: list[ModelId], shape: Shape, rng: random.Random) -> Kind:
     kept = [m for m in models if rng.random() > 0.3 * shape.odd] or models
     return Kind(
-        host_memory_bytes=0,
+        host_memory_bytes=shape.memory_bytes,
         models={
             m: ModelCost(
                 weights_bytes=1,
-                swap_warm_s=rng.uniform(1, 5),
-                swap_cold_s=rng.uniform(5, 40),
+                process_bytes=1,
+                swap_warm_s=(warm_s := rng.uniform(1, 5)),
+                swap_cold_s=(cold_s := rng.uniform(5, 40)),
                 unload_s=rng.uniform(0, 2),
+                swap_reload_s=(warm_s + cold_s) / 2 if shape.memory_bytes < 100 else None,
             )
             for m in kept
         },
@@ -91,6 +99,7 @@ def _instance(name: str, kind: str, models: list[ModelId], shape: Shape, rng: ra
         loaded_model=rng.choice([None, *models, *models]),
         warm_models=tuple(m for m in models if rng.random() < 0.3),
         busy=Normal(busy_s, (shape.spread * busy_s) ** 2),
+        leave_s=busy_s / 20.0 * shape.leave_s,
     )
 
 
@@ -169,24 +178,21 @@ def _orders(
 ) -> Iterator[tuple[tuple[int, ...], float]]:
     """Every order of every set of groups on one instance, with its cost."""
     homes = {g: i.id for i in problem.instances for g in i.queue}
-    models = problem.kinds[instance.kind].models
-    busy = world.busy(instance)
-    in_memory = frozenset(m for m in (*instance.warm_models, instance.loaded_model) if m is not None)
-    Step = tuple[tuple[int, ...], float, Floats, Floats, ModelId | None, frozenset[ModelId]]
-    stack: list[Step] = [((), 0.0, busy, np.zeros_like(busy), instance.loaded_model, in_memory)]
+    kind, busy = problem.kinds[instance.kind], world.busy(instance)
+    Step = tuple[tuple[int, ...], float, Floats, Floats, ModelId | None, Asleep]
+    leaves = world.later(np.zeros_like(busy), instance.leave_s)
+    stack: list[Step] = [((), 0.0, busy, leaves, instance.loaded_model, first_asleep(instance, kind))]
     while stack:
-        order, cost, clock, tail, loaded, warm = stack.pop()
+        order, cost, clock, tail, loaded, asleep = stack.pop()
         yield order, cost
         for g in able:
             group = groups[g]
             if g in order or (order and groups[order[-1]].priority > group.priority):
                 continue
-            start = clock
+            start, behind = clock, asleep
             if group.model != loaded:
-                price = models[group.model]
-                swap_s = price.swap_warm_s if group.model in warm else price.swap_cold_s
-                unload_s = models[loaded].unload_s if loaded in models else 0.0
-                start = world.later(clock + tail, unload_s + swap_s)
+                swap_s, behind = swap(kind, asleep, loaded, group.model)
+                start = world.later(clock + tail, swap_s)
             alike = [h.id for h in groups if h.model == group.model and h.time == group.time]
             drawn = alike[sum(1 for h in order if groups[h].id in alike)]
             service, new_tail = world.times(group.time[instance.kind], drawn)
@@ -196,7 +202,7 @@ def _orders(
                     world.price(start + world.share(r / group.requests, service) + new_tail, group.deadline_s)
                     for r in range(group.requests if world.paper else 1, group.requests + 1)
                 )
-            after = (group.model, warm | {group.model})
+            after = (group.model, behind)
             stack.append(((*order, g), cost + added, start + service, new_tail, *after))
 
 

@@ -25,7 +25,10 @@ _seconds = st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.0, 1.5, 7.0])
 def problems(draw: st.DrawFn, *, groups_max: int = 14, instances_max: int = 5) -> Problem:
     """Draw a fleet, which may be empty, and groups, of which some may run nowhere."""
     kinds = {
-        kind: Kind(host_memory_bytes=0, models={model: draw(_costs()) for model in models})
+        kind: Kind(
+            host_memory_bytes=draw(st.sampled_from([0, 2, 3, 100])),
+            models={model: draw(_costs()) for model in models},
+        )
         for kind, models in KINDS.items()
     }
     names = [GroupId(f"g{i}") for i in range(draw(st.integers(0, groups_max)))]
@@ -36,8 +39,9 @@ def problems(draw: st.DrawFn, *, groups_max: int = 14, instances_max: int = 5) -
             id=InstanceId(f"i{i}"),
             kind=draw(st.sampled_from(sorted(kinds))),
             loaded_model=draw(st.none() | st.sampled_from(MODELS)),
-            warm_models=tuple(draw(st.sets(st.sampled_from(MODELS)))),
+            warm_models=tuple(draw(st.lists(st.sampled_from(MODELS), unique=True))),
             busy=Normal(draw(_seconds)),
+            leave_s=draw(_seconds),
             queue=tuple(name for name, _ in zip(standing, range(draw(st.integers(0, 3))), strict=False)),
         )
         for i in range(draw(st.integers(0, instances_max)))
@@ -49,7 +53,15 @@ def problems(draw: st.DrawFn, *, groups_max: int = 14, instances_max: int = 5) -
 @st.composite
 def _costs(draw: st.DrawFn) -> ModelCost:
     warm, cold, unload = draw(_seconds), draw(_seconds), draw(_seconds)
-    return ModelCost(weights_bytes=1, swap_warm_s=warm, swap_cold_s=cold, unload_s=unload)
+    reload = draw(st.none() | _seconds)
+    return ModelCost(
+        weights_bytes=1,
+        process_bytes=draw(st.integers(0, 1)),
+        swap_warm_s=warm,
+        swap_reload_s=reload,
+        swap_cold_s=cold,
+        unload_s=unload,
+    )
 
 
 @st.composite

@@ -16,11 +16,16 @@ from qlm.planner.problem import (
     PlannedGroup,
     Problem,
 )
-from qlm.rct_estimator.normal import NOTHING, Normal
+from qlm.rct_estimator.normal import Normal
+from support.sleepers import first_asleep, swap
 
 COSTS = {
-    "fast": ModelCost(weights_bytes=14, swap_warm_s=2.0, swap_cold_s=40.0, unload_s=1.0),
-    "slow": ModelCost(weights_bytes=14, swap_warm_s=3.0, swap_cold_s=60.0, unload_s=1.5),
+    "fast": ModelCost(
+        weights_bytes=10, process_bytes=4, swap_warm_s=2.0, swap_reload_s=9.0, swap_cold_s=40.0, unload_s=1.0
+    ),
+    "slow": ModelCost(
+        weights_bytes=10, process_bytes=4, swap_warm_s=3.0, swap_reload_s=15.0, swap_cold_s=60.0, unload_s=1.5
+    ),
 }
 
 
@@ -33,6 +38,8 @@ def random_problem(
     load: float = 1.0,
     priorities: int = 1,
     certain: bool = False,
+    memory_bytes: int = 64,
+    leave_s: float = 0.0,
 ) -> Problem:
     """Draw a problem with two kinds; the last model runs on the faster one only.
 
@@ -44,15 +51,19 @@ def random_problem(
         load: Factor on all service times; deadlines stay.
         priorities: Groups have one of so many.
         certain: No variances.
+        memory_bytes: Host memory; a sleeping model takes 14, without weights 4.
+        leave_s: What a swap at the head of a queue discards.
     """
     rng = random.Random(seed)
     names = [ModelId(f"m{at}") for at in range(models)]
     runs = {"fast": names, "slow": names[: max(1, models - 1)]}
     kinds = {
-        kind: Kind(host_memory_bytes=64, models={name: COSTS[kind] for name in runs[kind]}) for kind in runs
+        kind: Kind(host_memory_bytes=memory_bytes, models={name: COSTS[kind] for name in runs[kind]})
+        for kind in runs
     }
     planned = tuple(_group(rng, at, names, load, priorities, certain) for at in range(groups))
     fleet = [_instance(rng, at, names, certain) for at in range(instances)]
+    fleet = [replace(each, leave_s=leave_s) for each in fleet]
     for group in planned:
         if rng.random() < 0.5 and fleet:
             at = rng.randrange(len(fleet))
@@ -122,20 +133,15 @@ def slow_penalty(problem: Problem, plan: Plan) -> tuple[float, float]:
     groups = {group.id: group for group in problem.groups}
     penalty_s = met = 0.0
     for instance in problem.instances:
-        models = problem.kinds[instance.kind].models
-        start, tail, loaded = instance.busy, NOTHING, instance.loaded_model
-        warm = {*instance.warm_models, loaded}
+        kind = problem.kinds[instance.kind]
+        start, tail, loaded = instance.busy, Normal(instance.leave_s), instance.loaded_model
+        asleep = first_asleep(instance, kind)
         for name in plan.queues.get(instance.id, ()):
             group = groups[name]
             if group.model != loaded:
-                unload_s = models[loaded].unload_s if loaded in models else 0.0
-                cost = models[group.model]
-                start = start + tail
-                start = start + Normal(
-                    unload_s + (cost.swap_warm_s if group.model in warm else cost.swap_cold_s)
-                )
+                swap_s, asleep = swap(kind, asleep, loaded, group.model)
+                start = start + tail + Normal(swap_s)
                 loaded = group.model
-                warm.add(loaded)
             time = group.time[instance.kind]
             for r in range(1, group.requests + 1):
                 done = start + time.service.scaled(r / group.requests) + time.tail

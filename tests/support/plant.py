@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from qlm.agents.core.agent import Agent
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.engines.model_host import EngineHost, ModelHost
 from qlm.agents.shell.runner import AgentRunner
@@ -32,6 +31,7 @@ from qlm.domain.ports.store import Store
 from qlm.domain.request import Request
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.problem import Kind, ModelCost
+from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.builtin import unmeasured_profile
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until

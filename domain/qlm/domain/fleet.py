@@ -30,7 +30,7 @@ class EngineState(StrEnum):
 
     @property
     def sleeps(self) -> bool:
-        """True if its process sleeps, with or without weights; plans count both as warm."""
+        """True if its process sleeps, with or without weights; estimates count both as warm."""
         # A reload into a live process (4 to 36 s by the shipped profiles) is far nearer to a warm start than
         # to a cold one (43 to 105 s) of the same model.
         return self in (EngineState.ASLEEP, EngineState.UNLOADED)
@@ -170,7 +170,7 @@ class InstanceStatus:
         accelerator: Kind of accelerator (`A10`, `A100`).
         models: Models it is able to serve.
         active_model: Model that is awake, if any.
-        engines: State of the engine of each model.
+        engines: State of the engine of each model; those that sleep, least recently used first.
         capacity: Capacity of the awake engine; None while none is awake.
         running: Requests in its batch.
         parked: Pulled requests that wait for a batch slot, preempted ones included.

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.operations import SwapTier
 from qlm.planner.problem import Instance, Kind, Plan, PlannedGroup, Problem
+from qlm.planner.swapping.swaps import Swaps, swap_cost
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,6 +24,11 @@ Fields = TypeVar("Fields", bound=tuple[Any, ...])
 
 NONE = -1
 """Index that stands for none: no model loaded, no home instance of a group."""
+
+WARM, RELOAD, COLD = range(3)
+"""Tiers of a model that is not awake, as indices; see `SwapTier`."""
+
+_TIERS = {SwapTier.WARM: WARM, SwapTier.RELOAD: RELOAD, SwapTier.COLD: COLD}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,9 +48,14 @@ class ProblemArrays:
         service_s, service_var, tail_s, tail_var: Times where `runs`, else 0; (K, G).
         kind: Kind of each instance; (I,).
         loaded: Model loaded on each instance, or `NONE`; (I,).
-        warm: Models in host memory, the loaded one included; (I, M).
+        asleep: Models that sleep on each instance and run there, least recently used first, each with its
+            tier; length I.
         busy_s, busy_var: Time until the present batch has ended; (I,).
-        swap_warm_s, swap_cold_s, unload_s: Costs where the kind has the model, else 0; (K, M).
+        leave_s: What a swap discards if the first group needs another model than the loaded one; (I,).
+        takes_s: Time until a model serves by its tier, where the kind has it, else 0; (K, M, 3).
+        unload_s: Time to unload it, likewise; (K, M).
+        holds_bytes: Host memory of a model asleep with its weights, and without; (K, M, 2).
+        host_memory_bytes: Memory of each kind for all that sleeps; (K,).
         home: Instance whose present queue has the group, or `NONE`; (G,).
         place: Place in that queue, from 0; 0 for none; (G,).
         miss_weight_s: Price of one missed deadline.
@@ -65,16 +77,29 @@ class ProblemArrays:
     tail_var: Floats
     kind: Ints
     loaded: Ints
-    warm: Bools
+    asleep: tuple[tuple[tuple[int, int], ...], ...]
     busy_s: Floats
     busy_var: Floats
-    swap_warm_s: Floats
-    swap_cold_s: Floats
+    leave_s: Floats
+    takes_s: Floats
     unload_s: Floats
+    holds_bytes: Ints
+    host_memory_bytes: Ints
     home: Ints
     place: Ints
     miss_weight_s: float
     move_s: float
+
+    @property
+    def tier(self) -> Ints:
+        """Tier in which each model sleeps now, `WARM` for the loaded one; (I, M)."""
+        tier = np.full((len(self.instances), len(self.models)), COLD, dtype=np.int64)
+        for at, entries in enumerate(self.asleep):
+            for model, of in entries:
+                tier[at, model] = of
+            if self.loaded[at] != NONE:
+                tier[at, self.loaded[at]] = WARM
+        return tier
 
     @property
     def placeable(self) -> Bools:
@@ -123,7 +148,7 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
     at_kind = {name: at for at, name in enumerate(kinds)}
     home, place = _homes(groups, instances)
     runs, times = _times(groups, kinds, problem.kinds)
-    costs = _costs(problem.kinds, kinds, number)
+    takes_s, unload_s, holds_bytes = _costs(problem.kinds, kinds, number)
     return ProblemArrays(
         groups=tuple(g.id for g in groups),
         instances=tuple(i.id for i in instances),
@@ -142,12 +167,14 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         loaded=np.array(
             [NONE if i.loaded_model is None else number[i.loaded_model] for i in instances], dtype=np.int64
         ),
-        warm=_warm(instances, number),
+        asleep=tuple(_asleep(each, problem.kinds[each.kind], number) for each in instances),
         busy_s=np.array([i.busy.mean for i in instances], dtype=np.float64),
         busy_var=np.array([i.busy.var for i in instances], dtype=np.float64),
-        swap_warm_s=costs[0],
-        swap_cold_s=costs[1],
-        unload_s=costs[2],
+        leave_s=np.array([i.leave_s for i in instances], dtype=np.float64),
+        takes_s=takes_s,
+        unload_s=unload_s,
+        holds_bytes=holds_bytes,
+        host_memory_bytes=np.array([problem.kinds[name].host_memory_bytes for name in kinds], dtype=np.int64),
         home=home,
         place=place,
         miss_weight_s=float(problem.miss_weight_s),
@@ -196,22 +223,24 @@ def _times(
     return runs, times
 
 
-def _warm(instances: Sequence[Instance], number: Mapping[ModelId, int]) -> Bools:
-    warm = np.zeros((len(instances), len(number)), dtype=np.bool_)
-    for at, instance in enumerate(instances):
-        warm[at, [number[model] for model in instance.warm_models]] = True
-        if instance.loaded_model is not None:
-            warm[at, number[instance.loaded_model]] = True
-    return warm
+def _asleep(instance: Instance, kind: Kind, number: Mapping[ModelId, int]) -> tuple[tuple[int, int], ...]:
+    return tuple((number[model], _TIERS[tier]) for model, tier in Swaps(kind).at_first(instance))
 
 
-def _costs(costs: Mapping[str, Kind], kinds: Sequence[str], number: Mapping[ModelId, int]) -> Floats:
-    """Warm swap, cold swap, unload; (3, K, M)."""
-    table = np.zeros((3, len(kinds), len(number)))
+def _costs(
+    costs: Mapping[str, Kind], kinds: Sequence[str], number: Mapping[ModelId, int]
+) -> tuple[Floats, Floats, Ints]:
+    """Return `takes_s`, `unload_s` and `holds_bytes`."""
+    takes_s = np.zeros((len(kinds), len(number), 3))
+    unload_s = np.zeros((len(kinds), len(number)))
+    holds_bytes = np.zeros((len(kinds), len(number), 2), dtype=np.int64)
     for k, kind in enumerate(kinds):
         for model, cost in costs[kind].models.items():
-            table[:, k, number[model]] = (cost.swap_warm_s, cost.swap_cold_s, cost.unload_s)
-    return table
+            at, swap = number[model], swap_cost(cost)
+            takes_s[k, at] = (swap.warm_s, swap.reload_s, swap.cold_s)
+            unload_s[k, at] = cost.unload_s
+            holds_bytes[k, at] = (swap.holds_bytes(SwapTier.WARM), swap.holds_bytes(SwapTier.RELOAD))
+    return takes_s, unload_s, holds_bytes
 
 
 def _homes(groups: Sequence[PlannedGroup], instances: Sequence[Instance]) -> tuple[Ints, Ints]:

@@ -28,19 +28,24 @@ class ModelCost:
     Attributes:
         weights_bytes: Size of its weights in host memory.
         swap_warm_s: Time to load it from host memory until it serves, seconds.
-        swap_cold_s: Time to load it from storage until it serves, seconds.
+        swap_cold_s: Time to start it from storage until it serves, seconds.
         unload_s: Time to unload it, seconds.
+        swap_reload_s: Time to load it from storage into its sleeping process, seconds; None if that does not
+            sleep without weights.
+        process_bytes: Host memory of its sleeping process, without weights.
     """
 
     weights_bytes: int
     swap_warm_s: float
     swap_cold_s: float
     unload_s: float = 0.0
+    swap_reload_s: float | None = None
+    process_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of instance: its host memory for warm models, and the models that run on it."""
+    """A kind of instance: its host memory for sleeping models, and the models that run on it."""
 
     host_memory_bytes: int
     models: dict[ModelId, ModelCost]
@@ -53,9 +58,11 @@ class Instance:
     Attributes:
         kind: Key into `Problem.kinds`.
         loaded_model: The awake model, if any.
-        warm_models: Models in its host memory.
+        warm_models: Models that sleep in its host memory, least recently used first.
         busy: Seconds until its present batch has ended.
         queue: Groups of the present plan, in order; groups that no longer wait may still be in it.
+        unloaded_models: Those of `warm_models` that sleep without their weights.
+        leave_s: Seconds of work that a swap discards if the first group of the queue needs another model.
     """
 
     id: InstanceId
@@ -64,6 +71,8 @@ class Instance:
     warm_models: tuple[ModelId, ...] = ()
     busy: Normal = NOTHING
     queue: tuple[GroupId, ...] = ()
+    unloaded_models: tuple[ModelId, ...] = ()
+    leave_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +118,8 @@ class Problem:
         move_s: Price of moving a group to another instance than its present one.
 
     Raises:
-        InvalidValueError: An id occurs twice, a group is in two queues, an instance is of no known kind,
-            or a group has no request.
+        InvalidValueError: An id occurs twice, a group is in two queues, an instance is of no known kind, a
+            model sleeps without weights that does not sleep, or a group has no request.
     """
 
     now_s: float
@@ -128,6 +137,10 @@ class Problem:
         for instance in self.instances:
             if instance.kind not in self.kinds:
                 raise InvalidValueError(f"instances[{instance.id}].kind", instance.kind, "a key of kinds")
+            for model in instance.unloaded_models:
+                if model not in instance.warm_models:
+                    where = f"instances[{instance.id}].unloaded_models"
+                    raise InvalidValueError(where, model, "models of warm_models only")
         for group in self.groups:
             if group.requests < 1:
                 raise InvalidValueError(f"groups[{group.id}].requests", group.requests, "at least 1")

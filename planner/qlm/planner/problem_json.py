@@ -97,6 +97,8 @@ def _cost(where: str, plain: Any) -> ModelCost:
         swap_warm_s=_seconds(reader, "swap_warm_s"),
         swap_cold_s=_seconds(reader, "swap_cold_s"),
         unload_s=_seconds(reader, "unload_s", 0.0),
+        swap_reload_s=reader.number_or_none("swap_reload_s", least=0.0, most=DURATION_MAX_S),
+        process_bytes=reader.integer("process_bytes", 0, least=0, most=BYTES_MAX),
     )
     reader.done()
     return cost
@@ -112,6 +114,8 @@ def _instance(index: int, plain: Any) -> Instance:
         warm_models=tuple(map(ModelId, reader.names("warm_models", MODELS_MAX, ()))),
         busy=_normal(reader, "busy_s", {"mean": 0.0, "var": 0.0}),
         queue=tuple(map(GroupId, reader.names("queue", GROUPS_MAX, ()))),
+        unloaded_models=tuple(map(ModelId, reader.names("unloaded_models", MODELS_MAX, ()))),
+        leave_s=_seconds(reader, "leave_s", 0.0),
     )
     reader.done()
     return instance
@@ -160,6 +164,7 @@ def _kind_to_plain(kind: Kind) -> dict[str, Any]:
             "swap_warm_s": cost.swap_warm_s,
             "swap_cold_s": cost.swap_cold_s,
             "unload_s": cost.unload_s,
+            **_if_set(swap_reload_s=cost.swap_reload_s, process_bytes=cost.process_bytes),
         }
         for model, cost in kind.models.items()
     }
@@ -174,6 +179,14 @@ def _instance_to_plain(instance: Instance) -> dict[str, Any]:
         "warm_models": list(instance.warm_models),
         "busy_s": _normal_to_plain(instance.busy),
         "queue": list(instance.queue),
+        **_if_set(unloaded_models=list(instance.unloaded_models), leave_s=instance.leave_s),
+    }
+
+
+def _if_set(**fields: Any) -> dict[str, Any]:
+    """Leave out optional fields that say nothing: earlier readers refuse them."""
+    return {
+        name: value for name, value in fields.items() if value or (value == 0 and name == "swap_reload_s")
     }
 
 

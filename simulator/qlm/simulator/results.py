@@ -95,7 +95,7 @@ class SimulationResult:
         gpu_times: Account of each instance's time.
         intervals: Uses of each instance's time, in order.
         moves: Moves of groups from one instance's queue to another's.
-        planner_failures: Plans that failed and were made by earliest deadline first, or kept the last placement.
+        planner_failures: Plans by earliest deadline first, or without a new placement, after a failure.
         plan_s: Wall time of each decision of the controller.
         events: Number of simulated events.
         simulated_s: Virtual seconds.

@@ -97,7 +97,7 @@ class Sets:
         lane = self.queues[g]
         services_s = -np.sort(-self._draws(lane), axis=0)[:j]
         tails_s = np.maximum(lane.tail_s.max(axis=(0, 1)), 0.0)
-        swap_s = np.maximum(lane.swap_warm_s, lane.swap_cold_s).max() + lane.unload_s.max()
+        swap_s = lane.memory.takes_s.max() + lane.unload_s.max() + lane.leave_s
         latest: Floats = (
             lane.busy_s + np.maximum(services_s, 0.0).sum(axis=0) + (j + 1) * swap_s + j * tails_s
         )

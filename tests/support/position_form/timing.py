@@ -3,6 +3,7 @@
 import pyomo.environ as pyo
 from pyomo.core.expr.numvalue import NumericValue
 
+from qlm.planner.arrays import COLD, WARM
 from qlm.planner.exact.lanes import Lane
 from support.position_form.sets import END, Sets
 
@@ -25,14 +26,18 @@ def _first_swap(m: pyo.ConcreteModel, sets: Sets, g: int) -> NumericValue:
     lane = sets.queues[g]
     unload_s = lane.unload_s[lane.loaded] if lane.loaded >= 0 else 0.0
     others = [b for b in sets.models if b != lane.loaded]
-    return pyo.quicksum(float(unload_s + lane.swap_warm_s[b]) * m.model_at[b, g, 0] for b in others)
+    first_s = unload_s + lane.leave_s
+    return pyo.quicksum(
+        float(first_s + lane.memory.takes_s[0, b, WARM]) * m.model_at[b, g, 0] for b in others
+    )
 
 
 def _cold(m: pyo.ConcreteModel, sets: Sets, g: int, j: int) -> NumericValue:
     """Return the extra time of a cold swap."""
     lane = sets.queues[g]
-    cold = [b for b in sets.models if not lane.warm[b]]
-    return pyo.quicksum(float(lane.swap_cold_s[b] - lane.swap_warm_s[b]) * m.first[b, g, j] for b in cold)
+    takes_s = lane.memory.takes_s[0]
+    cold = [b for b in sets.models if lane.tier[b] == COLD]
+    return pyo.quicksum(float(takes_s[b, COLD] - takes_s[b, WARM]) * m.first[b, g, j] for b in cold)
 
 
 def _drain(m: pyo.ConcreteModel, sets: Sets, g: int, j: int, k: int) -> NumericValue:
@@ -62,4 +67,4 @@ def _swap(m: pyo.ConcreteModel, sets: Sets, g: int, j: int, k: int) -> NumericVa
 
 
 def _change_s(lane: Lane, t: int, r: int, b: int, member: int, k: int) -> float:
-    return float(lane.tail_s[t, r, k] + lane.unload_s[lane.model[member]] + lane.swap_warm_s[b])
+    return float(lane.tail_s[t, r, k] + lane.unload_s[lane.model[member]] + lane.memory.takes_s[0, b, WARM])

@@ -4,6 +4,7 @@ import math
 
 import pyomo.environ as pyo
 
+from qlm.planner.arrays import COLD
 from support.position_form.sets import END, Sets
 
 
@@ -32,7 +33,7 @@ def _transitions(model: pyo.ConcreteModel, sets: Sets) -> None:
         (b, g, j)
         for g, lane in enumerate(sets.queues)
         for b in sets.models
-        if not lane.warm[b]
+        if lane.tier[b] == COLD
         for j in sets.positions(g)
     ]
     model.pair = pyo.Var(pairs, bounds=(0, 1), doc="a group of t in rank r at j-1, then model b at j")

@@ -67,7 +67,7 @@ class AgentMachine(RuleBasedStateMachine):
     @initialize(models=st.lists(st.sampled_from([M, M, N]), min_size=1, max_size=4), steps=st.integers(1, 4))
     def start(self, models: list[ModelId], steps: int) -> None:
         self.world = CountedWorld()
-        self.world.agent.state.stats.paces |= dict.fromkeys((M, N), Pace(token_s=0.1, service_s=1.0))
+        self.world.agent.state.stats.paces.update(dict.fromkeys((M, N), Pace(token_s=0.1, service_s=1.0)))
         self.world.end_swap(ok=True)
         for n, model in enumerate(models):
             self.accept(model, (60_000.0, None)[n % 2], False, False, 4, 12, 15)

@@ -6,9 +6,13 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.agents.core.costs.host_memory import HostMemory, HostMemoryUse, SleepPlan, SwapCost, plan_sleep
+from qlm.agents.core.costs.host_memory import HostMemory
+from qlm.agents.core.events import EngineChanged
+from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.host_memory import HostMemoryUse, SleepPlan, SwapCost, plan_sleep
+from support.agent_bench import Bench, M, N
 
 A, B, C = (ModelId(name) for name in "abc")
 SIZES = {A: 10, B: 20, C: 30}
@@ -147,3 +151,14 @@ def test_the_rest_fits(sizes: list[int], memory: int) -> None:
         assert not spared or sum(left) + sizes[0] + weights[spared[0]] > memory
     else:
         assert sizes[0] > memory
+
+
+def test_an_agent_reports_sleeping_engines_in_the_order_of_their_use() -> None:
+    bench = Bench()
+    bench.awake(N)
+    bench.send(EngineChanged(model=M, state=EngineState.ASLEEP))
+    bench.awake(M)
+    bench.send(EngineChanged(model=N, state=EngineState.ASLEEP))
+    bench.send(EngineChanged(model=M, state=EngineState.UNLOADED))
+    engines = bench.agent.status().engines
+    assert [model for model, state in engines if state.sleeps] == [N, M]

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from qlm.agents.core.agent import Agent
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.engines.guard import start_ticks
 from qlm.agents.engines.model_host import ModelHost
@@ -25,6 +24,7 @@ from qlm.domain.errors import BrokerUnavailableError, InstanceHeldError, StoreUn
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import ModelId, SessionId
 from qlm.domain.lease import AgentProcess, Holder
+from qlm.rct_estimator.host_memory import SwapCost
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky, until
 from support.plant import HOLDER, M, N, Plant, ScriptedEngine, plant

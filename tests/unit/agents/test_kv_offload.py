@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools, kept_in_host
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, GenerationEnded, Progress
@@ -12,6 +11,7 @@ from qlm.domain.actions import ReportParked, Submit
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.profile import Profile
 from support.agent_bench import Bench, M, group_of

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
 from qlm.agents.engines.model_host import ModelHost
 from qlm.domain.errors import EngineUnavailableError
@@ -11,6 +10,7 @@ from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
+from qlm.rct_estimator.host_memory import SwapCost
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
 WARM_ONLY = SwapCost(weights_bytes=10)

@@ -1,6 +1,5 @@
 """Statistics of serving operations."""
 
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, GenerationEnded, Progress, Pulled, WeightsPrefetched
@@ -10,6 +9,7 @@ from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.metric_labels import OTHER
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge, SwapTier
+from qlm.rct_estimator.host_memory import SwapCost
 from support.agent_bench import Bench, M, N, S, group_of
 from support.requests import a_request
 

@@ -68,7 +68,7 @@ def test_a_resumed_answer_counts_with_what_its_last_leg_generated() -> None:
 
 def test_a_resumed_answer_says_nothing_about_whole_ones() -> None:
     pace = Pace().seen(tokens=500, elapsed_s=20.0).seen(tokens=10, elapsed_s=0.4, whole=False)
-    assert pace == Pace(token_s=pytest.approx(0.04), service_s=20.0)
+    assert (pace.token_s, pace.service_s) == pytest.approx((0.04, 20.0))
 
 
 def test_a_resumed_answer_leaves_the_time_of_its_class_alone() -> None:
@@ -86,4 +86,5 @@ def test_each_model_has_its_own_pace() -> None:
     slow = bench.agent.state.stats.pace_of(M)
     bench.awake(N)
     assert bench.agent.state.stats.pace_of(N) == Pace()
-    assert bench.agent.state.stats.pace_of(M) == slow == Pace(pytest.approx(0.2), pytest.approx(100.0))
+    assert bench.agent.state.stats.pace_of(M) == slow
+    assert (slow.token_s, slow.service_s) == pytest.approx((0.2, 100.0))

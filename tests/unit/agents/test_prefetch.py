@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from qlm.agents.core.agent import Agent
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, QueueRead, Tick, WeightsPrefetched
 from qlm.agents.core.state import AgentSettings
@@ -14,6 +13,7 @@ from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.notices import DrainAsked
 from qlm.domain.virtual_queue import VirtualQueue
+from qlm.rct_estimator.host_memory import SwapCost
 
 A, B, C, D = (ModelId(name) for name in "abcd")
 COST = SwapCost(weights_bytes=10, process_bytes=2, warm_s=2.0, reload_s=5.0, cold_s=45.0)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, GenerationEnded, Pulled
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.actions import Pull, SetTimer, SwapModel
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId
+from qlm.rct_estimator.host_memory import SwapCost
 from support.agent_bench import Bench, M, N, S, group_of
 from support.requests import a_request
 

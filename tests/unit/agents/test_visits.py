@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, GenerationEnded, Pulled, QueueRead
 from qlm.agents.core.state import AgentSettings
@@ -13,6 +12,7 @@ from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group
 from qlm.domain.request import Request
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
+from qlm.rct_estimator.host_memory import SwapCost
 from support.agent_bench import HOLDER, Bench, M, N, S, group_of
 from support.requests import a_request
 

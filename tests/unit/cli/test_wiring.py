@@ -30,6 +30,7 @@ from qlm.cli.runtime.wiring import (
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.gateway.core.limits import LimitsConfig
+from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.profile import SourceKind
 from qlm.store.core.limits import StoreLimits
@@ -66,6 +67,7 @@ def test_swap_costs_come_from_the_profile() -> None:
     cost = known.kinds["A10"].models[ModelId("mistral-7b")]
     assert (cost.weights_bytes, cost.swap_warm_s) == (profile.weights_bytes, profile.swap_warm_s)
     assert (cost.swap_cold_s, cost.unload_s) == (profile.swap_cold_s, profile.unload_s)
+    assert (cost.swap_reload_s, cost.process_bytes) == (profile.swap_reload_s, ENGINE_PROCESS_BYTES)
 
 
 def budget(config: Config, model: str, instance: int) -> int:

@@ -1,9 +1,9 @@
-"""The controller outlives its planner: a failure costs one plan, is told, and the next plan is tried again."""
+"""The controller outlives its planner: a failure costs one plan, is told, and the next one is tried again."""
 
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.cli.runtime.clock import SystemClock
 from qlm.cli.runtime.wiring import group_ids, new_controller_id
-from qlm.controller.core.decide import ControllerSettings, Planner, decide
+from qlm.controller.core.decide import ControllerSettings, Decision, Placer, Planner, decide
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.shell.loop import ControllerLoop
@@ -142,12 +142,12 @@ async def test_the_controller_outlives_its_planner_and_tries_it_again(
     ], "once, however many plans failed"
 
 
-async def _is(count: "object", wanted: int) -> bool:
-    return await count == wanted  # type: ignore[misc]
+async def _is(count: Awaitable[int], wanted: int) -> bool:
+    return await count == wanted
 
 
-async def _starts(text: "object", wanted: str) -> bool:
-    return (await text).startswith(wanted)  # type: ignore[misc,no-any-return]
+async def _starts(text: Awaitable[str], wanted: str) -> bool:
+    return (await text).startswith(wanted)
 
 
 async def test_what_was_learned_is_kept_through_a_failure(world: World) -> None:
@@ -209,7 +209,7 @@ async def test_a_placement_that_fails_leaves_the_last_one(world: World) -> None:
     ) -> PlacementState:
         raise KeyError("an instance")
 
-    def turn(placer: "Callable[..., PlacementState]") -> "object":
+    def turn(placer: Placer) -> Decision:
         return decide(
             view,
             now_ns=SystemClock().now_ns(),
@@ -222,8 +222,8 @@ async def test_a_placement_that_fails_leaves_the_last_one(world: World) -> None:
         )
 
     decision = turn(failing)
-    assert decision.placement is last  # type: ignore[attr-defined]
-    assert [each.kind for each in decision.failures] == [FailureKind.PLACEMENT]  # type: ignore[attr-defined]
-    assert decision.plan.method == "edf"  # type: ignore[attr-defined]
+    assert decision.placement is last
+    assert [each.kind for each in decision.failures] == [FailureKind.PLACEMENT]
+    assert decision.plan.method == "edf"
     kept = turn(lambda state, *_: state)
-    assert kept.failures == ()  # type: ignore[attr-defined]
+    assert kept.failures == ()

@@ -15,12 +15,14 @@ from qlm.controller.core.problem import make_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.view import ClusterView
 from qlm.planner.problem import Problem
+from qlm.rct_estimator.recompute import recompute_token_s
 from support.batch_slots import STEP_S, draw
 from support.estimating import (
     CHAT,
     NOW_NS,
     STREAM,
     M,
+    N,
     class_view,
     cluster,
     counted,
@@ -170,3 +172,19 @@ def test_the_less_loaded_of_two_twins_has_the_shorter_tail() -> None:
     state = learn(NOTHING_LEARNED, even, now_ns=NOW_NS, fleet=fleet)
     alike = make_problem(even, take_snapshot(even, now_ns=NOW_NS, fleet=fleet, state=state), move_s=1.0)
     assert len(alike.kinds) == 1
+
+
+def test_what_sleeps_has_its_tier_and_leaving_the_batch_its_price() -> None:
+    status = replace(
+        instance(running=3),
+        models=(M, N),
+        engines=((M, EngineState.AWAKE), (N, EngineState.UNLOADED)),
+        kv_used_tokens=4_000,
+    )
+    written, now, _ = problem(5, status=status)
+    (planned,) = written.instances
+    assert (planned.warm_models, planned.unloaded_models) == ((N,), (N,))
+    profile = now.fleet.profiles[(M, status.accelerator)]
+    assert planned.leave_s == pytest.approx(4_000 * recompute_token_s(profile))
+    idle, _, _ = problem(5, status=instance(running=0))
+    assert idle.instances[0].leave_s == 0.0

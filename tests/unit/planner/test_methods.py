@@ -120,7 +120,7 @@ def test_method_bound_and_referee_agree_on_what_is_late(
     )
     problem = Problem(
         now_s=0.0,
-        kinds={"k": Kind(host_memory_bytes=1, models={ModelId("m"): cost})},
+        kinds={"k": Kind(host_memory_bytes=100, models={ModelId("m"): cost})},
         instances=(Instance(id=InstanceId("i"), kind="k", loaded_model=ModelId("m")),),
         groups=(group,),
     )

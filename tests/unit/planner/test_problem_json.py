@@ -327,3 +327,24 @@ def test_whatever_stands_there_is_a_problem_or_one_clear_error(path: tuple[Any, 
         assert "; expected " in str(error)
     else:
         assert verify(problem, random_plan(problem, 1)).violations == ()
+
+
+def test_optional_fields_are_read_and_written_only_if_they_are_set() -> None:
+    assert problem_to_plain(problem_from_plain(example())) == EXAMPLE, "what earlier versions read"
+    full = example(
+        ((*COST, "swap_reload_s"), 0.0),
+        ((*COST, "process_bytes"), 2),
+        ((*INSTANCE, "unloaded_models"), ["m"]),
+        ((*INSTANCE, "leave_s"), 1.5),
+    )
+    problem = problem_from_plain(full)
+    assert problem_to_plain(problem) == full
+    (cost,), (instance,) = problem.kinds["A10"].models.values(), problem.instances
+    assert (cost.swap_reload_s, cost.process_bytes) == (0.0, 2)
+    assert (instance.unloaded_models, instance.leave_s) == (("m",), 1.5)
+
+
+def test_only_models_that_sleep_may_sleep_without_weights() -> None:
+    plain = example(((*INSTANCE, "unloaded_models"), ["other"]))
+    with pytest.raises(InvalidValueError, match="unloaded_models is 'other'; expected models of warm_models"):
+        problem_from_plain(plain)

@@ -197,7 +197,7 @@ def group(name: str, model: ModelId = A, priority: int = 0, deadline_s: float | 
 def by_hand(*groups: PlannedGroup, loaded: ModelId | None = A, warm: tuple[ModelId, ...] = ()) -> Problem:
     return Problem(
         now_s=0.0,
-        kinds={"k": Kind(host_memory_bytes=1, models={A: COST, B: COST})},
+        kinds={"k": Kind(host_memory_bytes=100, models={A: COST, B: COST})},
         instances=(Instance(id=I0, kind="k", loaded_model=loaded, warm_models=warm, busy=Normal(5.0, 2.0)),),
         groups=groups,
     )
@@ -333,7 +333,7 @@ def test_a_group_that_runs_nowhere_counts_as_missed_and_costs_nothing() -> None:
 )
 def test_why_a_group_runs_nowhere(wanted: PlannedGroup, why: str) -> None:
     problem = by_hand(wanted)
-    spare = Kind(host_memory_bytes=1, models={ModelId("big"): COST})
+    spare = Kind(host_memory_bytes=100, models={ModelId("big"): COST})
     times = {**wanted.time, "spare": TIME["k"]} if wanted.time else {}
     problem = replace(problem, kinds={**problem.kinds, "spare": spare}, groups=(replace(wanted, time=times),))
     (found,) = verify(problem, Plan(queues={})).violations

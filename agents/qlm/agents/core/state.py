@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from qlm.agents.core.costs.host_memory import ASLEEP_IN, HostMemoryUse, SwapCost
+from qlm.agents.core.costs.host_memory import ASLEEP_IN
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.queue_head import QueueHead
 from qlm.agents.core.request_table import RequestTable
@@ -19,6 +19,7 @@ from qlm.agents.core.timers import Alarm
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.lease import Holder
+from qlm.rct_estimator.host_memory import HostMemoryUse, SwapCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class Engines:
 
     Attributes:
         models: The models the instance may serve.
-        states: State of each engine.
+        states: State of each engine; those that sleep, least recently used first.
         active: The model of the awake engine.
         capacity: Of the awake engine.
         swapping_to: The model of the swap in progress.
@@ -102,6 +103,8 @@ class Engines:
 
     def changed(self, model: ModelId, state: EngineState) -> bool:
         """Note a new state of an engine; True if that ends the swap in progress."""
+        if state.sleeps:
+            del self.states[model]  # it comes last: the states of sleeping engines are in order of use
         self.states[model] = state
         self.swap_ns = self._costs.swap_ns(self.states)
         if state is not EngineState.AWAKE and model == self.active:

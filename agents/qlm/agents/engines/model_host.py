@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from qlm.agents.core.costs.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
+from qlm.agents.core.costs.host_memory import ASLEEP_AS, HostMemory
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
@@ -17,6 +17,7 @@ from qlm.domain.operations import SwapTier
 from qlm.domain.ports.engine import Engine
 from qlm.domain.shell.faults import text_of
 from qlm.domain.shell.tasks import end_tasks
+from qlm.rct_estimator.host_memory import ALL_TIERS, SwapCost
 
 log = logging.getLogger("qlm.agents")
 

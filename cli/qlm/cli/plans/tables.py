@@ -68,8 +68,9 @@ def summary(problem: Problem, plan: Plan, report: Report, instances_shown: int) 
         yield f"… {hidden} more instances: --instance NAME shows one, --json all"
     yield _cost(problem, plan, report)
     yield (
-        f"model changes: {report.swaps_warm} warm, {report.swaps_cold} cold, {render.span(report.swap_s)} "
-        f"in all; groups moved: {len(report.moved)}"
+        f"model changes: {report.swaps_warm} warm, "
+        + (f"{report.swaps_reload} reloaded, " if report.swaps_reload else "")
+        + f"{report.swaps_cold} cold, {render.span(report.swap_s)} in all; groups moved: {len(report.moved)}"
         + (f", for {price(report.move_s)}" if report.move_s else "")
     )
     yield from _unplaceable(problem, plan)

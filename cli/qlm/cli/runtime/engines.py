@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from qlm.agents.core.costs.engine_speed import EngineSpeed
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.engines.attached import AttachedEngine
@@ -26,6 +25,7 @@ from qlm.cli.runtime.token_budget import engine_seqs_max
 from qlm.cli.runtime.wiring import GIB, effective_profile, profile_file
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.file import profile_text
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.roofline.profile import ENGINE as ROOFLINE_ENGINE

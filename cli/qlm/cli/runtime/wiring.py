@@ -22,6 +22,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.planner.problem import Kind, ModelCost
+from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import parse_profile_text
 from qlm.rct_estimator.profiles.profile import Profile
@@ -145,14 +146,15 @@ def effective_profile(
 def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
     """Return the costs and speeds of models on each kind of accelerator, for the controller.
 
-    Where instances of a kind differ in host memory or token budget, the smallest counts.
+    Where instances of a kind differ in host memory or token budget, the smallest counts. Host memory in which
+    no model may sleep counts as none.
     """
     models = {model.id: model for model in config.models}
     costs: dict[str, dict[ModelId, ModelCost]] = {}
     speeds: dict[tuple[ModelId, str], Profile] = {}
     memory: dict[str, int] = {}
     for instance in config.instances:
-        host_bytes = round(instance.host_memory_gib * GIB)
+        host_bytes = round(instance.host_memory_gib * GIB) if instance.swap_tiers else 0
         memory[instance.kind] = min(host_bytes, memory.get(instance.kind, host_bytes))
         for name in instance.models:
             profile = effective_profile(config, models[name], instance, profiles)
@@ -160,17 +162,28 @@ def fleet(config: Config, profiles: Sequence[Profile]) -> Fleet:
             speeds[(ModelId(name), instance.kind)] = min(
                 same, profile, key=lambda each: each.batched_tokens_max
             )
-            costs.setdefault(instance.kind, {})[ModelId(name)] = ModelCost(
-                weights_bytes=profile.weights_bytes,
-                swap_warm_s=profile.swap_warm_s,
-                swap_cold_s=profile.swap_cold_s,
-                unload_s=profile.unload_s,
-            )
+            costs.setdefault(instance.kind, {})[ModelId(name)] = _model_cost(profile, instance)
     kinds = {
         accelerator: Kind(host_memory_bytes=memory[accelerator], models=models_cost)
         for accelerator, models_cost in costs.items()
     }
     return Fleet(kinds=kinds, profiles=speeds)
+
+
+def _model_cost(profile: Profile, instance: InstanceConfig) -> ModelCost:
+    """Return the costs of a model for plans.
+
+    Without the pool for KV blocks, which gets the host memory that weights leave (decision 13).
+    """
+    warm = "warm" in instance.swap_tiers
+    return ModelCost(
+        weights_bytes=profile.weights_bytes,
+        process_bytes=ENGINE_PROCESS_BYTES,
+        swap_warm_s=profile.swap_warm_s if warm else profile.swap_cold_s,
+        swap_reload_s=profile.swap_reload_s if "reload" in instance.swap_tiers else None,
+        swap_cold_s=profile.swap_cold_s,
+        unload_s=profile.unload_s,
+    )
 
 
 def new_request_id() -> RequestId:

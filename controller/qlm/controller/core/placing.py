@@ -15,6 +15,7 @@ from qlm.domain.view import ClusterView
 from qlm.planner.placement.policy import EVERY_S, PlacementState, place
 from qlm.planner.placement.problem import ModelDemand, ModelOnKind, PlacedInstance, PlacementProblem
 from qlm.rct_estimator.normal import Normal
+from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
 from qlm.rct_estimator.throughput import SteadyState, steady_state
 
 USUAL_TOKENS: Final = 100.0
@@ -169,14 +170,13 @@ def _on_kind(
     def mean(values: Iterable[float]) -> float:
         return sum(w * v for w, v in zip(weights, values, strict=True)) / total
 
-    slope_s = (
-        profile.iteration.last_slope_ms + profile.iteration.square_ms * profile.context_tokens / 4
-    ) / 1e3
     states = [_state(entry, mean_tokens) for _rate, entry in known]
     return ModelOnKind(
         service_s=mean(state.request_s for state in states),
         answer_s=mean(state.service.mean for state in states),
-        recompute_s=slope_s * mean(state.workload.context_tokens for state in states),
+        recompute_s=discarded_s(
+            mean(state.workload.context_tokens for state in states), recompute_token_s(profile)
+        ),
         warm_s=cost.swap_warm_s + cost.unload_s,
         reload_s=profile.swap_reload_s + cost.unload_s,
         cold_s=cost.swap_cold_s,

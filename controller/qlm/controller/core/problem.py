@@ -16,11 +16,13 @@ from qlm.controller.core.estimating.planning_times import (
 )
 from qlm.controller.core.estimating.queues import last_arrivals_ns
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
+from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.problem import GroupTime, Instance, Kind, PlannedGroup, Problem
+from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
 
 NO_PLACEMENTS: Final[Mapping[GroupId, InstanceId]] = MappingProxyType({})
 """Every group stays on its present queue."""
@@ -102,7 +104,7 @@ def make_problem(
         move_s=move_s,
         kinds={name: _kind(snapshot.fleet.kinds[each.accelerator], each) for name, each in kinds.items()},
         instances=tuple(
-            _instance(each, variants[id].name, tuple(queues.get(id, ())))
+            _instance(each, variants[id].name, tuple(queues.get(id, ())), snapshot.fleet)
             for id, each in snapshot.instances.items()
         ),
         groups=tuple(_planned(snapshot, kinds, demotes=demotes)),
@@ -148,16 +150,28 @@ def _kind(kind: Kind, variant: _Variant) -> Kind:
     return Kind(host_memory_bytes=kind.host_memory_bytes, models=models)
 
 
-def _instance(instance: InstanceSnapshot, kind: str, queue: tuple[GroupId, ...]) -> Instance:
+def _instance(instance: InstanceSnapshot, kind: str, queue: tuple[GroupId, ...], fleet: Fleet) -> Instance:
     status = instance.status
+    unloaded = tuple(model for model, state in status.engines if state is EngineState.UNLOADED)
     return Instance(
         id=status.id,
         kind=kind,
         loaded_model=instance.loaded,
         warm_models=tuple(model for model, state in status.engines if state.sleeps),
+        unloaded_models=unloaded,
         busy=busy_time(instance),
+        leave_s=_leave_s(instance, fleet),
         queue=queue,
     )
+
+
+def _leave_s(instance: InstanceSnapshot, fleet: Fleet) -> float:
+    """Return what the instance loses if it leaves its model now: an agent weighs its visits by the same."""
+    status, model = instance.status, instance.loaded
+    profile = None if model is None else fleet.profiles.get((model, status.accelerator))
+    if profile is None or not status.running:
+        return 0.0
+    return discarded_s(status.kv_used_tokens, recompute_token_s(profile))
 
 
 def _planned(snapshot: Snapshot, kinds: Mapping[str, _Variant], *, demotes: bool) -> Iterator[PlannedGroup]:

@@ -4,12 +4,14 @@ An instance can start any group of a model at the same time; only a group added 
 these times are kept by kind and model, and `min` finds the earliest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from qlm.domain.ids import ModelId
+from qlm.domain.operations import SwapTier
 from qlm.planner.baselines.schedule import Schedule
 from qlm.planner.problem import Kind, PlannedGroup
+from qlm.planner.swapping.swaps import Swaps
 
 _Row = list[float]
 _End = tuple[float, int]
@@ -23,20 +25,18 @@ class _Pool:
     Attributes:
         schedules: Indices among all schedules, ascending.
         ready_s: Earliest start on each of them, by model; seconds from now.
-        swaps_s: Rows of `ready_s`, each with its model, warm swap and cold swap.
+        swaps_s: Rows of `ready_s`, each with its model and its swaps by tier.
     """
 
     schedules: list[int]
     ready_s: dict[ModelId, _Row]
-    swaps_s: list[tuple[ModelId, _Row, float, float]]
+    swaps_s: list[tuple[ModelId, _Row, Mapping[SwapTier, float]]]
 
     @classmethod
-    def of(cls, kind: Kind, models: Iterable[ModelId]) -> "_Pool":
+    def of(cls, kind: Kind, swaps: Swaps, models: Iterable[ModelId]) -> "_Pool":
         """Return the pool without schedules."""
         rows: dict[ModelId, _Row] = {model: [] for model in models if model in kind.models}
-        costs = kind.models
-        swaps_s = [(m, row, costs[m].swap_warm_s, costs[m].swap_cold_s) for m, row in rows.items()]
-        return cls([], rows, swaps_s)
+        return cls([], rows, [(model, row, swaps.by_tier_s(model)) for model, row in rows.items()])
 
 
 class EarliestStarts:
@@ -55,7 +55,7 @@ class EarliestStarts:
         for at, schedule in enumerate(schedules):
             kind = schedule.instance.kind
             if kind not in self._pools:
-                self._pools[kind] = _Pool.of(schedule.kind, wanted)
+                self._pools[kind] = _Pool.of(schedule.kind, schedule.swaps, wanted)
             pool = self._pools[kind]
             self._places.append(len(pool.schedules))
             pool.schedules.append(at)
@@ -66,14 +66,14 @@ class EarliestStarts:
     def update(self, at: int) -> None:
         """Update the times of a schedule that has another end than before."""
         schedule, place = self._lanes[at], self._places[at]
-        clock_s, _, loaded, warm = schedule.last
-        leave_s = schedule.leave_s(schedule.last)
+        clock_s, _, loaded, asleep = schedule.last
+        leave_s, tiers = schedule.leave_s(schedule.last), dict(asleep)
         # `Schedule.ready_s` of each model, at once.
-        for model, row, warm_s, cold_s in self._pools[schedule.instance.kind].swaps_s:
+        for model, row, takes_s in self._pools[schedule.instance.kind].swaps_s:
             if model == loaded:
                 row[place] = clock_s
             else:
-                row[place] = leave_s + (warm_s if model in warm else cold_s)
+                row[place] = leave_s + takes_s[tiers.get(model, SwapTier.COLD)]
 
     def first(self, group: PlannedGroup, *, home: int | None = None, move_s: float = 0.0) -> int | None:
         """Find the schedule on which an appended group would end first.

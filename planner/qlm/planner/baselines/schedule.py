@@ -6,15 +6,17 @@ from typing import NamedTuple
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.problem import Instance, Kind, PlannedGroup, Problem
+from qlm.planner.swapping.swaps import Swaps, tier_of
+from qlm.rct_estimator.host_memory import Asleep
 
 
 class ScheduleState(NamedTuple):
-    """State of an instance after a group: clock and tail in mean seconds from now, models in memory."""
+    """State of an instance after a group: clock and tail in mean seconds from now, and what sleeps."""
 
     clock_s: float
     tail_s: float
     loaded: ModelId | None
-    warm: frozenset[ModelId]
+    asleep: Asleep
 
     @property
     def end_s(self) -> float:
@@ -27,23 +29,26 @@ class Schedule:
     """The queue of one instance while it is built.
 
     Attributes:
-        start: State before the first group.
+        swaps: Model swaps on its kind.
+        start: State before the first group; its tail is what a swap discards.
         groups: Groups in the order of service.
         states: State after each of them.
     """
 
     instance: Instance
     kind: Kind
+    swaps: Swaps
     start: ScheduleState
     groups: list[PlannedGroup] = field(default_factory=list)
     states: list[ScheduleState] = field(default_factory=list)
 
     @classmethod
-    def of(cls, instance: Instance, kind: Kind) -> "Schedule":
-        """Return the empty schedule of an instance."""
-        loaded = instance.loaded_model
-        warm = frozenset(instance.warm_models) | ({loaded} if loaded else set())
-        return cls(instance, kind, ScheduleState(instance.busy.mean, 0.0, loaded, warm))
+    def of(cls, instance: Instance, kind: Kind, swaps: Swaps | None = None) -> "Schedule":
+        """Return the empty schedule of an instance; those of one kind may share `swaps`."""
+        swaps = swaps or Swaps(kind)
+        asleep = swaps.at_first(instance)
+        start = ScheduleState(instance.busy.mean, instance.leave_s, instance.loaded_model, asleep)
+        return cls(instance, kind, swaps, start)
 
     @property
     def last(self) -> ScheduleState:
@@ -63,16 +68,16 @@ class Schedule:
         """Return when a group of a model can start."""
         if model == state.loaded:
             return state.clock_s
-        cost = self.kind.models[model]
-        swap_s = cost.swap_warm_s if model in state.warm else cost.swap_cold_s
-        return self.leave_s(state) + swap_s
+        return self.leave_s(state) + self.swaps.by_tier_s(model)[tier_of(state.asleep, model)]
 
     def after(self, state: ScheduleState, group: PlannedGroup) -> ScheduleState:
         """Return the state after one more group."""
-        model, warm = group.model, state.warm
+        model, asleep = group.model, state.asleep
         time = group.time[self.instance.kind]
         clock_s = self.ready_s(model, state) + time.service.mean
-        return ScheduleState(clock_s, time.tail.mean, model, warm if model in warm else warm | {model})
+        if model != state.loaded:
+            asleep = self.swaps.after(asleep, state.loaded, model)
+        return ScheduleState(clock_s, time.tail.mean, model, asleep)
 
     def insert(self, place: int, group: PlannedGroup) -> None:
         """Insert a group at a place."""
@@ -86,8 +91,9 @@ class Schedule:
 
 def empty_schedules(problem: Problem) -> list[Schedule]:
     """Return the empty schedules of the fleet, by instance id."""
+    swaps = {name: Swaps(kind) for name, kind in problem.kinds.items()}
     return [
-        Schedule.of(instance, problem.kinds[instance.kind])
+        Schedule.of(instance, problem.kinds[instance.kind], swaps[instance.kind])
         for instance in sorted(problem.instances, key=lambda i: i.id)
     ]
 

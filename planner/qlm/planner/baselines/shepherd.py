@@ -130,7 +130,7 @@ def _serve(
 
 def _behind(schedule: Schedule, groups: Sequence[PlannedGroup] = ()) -> Schedule:
     """Return a schedule that continues another one."""
-    tried = Schedule(schedule.instance, schedule.kind, schedule.last)
+    tried = Schedule(schedule.instance, schedule.kind, schedule.swaps, schedule.last)
     for group in groups:
         tried.insert(len(tried.groups), group)
     return tried

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, row_major
+from qlm.planner.arrays import COLD, NONE, Bools, Floats, Ints, ProblemArrays, row_major
 from qlm.planner.bound.charge import Charges
 
 LaneTypes = Literal["kind", "instance"]
@@ -170,11 +170,12 @@ def _kinds(arrays: ProblemArrays) -> tuple[Ints, ...]:
 def _alike(arrays: ProblemArrays) -> tuple[Ints, ...]:
     """Instances that differ in nothing but their ids and queues."""
     alike: dict[tuple[int, int, bytes, float, float], list[int]] = {}
+    tier = arrays.tier
     for i in range(len(arrays.kind)):
         key = (
             int(arrays.kind[i]),
             int(arrays.loaded[i]),
-            arrays.warm[i].tobytes(),
+            tier[i].tobytes(),
             float(arrays.busy_s[i]),
             float(arrays.busy_var[i]),
         )
@@ -190,14 +191,22 @@ def _moves_s(arrays: ProblemArrays, members: Ints) -> Floats:
 
 def _first_s(arrays: ProblemArrays, members: Ints) -> Floats:
     """Earliest start of a group of each model on one of the instances, which may have to be loaded; (M,)."""
-    starts = [_start_s(arrays, int(i)) for i in members]
+    tier = arrays.tier
+    starts = [_start_s(arrays, tier[i], int(i)) for i in members]
     first: Floats = np.min(starts, axis=0)
     return first
 
 
-def _start_s(arrays: ProblemArrays, i: int) -> Floats:
+def _first_swap_s(arrays: ProblemArrays, tier: Ints, i: int) -> Floats:
+    """Return the least time of the first swap to each model: from its tier, or from none if evicted; (M,)."""
+    takes_s = arrays.takes_s[arrays.kind[i]]
+    first_s: Floats = np.minimum(takes_s[np.arange(len(tier)), tier], takes_s[:, COLD])
+    return first_s
+
+
+def _start_s(arrays: ProblemArrays, tier: Ints, i: int) -> Floats:
     kind, loaded = arrays.kind[i], arrays.loaded[i]
-    swap_s = np.where(arrays.warm[i], arrays.swap_warm_s[kind], arrays.swap_cold_s[kind])
+    swap_s = _first_swap_s(arrays, tier, i)
     if loaded != NONE:
         swap_s = swap_s + arrays.unload_s[kind, loaded]
         swap_s[loaded] = 0.0
@@ -209,9 +218,9 @@ def _swap_s(arrays: ProblemArrays, members: Ints) -> Floats:
     kind = arrays.kind[members[0]]
     known = arrays.runs[kind]
     unload_s = arrays.unload_s[kind]
-    least = np.full(len(arrays.models), np.inf)
+    least, tier = np.full(len(arrays.models), np.inf), arrays.tier
     for i in members:
-        swap_s = np.where(arrays.warm[i], arrays.swap_warm_s[kind], arrays.swap_cold_s[kind])
+        swap_s = _first_swap_s(arrays, tier[i], int(i))
         if arrays.loaded[i] != NONE:
             swap_s = swap_s + _least_other(unload_s, known, arrays, int(i))
             swap_s[arrays.loaded[i]] = np.inf
@@ -244,7 +253,7 @@ def _predecessors(arrays: ProblemArrays) -> tuple[Floats, Floats]:
         models = np.unique(arrays.model[on])
         time, var = [arrays.service_s[k, on]], [arrays.service_var[k, on]]
         if len(models) > 1:
-            swap_s = np.minimum(arrays.swap_warm_s, arrays.swap_cold_s)[k, models].min()
+            swap_s = arrays.takes_s[k, models].min()
             both = arrays.service_s[k, on] + arrays.tail_s[k, on] + swap_s + arrays.unload_s[k, models].min()
             time.append(both)
             var.append(arrays.service_var[k, on] + arrays.tail_var[k, on])

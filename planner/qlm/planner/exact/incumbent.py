@@ -10,6 +10,7 @@ from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.exact.lanes import Lane, Lanes
 from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
 from qlm.planner.problem import Problem
+from qlm.planner.swapping.compiled import swap_models, tier_of
 
 SWEEPS_MAX: Final = 20
 """Most sweeps over all groups and places."""
@@ -92,16 +93,19 @@ class _Search:
 def _queue_cost(lane: Lane, queue: Ints) -> float:
     """Return the mean penalty of a queue over scenarios."""
     clock_s = lane.busy_s.copy()
-    warm = lane.warm.copy()
+    asleep = lane.asleep.copy()
     served = np.zeros(len(lane.service_s), dtype=np.int64)
     loaded, before, total_s = lane.loaded, -1, 0.0
     for group in queue:
         model, time_class = lane.model[group], lane.time_class[group]
         if model != loaded:
-            delay(lane, clock_s, swap_s(lane, loaded, model, warm))
+            delay(lane, clock_s, swap_s(lane, loaded, model, tier_of(asleep, 0, 0, model)))
             if before >= 0:
                 add_time(clock_s, lane.tail_s, lane.time_class[before], served[lane.time_class[before]] - 1)
-            loaded, warm[model] = model, True
+            else:
+                delay(lane, clock_s, lane.leave_s)
+            swap_models(lane.memory, asleep, 0, 0, 0, loaded, model)
+            loaded = model
         total_s += lane.price_s[group] + group_penalty(lane, group, served[time_class], clock_s)
         add_time(clock_s, lane.service_s, time_class, served[time_class])
         served[time_class] += 1

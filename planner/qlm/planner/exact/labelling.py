@@ -1,10 +1,10 @@
 """The best order of every set of groups on one lane, by exact labelling (dynamic programming).
 
-A label is an order of a set of groups: the end of service in each scenario, and the cost. The models in
-host memory depend on the set alone, the next swap on the set and its last group. So of two labels of the
-same set and last group, one that is neither later in any scenario nor more expensive dominates the other:
-penalties never fall when starts are delayed. Orders of a set differ only in their swaps, so few labels are
-left.
+A label is an order of a set of groups: the end of service in each scenario, the cost, and what sleeps in
+host memory. The next swap depends on that and on the last group. So of two labels of the same set and last
+group and with the same asleep, one that is neither later in any scenario nor more expensive dominates the
+other: penalties never fall when starts are delayed. Orders of a set differ only in their swaps, so few labels
+are left. Where host memory never evicts (`Lane.evicts`), what sleeps depends on the set alone.
 """
 
 from typing import Final, NamedTuple
@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numba import njit
 
-from qlm.planner.arrays import Bools, Floats, Ints
+from qlm.planner.arrays import Floats, Ints
 from qlm.planner.exact.lanes import Lane
 from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
 from qlm.planner.exact.penalty import add_time, delay, group_penalty, swap_s
+from qlm.planner.swapping.compiled import Rows, copy_row, equal_rows, swap_models, tier_of
 
 SLACK: Final = 1e-9
 """Seconds by which a label may be worse and still dominate: rounding depends on the order of sums."""
@@ -32,6 +33,8 @@ class Labels(NamedTuple):
         end_s: End of service; (L + 1, K), the last row for the label under evaluation.
         parent: Label that it extends, -1 for none; (L,).
         last: Its last group; (L,).
+        asleep: What sleeps while that is served, the last row for the label under evaluation; (1, L + 1, H),
+            or (1, 1, H) where host memory never evicts.
         next: Linked list of the labels of a set and last group, -1 at the end; (L,).
         head: First label of a set (bits) and last group; (2^N, N).
         best: Cheapest label of a set, -1 for none; (2^N,).
@@ -42,6 +45,7 @@ class Labels(NamedTuple):
     end_s: Floats
     parent: Ints
     last: Ints
+    asleep: Rows
     next: Ints
     head: Ints
     best: Ints
@@ -55,18 +59,22 @@ class Labels(NamedTuple):
             end_s=np.empty((0, 0)),
             parent=self.parent[:count].copy(),
             last=self.last[:count].copy(),
+            asleep=self.asleep[:, :0].copy(),
             next=self.next[:0].copy(),
             head=self.head[:0].copy(),
         )
 
 
-def empty_labels(groups: int, scenarios: int, labels_max: int) -> Labels:
+def empty_labels(lane: Lane, labels_max: int) -> Labels:
     """Allocate labels."""
+    groups, scenarios = len(lane.model), len(lane.busy_s)
+    rows = labels_max if lane.evicts else 0
     return Labels(
         cost_s=np.empty(labels_max),
         end_s=np.empty((labels_max + 1, scenarios)),
         parent=np.empty(labels_max, dtype=np.int64),
         last=np.empty(labels_max, dtype=np.int64),
+        asleep=np.empty((1, rows + 1, lane.asleep.shape[2]), dtype=np.int16),
         next=np.empty(labels_max, dtype=np.int64),
         head=np.full((1 << groups, groups), -1, dtype=np.int64),
         best=np.full(1 << groups, -1, dtype=np.int64),
@@ -89,7 +97,7 @@ def label_all(lane: Lane, labels: Labels, least_s: Floats, cutoff_s: float, step
         False if steps or memory for labels ran out.
     """
     groups = len(lane.model)
-    warm = np.zeros(len(lane.warm), dtype=np.bool_)
+    tiers = lane.tier.copy()
     for mask in range(1, 1 << groups):
         if not _possible(lane, mask):
             continue
@@ -100,8 +108,8 @@ def label_all(lane: Lane, labels: Labels, least_s: Floats, cutoff_s: float, step
         for g in range(groups):
             if not _may_end(lane, mask, g):
                 continue
-            _warm_before(lane, mask & ~(1 << g), warm)
-            if not _end_with(lane, labels, mask, g, warm, cutoff_s - rest_s, steps_max):
+            _tiers_before(lane, mask & ~(1 << g), tiers)
+            if not _end_with(lane, labels, mask, g, tiers, cutoff_s - rest_s, steps_max):
                 return False
         _keep_best(labels, mask)
     return True
@@ -130,12 +138,38 @@ def _may_end(lane: Lane, mask: int, group: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _warm_before(lane: Lane, mask: int, warm: Bools) -> None:
-    for m in range(len(warm)):
-        warm[m] = lane.warm[m]
+def _tiers_before(lane: Lane, mask: int, tiers: Ints) -> None:
+    """Write the tiers of all models behind a set of groups, if none is evicted."""
+    for m in range(len(tiers)):
+        tiers[m] = lane.tier[m]
+    if lane.loaded >= 0:
+        tiers[lane.loaded] = lane.sleeps_in[lane.loaded]
     for g in range(len(lane.model)):
         if mask >> g & 1:
-            warm[lane.model[g]] = True
+            tiers[lane.model[g]] = lane.sleeps_in[lane.model[g]]
+
+
+@njit(cache=True, nogil=True)
+def _recall(lane: Lane, labels: Labels, label: int) -> None:
+    """Begin the last row of what sleeps with that of a label; -1 for the one at first."""
+    scratch = labels.asleep.shape[1] - 1
+    if lane.evicts and label < 0:
+        copy_row(lane.asleep, 0, 0, labels.asleep, 0, scratch)
+    elif lane.evicts:
+        copy_row(labels.asleep, 0, label, labels.asleep, 0, scratch)
+
+
+@njit(cache=True, nogil=True)
+def _swap_after(lane: Lane, labels: Labels, loaded: int, model: int, tiers: Ints) -> float:
+    """Return the time of a swap, 0 to the same model, and change the last row of what sleeps."""
+    if loaded == model:
+        return 0.0
+    if not lane.evicts:
+        return float(swap_s(lane, loaded, model, tiers[model]))
+    scratch = labels.asleep.shape[1] - 1
+    tier = tier_of(labels.asleep, 0, scratch, model)
+    swap_models(lane.memory, labels.asleep, 0, scratch, 0, loaded, model)
+    return float(swap_s(lane, loaded, model, tier))
 
 
 @njit(cache=True, nogil=True)
@@ -150,27 +184,30 @@ def _rank(lane: Lane, mask: int, group: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _end_with(
-    lane: Lane, labels: Labels, mask: int, group: int, warm: Bools, cutoff_s: float, steps_max: int
+    lane: Lane, labels: Labels, mask: int, group: int, tiers: Ints, cutoff_s: float, steps_max: int
 ) -> bool:
     """Extend all labels of the set without the group by the group."""
-    rest = mask & ~(1 << group)
+    rest, model = mask & ~(1 << group), lane.model[group]
     rank = _rank(lane, rest, group)
     start_s = lane.busy_s.copy()
     if rest == 0:
-        if lane.loaded != lane.model[group]:
-            delay(lane, start_s, swap_s(lane, lane.loaded, lane.model[group], warm))
+        _recall(lane, labels, -1)
+        delay(lane, start_s, _swap_after(lane, labels, lane.loaded, model, tiers))
+        if lane.loaded != model:
+            delay(lane, start_s, lane.leave_s)
         return _add(lane, labels, mask, group, rank, start_s, 0.0, -1, cutoff_s)
     for before in range(len(lane.model)):
         if labels.head[rest, before] < 0:
             continue
         delay_s = np.zeros(len(lane.busy_s))
-        if lane.model[before] != lane.model[group]:
-            delay(lane, delay_s, swap_s(lane, lane.model[before], lane.model[group], warm))
+        if lane.model[before] != model:
             add_time(delay_s, lane.tail_s, lane.time_class[before], _rank(lane, rest, before) - 1)
         label = labels.head[rest, before]
         while label >= 0:
             for k in range(len(start_s)):
                 start_s[k] = labels.end_s[label, k] + delay_s[k]
+            _recall(lane, labels, label)
+            delay(lane, start_s, _swap_after(lane, labels, lane.model[before], model, tiers))
             if labels.used[1] > steps_max or not _add(
                 lane, labels, mask, group, rank, start_s, labels.cost_s[label], label, cutoff_s
             ):
@@ -202,9 +239,10 @@ def _add(
     at, previous = labels.head[mask, group], -1
     while at >= 0:
         labels.used[1] += COMPARE_STEPS
-        if labels.cost_s[at] <= cost_s + SLACK and _no_later(lane, labels.end_s[at], end_s):
+        alike = not lane.evicts or equal_rows(labels.asleep, 0, at, labels.asleep.shape[1] - 1)
+        if alike and labels.cost_s[at] <= cost_s + SLACK and _no_later(lane, labels.end_s[at], end_s):
             return True
-        if cost_s <= labels.cost_s[at] + SLACK and _no_later(lane, end_s, labels.end_s[at]):
+        if alike and cost_s <= labels.cost_s[at] + SLACK and _no_later(lane, end_s, labels.end_s[at]):
             if previous < 0:
                 labels.head[mask, group] = labels.next[at]
             else:
@@ -220,8 +258,16 @@ def _add(
     for k in range(len(start_s)):
         labels.end_s[new, k] = end_s[k]
     labels.parent[new], labels.last[new] = parent, group
+    _remember(lane, labels, new)
     labels.next[new], labels.head[mask, group] = labels.head[mask, group], new
     return True
+
+
+@njit(cache=True, nogil=True)
+def _remember(lane: Lane, labels: Labels, label: int) -> None:
+    """Keep the last row of what sleeps for a label."""
+    if lane.evicts:
+        copy_row(labels.asleep, 0, labels.asleep.shape[1] - 1, labels.asleep, 0, label)
 
 
 @njit(cache=True, nogil=True)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from qlm.domain.ids import GroupId
-from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, problem_arrays, row_major
+from qlm.planner.arrays import COLD, NONE, Bools, Floats, Ints, ProblemArrays, problem_arrays, row_major
 from qlm.planner.exact.scenarios import Scenarios, alike_in_time
 from qlm.planner.problem import Objective, Problem
+from qlm.planner.swapping.compiled import Memory, Rows, always_fits, first_rows, memory_of, of_kind, row_size
 
 
 class Lane(NamedTuple):
@@ -29,9 +30,15 @@ class Lane(NamedTuple):
         before: Preceding equal group, or `NONE`; (N,). Equal groups are put in id order.
         price_s: Price of the move to this lane; (N,).
         service_s, tail_s: Times of the r-th group served of a time class; (C, R, K).
-        swap_warm_s, swap_cold_s, unload_s: Swap times of each model; (M,).
+        memory: Host memory and swap times of the lane's kind alone (K is 1).
+        unload_s: Time to unload each model; (M,).
         loaded: Model loaded at first, or `NONE`.
-        warm: Models in host memory at first; (M,).
+        leave_s: What a swap discards if the first group needs another model.
+        asleep: What sleeps at first; (1, 1, H), a row as in `swapping.compiled`.
+        tier: Tier of each model at first; (M,).
+        sleeps_in: Tier of each model once it was used, if none is evicted; (M,).
+        evicts: Host memory is too small for all models that may be used, so that what sleeps depends on their
+            order.
         busy_s: Time until the present batch has ended; (K,).
         sampled: Times are values of scenarios, not mean and variance.
         miss_weight_s: Price of one missed deadline.
@@ -48,11 +55,14 @@ class Lane(NamedTuple):
     price_s: Floats
     service_s: Floats
     tail_s: Floats
-    swap_warm_s: Floats
-    swap_cold_s: Floats
+    memory: Memory
     unload_s: Floats
     loaded: int
-    warm: Bools
+    leave_s: float
+    asleep: Rows
+    tier: Ints
+    sleeps_in: Ints
+    evicts: bool
     busy_s: Floats
     sampled: bool
     miss_weight_s: float
@@ -133,7 +143,7 @@ def _equal_before(arrays: ProblemArrays, groups: Ints, time_class: Ints) -> Ints
 def _identity(arrays: ProblemArrays, i: int) -> tuple[object, ...]:
     """Return the key of identical instances; if moves cost, a home of groups is identical to itself only."""
     own = i if arrays.move_s and (arrays.home == i).any() else NONE
-    state = (int(arrays.kind[i]), int(arrays.loaded[i]), arrays.warm[i].tobytes())
+    state = (int(arrays.kind[i]), int(arrays.loaded[i]), arrays.asleep[i], float(arrays.leave_s[i]))
     return (*state, float(arrays.busy_s[i]), float(arrays.busy_var[i]), own)
 
 
@@ -197,6 +207,14 @@ def _lane(
 ) -> Lane:
     kind = int(arrays.kind[i])
     service_s, tail_s = _times(arrays, kind, groups, time_class, draws)
+    every = np.arange(len(arrays.models))
+    everywhere = memory_of(arrays, every)
+    memory = of_kind(everywhere, kind)
+    used = np.zeros(len(every), dtype=np.bool_)
+    used[arrays.model[groups[arrays.runs[kind, groups]]]] = True
+    used[[model for model, _tier in arrays.asleep[i]]] = True
+    if arrays.loaded[i] != NONE:
+        used[arrays.loaded[i]] = True
     elsewhere = (arrays.home[groups] != NONE) & (arrays.home[groups] != i)
     lane = Lane(
         model=arrays.model[groups],
@@ -209,17 +227,27 @@ def _lane(
         price_s=np.where(elsewhere, arrays.move_s, 0.0),
         service_s=service_s,
         tail_s=tail_s,
-        swap_warm_s=arrays.swap_warm_s[kind].copy(),
-        swap_cold_s=arrays.swap_cold_s[kind].copy(),
+        memory=memory,
         unload_s=arrays.unload_s[kind].copy(),
         loaded=int(arrays.loaded[i]),
-        warm=arrays.warm[i].copy(),
+        leave_s=float(arrays.leave_s[i]),
+        asleep=first_rows(arrays, every, row_size(arrays, everywhere))[None, i : i + 1],
+        tier=arrays.tier[i],
+        sleeps_in=_sleeps_in(memory),
+        evicts=not always_fits(memory, 0, used),
         busy_s=draws.values(float(arrays.busy_s[i]), float(arrays.busy_var[i]), draws.busy),
         sampled=draws.busy is not None,
         miss_weight_s=arrays.miss_weight_s,
         paper=objective == "paper",
     )
     return row_major(lane)
+
+
+def _sleeps_in(memory: Memory) -> Ints:
+    """Return the tier that saves most time, for each model of one kind; (M,)."""
+    saves_s = memory.saves_s[0]
+    tier = saves_s.argmax(axis=1)
+    return np.where(saves_s.max(axis=1) > 0, tier, COLD)
 
 
 def _times(

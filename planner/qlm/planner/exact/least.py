@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from qlm.planner.arrays import Floats
+from qlm.planner.arrays import COLD, Floats
 from qlm.planner.exact.lanes import Lane, Lanes
 from qlm.planner.exact.penalty import delay, group_penalty, normal_penalty, swap_s
 
@@ -46,6 +46,8 @@ def earliest_start(lane: Lane, group: int, rank: int) -> Floats:
     )
     model = int(lane.model[group])
     if model != lane.loaded:
+        # Its first swap is from its present tier, or from none if it was evicted.
+        tiers = (int(lane.tier[model]), COLD)
         earliest = earliest.copy()
-        delay(lane, earliest, swap_s(lane, lane.loaded, model, lane.warm))
+        delay(lane, earliest, min(swap_s(lane, lane.loaded, model, tier) for tier in tiers))
     return earliest

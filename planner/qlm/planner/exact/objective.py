@@ -10,6 +10,7 @@ from qlm.planner.arrays import Floats
 from qlm.planner.exact.scenarios import Scenarios
 from qlm.planner.limits import ON_TIME_S
 from qlm.planner.problem import Instance, Kind, Objective, Plan, PlannedGroup, Problem
+from qlm.planner.swapping.swaps import Swaps
 
 
 def sample_average(
@@ -77,9 +78,10 @@ class _Lane:
     def __init__(self, instance: Instance, kind: Kind, scenarios: Scenarios) -> None:
         self._instance, self._kind, self._scenarios = instance, kind, scenarios
         self._clock_s = instance.busy.mean + np.sqrt(instance.busy.var) * scenarios.busy
-        self._tail_s = np.zeros(scenarios.count)
+        self._tail_s = np.full(scenarios.count, instance.leave_s)
         self._loaded = instance.loaded_model
-        self._warm = {*instance.warm_models, instance.loaded_model}
+        self._swaps = Swaps(kind)
+        self._asleep = self._swaps.at_first(instance)
         self._served: dict[tuple[GroupId, ...], int] = {}
 
     def serve(self, group: PlannedGroup, now_s: float) -> Floats:
@@ -98,12 +100,10 @@ class _Lane:
         return late_s
 
     def _swap_s(self, model: ModelId) -> float:
-        models = self._kind.models
-        unload_s = models[self._loaded].unload_s if self._loaded in models else 0.0
-        warm = model in self._warm
+        swap_s = self._swaps.takes_s(self._asleep, self._loaded, model)
+        self._asleep = self._swaps.after(self._asleep, self._loaded, model)
         self._loaded = model
-        self._warm.add(model)
-        return unload_s + (models[model].swap_warm_s if warm else models[model].swap_cold_s)
+        return swap_s
 
     def _times(self, group: PlannedGroup) -> tuple[Floats, Floats]:
         """Sampled service and tail, by the group's rank among those alike in time that this queue served."""

@@ -52,11 +52,11 @@ def solve_by_patterns(
 def label_lanes(lanes: Lanes, least_s: Floats, cutoff_s: float, steps_max: int | None) -> list[Labels] | None:
     """Label all lanes; None if a limit on work or memory is reached."""
     scenarios = len(lanes.lanes[0].busy_s)
-    labels_max = LABELS_BYTES_MAX // (8 * (scenarios + 4))
     left = np.iinfo(np.int64).max if steps_max is None else steps_max
     labelled = []
     for lane in lanes.lanes:
-        labels = empty_labels(len(lanes.groups), scenarios, labels_max)
+        row_bytes = 2 * lane.asleep.shape[2] if lane.evicts else 0
+        labels = empty_labels(lane, LABELS_BYTES_MAX // (8 * (scenarios + 4) + row_bytes))
         if not label_all(lane, labels, least_s, cutoff_s, left):
             return None
         left -= int(labels.used[1])

@@ -5,7 +5,7 @@ from typing import Final
 
 from numba import njit
 
-from qlm.planner.arrays import Bools, Floats
+from qlm.planner.arrays import Floats
 from qlm.planner.exact.lanes import Lane
 from qlm.planner.exact.limits import REQUEST_BLOCKS_MAX
 from qlm.planner.limits import ON_TIME_S
@@ -136,7 +136,7 @@ def add_time(start_s: Floats, times_s: Floats, time_class: int, rank: int) -> No
 
 
 @njit(cache=True, nogil=True)
-def swap_s(lane: Lane, loaded: int, model: int, warm: Bools) -> float:
-    """Return the time of a swap; `warm` marks the models in host memory; (M,)."""
+def swap_s(lane: Lane, loaded: int, model: int, tier: int) -> float:
+    """Return the time of a swap to a model that sleeps in a tier."""
     unload_s = lane.unload_s[loaded] if loaded >= 0 else 0.0
-    return float(unload_s + (lane.swap_warm_s[model] if warm[model] else lane.swap_cold_s[model]))
+    return float(unload_s + lane.memory.takes_s[0, model, tier])

@@ -27,6 +27,7 @@ from qlm.planner.fast.data import (
 )
 from qlm.planner.fast.queues import INFEASIBLE, chains_hold, evaluate, set_queue, swap_time
 from qlm.planner.refcounts import without_refcounts
+from qlm.planner.swapping.compiled import tier_of
 
 
 @njit(cache=True, nogil=True)
@@ -67,7 +68,8 @@ def _end_s(data: Data, queues: Queues, instance: int, group: int) -> float:
     loaded = data.traits[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
     end_s = queues.state[instance, end, CLOCK] + work[kind, group, SERVICE] + work[kind, group, TAIL]
     if loaded != model:
-        end_s += swap_time(data, kind, queues.warm[instance, end], before, loaded, model)[0]
+        tier = tier_of(queues.memory, instance, queues.memory_at[instance, end], model)
+        end_s += swap_time(data, instance, tier, before, loaded, model)[0]
     if home >= 0 and home != instance:
         end_s += data.prices[MOVE]
     return INFEASIBLE if work[kind, group, SERVICE] == CANNOT_RUN else end_s

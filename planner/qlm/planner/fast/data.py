@@ -10,12 +10,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from qlm.domain.errors import InvalidValueError
 from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, row_major
 from qlm.planner.fast.penalty import EXACT_REQUESTS_MAX, SHORT_S
-
-FAST_MODELS_MAX: Final = 63
-"""Most models of a problem: the models in host memory are the bits of one integer."""
+from qlm.planner.swapping.compiled import Memory, Rows, first_rows, memory_of, row_size
 
 COMPLETION_WEIGHT: Final = 1e-5
 """Weight of the total completion time of all requests, beside the penalty. It decides between plans of equal
@@ -29,11 +26,11 @@ CANNOT_RUN: Final = -1.0
 # Columns of `Data.traits`.
 MODEL, PRIORITY, HOME, CHAIN, RANK, PEER = range(6)
 
-# Columns of `Data.fleet`; the models in host memory are bits.
-KIND, LOADED, WARM = range(3)
+# Columns of `Data.fleet`.
+KIND, LOADED = range(2)
 
-# Columns of `Data.swaps`.
-SWAP_WARM, SWAP_COLD, UNLOAD = range(3)
+# Columns of `Data.busy`.
+BUSY, BUSY_VAR, LEAVE = range(3)
 
 # Elements of `Data.prices`.
 MISS_WEIGHT, MOVE = range(2)
@@ -53,9 +50,12 @@ class Data(NamedTuple):
             a request's service time, and 1 / service time (0 where the penalty is not integrated); (K, G, 8).
         traits: Traits by group: model, priority, home instance or -1, chain or -1, rank in the chain, and
             index in `peers`; (G, 6). A chain is a class whose groups must keep their order on each instance.
-        fleet: State by instance: kind, loaded model or -1, models in host memory as bits; (I, 3).
-        busy: Mean and variance of the time until each instance's present batch has ended; (I, 2).
-        swaps: Times of warm swap, cold swap and unload by kind and model; (K, M, 3).
+        fleet: State by instance: kind, and loaded model or -1; (I, 2).
+        busy: Mean and variance of the time until each instance's present batch has ended, and what a swap at
+            the head of its queue discards; (I, 3).
+        asleep: What sleeps on each instance at first; (I, H), rows as in `swapping.compiled`.
+        memory: Host memory, and times of swaps.
+        unload: Time to unload each model; (K, M).
         prices: Price of a miss, and of a move; (2,).
         peers: Groups of the search by model, and by deadline within a model; (P,).
         peers_from: First index of each model in `peers`; (M + 1,).
@@ -68,7 +68,9 @@ class Data(NamedTuple):
     traits: Ints
     fleet: Ints
     busy: Floats
-    swaps: Floats
+    asleep: Rows
+    memory: Memory
+    unload: Floats
     prices: Floats
     peers: Ints
     peers_from: Ints
@@ -85,14 +87,16 @@ class Queues(NamedTuple):
         length: Groups in each queue; (I,).
         state: Mean and variance of the clock before each place, without a swap into it; cost of the group
             there, penalty and completion; cost from there to the end; (I, C + 1, 4).
-        warm: Models in host memory before each place, as bits; (I, C + 1).
+        memory_at: Row of `memory` that holds before each place; (I, C + 1).
+        memory: What sleeps: at 0 at first, at p + 1 after a swap at place p; (I, C + 1, H).
         position: Instance and place of each group, or -1; (G, 2).
     """
 
     queue: Ints
     length: Ints
     state: Floats
-    warm: Ints
+    memory_at: Ints
+    memory: Rows
     position: Ints
 
 
@@ -105,13 +109,15 @@ class Candidates(NamedTuple):
             the queue, in the same order; `END`, new length; (2, 4).
         state: Mean and variance of the clock behind each place, and its cost; columns as in `Queues`;
             (2, C + 1, 3).
-        warm: Models in host memory behind each place; (2, C + 1).
+        memory_at: Row of `memory` that holds behind each place; up to `BEGIN` one of `Queues`; (2, C + 1).
+        memory: What sleeps, at p + 1 after a swap at place p; (2, C + 2, H).
     """
 
     groups: Ints
     span: Ints
     state: Floats
-    warm: Ints
+    memory_at: Ints
+    memory: Rows
 
 
 def make_data(arrays: ProblemArrays, *, in_order: bool = False) -> Data:
@@ -120,28 +126,25 @@ def make_data(arrays: ProblemArrays, *, in_order: bool = False) -> Data:
     Args:
         arrays: The problem.
         in_order: Serve the groups of a class in the order of their deadlines on each instance.
-
-    Raises:
-        InvalidValueError: It has more models than `FAST_MODELS_MAX`.
     """
-    used = np.unique(np.concatenate([arrays.model, arrays.loaded[arrays.loaded >= 0]]))
-    models = len(used)
-    if models > FAST_MODELS_MAX:
-        expected = f"at most {FAST_MODELS_MAX} that wait or are loaded, for the fast solver"
-        raise InvalidValueError("models", models, expected)
+    asleep = [model for entries in arrays.asleep for model, _tier in entries]
+    used = np.unique(np.concatenate([arrays.model, arrays.loaded[arrays.loaded >= 0], asleep])).astype(
+        np.int64
+    )
+    models, memory = len(used), memory_of(arrays, used)
     number = np.full(len(arrays.models) + 1, NONE, dtype=np.int64)  # the last is that of no model
     number[used] = np.arange(models)
-    bits = np.int64(1) << np.arange(models, dtype=np.int64)
-    warm = (arrays.warm[:, used] * bits).sum(axis=1, dtype=np.int64)
     peers = [_by_deadline(arrays, (arrays.model == m) & arrays.placeable) for m in used]
     eligible, eligible_count = _eligible(arrays, peers)
     traits = [number[arrays.model], arrays.priority, arrays.home, *_chains(arrays, in_order)]
     data = Data(
         work=_work(arrays),
         traits=np.stack([*traits, np.full(len(arrays.groups), NONE)], axis=1),
-        fleet=np.stack([arrays.kind, number[arrays.loaded], warm], axis=1),
-        busy=np.stack([arrays.busy_s, arrays.busy_var], axis=1),
-        swaps=np.stack([arrays.swap_warm_s, arrays.swap_cold_s, arrays.unload_s], axis=2)[:, used],
+        fleet=np.stack([arrays.kind, number[arrays.loaded]], axis=1),
+        busy=np.stack([arrays.busy_s, arrays.busy_var, arrays.leave_s], axis=1),
+        asleep=first_rows(arrays, number, row_size(arrays, memory)),
+        memory=memory,
+        unload=arrays.unload_s[:, used],
         prices=np.array([arrays.miss_weight_s, arrays.move_s], dtype=np.float64),
         peers=np.concatenate([*peers, np.empty(0, dtype=np.int64)]),
         peers_from=np.zeros(models + 1, dtype=np.int64),
@@ -227,19 +230,21 @@ def empty_queues(data: Data, capacity: int) -> Queues:
         queue=np.zeros((instances, capacity), dtype=np.int64),
         length=np.zeros(instances, dtype=np.int64),
         state=np.zeros((instances, capacity + 1, 4)),
-        warm=np.zeros((instances, capacity + 1), dtype=np.int64),
+        memory_at=np.zeros((instances, capacity + 1), dtype=np.int64),
+        memory=np.zeros((instances, capacity + 1, data.asleep.shape[1]), dtype=np.int16),
         position=np.full((len(data.traits), 2), -1, dtype=np.int64),
     )
-    queues.state[:, 0, :2] = data.busy
-    queues.warm[:, 0] = data.fleet[:, WARM]
+    queues.state[:, 0, :2] = data.busy[:, :LEAVE]
+    queues.memory[:, 0] = data.asleep
     return queues
 
 
-def empty_candidates(capacity: int) -> Candidates:
+def empty_candidates(data: Data, capacity: int) -> Candidates:
     """Make a workspace for queues of the given capacity."""
     return Candidates(
         groups=np.zeros((2, capacity + 1), dtype=np.int64),
         span=np.zeros((2, 4), dtype=np.int64),
         state=np.zeros((2, capacity + 1, 3)),
-        warm=np.zeros((2, capacity + 1), dtype=np.int64),
+        memory_at=np.zeros((2, capacity + 1), dtype=np.int64),
+        memory=np.zeros((2, capacity + 2, data.asleep.shape[1]), dtype=np.int16),
     )

@@ -34,6 +34,9 @@ QUEUE_SLOTS_MAX: Final = 4_000_000
 """Slots for groups in all queues together (190 MB), unless the present plan or an even load needs longer
 queues."""
 
+SLOT_BYTES: Final = 56
+"""Memory of a slot, without what sleeps there."""
+
 EVEN_LOADS: Final = 8
 """Least capacity of a queue, as a multiple of the fullest one under an even spread. The margin is for plans
 that spread groups unevenly: a first solution fails when a queue is full."""
@@ -50,8 +53,9 @@ class Workspace:
         groups, instances = len(arrays.groups), max(1, len(arrays.instances))
         longest = np.bincount(arrays.home[arrays.home != NONE], minlength=1).max(initial=0)
         fair = EVEN_LOADS * _even_load(data)
-        self.capacity = int(max(1, min(groups, max(QUEUE_SLOTS_MAX // instances, longest, fair))))
-        self.candidates = empty_candidates(self.capacity)
+        slots = QUEUE_SLOTS_MAX * SLOT_BYTES // (SLOT_BYTES + 2 * data.asleep.shape[1])
+        self.capacity = int(max(1, min(groups, max(slots // instances, longest, fair))))
+        self.candidates = empty_candidates(data, self.capacity)
         self._data = data
 
     def queues(self) -> Queues:
@@ -132,11 +136,12 @@ def copy_queues(queues: Queues) -> Queues:
         queue=np.zeros_like(queues.queue),
         length=queues.length.copy(),
         state=np.zeros_like(queues.state),
-        warm=np.zeros_like(queues.warm),
+        memory_at=np.zeros_like(queues.memory_at),
+        memory=np.zeros_like(queues.memory),
         position=queues.position.copy(),
     )
-    for old, new in ((queues.queue, copy.queue), (queues.state, copy.state), (queues.warm, copy.warm)):
-        new[:, :used] = old[:, :used]
+    for name in ("queue", "state", "memory_at", "memory"):
+        getattr(copy, name)[:, :used] = getattr(queues, name)[:, :used]
     return copy
 
 

@@ -17,6 +17,7 @@ from qlm.planner.fast.data import (
     HOME,
     INSTANCE,
     KIND,
+    LEAVE,
     LOADED,
     MISS_WEIGHT,
     MODEL,
@@ -29,39 +30,41 @@ from qlm.planner.fast.data import (
     SERVICE,
     SERVICE_RATE,
     SERVICE_VAR,
-    SWAP_COLD,
-    SWAP_WARM,
     TAIL,
     TAIL_VAR,
-    UNLOAD,
     Candidates,
     Data,
     Queues,
 )
 from qlm.planner.fast.penalty import group_penalty, summed_penalty
+from qlm.planner.swapping.compiled import copy_row, swap_models, tier_of
 
 INFEASIBLE: Final = 1e300
 
 
 @njit(cache=True, nogil=True, inline="always")
-def swap_time(data: Data, kind: int, warm: int, before: int, loaded: int, model: int) -> tuple[float, float]:
+def swap_time(
+    data: Data, instance: int, tier: int, before: int, loaded: int, model: int
+) -> tuple[float, float]:
     """Return mean and variance of the time before a group of another model can start.
 
     Args:
         data: The problem.
-        kind: Kind of the instance.
-        warm: Models in host memory, as bits.
+        instance: The instance.
+        tier: Tier in which the model sleeps.
         before: The preceding group, whose tail must end first; -1 for none.
         loaded: The model loaded; -1 for none.
         model: The model to load.
     """
-    swap_s = data.swaps[kind, model, SWAP_WARM] if warm & (1 << model) else data.swaps[kind, model, SWAP_COLD]
-    var = 0.0
+    kind = data.fleet[instance, KIND]
+    swap_s, var = data.memory.takes_s[kind, model, tier], 0.0
     if before >= 0:
         swap_s += data.work[kind, before, TAIL]
         var = data.work[kind, before, TAIL_VAR]
+    else:
+        swap_s += data.busy[instance, LEAVE]
     if loaded >= 0:
-        swap_s += data.swaps[kind, loaded, UNLOAD]
+        swap_s += data.unload[kind, loaded]
     return swap_s, var
 
 
@@ -142,7 +145,7 @@ def evaluate(
     same, shift = candidates.span[side, SAME], end - queues.length[instance]
     kind = data.fleet[instance, KIND]
     clock_s, var = queues.state[instance, begin, CLOCK], queues.state[instance, begin, CLOCK_VAR]
-    warm = queues.warm[instance, begin]
+    asleep = queues.memory_at[instance, begin]
     before = candidates.groups[side, begin - 1] if begin > 0 else -1
     loaded = data.traits[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
     cost = 0.0
@@ -157,10 +160,16 @@ def evaluate(
             break
         model = data.traits[group, MODEL]
         if model != loaded:
-            swap_s, swap_var = swap_time(data, kind, warm, before, loaded, model)
+            if asleep <= begin:
+                copy_row(queues.memory, instance, asleep, candidates.memory, side, place + 1)
+            else:
+                copy_row(candidates.memory, side, asleep, candidates.memory, side, place + 1)
+            asleep = place + 1
+            tier = tier_of(candidates.memory, side, asleep, model)
+            swap_models(data.memory, candidates.memory, side, asleep, kind, loaded, model)
+            swap_s, swap_var = swap_time(data, instance, tier, before, loaded, model)
             clock_s += swap_s
             var += swap_var
-            warm |= 1 << model
             loaded = model
         cost_s = cost_at(data, instance, kind, clock_s, var, group)
         cost += cost_s
@@ -169,7 +178,7 @@ def evaluate(
         candidates.state[side, place, COST] = cost_s
         candidates.state[side, place, CLOCK] = clock_s
         candidates.state[side, place, CLOCK_VAR] = var
-        candidates.warm[side, place] = warm
+        candidates.memory_at[side, place] = asleep
         before = group
     return cost if cost <= most else INFEASIBLE
 
@@ -190,7 +199,10 @@ def accept(queues: Queues, candidates: Candidates, side: int) -> None:
         queues.state[instance, place, COST] = candidates.state[side, place, COST]
         queues.state[instance, place + 1, CLOCK] = candidates.state[side, place, CLOCK]
         queues.state[instance, place + 1, CLOCK_VAR] = candidates.state[side, place, CLOCK_VAR]
-        queues.warm[instance, place + 1] = candidates.warm[side, place]
+        asleep = candidates.memory_at[side, place]
+        queues.memory_at[instance, place + 1] = asleep
+        if asleep == place + 1:
+            copy_row(candidates.memory, side, asleep, queues.memory, instance, asleep)
     queues.length[instance] = end
     rest_s = 0.0
     queues.state[instance, end, REST] = 0.0
@@ -210,7 +222,7 @@ def set_queue(data: Data, queues: Queues, candidates: Candidates) -> None:
 def true_cost(data: Data, queues: Queues) -> tuple[float, float]:
     """Return the penalty of all queues, summed request by request, and their completion cost."""
     work, traits, fleet, prices = data.work, data.traits, data.fleet, data.prices
-    queue, length, state, host = queues.queue, queues.length, queues.state, queues.warm
+    queue, length, state = queues.queue, queues.length, queues.state
     penalty = completion = 0.0
     for instance in range(len(length)):
         kind = fleet[instance, KIND]
@@ -220,7 +232,8 @@ def true_cost(data: Data, queues: Queues) -> tuple[float, float]:
             clock_s, var = state[instance, place, CLOCK], state[instance, place, CLOCK_VAR]
             model = traits[group, MODEL]
             if model != loaded:
-                swap_s, swap_var = swap_time(data, kind, host[instance, place], before, loaded, model)
+                tier = tier_of(queues.memory, instance, queues.memory_at[instance, place], model)
+                swap_s, swap_var = swap_time(data, instance, tier, before, loaded, model)
                 clock_s += swap_s
                 var += swap_var
                 loaded = model

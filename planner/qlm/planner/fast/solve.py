@@ -53,8 +53,7 @@ def solve_fast(
         A plan with its penalty; each placeable group on exactly one queue; priorities respected.
 
     Raises:
-        InvalidValueError: The problem has more models than the solver takes, or its queues need too much
-            memory (`initial.QUEUE_SLOTS_MAX`).
+        InvalidValueError: Its queues need too much memory (`initial.QUEUE_SLOTS_MAX`).
     """
     solver = _Solver(problem, seed, budget, settings, in_order)
     queues = solver.solve()

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from qlm.domain.ids import ModelId
 from qlm.domain.urgency import urgency
 from qlm.planner.problem import Instance, Kind, Plan, PlannedGroup
+from qlm.planner.swapping.swaps import Swaps
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, timeline
-from qlm.rct_estimator.normal import NOTHING, Normal
+from qlm.rct_estimator.normal import Normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,10 @@ class PlannedQueue:
         now = last.start + last.time.service if last else self.instance.busy
         if model == loaded:
             return now
-        old, cost = self.kind.models.get(loaded) if loaded is not None else None, self.kind.models[model]
-        known = {self.instance.loaded_model, *self.instance.warm_models}
-        warm = model in known or any(each.group.model == model for each in self.served[:predecessors])
-        swap_s = (cost.swap_warm_s if warm else cost.swap_cold_s) + (old.unload_s if old else 0.0)
-        return now + (last.time.tail if last else NOTHING) + Normal(swap_s)
+        swaps = Swaps(self.kind)
+        asleep = last.asleep if last else swaps.at_first(self.instance)
+        leaves = last.time.tail if last else Normal(self.instance.leave_s)
+        return now + leaves + Normal(swaps.takes_s(asleep, loaded, model))
 
     def alone(self, group: PlannedGroup) -> Served:
         """Serve a group as the first of the queue."""

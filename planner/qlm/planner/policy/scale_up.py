@@ -128,18 +128,18 @@ def _free_ids(kind: str, taken: set[InstanceId]) -> Iterator[InstanceId]:
 
 
 def _warm(problem: Problem, kind: str) -> tuple[ModelId, ...]:
-    """Return the models that fit into the host memory of the kind, those with the most requests first."""
+    """Return the models that fit into the host memory of the kind, those with the most requests last."""
     costs, waiting = problem.kinds[kind], dict.fromkeys(problem.kinds[kind].models, 0)
     for group in problem.groups:
         if group.model in waiting and kind in group.time:
             waiting[group.model] += group.requests
     free, warm = costs.host_memory_bytes, []
     for model in sorted(waiting, key=lambda m: (-waiting[m], m)):
-        weights = costs.models[model].weights_bytes
-        if waiting[model] and weights <= free:
-            free -= weights
+        cost = costs.models[model]
+        if waiting[model] and cost.weights_bytes + cost.process_bytes <= free:
+            free -= cost.weights_bytes + cost.process_bytes
             warm.append(model)
-    return tuple(warm)
+    return tuple(reversed(warm))
 
 
 def _alone(problem: Problem, kinds: Sequence[str]) -> float:

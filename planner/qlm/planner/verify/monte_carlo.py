@@ -115,7 +115,7 @@ def _add_queue(
         return random.normal(normal.mean, math.sqrt(normal.var), len(penalty_s))
 
     now = drawn(queue[0].instance.busy)
-    tail = np.zeros(len(penalty_s))
+    tail = np.full(len(penalty_s), queue[0].instance.leave_s)
     for each in queue:
         if each.swap is not None:
             now = now + tail + each.swap_s

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.operations import SwapTier
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.closed_form import Lateness, group_lateness, p_on_time
 from qlm.planner.verify.constraints import Violation, claim_violations, violations
 from qlm.planner.verify.problem_index import ProblemIndex
-from qlm.planner.verify.timeline import Served, Swap, serve
+from qlm.planner.verify.timeline import Served, serve
 from qlm.rct_estimator.normal import Normal
 
 LITTLE_S: Final = 1.0
@@ -25,7 +26,7 @@ class GroupRow:
         place: Place in the queue, from 0.
         requests: Number of requests.
         deadline_s: Deadline from now; None if it has none.
-        swap: Model change before it, if there is one.
+        swap: Tier of its model at the model change before it, if there is one.
         swap_s: Duration of the swap, seconds.
         moved: The present queue of another instance has it.
         start: Time when its first request leaves the queue, seconds from now.
@@ -41,7 +42,7 @@ class GroupRow:
     place: int
     requests: int
     deadline_s: float | None
-    swap: Swap | None
+    swap: SwapTier | None
     swap_s: float
     moved: bool
     start: Normal
@@ -65,7 +66,8 @@ class Report:
         late_requests: Expected number of placed requests that miss their deadline.
         rows: Placed groups, by instance and place.
         swaps_warm: Model changes from host memory.
-        swaps_cold: Model changes from storage.
+        swaps_reload: Model changes from storage into a sleeping process.
+        swaps_cold: Model changes that start a process.
         swap_s: Total duration of swaps, seconds.
         moved: Groups placed on another instance than at present.
         move_s: Price of the moves, a part of `penalty_s`.
@@ -78,6 +80,7 @@ class Report:
     late_requests: float
     rows: tuple[GroupRow, ...]
     swaps_warm: int
+    swaps_reload: int
     swaps_cold: int
     swap_s: float
     moved: tuple[GroupId, ...]
@@ -107,8 +110,9 @@ def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -
         expected_attainment=attainment,
         late_requests=math.fsum(row.late_requests for row in rows),
         rows=tuple(rows),
-        swaps_warm=sum(row.swap == "warm" for row in rows),
-        swaps_cold=sum(row.swap == "cold" for row in rows),
+        swaps_warm=sum(row.swap is SwapTier.WARM for row in rows),
+        swaps_reload=sum(row.swap is SwapTier.RELOAD for row in rows),
+        swaps_cold=sum(row.swap is SwapTier.COLD for row in rows),
         swap_s=math.fsum(row.swap_s for row in rows),
         moved=moved,
         move_s=move_s,

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from qlm.domain.ids import GroupId
+from qlm.domain.operations import SwapTier
 from qlm.planner.problem import GroupTime, Instance, Kind, Plan, PlannedGroup
+from qlm.planner.swapping.swaps import Swaps, tier_of
 from qlm.planner.verify.problem_index import ProblemIndex
+from qlm.rct_estimator.host_memory import Asleep
 from qlm.rct_estimator.normal import NOTHING, Normal
-
-Swap = Literal["warm", "cold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,19 +18,22 @@ class Served:
 
     Attributes:
         place: Place in the queue, from 0.
-        swap: Model change before it, if there is one.
+        swap: Tier of its model at the model change before it, if there is one.
         swap_s: Unloading and loading before it, seconds.
-        waits_for_tail: Tail of its predecessor, for which only a model change waits.
+        waits_for_tail: Tail of its predecessor, for which only a model change waits; at the head of the queue
+            what the change discards.
         start: Time when its first request leaves the queue; seconds from now.
+        asleep: What sleeps in host memory while it is served.
     """
 
     instance: Instance
     group: PlannedGroup
     place: int
-    swap: Swap | None
+    swap: SwapTier | None
     swap_s: float
     waits_for_tail: Normal
     start: Normal
+    asleep: Asleep = ()
 
     @property
     def time(self) -> GroupTime:
@@ -48,24 +51,21 @@ class Served:
 def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> Iterator[Served]:
     """Serve groups one after the other on an instance.
 
-    A model change waits for the tail of the predecessor, unloads the old model and loads the new one: from
-    host memory if it was in `warm_models`, loaded at first, or used before.
+    A model change waits for the tail of the predecessor, unloads the old model and loads the new one, from
+    the tier in which that sleeps by then.
     """
-    now, tail, loaded = instance.busy, NOTHING, instance.loaded_model
-    warm = {*instance.warm_models, loaded}
+    now, tail, loaded = instance.busy, Normal(instance.leave_s), instance.loaded_model
+    swaps = Swaps(kind)
+    asleep = swaps.at_first(instance)
     for place, group in enumerate(queue):
-        swap: Swap | None = None
+        swap: SwapTier | None = None
         swap_s, waits_for_tail = 0.0, NOTHING
         if group.model != loaded:
-            swap = "warm" if group.model in warm else "cold"
-            cost = kind.models[group.model]
-            old = None if loaded is None else kind.models.get(loaded)
-            swap_s = cost.swap_warm_s if swap == "warm" else cost.swap_cold_s
-            swap_s += 0.0 if old is None else old.unload_s
+            swap, swap_s = tier_of(asleep, group.model), swaps.takes_s(asleep, loaded, group.model)
             waits_for_tail = tail
             now = now + tail + Normal(swap_s)
+            asleep = swaps.after(asleep, loaded, group.model)
             loaded = group.model
-            warm.add(loaded)
         yield Served(
             instance=instance,
             group=group,
@@ -74,6 +74,7 @@ def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> I
             swap_s=swap_s,
             waits_for_tail=waits_for_tail,
             start=now,
+            asleep=asleep,
         )
         time = group.time[instance.kind]
         now, tail = now + time.service, time.tail

@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from qlm.agents.core.costs.engine_speed import EngineSpeed
-from qlm.agents.core.costs.host_memory import ALL_TIERS, ASLEEP_AS, HostMemory, SwapCost
+from qlm.agents.core.costs.host_memory import ASLEEP_AS, HostMemory
 from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, WeightsPrefetched
 from qlm.domain.fleet import EngineCapacity, EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.host_memory import ALL_TIERS, SwapCost
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.cluster.engine_driver import EngineDriver, OnOutput
 from qlm.simulator.cluster.event_queue import EventQueue, Rank

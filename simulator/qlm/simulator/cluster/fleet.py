@@ -6,7 +6,6 @@ from typing import Final
 
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.costs.engine_speed import EngineSpeed
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.gpu_time import Activity, GpuTime, GpuUse, Interval
@@ -16,6 +15,7 @@ from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.operations import OperationStats
 from qlm.domain.ports.engine import EngineCall
 from qlm.planner.problem import Plan, Problem
+from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.cluster.agent import SimulatedAgent
 from qlm.simulator.cluster.clients import Clients, request_number

@@ -14,8 +14,8 @@ from qlm.rct_estimator.normal import Normal
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
 COST = ModelCost(weights_bytes=1, swap_warm_s=2.0, swap_cold_s=40.0, unload_s=1.0)
-FAST = Kind(host_memory_bytes=0, models={A: COST, B: COST, C: COST})
-SMALL = Kind(host_memory_bytes=0, models={A: COST})
+FAST = Kind(host_memory_bytes=100, models={A: COST, B: COST, C: COST})
+SMALL = Kind(host_memory_bytes=100, models={A: COST})
 
 
 def group(

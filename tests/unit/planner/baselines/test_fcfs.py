@@ -18,7 +18,7 @@ def problem(*groups: tuple[str, ModelId, float], instances: int = 1) -> Problem:
     return Problem(
         now_s=0.0,
         move_s=0.0,
-        kinds={"k": Kind(host_memory_bytes=0, models={A: COST, B: COST})},
+        kinds={"k": Kind(host_memory_bytes=100, models={A: COST, B: COST})},
         instances=tuple(
             Instance(id=InstanceId(f"i{n}"), kind="k", loaded_model=A, busy=Normal(0.0))
             for n in range(instances)

@@ -10,6 +10,7 @@ from qlm.planner.baselines.schedule import empty_schedules
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 from support.planning import problems
+from support.sleepers import first_asleep, swap
 
 M = ModelId("m")
 
@@ -21,16 +22,17 @@ class _Lane:
         self.instance, self.problem, self.groups = instance, problem, list[PlannedGroup]()
 
     def ends_s(self, groups: list[PlannedGroup]) -> list[float]:
-        models = self.problem.kinds[self.instance.kind].models
-        clock_s, tail_s, loaded = self.instance.busy.mean, 0.0, self.instance.loaded_model
-        warm, ends_s = {*self.instance.warm_models, loaded}, []
+        instance, kind = self.instance, self.problem.kinds[self.instance.kind]
+        clock_s, tail_s, loaded = instance.busy.mean, instance.leave_s, instance.loaded_model
+        asleep, ends_s = first_asleep(instance, kind), []
         for group in groups:
             if group.model != loaded:
-                clock_s += tail_s + (models[loaded].unload_s if loaded in models else 0.0)
-                cost = models[group.model]
-                clock_s += cost.swap_warm_s if group.model in warm else cost.swap_cold_s
+                cost = kind.models.get(loaded) if loaded is not None else None
+                swap_s, asleep = swap(kind, asleep, loaded, group.model)
+                # In the order of the schedule: sums of the same numbers may differ in the last digit.
+                unload_s = cost.unload_s if cost else 0.0
+                clock_s = clock_s + (tail_s + unload_s) + (swap_s - unload_s)
                 loaded = group.model
-                warm.add(loaded)
             time = group.time[self.instance.kind]
             clock_s, tail_s = clock_s + time.service.mean, time.tail.mean
             ends_s.append(clock_s + tail_s)
@@ -95,7 +97,7 @@ def test_beginnings_that_round_to_the_same_end_count_as_equal() -> None:
     assert later_s > 1.0 and later_s + 1e6 == 1.0 + 1e6
     problem = Problem(
         now_s=0.0,
-        kinds={"k": Kind(host_memory_bytes=0, models={M: cost})},
+        kinds={"k": Kind(host_memory_bytes=100, models={M: cost})},
         instances=tuple(
             Instance(id=InstanceId(id), kind="k", loaded_model=M, busy=Normal(busy_s))
             for id, busy_s in (("i0", 2.0), ("i1", later_s), ("i2", 1.0))

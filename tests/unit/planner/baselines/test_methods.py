@@ -65,8 +65,8 @@ def problem(*groups: PlannedGroup, instances: int = 1) -> Problem:
     return Problem(
         now_s=0.0,
         kinds={
-            "k": Kind(host_memory_bytes=0, models=runs),
-            "l": Kind(host_memory_bytes=0, models={**runs, C: COST}),
+            "k": Kind(host_memory_bytes=100, models=runs),
+            "l": Kind(host_memory_bytes=100, models={**runs, C: COST}),
         },
         instances=tuple(Instance(id=InstanceId(f"i{n}"), kind="k", loaded_model=A) for n in range(instances)),
         groups=groups,

@@ -17,23 +17,21 @@ from qlm.planner.baselines.shepherd_ilp import serve_most
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 from support.planning import check_plan, problems, shuffled
+from support.sleepers import first_asleep, swap
 
 A, B, C = map(ModelId, "abc")
 
 
 def ends_s(problem: Problem, instance: Instance, queue: Sequence[PlannedGroup]) -> list[float]:
     """Return the end of each fixed batch."""
-    models = problem.kinds[instance.kind].models
+    kind, leave_s = problem.kinds[instance.kind], instance.leave_s
     clock_s, loaded, ends = instance.busy.mean, instance.loaded_model, list[float]()
-    warm = {*instance.warm_models, loaded}
+    asleep = first_asleep(instance, kind)
     for group in queue:
         if group.model != loaded:
-            clock_s += models[loaded].unload_s if loaded in models else 0.0
-            clock_s += (
-                models[group.model].swap_warm_s if group.model in warm else models[group.model].swap_cold_s
-            )
+            swap_s, asleep = swap(kind, asleep, loaded, group.model)
+            clock_s += swap_s + (leave_s if not ends else 0.0)
             loaded = group.model
-            warm.add(loaded)
         time = group.time[instance.kind]
         clock_s += time.service.mean + time.tail.mean
         ends.append(clock_s)
@@ -90,7 +88,7 @@ def drawn(rng: random.Random, groups: int, instances: int) -> Problem:
     return Problem(
         now_s=100.0,
         kinds={
-            kind: Kind(host_memory_bytes=0, models={model: cost() for model in (A, B, C)}) for kind in "kl"
+            kind: Kind(host_memory_bytes=100, models={model: cost() for model in (A, B, C)}) for kind in "kl"
         },
         instances=tuple(
             Instance(
@@ -133,7 +131,7 @@ def test_an_unload_counts_only_where_another_model_follows() -> None:
     cost = ModelCost(weights_bytes=1, swap_warm_s=0.0, swap_cold_s=0.0, unload_s=50.0)
     problem = Problem(
         now_s=0.0,
-        kinds={"k": Kind(host_memory_bytes=0, models={A: cost, B: cost})},
+        kinds={"k": Kind(host_memory_bytes=100, models={A: cost, B: cost})},
         instances=(Instance(id=InstanceId("i"), kind="k"),),
         groups=tuple(
             PlannedGroup(

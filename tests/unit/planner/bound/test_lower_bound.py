@@ -20,6 +20,7 @@ from qlm.planner.bound.relaxation import Weights, relaxation
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
 from qlm.planner.verify.referee import verify
 from qlm.rct_estimator.normal import NOTHING, Normal
+from support.sleepers import first_asleep, swap
 
 SAME = 1e-6
 """Bounds within this share of each other count as equal: it is above what the linear program leaves open."""
@@ -27,16 +28,14 @@ SAME = 1e-6
 
 def queue_penalty_s(problem: Problem, instance: Instance, queue: Sequence[PlannedGroup]) -> float:
     """The objective of one queue, request by request, straight from the definition."""
-    costs = problem.kinds[instance.kind].models
-    mean, var, tail = instance.busy.mean, instance.busy.var, NOTHING
-    loaded, warm, penalty_s = instance.loaded_model, {*instance.warm_models, instance.loaded_model}, 0.0
+    kind = problem.kinds[instance.kind]
+    mean, var, tail = instance.busy.mean, instance.busy.var, Normal(instance.leave_s)
+    loaded, asleep, penalty_s = instance.loaded_model, first_asleep(instance, kind), 0.0
     for group in queue:
         if group.model != loaded:
-            mean, var = mean + tail.mean, var + tail.var
-            mean += costs[loaded].unload_s if loaded in costs else 0.0
-            mean += costs[group.model].swap_warm_s if group.model in warm else costs[group.model].swap_cold_s
+            swap_s, asleep = swap(kind, asleep, loaded, group.model)
+            mean, var = mean + tail.mean + swap_s, var + tail.var
             loaded = group.model
-            warm.add(loaded)
         time = group.time[instance.kind]
         if group.deadline_s is not None:
             for r in range(1, group.requests + 1):

@@ -31,7 +31,7 @@ def problem(*groups: PlannedGroup, instances: int = 1) -> Problem:
         Instance(id=InstanceId(f"i{i}"), kind="gpu", loaded_model=A, busy=Normal(5.0))
         for i in range(instances)
     )
-    kinds = {"gpu": Kind(host_memory_bytes=0, models={A: COST, B: COST})}
+    kinds = {"gpu": Kind(host_memory_bytes=100, models={A: COST, B: COST})}
     return Problem(now_s=100.0, kinds=kinds, instances=fleet, groups=groups, miss_weight_s=50.0, move_s=7.0)
 
 
@@ -136,6 +136,6 @@ def test_plans_of_other_problems_are_refused() -> None:
         sample_average(p, plan("z"), drawn)
     with pytest.raises(InvalidValueError, match="an instance of the problem"):
         sample_average(p, Plan(queues={InstanceId("z"): ()}), drawn)
-    alien = replace(p, kinds={"gpu": Kind(host_memory_bytes=0, models={B: COST})})
+    alien = replace(p, kinds={"gpu": Kind(host_memory_bytes=100, models={B: COST})})
     with pytest.raises(InvalidValueError, match="runs here"):
         sample_average(alien, plan("a"), drawn)

@@ -116,7 +116,7 @@ def equal_groups(count: int, instances: int, deadlines_s: tuple[float, ...] = (6
         for g in range(count)
     )
     fleet = tuple(Instance(id=InstanceId(f"i{i:03}"), kind="gpu", loaded_model=A) for i in range(instances))
-    kinds = {"gpu": Kind(host_memory_bytes=0, models={A: COST})}
+    kinds = {"gpu": Kind(host_memory_bytes=100, models={A: COST})}
     return Problem(now_s=0.0, kinds=kinds, instances=fleet, groups=groups)
 
 

@@ -12,7 +12,6 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.fast import initial
-from qlm.planner.fast.data import FAST_MODELS_MAX
 from qlm.planner.fast.settings import SearchBudget, SearchSettings
 from qlm.planner.fast.solve import solve_fast
 from qlm.planner.problem import (
@@ -119,24 +118,24 @@ def test_in_order_the_oldest_of_a_class_goes_first(seed: int) -> None:
             last[cls] = group.deadline_s
 
 
-def test_only_models_that_wait_or_are_loaded_count() -> None:
-    names = [ModelId(f"m{i:03d}") for i in range(FAST_MODELS_MAX + 7)]
+@pytest.mark.parametrize("models", [63, 64, 100, 300])
+@pytest.mark.parametrize("memory_bytes", [0, 5, 1000])
+def test_any_number_of_models_is_planned(models: int, memory_bytes: int) -> None:
+    names = [ModelId(f"m{i:03d}") for i in range(models)]
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=2.0)
-    kinds = {"k": Kind(host_memory_bytes=0, models=dict.fromkeys(names, cost))}
-    time = {"k": GroupTime(service=Normal(2.0), tail=Normal(1.0))}
-
-    def problem(models: int) -> Problem:
-        groups = tuple(
-            PlannedGroup(id=GroupId(f"g{i}"), model=names[-1 - i], requests=2, deadline_s=5.0, time=time)
-            for i in range(models)
-        )
-        loaded = Instance(id=InstanceId("i"), kind="k", loaded_model=names[-1], warm_models=(names[0],))
-        return Problem(now_s=0.0, kinds=kinds, instances=(loaded,), groups=groups)
-
-    few = problem(3)
-    assert not verify(few, solve_fast(few, budget=FEW)).violations
-    with pytest.raises(InvalidValueError, match="models"):
-        solve_fast(problem(FAST_MODELS_MAX + 1))
+    kinds = {"k": Kind(host_memory_bytes=memory_bytes, models=dict.fromkeys(names, cost))}
+    time = {"k": GroupTime(service=Normal(2.0, 0.5), tail=Normal(1.0))}
+    groups = tuple(
+        PlannedGroup(id=GroupId(f"g{i}"), model=name, requests=2, deadline_s=5.0 + i, time=time)
+        for i, name in enumerate([*names, *names[::2]])
+    )
+    fleet = tuple(
+        Instance(id=InstanceId(f"i{i}"), kind="k", loaded_model=names[-1], warm_models=(names[0], names[-2]))
+        for i in range(3)
+    )
+    problem = Problem(now_s=0.0, kinds=kinds, instances=fleet, groups=groups)
+    plan = solve_fast(problem, budget=FEW)
+    assert not verify(problem, plan).violations
 
 
 def test_limits_are_checked() -> None:
@@ -161,8 +160,8 @@ def test_models_that_share_one_instance_of_many_all_find_room(monkeypatch: pytes
     names = [ModelId(f"m{i}") for i in range(20)]
     cost = ModelCost(weights_bytes=1, swap_warm_s=0.0, swap_cold_s=0.0)
     kinds = {
-        "able": Kind(host_memory_bytes=0, models=dict.fromkeys(names, cost)),
-        "other": Kind(host_memory_bytes=0, models={}),
+        "able": Kind(host_memory_bytes=100, models=dict.fromkeys(names, cost)),
+        "other": Kind(host_memory_bytes=100, models={}),
     }
     time = {"able": GroupTime(service=Normal(1.0), tail=Normal(0.0))}
     groups = tuple(
@@ -178,7 +177,7 @@ def test_models_that_share_one_instance_of_many_all_find_room(monkeypatch: pytes
 
 def test_a_present_queue_out_of_order_still_takes_what_is_new() -> None:
     cost = ModelCost(weights_bytes=1, swap_warm_s=1.0, swap_cold_s=1.0)
-    kinds = {"k": Kind(host_memory_bytes=0, models={ModelId("m"): cost})}
+    kinds = {"k": Kind(host_memory_bytes=100, models={ModelId("m"): cost})}
     time = {"k": GroupTime(service=Normal(2.0), tail=Normal(1.0))}
     groups = tuple(
         PlannedGroup(id=GroupId(name), model=ModelId("m"), requests=2, deadline_s=due_s, time=time)

@@ -9,12 +9,13 @@ drops the least recently used blocks, and all of them when its engine sleeps.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.stats.work_meter import WorkMeter
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.host_memory import SwapCost
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.rct_estimator.recompute import recompute_token_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +36,11 @@ class KvSwapCost:
     def of(cls, profile: Profile, host_kv_bytes: int) -> "KvSwapCost":
         """Estimate the cost from a profile.
 
-        A full iteration of prompts grows by the last slope of the linear term per token, and by the square
-        term at the token's position: that of the middle of a text of half the largest context. The iteration
-        itself is paid either way, since the last token is always computed. A load takes the bytes of the
-        token's KV cache over the bandwidth of the host.
+        A load takes the bytes of the token's KV cache over the bandwidth of the host.
         """
-        iteration, position = profile.iteration, profile.context_tokens / 4
         return cls(
             host_tokens=host_kv_bytes // profile.kv_bytes_per_token,
-            recompute_s=(iteration.last_slope_ms + iteration.square_ms * position) / 1000,
+            recompute_s=recompute_token_s(profile),
             load_s=profile.kv_bytes_per_token / profile.host_bandwidth_bytes_per_s,
         )
 

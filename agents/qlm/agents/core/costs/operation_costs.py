@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from qlm.agents.core.costs.engine_speed import EngineSpeed
-from qlm.agents.core.costs.host_memory import ASLEEP_IN, SwapCost
+from qlm.agents.core.costs.host_memory import ASLEEP_IN
 from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
+from qlm.rct_estimator.host_memory import SwapCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from qlm.agents.core.costs.host_memory import SwapCost, plan_sleep
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests
 from qlm.agents.core.scheduling.visits.decision import Candidate, Present
@@ -12,6 +11,8 @@ from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.virtual_queue import ClassForecast
+from qlm.rct_estimator.host_memory import SwapCost, plan_sleep
+from qlm.rct_estimator.recompute import discarded_s
 
 SERVICE_UNKNOWN_S: Final = 0.05
 """Assumed time between two ends of a class without a forecast, before any request ended here."""
@@ -91,7 +92,7 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
         awake_s=(now_ns - visit.awake_ns) / 1e9,
         idle_s=0.0 if visit.idle_ns is None else max(1e-9, (now_ns - visit.idle_ns) / 1e9),
         running_slack_s=tuple(_slacks_s(state, now_ns)),
-        evicting_s=tokens * recompute_s,
+        evicting_s=discarded_s(tokens, recompute_s),
         service_s=forecasts.mean_service_s(model),
         arrivals=tuple(
             (each.rate_rps, max(0.0, each.cls.due_ms / 1e3 - _lead_s(state, each.cls)))

@@ -1,0 +1,1 @@
+"""Swap times of plans, and the host memory that they depend on."""

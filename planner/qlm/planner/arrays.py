@@ -53,7 +53,7 @@ class ProblemArrays:
         busy_s, busy_var: Time until the present batch has ended; (I,).
         leave_s: What a swap discards if the first group needs another model than the loaded one; (I,).
         takes_s: Time until a model serves by its tier, where the kind has it, else 0; (K, M, 3).
-        unload_s: Time to unload it, likewise; (K, M).
+        unload_s: Time to unload a model, where the kind has it, else 0; (K, M).
         holds_bytes: Host memory of a model asleep with its weights, and without; (K, M, 2).
         host_memory_bytes: Memory of each kind for all that sleeps; (K,).
         home: Instance whose present queue has the group, or `NONE`; (G,).

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -131,7 +132,8 @@ def test_compiled_code_follows_the_rule_of_the_agents(seed: int) -> None:
         old = -1 if loaded is None else arrays.models.index(loaded)
         swap_models(memory, rows, 0, 0, 0, old, arrays.models.index(new))
         state, loaded = swaps.after(state, loaded, new), new
-        said = [(arrays.models[entry >> 1], entry & 1) for entry in rows[0, 0].tolist() if entry >= 0]
+        entries = takewhile(lambda entry: entry >= 0, rows[0, 0].tolist())
+        said = [(arrays.models[entry >> 1], entry & 1) for entry in entries]
         assert said == [(name, [SwapTier.WARM, SwapTier.RELOAD].index(tier)) for name, tier in state]
 
 

@@ -12,7 +12,7 @@ from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.constraints import placement_violations
 from qlm.planner.verify.problem_index import ProblemIndex
 
-TOLD_CHARACTERS: Final = 200
+REPORTED_CHARACTERS: Final = 200
 """Characters of an error in the method of a plan."""
 
 
@@ -51,11 +51,11 @@ class PlannerFailure:
     error: Exception
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The failure in words."""
         error = self.error
-        text = str(error) if isinstance(error, QlmError) else repr(error)
-        return f"{self.kind}: {text}"[:TOLD_CHARACTERS]
+        words = str(error) if isinstance(error, QlmError) else repr(error)
+        return f"{self.kind}: {words}"[:REPORTED_CHARACTERS]
 
 
 def plan_or_fall_back(
@@ -72,7 +72,7 @@ def plan_or_fall_back(
     except Exception as error:
         failure = PlannerFailure(kind=_kind(error), error=error)
         plan = plan_edf(problem)
-        return replace(plan, method=f"{plan.method}, since the planner failed ({failure.told})"), failure
+        return replace(plan, method=f"{plan.method}, since the planner failed ({failure.text})"), failure
     return plan, None
 
 

@@ -41,7 +41,7 @@ def twice(plan: Plan) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("planner", "kind", "told"),
+    ("planner", "kind", "text"),
     [
         (raising, FailureKind.RAISED, "models is 64; expected at most 63"),
         (crashing, FailureKind.RAISED, "ZeroDivisionError"),
@@ -52,12 +52,12 @@ def twice(plan: Plan) -> Plan:
     ],
 )
 def test_what_cannot_be_used_is_planned_by_earliest_deadline_first(
-    planner: Callable[[Problem], Plan], kind: FailureKind, told: str
+    planner: Callable[[Problem], Plan], kind: FailureKind, text: str
 ) -> None:
     plan, failure = plan_or_fall_back(planner, PROBLEM)
     assert plan.queues == plan_edf(PROBLEM).queues
     assert failure is not None and failure.kind is kind
-    assert plan.method.startswith(f"edf, since the planner failed ({kind}: ") and told in plan.method
+    assert plan.method.startswith(f"edf, since the planner failed ({kind}: ") and text in plan.method
 
 
 def test_a_long_error_is_cut_in_the_method() -> None:

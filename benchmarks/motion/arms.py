@@ -1,7 +1,8 @@
 """Simulate a scenario under one arm and print one JSON line.
 
 `python -m benchmarks.motion.arms SCENARIO ARM LOAD SEED`. An arm is a policy of `qlm simulate`. With `+rules`
-behind its name, its agents also demote late requests and hold back swaps for deferrable work, as under `qlm`.
+behind its name, its agents also demote late requests and hold back swaps for deferrable work, as under `qlm`. With
+`+whole`, classes are not divided by the length of prompts.
 Scenarios with traces need `QLM_TRACES`.
 """
 
@@ -24,7 +25,8 @@ from qlm.simulator.simulation import simulate
 RULES: Final = "+rules"
 VISITS: Final = "+visits"
 PLACED: Final = "+placed"
-ARMS: Final = (*POLICIES, *(name + rules for name in POLICIES for rules in (RULES, VISITS, PLACED)))
+WHOLE: Final = "+whole"
+ARMS: Final = (*POLICIES, *(name + rules for name in POLICIES for rules in (RULES, VISITS, PLACED, WHOLE)))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -77,6 +79,8 @@ def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
 
 def arm_policy(arm: str) -> Policy:
     """Return the policy of an arm."""
+    if arm.endswith(WHOLE):
+        return replace(POLICIES[arm.removesuffix(WHOLE)], clusters=False)
     policy = POLICIES[arm.removesuffix(RULES).removesuffix(VISITS).removesuffix(PLACED)]
     if not arm.endswith((RULES, VISITS, PLACED)):
         return policy

@@ -26,7 +26,8 @@ class RequestClass:
     Attributes:
         model: Model that answers them.
         slo: Label of their objective (`deadline-16s`, `ttft-400ms`, `batch`).
-        cluster: Token cluster (Algorithm 1); `all` until a table is fitted.
+        cluster: Lengths of their prompts (algorithm 1; `qlm.domain.formats.clusters`); `all` if the class is
+            not divided by length.
         priority: Lower goes first, as in vLLM; 0 by default.
         target_ms: Objective of the label, in milliseconds; None for batch.
         late: True for the demoted class of requests that can no longer meet their objective. They are served
@@ -61,7 +62,7 @@ class RequestClass:
 
 
 def request_class(model: ModelId, slo: Slo, priority: int, grid: SloGrid = FINE_GRID) -> RequestClass:
-    """Return the class of a request on a grid of objectives, until token clusters are fitted."""
+    """Return the class of a request on a grid of objectives, not divided by length."""
     target_ms = slo.target_ms
     floor_ms = None if target_ms is None else grid.floor(target_ms)
     return RequestClass(model=model, slo=slo.label(grid), priority=priority, target_ms=floor_ms)

@@ -1,4 +1,4 @@
-"""Histogram of answer lengths: kept by the store for each class, input of the estimator."""
+"""Histograms of prompt and answer lengths: kept by the store for each class, input of the estimator."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -12,7 +12,10 @@ LENGTH_EDGES: Final[tuple[int, ...]] = (*range(8), *(round(8 * 2 ** (k / 4)) for
 """Bin edges, tokens: bin j is (edge j, edge j + 1], a quarter octave wide from 8 on."""
 
 LENGTH_BINS: Final = len(LENGTH_EDGES) - 1
-"""Number of bins; the last one also counts all longer answers."""
+"""Number of bins; the last one also counts all that is longer."""
+
+NO_PROMPTS: Final = (0,) * LENGTH_BINS
+"""Counts of prompts by bin, without any."""
 
 
 def length_bin(tokens: int) -> int:

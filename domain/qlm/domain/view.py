@@ -7,7 +7,7 @@ from qlm.domain.fleet import InstanceStatus
 from qlm.domain.formats.extensions import NO_CLASS_EXTENSIONS, ClassExtensions
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import InstanceId
-from qlm.domain.length_histogram import NO_LENGTHS, LengthHistogram
+from qlm.domain.length_histogram import NO_LENGTHS, NO_PROMPTS, LengthHistogram
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.virtual_queue import VirtualQueue
 
@@ -40,6 +40,7 @@ class ClassView:
         var_prompt_tokens: Variance of that length.
         mean_max_tokens: Mean output limit of accepted requests.
         var_max_tokens: Variance of that limit.
+        prompts: Accepted requests by bin of their prompt length (`LENGTH_EDGES`).
         finished: Requests ever ended with an answer.
         lengths: Lengths of the latest answers.
         extensions: Its optional fields, from its requests; the newest one with a field decides.
@@ -55,6 +56,7 @@ class ClassView:
     var_prompt_tokens: float = 0.0
     mean_max_tokens: float = 0.0
     var_max_tokens: float = 0.0
+    prompts: tuple[int, ...] = NO_PROMPTS
     finished: int = 0
     lengths: LengthHistogram = NO_LENGTHS
     extensions: ClassExtensions = NO_CLASS_EXTENSIONS

@@ -70,6 +70,7 @@ class Policy:
         places: The controller gives each instance its models for the next minutes (`planner.placement`).
         warms_ahead: Agents prefetch weights of models later in their queue into host memory.
         balances: The controller spreads the waiting requests of a class over instances.
+        clusters: The controller divides classes by the length of prompts (`controller.core.clustering`).
     """
 
     name: str
@@ -85,6 +86,7 @@ class Policy:
     places: bool = False
     warms_ahead: bool = True
     balances: bool = True
+    clusters: bool = False
 
     def classify(self, model: ModelId, slo: Slo, priority: int) -> RequestClass:
         """Return the class of a request."""
@@ -111,6 +113,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 evicts=True,
                 demotes=True,
                 swap_idle_s=4.0,
+                clusters=True,
             ),
             Policy(
                 name="qlm-visits",
@@ -119,6 +122,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
                 evicts=True,
                 demotes=True,
                 swap_idle_s=4.0,
+                clusters=True,
                 visits=True,
                 places=True,
             ),

@@ -161,6 +161,7 @@ def _assemble(
             swap_hysteresis=policy.swap_idle_s > 0,
             balances=policy.balances,
             places=policy.places,
+            clusters=policy.clusters,
         ),
         planner=policy.make_planner(seed),
         stopwatch_s=stopwatch_s,

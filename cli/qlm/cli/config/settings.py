@@ -19,6 +19,8 @@ from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.watchdog import WatchdogConfig
 from qlm.cli.config.yaml import read_mapping
+from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.clusters import check_thresholds
 from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import LimitsConfig
@@ -113,6 +115,8 @@ class ModelConfig(ConfigSection):
         config: Its `config.json`, or the folder with it, from which its speed is computed where there is no
             profile; without it, that in `path`.
         context_tokens: Largest number of prompt plus output tokens.
+        cluster_tokens: Prompt lengths, ascending, at which its classes are divided, at most two; an empty
+            list divides none; without it, they are found (`operations.cluster`).
     """
 
     id: ModelName
@@ -122,6 +126,15 @@ class ModelConfig(ConfigSection):
     config: Path | None = None
     context_tokens: int = Field(8192, ge=2, le=100_000_000)
     kv_swap: Literal["auto", "never"] = "auto"
+    cluster_tokens: tuple[int, ...] | None = None
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        try:
+            check_thresholds("cluster_tokens", self.cluster_tokens or ())
+        except InvalidValueError as error:
+            raise ValueError(f"has {error}") from error
+        return self
 
     @model_validator(mode="after")
     def _path_for_vllm(self) -> Self:
@@ -190,6 +203,7 @@ class OperationsConfig(ConfigSection):
         limit_batch: Hold back batch work while running requests need a faster pace.
         warm_ahead: Prefetch weights files of models later in a virtual queue into host memory.
         balance: Spread the waiting requests of a class over instances.
+        cluster: Divide classes by the length of their prompts where it is of several kinds.
         visit: Leave a model at the latest moment that the deadlines of the others allow, if that saves more
             requests than it costs; else as soon as a group of another model is first in the virtual queue.
         place: Give each instance its models for the next minutes, by arrival rates and swap costs; else any
@@ -201,6 +215,7 @@ class OperationsConfig(ConfigSection):
     limit_batch: bool = False
     warm_ahead: bool = True
     balance: bool = True
+    cluster: bool = True
     visit: bool = False
     place: bool = False
 

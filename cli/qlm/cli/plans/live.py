@@ -60,6 +60,21 @@ def fetch_groups(client: AdminClient, queue: str) -> list[dict[str, Any]]:
     return sorted((each for each in groups if each["queue"] == queue), key=lambda each: int(each["seq"]))
 
 
+def fetch_clusters(client: AdminClient) -> list[dict[str, Any]]:
+    """Get the classes that are divided by the length of prompts; none from a gateway of an earlier version.
+
+    Raises:
+        AdminError: The gateway cannot be reached.
+    """
+    try:
+        clusters: list[dict[str, Any]] = client.get("/admin/v1/clusters")["clusters"]
+    except AdminError as error:
+        if error.code != "not_found":
+            raise
+        return []
+    return clusters
+
+
 def age_note(kept: PublishedPlan, now_s: float) -> str:
     """Format the method and age of a plan; `now_s` is in seconds since the epoch."""
     method = f" by {kept.plan.method}" if kept.plan.method else ""

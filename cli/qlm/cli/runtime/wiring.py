@@ -93,7 +93,16 @@ def controller_settings(config: Config) -> ControllerSettings:
     """Return the settings of the controller."""
     used = config.operations
     return ControllerSettings(
-        demotes=used.demote, swap_hysteresis=True, balances=used.balance, places=used.place
+        demotes=used.demote,
+        swap_hysteresis=True,
+        balances=used.balance,
+        clusters=used.cluster,
+        cluster_tokens={
+            ModelId(model.id): model.cluster_tokens
+            for model in config.models
+            if model.cluster_tokens is not None
+        },
+        places=used.place,
     )
 
 

@@ -5,11 +5,12 @@ are placed elsewhere.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.controller.core.balancing import BALANCED, LoadBalance
+from qlm.controller.core.clustering import NOTHING_COUNTED, ClusterState, update_clusters
 from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
@@ -20,8 +21,9 @@ from qlm.controller.core.placing import restricted, update_placement
 from qlm.controller.core.problem import make_problem
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import InstanceStatus
+from qlm.domain.formats.clusters import Thresholds, check_thresholds
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.plan_change import PlanChange, SetQueue
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.placement.policy import PlacementState
@@ -55,6 +57,9 @@ class ControllerSettings:
             rely on it.
         places: Give each instance its models for the next minutes (`planner.placement`).
         balances: Distribute the waiting requests of a class over instances (`controller.core.balancing`).
+        clusters: Divide classes by the length of their prompts where it is of several kinds
+            (`controller.core.clustering`).
+        cluster_tokens: Thresholds of models whose classes are divided at these prompt lengths, in any case.
         lead_ttl_s: Leadership lapses after this time without a renewal.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
         plan_time_max_s: Longest time of the planner in production; after that the plan is one by earliest
@@ -69,6 +74,8 @@ class ControllerSettings:
     swap_hysteresis: bool = False
     places: bool = False
     balances: bool = True
+    clusters: bool = False
+    cluster_tokens: Mapping[ModelId, Thresholds] = field(default_factory=dict)
     quiet_s: float = 0.5
     lead_ttl_s: float = 3.5
     min_interval_s: float = 0.01
@@ -83,6 +90,8 @@ class ControllerSettings:
                 raise InvalidValueError(f"controller.{name}", getattr(self, name), "a number, 0 or more")
         if self.group_requests_max < 1:
             raise InvalidValueError("controller.group_requests_max", self.group_requests_max, "at least 1")
+        for model, thresholds in self.cluster_tokens.items():
+            check_thresholds(f"controller.cluster_tokens[{model}]", thresholds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +104,7 @@ class Decision:
         plan: The plan that solves it.
         estimator: State of the estimator, for the next decision.
         placement: Placement of models, for the next decision.
+        clusters: Division of classes by prompt length, for gateways and for the next decision.
         snapshot: Origin of the problem; None if the problem has another one.
         failures: Failures of the planner and of the placement, which cost this plan only.
     """
@@ -104,6 +114,7 @@ class Decision:
     plan: Plan
     estimator: EstimatorState
     placement: PlacementState = NO_PLACEMENT
+    clusters: ClusterState = NOTHING_COUNTED
     snapshot: Snapshot | None = None
     failures: tuple[PlannerFailure, ...] = ()
 
@@ -139,6 +150,7 @@ def decide(
     estimator: EstimatorState = NOTHING_LEARNED,
     placement: PlacementState = NO_PLACEMENT,
     placer: Placer = update_placement,
+    clusters: ClusterState = NOTHING_COUNTED,
 ) -> Decision:
     """Form groups, estimate, plan, and return the virtual queues that must change.
 
@@ -152,8 +164,17 @@ def decide(
         estimator: State after the last decision with the same fleet.
         placement: Placement after the last decision.
         placer: Decides about the placement.
+        clusters: Division of classes after the last decision.
     """
     estimator = learn(estimator, view, now_ns=now_ns, fleet=fleet)
+    clusters = update_clusters(
+        clusters,
+        view,
+        estimator,
+        now_ns=now_ns,
+        automatic=settings.clusters,
+        fixed=settings.cluster_tokens,
+    )
     failures: list[PlannerFailure] = []
     if settings.places:
         try:
@@ -180,6 +201,7 @@ def decide(
         plan=plan,
         estimator=estimator,
         placement=placement,
+        clusters=clusters,
         snapshot=now,
         failures=(*failures, failure) if failure else tuple(failures),
     )

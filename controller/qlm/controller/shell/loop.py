@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from qlm.controller.core.clustering import NOTHING_COUNTED, with_published
 from qlm.controller.core.decide import (
     NO_PLACEMENT,
     ControllerSettings,
@@ -25,7 +26,7 @@ from qlm.controller.shell.reconciler import Reconciler
 from qlm.controller.shell.time_limited_planner import TimeLimitedPlanner
 from qlm.domain.errors import NotLeadingError
 from qlm.domain.ids import ControllerId
-from qlm.domain.leadership import WAKE_LEADER
+from qlm.domain.leadership import WAKE_LEADER, Term
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import ControllerStore
@@ -86,6 +87,8 @@ class ControllerLoop:
         self._metrics = metrics
         self._estimator = NOTHING_LEARNED
         self._placement = NO_PLACEMENT
+        self._clusters = NOTHING_COUNTED
+        self._clusters_term: Term | None = None
         self._watched_ns = 0
         self._woken = asyncio.Event()
         self._warned: set[str] = set()
@@ -121,6 +124,7 @@ class ControllerLoop:
         view = await self._store.view()
         if await self._reconciler.run(view, term):
             view = await self._store.view()
+        await self._take_over_clusters(term)
         now_ns = self._clock.now_ns()
         decide_now = partial(
             decide,
@@ -132,11 +136,13 @@ class ControllerLoop:
             new_id=self._new_group_id,
             estimator=self._estimator,
             placement=self._placement,
+            clusters=self._clusters,
         )
         groups, began_s = sum(len(each.groups) for each in view.classes), time.perf_counter()
         decision = await asyncio.to_thread(decide_now) if groups > INLINE_GROUPS_MAX else decide_now()
         took_s = time.perf_counter() - began_s
         self._estimator, self._placement = decision.estimator, decision.placement
+        self._clusters = decision.clusters
         if decision.changes:
             await self._store.apply(decision.changes, term)
             if decision.moves:
@@ -148,6 +154,14 @@ class ControllerLoop:
         if self._metrics is not None:
             self._metrics.planned(view, decision, took_s)
         return decision
+
+    async def _take_over_clusters(self, term: Term) -> None:
+        """Go on from the published clusters at the beginning of a term."""
+        if term != self._clusters_term:
+            published = self._reporter.read_clusters(await self._store.published_clusters())
+            if published is not None:
+                self._clusters = with_published(self._clusters, published)
+            self._clusters_term = term
 
     async def _turn(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Report of the latest plan: for operators in the store, and as the admission signal for gateways."""
+"""Report of the latest decision: plan for operators, admission signal and token clusters for gateways."""
 
 import asyncio
 import logging
@@ -10,7 +10,8 @@ import orjson
 from qlm.controller.core.admission_signal import admission_signal
 from qlm.controller.core.decide import Decision
 from qlm.controller.core.estimating.snapshot import Snapshot
-from qlm.domain.errors import NotLeadingError
+from qlm.domain.errors import InvalidValueError, NotLeadingError
+from qlm.domain.formats.clusters import Clusters, clusters_from_plain, clusters_to_plain
 from qlm.domain.leadership import Term
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.shell.faults import FaultLog
@@ -30,6 +31,9 @@ INLINE_GROUPS_MAX: Final = 100
 """Larger plans are encoded in a thread, since a gateway may share the loop (1600 groups take 4 ms)."""
 
 
+Known = tuple[Problem, Plan, Clusters]
+
+
 class PlanReporter:
     """Reports plans and admission signals of one controller; its failures never stop planning.
 
@@ -39,7 +43,7 @@ class PlanReporter:
     def __init__(self, store: ControllerStore, faults: FaultLog) -> None:
         self._store = store
         self._faults = faults
-        self._known: tuple[Problem, Plan] | None = None
+        self._known: Known | None = None
         self._published_ns: int | None = None
 
     async def publish(self, decision: Decision, now_ns: int, term: Term | None = None) -> None:
@@ -53,12 +57,14 @@ class PlanReporter:
         Raises:
             NotLeadingError: Another controller leads.
         """
-        known = (decision.problem, decision.plan)
+        known = (decision.problem, decision.plan, decision.clusters.clusters)
         if not self._is_time(known, now_ns):
             return
         self._known, self._published_ns = known, now_ns
         published = PublishedPlan(at_ms=now_ns // 1_000_000, problem=decision.problem, plan=decision.plan)
         try:
+            clusters = orjson.dumps(clusters_to_plain(decision.clusters.clusters))
+            await self._store.publish_clusters(clusters, term)
             await self._publish_signal(decision, term)
             large = len(decision.problem.groups) > INLINE_GROUPS_MAX
             data = await asyncio.to_thread(_encoded, published) if large else _encoded(published)
@@ -69,6 +75,16 @@ class PlanReporter:
             self._known = None
             self._faults.note(log, error, "plan not published for `qlm plan show`; planning continues")
 
+    def read_clusters(self, data: bytes | None) -> Clusters | None:
+        """Return published clusters; None if there are none, or if they cannot be read."""
+        if data is None:
+            return None
+        try:
+            return clusters_from_plain(orjson.loads(data))
+        except (InvalidValueError, orjson.JSONDecodeError) as error:
+            log.warning("cannot read the published token clusters; they are found again: %s", error)
+            return None
+
     async def _publish_signal(self, decision: Decision, term: Term | None) -> None:
         if decision.snapshot is None:
             return
@@ -76,7 +92,7 @@ class PlanReporter:
         large = len(decision.problem.groups) > INLINE_GROUPS_MAX
         await self._store.publish_signal(await asyncio.to_thread(signal) if large else signal(), term)
 
-    def _is_time(self, known: tuple[Problem, Plan], now_ns: int) -> bool:
+    def _is_time(self, known: Known, now_ns: int) -> bool:
         # abs: after the clock was set back, the old plan must not stay for that time.
         since_ns = PERIOD_NS if self._published_ns is None else abs(now_ns - self._published_ns)
         return since_ns >= PERIOD_NS and (since_ns >= UNCHANGED_NS or known != self._known)

@@ -60,6 +60,10 @@ class RequestIndex(Protocol):
         """Return an atomic snapshot of classes, groups, live instances and virtual queues."""
         ...
 
+    async def published_clusters(self) -> bytes | None:
+        """Return the published token clusters; None if there are none."""
+        ...
+
 
 class GatewayStore(RequestIndex, Protocol):
     """Operations of a gateway: accept, cancel and look up requests, and receive their output.
@@ -308,6 +312,14 @@ class ControllerStore(RequestIndex, Protocol):
 
     async def publish_signal(self, data: bytes, term: Term | None = None) -> None:
         """Replace the published forecast for admission.
+
+        Raises:
+            NotLeadingError: The term is not current; nothing was changed.
+        """
+        ...
+
+    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
+        """Replace the published token clusters, which outlive a restart of this process.
 
         Raises:
             NotLeadingError: The term is not current; nothing was changed.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.clusters import NO_CLUSTERS, Clusters
 from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
@@ -51,6 +52,7 @@ def to_metadata(
     limits: GatewayLimits,
     arrival: Arrival,
     classes: ClassChoice,
+    clusters: Clusters = NO_CLUSTERS,
 ) -> RequestMetadata:
     """Return the request without its prompt.
 
@@ -61,9 +63,10 @@ def to_metadata(
     if arrival.default_slo is not None:
         limits = limits.model_copy(update={"default_slo": arrival.default_slo})
     objective = choose(body.slo, arrival.headers, body.service_tier, limits, arrival.now_ns)
+    cls = classes.of(served.spec.id, objective.slo, body.priority, arrival.now_ns)
     return RequestMetadata(
         id=arrival.id,
-        cls=classes.of(served.spec.id, objective.slo, body.priority, arrival.now_ns),
+        cls=clusters.of(cls, len(prompt_ids)),
         tenant=tenant(body, arrival.headers),
         slo=objective.slo,
         on_miss=objective.on_miss,

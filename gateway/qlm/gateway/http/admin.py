@@ -14,6 +14,7 @@ from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.fields.forecast import Forecast
 from qlm.gateway.api.fields.instances import Draining, Instance, Instances, Operations, Unplaced
 from qlm.gateway.api.fields.queues import (
+    Clusters,
     Groups,
     Leader,
     Leadership,
@@ -31,7 +32,7 @@ from qlm.gateway.http.requests import cancel_request
 from qlm.gateway.http.responses import AcceptedJson, Json, StoredJson
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import request_status
-from qlm.gateway.sessions.queue_listing import group_fields, queues
+from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields, queues
 
 LIST_DEFAULT: Final = 100
 LIST_MAX: Final = 10_000
@@ -89,6 +90,11 @@ async def get_forecast(gateway: Gateway, request: HttpRequest) -> StoredJson[For
         message = "there is no forecast: no controller has made one recently; is a controller running?"
         raise ApiError(status=404, message=message, code="forecast_not_found")
     return StoredJson(signal)
+
+
+async def list_clusters(gateway: Gateway, request: HttpRequest) -> Json[Clusters]:
+    """Answer GET /admin/v1/clusters: the classes that this gateway divides by the length of prompts."""
+    return Json({"clusters": cluster_fields(gateway.load.clusters())})
 
 
 async def get_controller(gateway: Gateway, request: HttpRequest) -> Json[Leadership]:

@@ -39,6 +39,7 @@ ADMIN_ROUTES: Final[Routes] = (
     ("DELETE", "/admin/v1/requests/{id}", admin.cancel_any_request),
     ("GET", "/admin/v1/plan", admin.get_plan),
     ("GET", "/admin/v1/forecast", admin.get_forecast),
+    ("GET", "/admin/v1/clusters", admin.list_clusters),
     ("GET", "/admin/v1/controller", admin.get_controller),
     ("GET", "/admin/v1/store", service.get_store),
     ("GET", "/admin/v1/listeners", service.get_listeners),

@@ -1,4 +1,4 @@
-"""The controller's latest forecast, and the requests accepted here since it was made."""
+"""The controller's latest forecast, with the requests accepted here since; and its token clusters."""
 
 import asyncio
 import logging
@@ -8,6 +8,7 @@ from typing import Final
 import orjson
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.clusters import NO_CLUSTERS, Clusters, clusters_from_plain
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.store import GatewayStore
 from qlm.gateway.core.forecast import CurrentForecast, current_forecast
@@ -73,6 +74,35 @@ class ForecastWatch:
     def _forget_oldest(self) -> None:
         _, model = self._arrivals.popleft()
         self._arrived[model] -= 1
+
+
+class ClusterWatch:
+    """The latest token clusters; they stay while the store is away, and while none can be read.
+
+    Attributes:
+        latest: The clusters.
+    """
+
+    def __init__(self, store: GatewayStore) -> None:
+        """Begin without clusters; `refresh` reads them."""
+        self.latest: Clusters = NO_CLUSTERS
+        self._store = store
+        self._data: bytes | None = None
+
+    async def refresh(self) -> None:
+        """Read the latest clusters.
+
+        Raises:
+            StoreUnavailableError: The store is unavailable.
+        """
+        data = await self._store.published_clusters()
+        if data is None or data == self._data:
+            return
+        self._data = data
+        try:
+            self.latest = clusters_from_plain(orjson.loads(data))
+        except (InvalidValueError, orjson.JSONDecodeError) as error:
+            _log.warning("cannot read the token clusters; the former ones stay: %s", error)
 
 
 def _parse(data: bytes | None) -> AdmissionSignal | None:

@@ -123,7 +123,8 @@ class Intake:
             # awaited, so no third attempt can come between.
             check_same_body(key, twin, digest)
             return Prepared(metadata=twin, request=None, grace_s=grace_s)
-        metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes)
+        clusters = self._load.clusters()
+        metadata = to_metadata(body, prompt_ids, served, self._limits, arrival, self._classes, clusters)
         self._admit(metadata)
         return Prepared(metadata=metadata, request=with_prompt(metadata, prompt_ids), grace_s=grace_s)
 

@@ -5,13 +5,14 @@ import logging
 from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.formats.clusters import Clusters
 from qlm.domain.ids import ModelId
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.store import GatewayStore
 from qlm.domain.shell.faults import FaultLog
 from qlm.gateway.core.admission import Load, accepted, observe
 from qlm.gateway.core.forecast import CurrentForecast
-from qlm.gateway.sessions.forecast_watch import ForecastWatch
+from qlm.gateway.sessions.forecast_watch import ClusterWatch, ForecastWatch
 from qlm.gateway.sessions.hub import Hub
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class LoadWatch:
         self._away_why = ""
         self._load = Load()
         self._forecast = ForecastWatch(store)
+        self._clusters = ClusterWatch(store)
         self._incarnation: int | None = None
         self._rebuilding_until_ns = 0
         self._refusal: tuple[int, str] | None = None
@@ -72,6 +74,10 @@ class LoadWatch:
     def forecast(self) -> CurrentForecast | None:
         """Return the latest forecast as of now; None if there is no recent one."""
         return self._forecast.current(self._clock.now_ns())
+
+    def clusters(self) -> Clusters:
+        """Return the token clusters for new requests."""
+        return self._clusters.latest
 
     async def rebuilding(self) -> bool:
         """Return whether the store may not know every request.
@@ -160,3 +166,4 @@ class LoadWatch:
         view = await self._store.view()
         self._load = observe(self._load, view, self._clock.now_ns())
         await self._forecast.refresh()
+        await self._clusters.refresh()

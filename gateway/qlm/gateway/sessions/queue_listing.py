@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from qlm.domain.formats.clusters import Clusters, Thresholds, cluster_name
 from qlm.domain.group import Group
 from qlm.domain.ids import InstanceId
 from qlm.domain.view import ClusterView
-from qlm.gateway.api.fields.queues import ClassQueue, GroupFields, InstanceQueue, Queues
+from qlm.gateway.api.fields.queues import ClassQueue, DividedClass, GroupFields, InstanceQueue, Queues
 
 
 def queues(view: ClusterView, finished_per_s: float | None) -> Queues:
@@ -59,6 +60,27 @@ def group_fields(view: ClusterView, group: Group) -> GroupFields:
         "sealed": group.sealed,
         "deadline_s": _seconds(group.deadline_ns),
         "instances": _instances_of(view, group),
+    }
+
+
+def cluster_fields(clusters: Clusters) -> Sequence[DividedClass]:
+    """Return the divided classes with their thresholds; those of models as configured first."""
+    fixed = [_divided(model, None, None, each) for model, each in sorted(clusters.fixed.items())]
+    found = [
+        _divided(cls.model, cls.slo, cls.priority, each)
+        for cls, each in sorted(clusters.found.items(), key=lambda item: item[0].queue)
+    ]
+    return fixed + found
+
+
+def _divided(model: str, slo: str | None, priority: int | None, thresholds: Thresholds) -> DividedClass:
+    longest = (*thresholds, thresholds[-1] + 1) if thresholds else (1,)
+    return {
+        "model": model,
+        "slo_class": slo,
+        "priority": priority,
+        "thresholds": thresholds,
+        "clusters": [cluster_name(thresholds, tokens) for tokens in longest],
     }
 
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from qlm.domain.attainment import attained
 from qlm.domain.byte_tokens import EOS_ID
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, RequestId, TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -85,6 +86,7 @@ class Clients:
         self._metadata: dict[int, RequestMetadata] = {}
         self._limits = GatewayLimits(queue_depth_max=scenario.queue_depth_max)
         self._load = Load()
+        self._clusters = services.clusters
         self._classes = [
             [policy.classify(model.id, each.slo, each.priority) for each in scenario.slo_classes]
             for model in scenario.models
@@ -104,6 +106,7 @@ class Clients:
     def _refresh_load(self, _: object) -> None:
         if not self._services.store_down:
             now_ns = self._event_queue.now_ns
+            self._clusters = self._services.clusters
             self._load = observe(self._load, plans.view(self._services.state, now_ns), now_ns)
         next_ns = self._event_queue.now_ns + round(self._limits.view_interval_s * 1e9)
         self._event_queue.schedule(next_ns, Rank.PERIODIC, -1, self._refresh_load)
@@ -113,8 +116,7 @@ class Clients:
         self.last_ns = self._event_queue.now_ns
         self._schedule_arrival(number + 1)
         columns = self._columns
-        cls = self._classes[columns.model[number]][columns.slo_class[number]]
-        answer = decide(self._load, self._limits, cls, columns.prompt_tokens[number])
+        answer = decide(self._load, self._limits, self._class_of(number), columns.prompt_tokens[number])
         if isinstance(answer, Refuse) or self._services.broker_down or self._services.store_down:
             self._outcomes.outcome[number] = REFUSED
             self._count_finished()
@@ -135,13 +137,18 @@ class Clients:
             requests.index(self._services.state, metadata, GATEWAY, self._event_queue.now_ns)
         )
 
+    def _class_of(self, number: int) -> RequestClass:
+        columns = self._columns
+        cls = self._classes[columns.model[number]][columns.slo_class[number]]
+        return self._clusters.of(cls, columns.prompt_tokens[number])
+
     def _request(self, number: int) -> Request:
         columns, slo_class = self._columns, self._columns.slo_class[number]
         prompt_tokens = columns.prompt_tokens[number]
         objective = self._scenario.slo_classes[slo_class]
         return Request(
             id=RequestId(f"r{number:07d}"),
-            cls=self._classes[columns.model[number]][slo_class],
+            cls=self._class_of(number),
             tenant=self._workload.tenants[columns.tenant[number]],
             slo=objective.slo,
             on_miss=objective.on_miss,

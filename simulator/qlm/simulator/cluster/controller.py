@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, runtime_checkable
 
+from qlm.controller.core.clustering import NOTHING_COUNTED
 from qlm.controller.core.decide import NO_PLACEMENT, ControllerSettings, Decision, Planner, decide
 from qlm.controller.core.estimating.state import NOTHING_LEARNED
 from qlm.controller.core.fleet import Fleet
@@ -62,6 +63,7 @@ class SimulatedController:
         self.paused = False
         self.estimator = NOTHING_LEARNED
         self.placement = NO_PLACEMENT
+        self.clusters = NOTHING_COUNTED
         self._services = services
         self.moves = 0
         self.planner_failures: Counter[FailureKind] = Counter()
@@ -122,9 +124,11 @@ class SimulatedController:
             new_id=self._new_id,
             estimator=self.estimator,
             placement=self.placement,
+            clusters=self.clusters,
         )
         self.estimator, self.placement = decision.estimator, decision.placement
         self.planner_failures.update(failure.kind for failure in decision.failures)
+        self.clusters = decision.clusters
         self.plan_s.append(self._stopwatch_s() - began_s)
         self._planning = True
         lasts_ns = self._planning_ns(decision)
@@ -146,6 +150,8 @@ class SimulatedController:
             self._services.commit(
                 plans.apply(self._services.state, decision.changes, self._event_queue.now_ns)
             )
+        if not self._services.store_down:
+            self._services.clusters = decision.clusters.clusters
         self._observer.on_decided(decision)
         self._on_applied(decision)
         self._run_cycle_at(max(self._next_ns, self._event_queue.now_ns))

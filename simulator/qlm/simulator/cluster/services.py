@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from qlm.domain.formats.clusters import NO_CLUSTERS
 from qlm.domain.ids import GatewayId, InstanceId
 from qlm.domain.notices import InstanceNotice
 from qlm.domain.output import OutputSlice
@@ -27,6 +28,7 @@ class SharedServices:
         state: The shared state, as production keeps it in process.
         store_down: An outage of the store is in progress.
         broker_down: An outage of the broker is in progress.
+        clusters: Token clusters as the controller published them.
         store_ns: Round-trip time to the store.
         broker_ns: Round-trip time to the broker.
         notice_ns: Delay of a notification.
@@ -40,6 +42,7 @@ class SharedServices:
         self.waiting = WaitingWork()
         self.store_down = False
         self.broker_down = False
+        self.clusters = NO_CLUSTERS
         self.store_ns = round(network.store_s * 1e9)
         self.broker_ns = round(network.broker_s * 1e9)
         self.notice_ns = round(network.notice_s * 1e9)

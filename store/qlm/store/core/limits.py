@@ -17,6 +17,9 @@ PLAN_TTL_S: Final = 3600
 SIGNAL_TTL_S: Final = 60
 """Lifetime of the latest forecast for admission in Redis, seconds."""
 
+CLUSTERS_TTL_S: Final = 7 * 24 * 3600
+"""Lifetime of the token clusters in Redis without a controller, seconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:

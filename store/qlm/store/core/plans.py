@@ -165,6 +165,7 @@ def _class_view(row: ClassRow) -> ClassView:
         var_prompt_tokens=var_prompt_tokens,
         mean_max_tokens=mean_max_tokens,
         var_max_tokens=var_max_tokens,
+        prompts=tuple(row.prompts),
         finished=row.finished,
         lengths=row.lengths.value,
         extensions=row.extensions,

@@ -14,6 +14,7 @@ from qlm.domain.formats.extensions import (
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
+from qlm.domain.length_histogram import NO_PROMPTS, length_bin
 from qlm.domain.outcome import Outcome
 from qlm.domain.request import Event, RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import RequestPosition
@@ -92,6 +93,7 @@ class ClassRow:
     prompt_squares: int = 0
     max_tokens: int = 0
     max_squares: int = 0
+    prompts: list[int] = field(default_factory=lambda: [*NO_PROMPTS])
     finished: int = 0
     lengths: LengthStats = field(default_factory=LengthStats)
     extensions: ClassExtensions = NO_CLASS_EXTENSIONS
@@ -102,6 +104,7 @@ class ClassRow:
         self.accepted += 1
         self.prompt_tokens += prompt_tokens
         self.prompt_squares += prompt_tokens * prompt_tokens
+        self.prompts[length_bin(max(1, prompt_tokens))] += 1
         self.max_tokens += max_tokens
         self.max_squares += max_tokens * max_tokens
         if metadata.extensions.cls is not NO_CLASS_EXTENSIONS:

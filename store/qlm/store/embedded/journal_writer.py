@@ -86,8 +86,16 @@ class JournalWriter:
         Raises:
             StoreUnavailableError: The journal cannot be written, or the store is closed.
         """
+        await self.put(PROBE_KEY, b"")
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Write an entry that belongs to no request; it is not retried.
+
+        Raises:
+            StoreUnavailableError: The journal cannot be written, or the store is closed.
+        """
         self.check()
-        await self._journal.write([(PROBE_KEY, b"")])
+        await self._journal.write([(key, value)])
 
     async def settled(self, id: RequestId) -> None:
         """Wait until all changes of a request are written.

@@ -39,6 +39,7 @@ class MemoryStore(Store):
         self._feeds = Feeds(self._state.limits.backlog_max)
         self._plan: bytes | None = None
         self._signal: bytes | None = None
+        self._clusters: bytes | None = None
 
     async def _settled(self, id: RequestId) -> None:
         """Wait until a request may be read: here not at all."""
@@ -215,6 +216,13 @@ class MemoryStore(Store):
 
     async def published_signal(self) -> bytes | None:
         return self._signal
+
+    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
+        self._check_term(term)
+        self._clusters = data
+
+    async def published_clusters(self) -> bytes | None:
+        return self._clusters
 
     def wakeups(self) -> AsyncIterator[str]:
         return self._feeds.wakeups()

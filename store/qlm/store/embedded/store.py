@@ -8,6 +8,7 @@ from typing import TypeVar
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import RequestId
+from qlm.domain.leadership import Term
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.journal import Journal
 from qlm.store.core import output_log, requests
@@ -15,6 +16,7 @@ from qlm.store.core.effects import Effects, Logged
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import RestoredLog, State
 from qlm.store.embedded.journal_codec import (
+    CLUSTERS_KEY,
     ENDED_PREFIX,
     EXTENSIONS_PREFIX,
     INCARNATION_KEY,
@@ -48,12 +50,18 @@ class EmbeddedStore(MemoryStore):
     """
 
     def __init__(
-        self, clock: Clock, state: State, writer: JournalWriter, log_keys: dict[RequestId, list[str]]
+        self,
+        clock: Clock,
+        state: State,
+        writer: JournalWriter,
+        log_keys: dict[RequestId, list[str]],
+        clusters: bytes | None = None,
     ) -> None:
         """Use `open` instead."""
         super().__init__(clock, state=state)
         self._writer = writer
         self._log_keys = log_keys
+        self._clusters = clusters
 
     @classmethod
     async def open(
@@ -88,7 +96,8 @@ class EmbeddedStore(MemoryStore):
         log_keys, left_over = _restore_logs(state, logs, extensions)
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
         await journal.write([incarnation], left_over, durable=True)
-        return cls(clock, state, JournalWriter(journal, retry_s=retry_s), log_keys)
+        writer = JournalWriter(journal, retry_s=retry_s)
+        return cls(clock, state, writer, log_keys, entries.get(CLUSTERS_KEY))
 
     async def close(self) -> None:
         await self._writer.close()
@@ -102,6 +111,12 @@ class EmbeddedStore(MemoryStore):
 
     async def warnings(self) -> Sequence[str]:
         return self._writer.warnings()
+
+    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
+        self._check_term(term)
+        if data != self._clusters:
+            await self._writer.put(CLUSTERS_KEY, data)
+            self._clusters = data
 
     def _check_writable(self) -> None:
         self._writer.check()

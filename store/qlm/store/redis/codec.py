@@ -24,7 +24,7 @@ from qlm.domain.ids import ControllerId, InstanceId, RequestId, SessionId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import AgentProcess, Epoch, Holder, InstanceHeld, Lease
 from qlm.domain.lease_answer import Granted, IdTaken, LeaseAnswer, LeaseHeldElsewhere, Over
-from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, LengthHistogram
+from qlm.domain.length_histogram import LENGTH_BINS, NO_LENGTHS, NO_PROMPTS, LengthHistogram
 from qlm.domain.operations import Operation, OperationCount, OperationStats, SwapCharge
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry, OutputSlice
@@ -292,7 +292,7 @@ def read_position(reply: list[Any]) -> RequestPosition:
 
 def read_class(reply: list[Any]) -> ClassView:
     """Decode a class with its groups."""
-    cls, queued, sums, groups, ungrouped, newest, extensions, *lengths = reply
+    cls, queued, sums, groups, ungrouped, newest, extensions, prompts, *lengths = reply
     accepted, prompt_tokens, prompt_squares, max_tokens, max_squares, finished = map(int, sums)
     mean_prompt_tokens, var_prompt_tokens = mean_and_variance(accepted, prompt_tokens, prompt_squares)
     mean_max_tokens, var_max_tokens = mean_and_variance(accepted, max_tokens, max_squares)
@@ -307,10 +307,17 @@ def read_class(reply: list[Any]) -> ClassView:
         var_prompt_tokens=var_prompt_tokens,
         mean_max_tokens=mean_max_tokens,
         var_max_tokens=var_max_tokens,
+        prompts=_read_prompts(prompts),
         finished=finished,
         lengths=_read_lengths(lengths),
         extensions=_read_extensions(ClassExtensions, extensions) if extensions else NO_CLASS_EXTENSIONS,
     )
+
+
+def _read_prompts(row: bytes) -> tuple[int, ...]:
+    """Read big-endian counts by bin; the row ends with the last bin that has any."""
+    counts = struct.unpack(f">{len(row) // 8}q", row)
+    return (*counts, *NO_PROMPTS[len(counts) :]) if counts else NO_PROMPTS
 
 
 def _read_lengths(rows: Sequence[bytes]) -> LengthHistogram:

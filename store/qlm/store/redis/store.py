@@ -12,15 +12,16 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `ended` (list of the same members, oldest ended first).
 * `classes` (set: those with waiting requests or groups at the last view, or used since), `groups:<class>`
   (sorted set of group ids by seq), `group:<id>` (hash).
-* `class:<class>` (hash of sums), `lengths:<class>` and `former-lengths:<class>` (strings: length histograms
-  of the window under way and of the one before). They go when the class
-  has been idle for as long as results live.
+* `class:<class>` (hash of sums), `prompts:<class>` (string: counts of prompt lengths), `lengths:<class>` and
+  `former-lengths:<class>` (strings: histograms of answer lengths in the window under way and in the one
+  before). They go when the class has been idle for as long as results live.
 * `idle`: sorted set like `drops`: the other classes, by the time since which they are idle.
 * `queue:<instance>` (list of group ids), `queues` (hash: version by instance).
 * `leases` (hash: number of leases by instance).
 * `instance:<instance>` (hash that expires with the heartbeat), `instances` (set).
 * `unplaced:<instance>` (the reason why it has no place; expires), `unplaced` (set).
-* `plan` and `signal` (strings that expire): the latest plan, and the latest forecast for admission.
+* `plan`, `signal` and `clusters` (strings that expire): the latest plan, the latest forecast for admission,
+  and the token clusters.
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),

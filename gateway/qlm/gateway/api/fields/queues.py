@@ -74,6 +74,22 @@ class PublishedPlan(TypedDict):
     plan: Mapping[str, Any]  # The plan
 
 
+class DividedClass(TypedDict):
+    """A class, or all classes of a model, divided by the length of prompts."""
+
+    model: str  # The model that answers its requests
+    slo_class: str | None  # Label of their objective; null for all classes of the model, as configured
+    priority: int | None  # Their priority; null for all classes of the model
+    thresholds: Sequence[int]  # Longest prompts of all clusters but the last, tokens
+    clusters: Sequence[str]  # Names of the clusters, as in the queues of the classes
+
+
+class Clusters(TypedDict):
+    """Token clusters."""
+
+    clusters: Sequence[DividedClass]  # Those of models as configured first
+
+
 class Leader(TypedDict):
     """The controller that plans."""
 

@@ -158,6 +158,15 @@ local function use_class(class)
   end
 end
 
+local function length_bin(tokens)
+  local bin = 0
+  while bin < #LENGTH_EDGES - 2 and tokens > LENGTH_EDGES[bin + 2] do
+    bin = bin + 1
+  end
+  return bin
+end
+
+-- `prompts:<class>` is a row of 64-bit numbers: the accepted requests by bin of their prompt length.
 local function count_accepted(metadata)
   use_class(metadata.class)
   local sums = key('class', metadata.class)
@@ -167,6 +176,8 @@ local function count_accepted(metadata)
     call('HINCRBY', sums, name .. '_tokens', tokens)
     call('HINCRBY', sums, name .. '_squares', string.format('%.0f', tokens * tokens))
   end
+  local prompts = key('prompts', metadata.class)
+  call('BITFIELD', prompts, 'INCRBY', 'i64', '#' .. length_bin(tonumber(metadata.prompt_tokens)), 1)
   keep_extensions(sums, metadata.class_extensions)
 end
 
@@ -292,11 +303,7 @@ local function count_length(class, outcome, tokens)
   if call('BITFIELD', recent, 'GET', 'i64', '#0')[1] >= LENGTHS_WINDOW then
     call('RENAME', recent, key('former-lengths', class))
   end
-  local bin = 0
-  while bin < #LENGTH_EDGES - 2 and tokens > LENGTH_EDGES[bin + 2] do
-    bin = bin + 1
-  end
-  local slot = 1 + 4 * bin + (outcome == 'stop' and 0 or 2)
+  local slot = 1 + 4 * length_bin(tokens) + (outcome == 'stop' and 0 or 2)
   call('BITFIELD', recent, 'INCRBY', 'i64', '#0', 1, 'INCRBY', 'i64', '#' .. slot, 1,
     'INCRBY', 'i64', '#' .. slot + 1, tokens)
 end

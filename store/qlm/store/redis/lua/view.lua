@@ -1,6 +1,6 @@
 -- -> {classes, statuses, queues as {instance, version, ids, forecasts as JSON},
 --     instances and how many leases each has}, each class as
--- {class, queued, sums, groups, ungrouped arrival, newest arrival, extensions, two rows of lengths}
+-- {class, queued, sums, groups, ungrouped arrival, newest arrival, extensions, prompts, two rows of lengths}
 local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished', 'extended' }
 
 local classes, statuses, queues = {}, {}, {}
@@ -15,7 +15,7 @@ for _, class in ipairs(call('SMEMBERS', PREFIX .. 'classes')) do
     end
     classes[#classes + 1] = {
       class, queued, sums, groups, ungrouped, arrival_at(class, queued - 1),
-      extensions_of(key('class', class), extended),
+      extensions_of(key('class', class), extended), call('GET', key('prompts', class)) or '',
       call('GET', key('former-lengths', class)) or '', call('GET', key('lengths', class)) or '',
     }
   else -- it costs nothing from now on
@@ -30,7 +30,7 @@ for _, entry in ipairs(call('ZRANGE', PREFIX .. 'idle', '-', '(' .. CUTOFF .. ';
   -- Earlier versions use a class without a change of this entry.
   local since = call('HGET', key('class', class), 'idle_since')
   if since == string.sub(entry, 1, TIME_DIGITS) and call('SISMEMBER', PREFIX .. 'classes', class) == 0 then
-    call('DEL', key('class', class), key('lengths', class), key('former-lengths', class))
+    call('DEL', key('class', class), key('prompts', class), key('lengths', class), key('former-lengths', class))
   end
   call('ZREM', PREFIX .. 'idle', entry)
 end

@@ -1,9 +1,8 @@
 """Simulate a scenario under one arm and print one JSON line.
 
 `python -m benchmarks.motion.arms SCENARIO ARM LOAD SEED`. An arm is a policy of `qlm simulate`. With `+rules`
-behind its name, its agents also demote late requests and hold back swaps for deferrable work, as under `qlm`. With
-`+whole`, classes are not divided by the length of prompts.
-Scenarios with traces need `QLM_TRACES`.
+behind its name, its agents also demote late requests and hold back swaps for deferrable work, as under `qlm`.
+With `+whole`, classes are not divided by the length of prompts. Scenarios with traces need `QLM_TRACES`.
 """
 
 import argparse

@@ -12,7 +12,9 @@ import pytest
 
 from qlm.broker.codec import decode_request
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
-from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, QueueName, RequestId
+from qlm.domain.formats.clusters import Clusters, clusters_to_plain
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId, QueueName, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.plan_change import CreateGroup, SetQueue
@@ -938,6 +940,39 @@ async def test_operators_see_the_forecast_as_it_was_kept(
     assert (there.status_code, there.content) == (200, b'{"version": 1}')
     assert there.headers["content-type"] == "application/json"
     cluster.undescribed.clear()  # this is no forecast, only bytes
+
+
+async def test_operators_see_the_clusters_that_the_gateway_uses(
+    cluster: Cluster, admin_url: str, http: httpx.AsyncClient
+) -> None:
+    url = f"{admin_url}/admin/v1/clusters"
+    assert (await http.get(url)).json() == {"clusters": []}
+    chat = RequestClass(ModelId("m"), "deadline-60s", target_ms=60_000.0)
+    clusters = Clusters(fixed={ModelId("n"): (100, 8000)}, found={chat: (4096,)})
+    await cluster.store.publish_clusters(orjson.dumps(clusters_to_plain(clusters)))
+
+    async def read() -> bool:
+        return bool((await http.get(url)).json()["clusters"])
+
+    await until(read)
+    assert (await http.get(url)).json() == {
+        "clusters": [
+            {
+                "model": "n",
+                "slo_class": None,
+                "priority": None,
+                "thresholds": [100, 8000],
+                "clusters": ["to-100", "101-8000", "over-8000"],
+            },
+            {
+                "model": "m",
+                "slo_class": "deadline-60s",
+                "priority": 0,
+                "thresholds": [4096],
+                "clusters": ["to-4096", "over-4096"],
+            },
+        ]
+    }
 
 
 async def test_operators_see_which_controller_leads_since_when(

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from qlm.cli.main import main
 from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.fleet import ModelSpec
+from qlm.domain.formats.clusters import Clusters, clusters_to_plain
 from qlm.domain.ids import GatewayId, RequestId
 from qlm.domain.request import Request
 from qlm.gateway.core.limits import GatewayLimits
@@ -112,6 +113,7 @@ async def test_the_live_plan_is_drawn_and_checked(tmp_path: Path) -> None:
         assert (await live.qlm("show", "--why")).stdout.splitlines()[
             -1
         ] == "no group is expected to miss its deadline"
+        assert reported["clusters"] == []
         refused = await live.qlm("show", "--instance", "nobody")
         assert (refused.exit_code, refused.stdout) == (2, "")
         assert refused.stderr == "qlm: --instance is 'nobody'; expected an instance of the problem\n"
@@ -198,6 +200,14 @@ async def test_a_gateway_whose_plan_is_of_no_use_gets_one_clear_line(tmp_path: P
         shown = await qlm(url, "show")
         assert (shown.exit_code, "violated: each_group_once" in shown.stdout) == (1, True)
         assert "; no newer plan has arrived: is a controller running?" in shown.stdout
+        clusters = Clusters(fixed={M: (8000,)})
+        await store.publish_clusters(orjson.dumps(clusters_to_plain(clusters)))
+        line = "prompts of m, all objectives, are divided by tokens: to-8000, over-8000"
+
+        async def divided() -> bool:
+            return line in (await qlm(url, "show")).stdout.splitlines()
+
+        await until(divided)
 
 
 @pytest.mark.parametrize("command", [["show"], ["explain", "x"]])

@@ -124,6 +124,7 @@ def _operations(store: RedisStore) -> Mapping[str, Callable[[], Awaitable[object
         "leave": lambda: store.leave(A),
         "leader": store.leader,
         "published_plan": store.published_plan,
+        "published_clusters": store.published_clusters,
     }
 
 

@@ -17,6 +17,7 @@ _READS: Final = frozenset(
         "leader",
         "published_plan",
         "published_signal",
+        "published_clusters",
     }
 )
 _FREEING: Final = frozenset({"unwatch", "leave", "resign", "view"})

@@ -27,7 +27,14 @@ from simulation.process import Process
 from simulation.store_server import StoreServer
 from simulation.virtual_loop import VirtualLoop
 
-_UNDER_A_TERM: Final = ("apply", "expire_leases", "mark_indexed", "publish_plan", "publish_signal")
+_UNDER_A_TERM: Final = (
+    "apply",
+    "expire_leases",
+    "mark_indexed",
+    "publish_clusters",
+    "publish_plan",
+    "publish_signal",
+)
 
 
 class StoreRecorder:

@@ -264,6 +264,13 @@ _steps = st.one_of(
         st.sampled_from((b"plan", b"")),
         off_by,
     ),
+    st.builds(
+        lambda data, off: _led(
+            f"divide {data!r}", off, lambda store, term: store.publish_clusters(data, term)
+        ),
+        st.sampled_from((b"clusters", b"")),
+        off_by,
+    ),
     st.builds(lambda off: _led("mark indexed", off, lambda store, term: store.mark_indexed(term)), off_by),
     st.builds(lambda w: Step(f"records {w}", lambda store, _: store.records(w)), filters),
     st.builds(lambda i: Step(f"drain {i}", lambda store, _: store.ask_drain(i)), st.sampled_from(INSTANCES)),
@@ -284,6 +291,7 @@ async def snapshot(store: Store) -> dict[str, Any]:
         "indexed": await store.indexed(),
         "leader": await store.leader(),
         "plan": await store.published_plan(),
+        "clusters": await store.published_clusters(),
         "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],
     }
 

@@ -21,6 +21,7 @@ from qlm.controller.shell import loop as loop_module
 from qlm.controller.shell.loop import ControllerLoop
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
+from qlm.domain.formats.clusters import NO_CLUSTERS, Clusters, clusters_from_plain, clusters_to_plain
 from qlm.domain.ids import GroupId, InstanceId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
@@ -103,7 +104,7 @@ async def bench(tmp_path: Path, quiet_s: float) -> AsyncIterator[Bench]:
         broker=flaky(queues.broker(), broker_faults),
         clock=clock,
         fleet=known_fleet(),
-        settings=ControllerSettings(quiet_s=quiet_s),
+        settings=ControllerSettings(quiet_s=quiet_s, clusters=True),
         planner=planner,
         new_group_id=group_ids(),
     )
@@ -220,6 +221,31 @@ async def test_a_plan_that_cannot_be_kept_is_applied_all_the_same(bench: Bench) 
     assert bench.store_faults.raised["publish_plan"] == 1
     assert len(await bench.planned()) == 1
     assert await bench.store.published_plan() is None
+
+
+async def test_a_controller_goes_on_from_the_published_clusters(bench: Bench) -> None:
+    clusters = Clusters(found={a_request().cls: (4096,)})
+    await bench.store.publish_clusters(orjson.dumps(clusters_to_plain(clusters)))
+    await bench.store.heartbeat(status(), 60)
+    await bench.accept(a_request())
+    assert (await bench.loop.run_once()).clusters.clusters == clusters
+    data = await bench.store.published_clusters()
+    assert data is not None and clusters_from_plain(orjson.loads(data)) == clusters
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b'{"version": 2}', b'{"version": 1, "fixed": {}, "found": [{}]}']
+)
+async def test_clusters_that_cannot_be_read_are_found_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    await bench.store.publish_clusters(data)
+    await bench.store.heartbeat(status(), 60)
+    await bench.accept(a_request())
+    with caplog.at_level(logging.WARNING, "qlm.controller"):
+        assert (await bench.loop.run_once()).clusters.clusters == NO_CLUSTERS
+    assert "cannot read the published token clusters" in caplog.text
+    assert len(await bench.planned()) == 1
 
 
 async def test_an_unknown_accelerator_gets_no_work_and_is_named_once(

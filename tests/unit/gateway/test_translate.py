@@ -1,9 +1,11 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
+from qlm.domain.formats.clusters import Clusters
 from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
@@ -122,6 +124,19 @@ def test_the_tenant_is_the_user_then_the_fairness_header_then_default() -> None:
 def test_lower_priority_goes_first_and_makes_a_class_of_its_own() -> None:
     assert metadata(priority=-3).cls.priority == -3
     assert metadata(priority=-3).cls.queue != metadata().cls.queue
+
+
+def test_a_long_prompt_is_in_the_cluster_of_its_length() -> None:
+    undivided = metadata().cls
+    clusters = Clusters(found={undivided: (len(PROMPT),)})
+    arrival = Arrival(id=RequestId("r"), headers={}, now_ns=5_000_000_000)
+    names = []
+    for prompt in (PROMPT, (*PROMPT, 1)):
+        body = parse_completion({"model": "m", "prompt": list(prompt)})
+        made = to_metadata(body, prompt, SERVED, LIMITS, arrival, CLASSES, clusters)
+        assert replace(made.cls, cluster="all") == undivided
+        names.append(made.cls.cluster)
+    assert names == ["to-20", "over-20"]
 
 
 def test_requests_of_one_bucket_share_a_class_with_the_bucket_as_target() -> None:

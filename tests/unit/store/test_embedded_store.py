@@ -353,3 +353,24 @@ async def test_an_answer_of_which_tokens_are_missing_in_the_journal_is_lost() ->
     assert read.detail == "its output log has 2 tokens, 3 were recorded"
     assert (record.outcome, record.output_tokens) == (Outcome.OUTPUT_LOST, 0)
     await again.close()
+
+
+async def test_clusters_survive_a_kill_and_are_written_when_they_change() -> None:
+    journal = DictJournal()
+    store = await _opened(journal)
+    assert await store.published_clusters() is None
+    await store.publish_clusters(b"first")
+    await store.publish_clusters(b"second")
+    writes = journal.writes
+    await store.publish_clusters(b"second")
+    assert journal.writes == writes
+    assert await (await _opened(journal)).published_clusters() == b"second"
+
+
+async def test_clusters_that_cannot_be_written_are_an_error_and_not_published() -> None:
+    journal = DictJournal()
+    store = await _opened(journal)
+    journal.error = StoreUnavailableError("the disk is full")
+    with pytest.raises(StoreUnavailableError, match="full"):
+        await store.publish_clusters(b"first")
+    assert await store.published_clusters() is None

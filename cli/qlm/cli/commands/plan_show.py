@@ -28,8 +28,8 @@ from qlm.cli.commands.plan_options import (
 from qlm.cli.commands.simulation_options import SEED
 from qlm.cli.inspect.admin_client import AdminClient
 from qlm.cli.plans.files import read_plan, read_problem
-from qlm.cli.plans.live import age, fetch_plan
-from qlm.cli.plans.tables import sampled
+from qlm.cli.plans.live import age, fetch_clusters, fetch_plan
+from qlm.cli.plans.tables import cluster_lines, sampled
 from qlm.planner.limits import SAMPLES_MAX
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.published_plan import PublishedPlan
@@ -69,13 +69,15 @@ def show_command(
     """
     _check_paths(problem_path, plan_path)
     with plan_errors():
-        problem, plan, kept = _plan(problem_path, plan_path, partial(admin_client, url, config_file))
+        client = partial(admin_client, url, config_file)
+        problem, plan, kept = _plan(problem_path, plan_path, client)
+        clusters = [] if kept is None else fetch_clusters(client())
         check_instances(problem, instances)
         report = verify(problem, plan, objective=objective)
         estimate = None if samples is None else _sample(problem, plan, objective, samples, seed)
     if as_json:
         plain: dict[str, Any] = dataclasses.asdict(report)
-        plain |= {} if kept is None else {"at_ms": kept.at_ms}
+        plain |= {} if kept is None else {"at_ms": kept.at_ms, "clusters": clusters}
         plain |= {"sampled": None if estimate is None else dataclasses.asdict(estimate)}
         misses = servable_misses(problem, plan, report, rows) if why else None
         print_json(plain | {"missed": None if misses is None else dataclasses.asdict(misses)})
@@ -83,6 +85,8 @@ def show_command(
         if kept is not None:
             click.echo(age(kept, time.time()))
         print_plan(problem, plan, report, instances, rows, drawn=True)
+        for line in cluster_lines(clusters):
+            click.echo(line)
         if why:
             print_missed(problem, plan, report, rows)
         if estimate is not None:

@@ -10,6 +10,8 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from qlm.domain.formats.clusters import ALL
+
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Build a table; a column whose title ends in `>` is aligned to the right."""
@@ -73,7 +75,9 @@ def queues(data: dict[str, Any]) -> list[Table]:
 
 
 def _objective(each: dict[str, Any]) -> str:
-    return f"{each['slo_class']} (late)" if each["late"] else each["slo_class"]
+    cluster = each.get("cluster", ALL)
+    divided = "" if cluster == ALL else f", {cluster} tokens"
+    return f"{each['slo_class']}{divided}{' (late)' if each['late'] else ''}"
 
 
 def groups(data: dict[str, Any]) -> Table:

@@ -1,6 +1,7 @@
 """Formats plans as tables and sentences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -89,6 +90,15 @@ def violated(violations: Sequence[Violation]) -> Iterator[str]:
         yield f"violated: {each.constraint}: {each.detail}"
     if len(violations) > LISTED:
         yield f"… {len(violations) - LISTED} more violations"
+
+
+def cluster_lines(clusters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Format the classes that are divided by the length of prompts, one per line."""
+    for each in clusters:
+        objective = "all objectives" if each["slo_class"] is None else each["slo_class"]
+        priority = f", priority {each['priority']}" if each["priority"] else ""
+        names = ", ".join(each["clusters"])
+        yield f"prompts of {each['model']}, {objective}{priority}, are divided by tokens: {names}"
 
 
 def sampled(estimate: Estimate) -> str:

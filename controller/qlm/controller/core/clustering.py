@@ -7,11 +7,12 @@ been worth keeping for `HOLD_NS`. A controller that takes over goes on from the 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from qlm.controller.core.division import PromptLengths, has_valley, is_worth_keeping, new_threshold
+from qlm.controller.core.division import OCTAVE, PromptLengths, has_valley, is_worth_keeping, new_threshold
 from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.domain.formats.clusters import CLASSES_MAX, NO_CLUSTERS, Clusters, Thresholds, undivided
@@ -166,18 +167,22 @@ def _lengths(
     if not entries:
         return None
     most = max((entry.posterior for entry in entries), key=lambda posterior: posterior.answers)
-    per_kind = [_service_s(entry, counts.weights) for entry in entries if entry.posterior is most]
+    per_kind = [_service_s(entry) for entry in entries if entry.posterior is most]
     return PromptLengths(counts.weights, np.mean(per_kind, axis=0))
 
 
-def _service_s(entry: ClassEntry, weights: FloatArray) -> FloatArray:
-    """Return the service time of a request by its prompt's bin, with answers as long as those of the class."""
-    service_s = np.zeros(LENGTH_BINS)
-    for at in np.flatnonzero(weights):
-        tokens = math.sqrt((LENGTH_EDGES[at] + 1) * LENGTH_EDGES[at + 1])
-        workload = replace(entry.posterior.workload, prompt_tokens=tokens, prompt_var=0.0)
-        service_s[at] = steady_state(entry.profile, workload).request_s
-    return service_s
+@lru_cache(maxsize=256)
+def _service_s(entry: ClassEntry) -> FloatArray:
+    """Return the service time of a request by the bin of its prompt, with usual answers of the class."""
+    octaves = LENGTH_EDGES[8::OCTAVE]
+    times_s = [
+        steady_state(
+            entry.profile, replace(entry.posterior.workload, prompt_tokens=float(tokens), prompt_var=0.0)
+        ).request_s
+        for tokens in octaves
+    ]
+    middle = np.log(np.add(LENGTH_EDGES[:-1], 1.0)) / 2 + np.log(LENGTH_EDGES[1:]) / 2
+    return np.asarray(np.exp(np.interp(middle, np.log(octaves), np.log(times_s))), dtype=np.float64)
 
 
 def _read(

@@ -1,10 +1,10 @@
 """Division of a class by the length of its prompts (QLM, algorithm 1): where, and whether it is worth it.
 
-Clustering in one dimension, of counts on a logarithmic grid. Requests are of several kinds where their lengths
-have several modes: a *valley* is an octave with few requests between two octaves with many. A valley is worth a
-division if it frees most requests from the waits that few others cause. In a queue in order of arrival the mean
-wait is proportional to the second moment of the service times (Pollaczek and Khinchine), so the gain of a
-threshold is
+Clustering in one dimension, of counts on a logarithmic grid. Requests are of several kinds where their
+lengths have several modes: a *valley* is an octave with few requests between two octaves with many. A valley
+is worth a division if that frees most requests from waits that few others cause. In a queue in order of
+arrival the mean wait is proportional to the second moment of the service times (Pollaczek and Khinchine), so
+the gain of a threshold is
 
     share of the requests below it  -  share of the second moment of service times below it.
 """
@@ -45,7 +45,7 @@ BEGIN: Final = Criterion(requests=8.0, valley=0.2, gain=0.6, ratio=8.0)
 """Of a new threshold."""
 
 STAY: Final = Criterion(requests=0.5, valley=0.6, gain=0.4, ratio=4.0)
-"""Of a threshold in use: weaker, so that lengths that drift or become rare do not divide anew again and again."""
+"""Of a threshold in use: weaker, so that lengths that drift or become rare do not divide anew each time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ class PromptLengths:
 
 
 def new_threshold(lengths: PromptLengths, standing: Thresholds) -> int | None:
-    """Return the threshold that gains most beside those in use; None if there is none worth it, or no room."""
+    """Return the threshold that gains most beside those in use; None without one worth it, or room for it."""
     if len(standing) >= THRESHOLDS_MAX:
         return None
     total, best, best_gain = lengths.weights.sum(), None, BEGIN.gain

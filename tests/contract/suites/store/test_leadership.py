@@ -45,6 +45,7 @@ def _writes(store: Store, term: Term) -> dict[str, Callable[[], Awaitable[object
         "mark_indexed": lambda: store.mark_indexed(term),
         "publish_plan": lambda: store.publish_plan(b"stale", term),
         "publish_signal": lambda: store.publish_signal(b"stale", term),
+        "publish_clusters": lambda: store.publish_clusters(b"stale", term),
     }
 
 
@@ -68,6 +69,7 @@ async def _written(store: Store) -> tuple[object, ...]:
         await store.indexed(),
         await store.published_plan(),
         await store.published_signal(),
+        await store.published_clusters(),
     )
 
 

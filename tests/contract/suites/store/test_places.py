@@ -1,4 +1,7 @@
-"""Contract of every store: queue positions, the latest plan and forecast, unplaced instances."""
+"""Contract of every store: queue positions, latest plan, forecast and clusters, unplaced instances."""
+
+from collections import Counter
+from dataclasses import replace
 
 from contract.suites.store.values import (
     BATCH,
@@ -15,6 +18,7 @@ from contract.suites.store.values import (
     until,
 )
 from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.length_histogram import length_bin
 from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.store import Store
 
@@ -80,6 +84,28 @@ async def test_the_latest_signal_is_published(subject: Subject) -> None:
         await store.publish_signal(data)
         assert await store.published_signal() == data
     assert await store.published_plan() == b"plan"
+
+
+async def test_the_latest_clusters_are_published(subject: Subject) -> None:
+    """They are returned unchanged, and independent of plan and signal."""
+    store = subject.store
+    assert await store.published_clusters() is None
+    await store.publish_signal(b"signal")
+    for data in (b'{"version": 1}', bytes(range(256)), b""):
+        await store.publish_clusters(data)
+        assert await store.published_clusters() == data
+    assert await store.published_plan() is None
+    assert await store.published_signal() == b"signal"
+
+
+async def test_accepted_prompts_are_counted_by_length(subject: Subject) -> None:
+    """A request counts once, in the bin of its prompt, however often it is enqueued."""
+    store = subject.store
+    for n, tokens in ((1, 1), (2, 8), (3, 9), (4, 30_000), (5, 10_000_000), (5, 10_000_000)):
+        await store.enqueue(replace(metadata(n), prompt_tokens=tokens))
+    (chat,) = (await store.view()).classes
+    expected = Counter(length_bin(tokens) for tokens in (1, 8, 9, 30_000, 10_000_000))
+    assert {at: count for at, count in enumerate(chat.prompts) if count} == expected
 
 
 async def test_an_unplaced_instance_is_listed_until_it_lives(subject: Subject) -> None:

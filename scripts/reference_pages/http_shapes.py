@@ -33,6 +33,7 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     forecast.Forecast: "Forecast",
     forecast.Normal: "Uncertain time",
     forecast.Drain: "Drain",
+    queues.Clusters: "Clusters",
     queues.Leadership: "Controller",
     service.StoreSettings: "Shared state",
     service.Listeners: "Listeners",

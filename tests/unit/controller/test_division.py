@@ -54,13 +54,13 @@ def test_two_kinds_that_cost_the_same_are_not_divided() -> None:
 
 def test_three_kinds_are_divided_twice_and_no_fourth_is() -> None:
     rng = np.random.default_rng(5)
-    kinds = np.array([100.0, 4000.0, 80_000.0])[rng.choice(3, 4000, p=[0.7, 0.25, 0.05])]
-    drawn = lengths(kinds * rng.lognormal(0, 0.15, 4000))
+    kinds = np.array([60.0, 2400.0, 90_000.0])[rng.choice(3, 4000, p=[0.9, 0.08, 0.02])]
+    drawn = lengths(kinds * rng.lognormal(0, 0.15, 4000), CENTRES)
     first = new_threshold(drawn, ())
     assert first is not None
     second = new_threshold(drawn, (first,))
     assert second is not None
-    assert 100 < min(first, second) < 4000 < max(first, second) < 80_000
+    assert 60 < min(first, second) < 2400 < max(first, second) < 90_000
     assert new_threshold(drawn, tuple(sorted((first, second)))) is None
 
 

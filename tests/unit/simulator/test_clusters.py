@@ -1,16 +1,18 @@
-"""Clusters in whole simulations: long prompts get a class of their own, and no request is lost by a change."""
+"""Clusters in whole simulations: long prompts get their own class, and no change loses a request."""
 
+import time
 from collections import Counter
-
-import numpy as np
+from collections.abc import Callable
+from dataclasses import replace
 
 from qlm.controller.core.clustering import NOTHING_COUNTED, ClusterState
 from qlm.domain.formats.clusters import Clusters, undivided
 from qlm.domain.request import RequestMetadata
+from qlm.simulator.policies import POLICIES
 from qlm.simulator.scenario import Workload
 from qlm.simulator.seeds import Seeds
-from qlm.simulator.simulation import Simulation, SimulationObserver
-from support.simulation import run, scenario, workload
+from qlm.simulator.simulation import Simulation, SimulationObserver, simulate
+from support.simulation import scenario, workload
 
 
 class Classes(SimulationObserver):
@@ -34,37 +36,45 @@ class Switched(Classes):
         super().on_published(number, metadata)
         controller = self._simulation.controller
         if number == 50:
-            clusters = Clusters(found={undivided(metadata.cls): (300,)})
+            clusters = Clusters(found={undivided(metadata.cls): (304,)})
             controller.clusters = ClusterState(clusters=clusters)
         if number == 150:
             controller.clusters = NOTHING_COUNTED
 
 
 def mixture(seeds: Seeds) -> Workload:
-    """Chat prompts, and every tenth of 7 000 tokens."""
-    made = workload(600, rate_rps=4.0, prompt_tokens=100.0, classes=1)(seeds)
-    made.prompt_tokens[::10] = 7000
+    """Reports, every tenth with a prompt of 20 000 tokens."""
+    made = workload(300, rate_rps=8.0, prompt_tokens=100.0, classes=1)(seeds)
+    made.prompt_tokens[::10] = 20_000
     made.slo_class[:] = 1
     return made
 
 
-def test_long_prompts_wait_in_a_class_of_their_own() -> None:
-    seen = Classes()
-    result = run(scenario(mixture, kind="A10"), policy="qlm", observer=seen)
+def served(make_workload: Callable[[Seeds], Workload], seen: Classes, *, clusters: bool) -> None:
+    """Simulate, and check that every request is answered."""
+    policy = replace(POLICIES["edf"], clusters=clusters)
+    subject = scenario(make_workload)
+    models = tuple(replace(model, context_tokens=32_768) for model in subject.models)
+    subject = replace(subject, models=models)
+    result = simulate(subject, policy, 1, stopwatch_s=time.perf_counter, observer=seen)
     assert set(result.outcomes.outcome) <= {"stop", "length"}
-    ordinary, long = (name for name in seen.clusters if name != "all")
+
+
+def test_long_prompts_wait_in_a_class_of_their_own() -> None:
+    served(mixture, seen := Classes(), clusters=True)
+    ordinary, long = sorted((name for name in seen.clusters if name != "all"), reverse=True)
     assert ordinary.startswith("to-") and long.startswith("over-")
     assert seen.clusters[ordinary] > 5 * seen.clusters[long] > 0
-    same = run(scenario(mixture, kind="A10"), policy="edf", observer=(whole := Classes()))
-    assert set(whole.clusters) == {"all"}, "a baseline forms groups without clusters"
-    assert np.array_equal(same.workload.prompt_tokens, result.workload.prompt_tokens)
+
+
+def test_lengths_are_not_divided_where_that_is_switched_off() -> None:
+    served(mixture, seen := Classes(), clusters=False)
+    assert set(seen.clusters) == {"all"}
 
 
 def test_classes_drain_when_the_division_begins_and_when_it_ends() -> None:
-    """What was put into a class before stays there, and is served."""
-    seen = Switched()
-    result = run(scenario(workload(300, rate_rps=12.0, classes=1)), policy="qlm", observer=seen)
-    assert set(result.outcomes.outcome) <= {"stop", "length"}
-    assert list(seen.clusters)[0] == "all"
-    assert set(seen.clusters) == {"all", "to-300", "over-300"}
-    assert sum(seen.clusters.values()) == 300
+    """A request stays in the class that it was given, and is served."""
+    served(workload(300, rate_rps=12.0, classes=1), seen := Switched(), clusters=True)
+    assert next(iter(seen.clusters)) == "all"
+    assert set(seen.clusters) == {"all", "to-304", "over-304"}
+    assert seen.clusters.total() == 300

@@ -41,10 +41,10 @@ class Criterion:
     ratio: float
 
 
-BEGIN: Final = Criterion(requests=8.0, valley=0.2, gain=0.6, ratio=8.0)
+BEGIN: Final = Criterion(requests=8.0, valley=0.2, gain=0.8, ratio=32.0)
 """Of a new threshold."""
 
-STAY: Final = Criterion(requests=0.5, valley=0.6, gain=0.4, ratio=4.0)
+STAY: Final = Criterion(requests=0.5, valley=0.6, gain=0.5, ratio=12.0)
 """Of a threshold in use: weaker, so that lengths that drift or become rare do not divide anew each time."""
 
 

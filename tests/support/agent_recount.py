@@ -56,7 +56,8 @@ def _check_output(agent: Agent, everything: list[TrackedRequest]) -> None:
             and tracked.exit.disposition is Disposition.END
             and not tracked.exit.sent
         )
-        return tracked.claim.epoch is not None and (len(tracked.output) > tracked.sent or end_due)
+        unsent = len(tracked.output) > tracked.sent or tracked.generation.unrecorded
+        return tracked.claim.epoch is not None and (unsent or end_due)
 
     def urgent(tracked: TrackedRequest) -> bool:
         return tracked.sent == 0 or tracked.phase is Phase.CLOSING

@@ -13,10 +13,12 @@ class Granted:
     Attributes:
         lease: The lease, with a new epoch.
         output: Token ids already in the output log, to resume from.
+        preemptions: Preemptions of the request so far, by all agents.
     """
 
     lease: Lease
     output: TokenIds
+    preemptions: int = 0
 
 
 @value

@@ -4,18 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qlm.agents.core.scheduling.visits.backlog import NO_BACKLOG, Backlog, HopefulRequests
+from qlm.agents.core.scheduling.visits.backlog import NO_BACKLOG, Backlog, HopefulRequests, Patience
 from qlm.agents.core.scheduling.visits.decision import (
     DECIDE_WITHIN_S,
     LEAST_VISIT_SWAPS,
-    MARGIN_S,
-    NEVER,
     Candidate,
-    Leave,
     Present,
-    Remain,
     decide,
 )
+from qlm.agents.core.scheduling.visits.remain import MARGIN_S, NEVER, Leave, Remain, Work
 from qlm.domain.ids import ModelId
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
@@ -55,6 +52,28 @@ def other(
     )
 
 
+def work(answer_s: float, *, refill_s: float = float("inf")) -> Work:
+    return Work(answer_s=answer_s, service_s=0.1, refill_s=refill_s)
+
+
+def deferred(
+    count: int, waits_s: float, *, weight: float = 0.2, objective_s: float | None = None
+) -> HopefulRequests | None:
+    return HopefulRequests.deferred(
+        Patience(batch_s=120.0, weight=weight),
+        priority=0,
+        requests=count,
+        waits_s=waits_s,
+        spread_s=0.0,
+        service_s=0.1,
+        objective_s=objective_s,
+    )
+
+
+def backlog_of(*parts: HopefulRequests | None) -> Backlog:
+    return Backlog(part for part in parts if part is not None)
+
+
 def present(**values: object) -> Present:
     return Present(**{"backlog": NO_BACKLOG, "back_s": 1.0, "awake_s": 100.0, **values})  # type: ignore[arg-type]
 
@@ -80,7 +99,7 @@ def test_requests_that_are_lost_already_count_no_more() -> None:
 
 def test_without_other_models_the_visit_has_no_end() -> None:
     assert decide(present(), []) is NEVER
-    assert NEVER.begins(answer_s=1e6, latest_start_s=float("inf"))
+    assert NEVER.begins(work(1e6), latest_start_s=float("inf"))
 
 
 def test_the_latest_moment_of_three_models_by_hand() -> None:
@@ -116,10 +135,77 @@ def test_a_visit_with_work_has_a_least_length() -> None:
 
 def test_what_would_not_end_before_the_latest_moment_is_begun_only_if_it_cannot_wait() -> None:
     remain = Remain(until_s=10.0, back_s=20.0)
-    assert remain.begins(answer_s=9.0, latest_start_s=float("inf"))
-    assert not remain.begins(answer_s=11.0, latest_start_s=float("inf"))
-    assert remain.begins(answer_s=11.0, latest_start_s=25.0)
-    assert not remain.begins(answer_s=11.0, latest_start_s=40.0)
+    assert remain.begins(work(9.0), latest_start_s=float("inf"))
+    assert not remain.begins(work(11.0), latest_start_s=float("inf"))
+    assert remain.begins(work(11.0), latest_start_s=25.0)
+    assert not remain.begins(work(11.0), latest_start_s=40.0)
+
+
+def test_what_gets_on_by_more_than_its_eviction_discards_is_begun_as_a_stopgap() -> None:
+    """0.1 s of a full batch for 20 s of an answer: 10 s of it are worth 0.05 s."""
+    remain = Remain(until_s=10.0, back_s=20.0)
+    assert remain.begins(work(20.0, refill_s=0.04), latest_start_s=float("inf"))
+    assert not remain.begins(work(20.0, refill_s=0.06), latest_start_s=float("inf"))
+    assert not remain.ends(work(20.0))
+    assert not Remain(until_s=-1.0, back_s=20.0).begins(work(20.0, refill_s=0.0), latest_start_s=40.0)
+
+
+def test_what_an_absence_would_lose_is_begun_even_beyond_the_latest_moment() -> None:
+    """Found on four models: instances stayed for them, and left them waiting beside an idle engine."""
+    beyond = Remain(until_s=-12.0, back_s=20.0)
+    assert beyond.begins(work(30.0), latest_start_s=15.0)
+    assert not beyond.begins(work(30.0), latest_start_s=24.0)
+
+
+def test_an_instance_that_stays_beyond_the_latest_moment_begins_what_ends_within_a_swap() -> None:
+    near = other(B, requests(20, 1.0, 20.0), swap_s=4.0)
+    costly = present(running_slack_s=(0.5,) * 60)
+    decision = decide(costly, [near])
+    assert isinstance(decision, Remain) and decision.until_s == 4.0
+
+
+def test_who_may_not_be_evicted_ends_before_the_latest_moment() -> None:
+    far = other(B, requests(20, 40.0, 60.0))
+    decision, later = decide(present(drain_s=0.0), [far]), decide(present(drain_s=12.0), [far])
+    assert isinstance(decision, Remain) and isinstance(later, Remain)
+    assert later.until_s == pytest.approx(decision.until_s - 12.0)
+
+
+def test_late_and_batch_requests_count_each_time_their_patience_has_run_out_and_more_each_time() -> None:
+    for waits_s, worth, first_s in ((0.0, 2.0, 120.0), (100.0, 2.0, 20.0), (130.0, 4.0, 110.0)):
+        part = deferred(10, waits_s)
+        assert part is not None
+        assert (part.worth, part.first_s) == (pytest.approx(worth), pytest.approx(first_s))
+        assert part.lost(first_s - 1.1) == 0.0 and part.lost(first_s + 1) == pytest.approx(worth)
+    late, slow = deferred(1, 0.0, objective_s=5.0), deferred(1, 0.0, objective_s=100.0)
+    assert late is not None and late.first_s == 60.0, "at least half the patience of batch work"
+    assert slow is not None and slow.first_s == 300.0, "three objectives"
+    assert deferred(10, 0.0, weight=0.0) is None
+
+
+def test_batch_work_ends_a_visit_once_it_has_waited_long_enough() -> None:
+    """Before, it waited until the instance was idle: 500 s and more beside a busy model."""
+    for waits_s in (0.0, 115.0):
+        forgotten = other(B, backlog_of(deferred(40, waits_s)), waiting=40)
+        decision = decide(present(), [forgotten])
+        assert isinstance(decision, Leave if waits_s else Remain)
+    few = other(B, backlog_of(deferred(4, 115.0)), waiting=4)
+    assert isinstance(decide(present(), [few]), Remain), "not worth one request"
+    assert isinstance(decide(present(), [other(B, backlog_of(deferred(4, 355.0)), waiting=4)]), Leave)
+
+
+def test_late_work_is_served_after_hopeful_work_and_does_not_delay_it() -> None:
+    hopeful = requests(10, 30.0, 30.0)
+    both = backlog_of(*hopeful.parts, deferred(1000, 100.0))
+    assert both.parts[0] is hopeful.parts[0]
+    assert both.lost(28.9) == pytest.approx(hopeful.lost(28.9) + deferred_lost(1000, 100.0, 29.9))
+    assert both.work_s == pytest.approx(1.0 + 10.0)
+
+
+def deferred_lost(count: int, waits_s: float, begin_s: float) -> float:
+    part = deferred(count, waits_s)
+    assert part is not None
+    return part.lost(begin_s)
 
 
 def test_an_idle_instance_leaves_after_a_pause_of_one_swap_or_two_for_batch_work() -> None:

@@ -94,6 +94,13 @@ def test_without_other_models_everything_is_begun() -> None:
 
 def test_an_idle_agent_swaps_to_batch_work_of_another_model() -> None:
     bench = bench_with(group_of(a_request("b", model="n"), name="b"))
+    assert seconds_until_swap(bench) == pytest.approx(SWAP_S, abs=0.8)
+
+
+def test_batch_work_without_a_weight_waits_for_two_swap_times() -> None:
+    bench = Bench(settings=replace(SETTINGS, late_weight=0.0), costs=COSTS)
+    bench.take(SwapModel)
+    read(bench, group_of(a_request("b", model="n"), name="b"))
     assert seconds_until_swap(bench) == pytest.approx(2 * SWAP_S, abs=0.8)
 
 

@@ -115,6 +115,64 @@ def test_several_instances_swap_if_less_is_waited_in_all() -> None:
     assert [name for name, _ in target(replace(larger, leased=loaded.leased)).shares] == ["a", "b", "c"]
 
 
+def test_an_instance_that_would_run_dry_gets_some_of_a_sealed_group() -> None:
+    """Found with 600 batch requests: one group beside an instance that came back with nothing to do."""
+    for cls in (BATCH, CHAT):
+        (sealed,) = groups_of(cls, 90, sealed=True)
+        view = view_of(class_view(cls, NO_LENGTHS, sealed), queues={"a": (sealed,)}, leased=(PLACES, 0, 0))
+        found = target(view)
+        assert dict(found.cuts) == {sealed.id: sum(dict(found.shares).values())}
+        shares = {InstanceId("a"): 90 - found.cuts[0][1] + PLACES, **dict(found.shares)}
+        assert len(shares) == 3 and max(shares.values()) - min(shares.values()) <= 2
+
+
+def test_sealed_groups_stay_whole_while_everybody_has_a_batch_to_do() -> None:
+    for leased in ((PLACES, PLACES, PLACES), (PLACES, 3 * PLACES, 2 * PLACES)):
+        sealed = groups_of(BATCH, 300, sealed=True)
+        view = view_of(class_view(BATCH, NO_LENGTHS, *sealed), queues={"a": sealed}, leased=leased)
+        assert target(view).cuts == ()
+
+
+def test_who_has_another_model_awake_gets_nothing_of_a_sealed_group() -> None:
+    (sealed,) = groups_of(BATCH, 90, sealed=True)
+    view = view_of(class_view(BATCH, NO_LENGTHS, sealed), queues={"a": (sealed,)}, leased=(PLACES, 0, 0))
+    other = replace(instance("b", active=OTHER.model), engines=((OTHER.model, EngineState.AWAKE),))
+    found = target(replace(view, instances=(view.instances[0], other, view.instances[2])))
+    assert [name for name, _ in found.shares] == ["c"]
+
+
+@given(
+    leased=st.tuples(*[st.integers(0, 40)] * 3),
+    counts=st.lists(st.tuples(st.integers(0, 200), st.sampled_from(NAMES)), min_size=1, max_size=5),
+    loose=st.integers(0, 30),
+)
+def test_what_is_cut_is_shared_out_and_brings_the_instances_closer(
+    leased: tuple[int, int, int], counts: list[tuple[int, str]], loose: int
+) -> None:
+    sealed = groups_of(BATCH, *(count for count, _ in counts), sealed=True)
+    homes = [home for _, home in counts]
+    queues = {
+        name: tuple(group for group, at in zip(sealed, homes, strict=True) if at == name) for name in NAMES
+    }
+    found = target(
+        view_of(class_view(BATCH, NO_LENGTHS, *sealed, ungrouped=loose), queues=queues, leased=leased)
+    )
+    cuts = dict(found.cuts)
+    assert all(
+        0 < count <= sealed[at].remaining for at in range(len(sealed)) if (count := cuts.get(sealed[at].id))
+    )
+    if cuts:
+        assert sum(count for _, count in found.shares) == sum(cuts.values()) + loose
+        before = {name: leased[at] + sum(g.remaining for g in queues[name]) for at, name in enumerate(NAMES)}
+        cut_at = {name: sum(cuts.get(g.id, 0) for g in queues[name]) for name in NAMES}
+        after = {
+            name: before[name] - cut_at[name] + dict(found.shares).get(InstanceId(name), 0) for name in NAMES
+        }
+        assert (
+            max(after.values()) - min(after.values()) <= max(before.values()) - min(before.values()) + loose
+        )
+
+
 def test_instances_that_cannot_serve_take_nothing() -> None:
     view = view_of(class_view(CHAT, NO_LENGTHS, ungrouped=6))
     draining, failed, able = view.instances

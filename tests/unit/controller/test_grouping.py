@@ -22,6 +22,9 @@ SPREADS = st.builds(
     shares=st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 20)), max_size=3).map(tuple),
     placement=st.sampled_from([None, A, B]),
     seal=st.booleans(),
+    cuts=st.dictionaries(
+        st.sampled_from([GroupId(f"g{seq}") for seq in range(1, 5)]), st.integers(1, 9), max_size=3
+    ).map(lambda cuts: tuple(cuts.items())),
 )
 
 
@@ -135,6 +138,17 @@ def test_what_the_open_group_is_not_to_keep_becomes_groups_elsewhere() -> None:
     changes, groups, placements = run(10, group(1, 12, 2), size_max=20, balance=balance)
     assert [(g.remaining, g.sealed) for g in groups] == [(2, True), (5, True), (3, False)]
     assert placements == {"g100": B, "g101": A}
+    assert changes[0] == ResizeGroup(id=GroupId("g1"), count=4, sealed=True)
+
+
+def test_what_is_cut_off_sealed_groups_becomes_groups_of_their_own() -> None:
+    """The open group takes none of it: it may be where the sealed one is."""
+    balance = BalanceTarget(cuts=((GroupId("g1"), 6),), shares=((B, 6),), placement=B)
+    changes, groups, placements = run(
+        10, group(1, 10, sealed=True), group(2, 0), size_max=20, balance=balance
+    )
+    assert [(g.remaining, g.sealed) for g in groups] == [(4, True), (0, True), (6, False)]
+    assert placements == {"g100": B}
     assert changes[0] == ResizeGroup(id=GroupId("g1"), count=4, sealed=True)
 
 

@@ -45,9 +45,9 @@ def lease_answered(state: AgentState, event: LeaseAnswered, now_ns: int) -> list
         return []
     claim = tracked.claim
     match event.answer:
-        case Granted(lease=lease, output=output):
+        case Granted(lease=lease) as granted:
             claim.epoch = lease.epoch
-            _granted(requests, tracked, output)
+            _granted(requests, tracked, granted)
             return []
         case LeaseHeldElsewhere(holder=holder):
             state.queue.give_back(claim.group)
@@ -66,13 +66,16 @@ def lease_answered(state: AgentState, event: LeaseAnswered, now_ns: int) -> list
             return []
 
 
-def _granted(requests: RequestTable, tracked: TrackedRequest, output: tuple[int, ...]) -> None:
+def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) -> None:
+    output, generation = granted.output, tracked.generation
     if tracked.phase is Phase.LEASING:
         tracked.output = list(output)
         tracked.logged = tracked.sent = len(output)
+        generation.preemptions = granted.preemptions
         leased(requests, tracked)
     else:
         # Registered again after the store had lost it: its log is behind ours.
+        generation.unrecorded = generation.preemptions > granted.preemptions
         tracked.logged = tracked.sent = min(len(output), len(tracked.output))
         requests.output.touch(tracked)
 

@@ -139,6 +139,8 @@ def advance(
         exit.disposition, exit.outcome = disposition, fixed_outcome or outcome
     if why is not None:
         exit.why = why
+    if cause in (Cause.PREEMPTED, Cause.EVICTED):
+        tracked.count_preemption()
     if phase is None:
         call_live = requests.remove(tracked)
         return [Abort(call_ids=(tracked.generation.call_id,))] if call_live else []
@@ -224,7 +226,6 @@ def logged(requests: RequestTable, tracked: TrackedRequest, *, draining: bool) -
     assert epoch is not None
     if disposition is Disposition.RESUME_HERE and not draining:
         advance(requests, tracked, Cause.SAVED)
-        tracked.generation.preemptions += 1
         return [ReportParked(id=tracked.id, epoch=epoch, why=tracked.exit.why)]
     if disposition is Disposition.DEMOTE:
         return [*advance(requests, tracked, Cause.LOGGED), tracked.to_demoted_class(epoch)]
@@ -244,12 +245,20 @@ def cancel(requests: RequestTable, id: RequestId, outcome: Outcome, why: str, no
     return advance(requests, tracked, Cause.CANCELLED, now_ns, outcome=outcome, why=why)
 
 
-def return_all(requests: RequestTable, why: str, now_ns: int) -> list[Action]:
-    """Return every request that can be resumed elsewhere. Pinned ones that have begun may finish."""
+def return_all(requests: RequestTable, why: str, now_ns: int, *, generating: bool = True) -> list[Action]:
+    """Return every request that can be resumed elsewhere. Pinned ones that have begun may finish.
+
+    Args:
+        requests: The table.
+        why: The reason, for the event history.
+        now_ns: The present.
+        generating: Return those that generate, too.
+    """
     actions: list[Action] = []
     for tracked in requests.all.values():
         pinned = tracked.request.evictability is Evictability.PINNED
-        if tracked.exit.disposition is None and not (pinned and tracked.phase in GENERATING):
+        stays = tracked.phase in GENERATING and (pinned or not generating)
+        if tracked.exit.disposition is None and not stays:
             actions += advance(requests, tracked, Cause.RETURNED, now_ns, why=why)
     return actions
 

@@ -7,10 +7,11 @@ An urgent write carries only first tokens and ends; everything else is written o
 
 from qlm.agents.core.events import Appended
 from qlm.agents.core.lifecycle import Cause, advance, logged
-from qlm.agents.core.request import Phase, TrackedRequest
+from qlm.agents.core.request import Generation, Phase, TrackedRequest
 from qlm.agents.core.request_table import RequestTable
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Ack, Action, Append
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.output import AppendResult, LogEntry
 
 
@@ -34,7 +35,7 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
     for id, tracked in output.take_touched().items():
         if tracked.claim.epoch is None:
             output.remove(id)
-        elif len(tracked.output) > tracked.sent or _end_due(tracked):
+        elif len(tracked.output) > tracked.sent or _end_due(tracked) or tracked.generation.unrecorded:
             output.place(tracked)
         else:
             output.remove(id)
@@ -91,7 +92,7 @@ def _end_due(tracked: TrackedRequest) -> bool:
 
 
 def _entry(tracked: TrackedRequest) -> LogEntry:
-    ending, exit = _end_due(tracked), tracked.exit
+    ending, exit, generation = _end_due(tracked), tracked.exit, tracked.generation
     epoch, sent, output = tracked.claim.epoch, tracked.sent, tracked.output
     assert epoch is not None
     entry = LogEntry(
@@ -101,10 +102,16 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
         token_ids=tuple(output[sent:] if sent else output),
         outcome=exit.outcome if ending else None,
         detail=exit.why if ending else "",
+        extensions=_extensions(generation) if generation.unrecorded else NO_LOG_EXTENSIONS,
     )
     tracked.sent = len(output)
+    generation.unrecorded = False
     exit.sent = ending
     return entry
+
+
+def _extensions(generation: Generation) -> LogExtensions:
+    return LogExtensions(preemptions=generation.preemptions)
 
 
 def _of_this_lease(tracked: TrackedRequest, entry: LogEntry) -> bool:
@@ -117,4 +124,5 @@ def _unsend(requests: RequestTable, entry: LogEntry) -> None:
     if tracked is not None and _of_this_lease(tracked, entry):
         tracked.sent = tracked.logged
         tracked.exit.sent = False
+        tracked.generation.unrecorded |= entry.extensions.preemptions is not None
         requests.output.touch(tracked)

@@ -15,7 +15,7 @@ from qlm.domain.sampling import Evictability
 from qlm.domain.urgency import service_order
 
 PREEMPTIONS_MAX: Final = 4
-"""Preemptions of one request by one agent; a limit, so that every request finishes."""
+"""Preemptions of one request over its whole life, by all agents; a limit, so that every request finishes."""
 
 
 class Phase(IntEnum):
@@ -96,7 +96,9 @@ class Generation:
     Attributes:
         call_id: Engine call of the current generation.
         count: Generations started here.
-        preemptions: Preemptions here.
+        preemptions: Preemptions so far, here and elsewhere.
+        stopgap: It was begun in a visit that may not last until its end.
+        unrecorded: The output log does not have their number yet.
         started_ns: Submission of the current generation.
         aborted_ns: Last abort sent to the engine.
         preempted: The request is READY after a preemption, and the store knows.
@@ -108,13 +110,15 @@ class Generation:
 
     __slots__ = (
         "aborted_ns", "call_id", "count", "kv_meter", "kv_written", "preempted", "preemptions", "started_ns",
-        "swapped_in", "swapped_out",
+        "stopgap", "swapped_in", "swapped_out", "unrecorded",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.call_id = ""
         self.count = 0
         self.preemptions = 0
+        self.unrecorded = False
+        self.stopgap = False
         self.started_ns = 0
         self.aborted_ns = 0
         self.preempted = False
@@ -167,6 +171,11 @@ class TrackedRequest:
         # behind the next group of its class.
         deadline_ns = None if cls.due_ms is None else arrival_ns + round(cls.due_ms * 1_000_000)
         self.urgency = service_order(cls.priority, deadline_ns, arrival_ns)
+
+    def count_preemption(self) -> None:
+        """Count one more preemption; its number goes into the output log before the request leaves."""
+        self.generation.preemptions += 1
+        self.generation.unrecorded = True
 
     @property
     def tokens(self) -> int:

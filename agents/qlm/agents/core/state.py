@@ -38,6 +38,9 @@ class AgentSettings:
         retry_s: Pause before the store is tried again.
         visits: Leave a model at the latest safe moment (`scheduling.visits`), not when a group of another one
             is first in the virtual queue.
+        patience_s: With visits, time after which batch work counts like an objective of `late_weight`; for
+            late work the larger of half of it and three objectives.
+        late_weight: Worth of a late or batch request each time its patience runs out, in missed objectives.
         preempts: Preempt running requests for more urgent ones.
         demotes: Demote requests that would miss their deadline, in favour of others (`scheduling.demotion`).
         limits_concurrency: Limit best-effort concurrency by the pace that others need (`concurrency_limit`).
@@ -52,6 +55,8 @@ class AgentSettings:
     swap_idle_s: float = 4.0
     retry_s: float = 0.2
     visits: bool = False
+    patience_s: float = 120.0
+    late_weight: float = 0.2
     preempts: bool = True
     demotes: bool = True
     limits_concurrency: bool = False

@@ -61,10 +61,12 @@ def regroup(
     if spill < 0:
         _shrink(groups, -spill, changes)
         spill = 0
-    spill += _split_off(groups, balance, changes)
+    cut = _cut(groups, balance, changes)
+    spill += cut + _split_off(groups, balance, changes)
     placements: dict[GroupId, InstanceId] = {}
     if spill > 0:
-        spill = _fill_open(view, groups, spill, size_max, changes)
+        if not cut:
+            spill = _fill_open(view, groups, spill, size_max, changes)
         for instance, count in _portions(balance.shares, spill, size_max):
             group = Group(
                 id=new_id(view.cls),
@@ -86,6 +88,20 @@ def regroup(
     if groups and not groups[-1].remaining and balance.placement is not None:
         placements[groups[-1].id] = balance.placement
     return GroupChanges(changes, groups, placements)
+
+
+def _cut(groups: list[Group], balance: BalanceTarget, changes: list[PlanChange]) -> int:
+    """Split off what balance asks for of any groups; return the number of requests."""
+    cut = 0
+    for id, count in balance.cuts:
+        index = next((at for at, group in enumerate(groups) if group.id == id), None)
+        if index is None:
+            continue
+        taken = min(count, groups[index].remaining)
+        cut += taken
+        groups[index] = group = replace(groups[index], count=groups[index].count - taken)
+        changes.append(ResizeGroup(id=id, count=group.count, sealed=group.sealed))
+    return cut
 
 
 def _split_off(groups: list[Group], balance: BalanceTarget, changes: list[PlanChange]) -> int:

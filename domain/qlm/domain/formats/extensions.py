@@ -66,11 +66,13 @@ class LogExtensions:
     Attributes:
         render_state: State of the renderer, opaque to QLM.
         render_state_tokens: Output tokens rendered in that state.
+        preemptions: Preemptions of the request so far, by all agents.
         unknown: Fields of later versions.
     """
 
     render_state: str | None = None
     render_state_tokens: int | None = None
+    preemptions: int | None = None
     unknown: Unknown = ()
 
     def __post_init__(self) -> None:

@@ -73,7 +73,7 @@ def _grant(state: State, row: RequestRow, holder: Holder, what: str, now_ns: int
     state.leases.add(row, holder.instance)
     add_event(state, row, now_ns, what, "", holder.instance)
     granted = Lease(holder, Epoch(state.incarnation, row.n))
-    return Granted(lease=granted, output=row.tokens())
+    return Granted(lease=granted, output=row.tokens(), preemptions=row.extensions.preemptions or 0)
 
 
 def park(state: State, id: RequestId, epoch: Epoch, why: str, now_ns: int) -> tuple[bool, Effects]:

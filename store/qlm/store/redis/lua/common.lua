@@ -372,7 +372,8 @@ local function grant(row, instance, session, what)
     'counted', n, 'tokens', tokens)
   call('ZADD', PREFIX .. 'held', 0, member(row.arrival, row.id))
   add_event(row.id, what, '', instance)
-  return { 'granted', n, call('GET', key('log', row.id)) or '', INCARNATION }
+  local preemptions = call('HGET', key('request', row.id), EXTENSION .. 'preemptions') or '0'
+  return { 'granted', n, call('GET', key('log', row.id)) or '', INCARNATION, preemptions }
 end
 
 -- Release the lease of a request: it waits again, or ends if it was cancelled.

@@ -1,13 +1,45 @@
-"""Waiting requests of one model that can still meet their objective. All times are seconds from now.
+"""Waiting requests of one model that can still be in time. All times are seconds from now.
 
 The requests of a group count as evenly spaced between its first and its last arrival. Each has a latest
 start: its deadline less the time from a start to what the objective is about.
+
+Late requests and batch work have no deadline any more, but a patience: each time it has run out again, they
+count as lost by a weight, the more the longer they wait.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 _INSTANT_S = 1e-9
+
+LATE_PATIENCE_SHARE: Final = 0.5
+"""Least patience of late requests, in that of batch work."""
+
+LATE_PATIENCE_OBJECTIVES: Final = 3.0
+"""Patience of late requests in objectives, if that is more."""
+
+DEFERRABLE_WORK_MAX_S: Final = 10.0
+"""Work of late and batch requests that a visit counts with: deadlines end it, not they."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long late and batch requests may wait.
+
+    Attributes:
+        batch_s: Patience of a request without an objective.
+        weight: Worth of a request when its patience runs out for the first time, in missed objectives.
+    """
+
+    batch_s: float
+    weight: float
+
+    def of(self, objective_s: float | None) -> float:
+        """Return the patience of a late request with that objective, or of batch work."""
+        if objective_s is None:
+            return self.batch_s
+        return max(LATE_PATIENCE_SHARE * self.batch_s, LATE_PATIENCE_OBJECTIVES * objective_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +53,8 @@ class HopefulRequests:
         last_s: Latest start of the last.
         service_s: Time that one request adds to the wait of those behind it.
         objective_s: Time from an arrival to its deadline.
+        weight: Worth of one, in missed objectives.
+        deferrable: They are late or have no objective: served after those with one.
     """
 
     priority: int
@@ -29,6 +63,8 @@ class HopefulRequests:
     last_s: float
     service_s: float
     objective_s: float
+    weight: float = 1.0
+    deferrable: bool = False
 
     @classmethod
     def of(
@@ -56,34 +92,81 @@ class HopefulRequests:
             objective_s=objective_s,
         )
 
+    @classmethod
+    def deferred(
+        cls,
+        patience: Patience,
+        *,
+        priority: int,
+        requests: int,
+        waits_s: float,
+        spread_s: float,
+        service_s: float,
+        objective_s: float | None,
+    ) -> "HopefulRequests | None":
+        """Return late or batch requests, with the next end of their patience as deadline; None if worthless.
+
+        Args:
+            patience: How long they may wait.
+            priority: Lower goes first.
+            requests: Their number.
+            waits_s: Time since the first arrived.
+            spread_s: Time from the first arrival to the last.
+            service_s: Time that one request adds to the wait of those behind it.
+            objective_s: Objective that they missed; None for batch work.
+        """
+        patience_s = patience.of(objective_s)
+        times = int(max(0.0, waits_s) / patience_s) + 1
+        if patience.weight <= 0 or requests < 1:
+            return None
+        first_s = times * patience_s - max(0.0, waits_s)
+        return cls(
+            priority=priority,
+            requests=float(requests),
+            first_s=first_s,
+            last_s=first_s + spread_s,
+            service_s=service_s,
+            objective_s=patience_s,
+            weight=times * patience.weight,
+            deferrable=True,
+        )
+
+    @property
+    def worth(self) -> float:
+        """All of them, in missed objectives."""
+        return self.requests * self.weight
+
     def lost(self, begin_s: float) -> float:
-        """Return how many start too late if the first starts then, and each next one `service_s` later."""
+        """Return the worth of those that start too late if the first starts then, and the next in turn."""
         n = self.requests
         late_s = begin_s - self.first_s
         steps = max(n - 1, 0.0)
         # The r-th request (from 0) is late by `late_s` + r `growth_s`.
         growth_s = self.service_s - (self.last_s - self.first_s) / steps if steps else 0.0
         if abs(growth_s) < _INSTANT_S:
-            return n if late_s > 0 else 0.0
+            return self.worth if late_s > 0 else 0.0
         crossing = -late_s / growth_s
         lost = n - crossing if growth_s > 0 else crossing
-        return min(n, max(0.0, lost))
+        return self.weight * min(n, max(0.0, lost))
 
 
 class Backlog:
     """Waiting requests of one model, in the order of service.
 
     Attributes:
-        parts: The hopeful requests, most urgent first.
-        first_s: Earliest latest start; infinite without hopeful requests.
-        work_s: Time to start them all.
+        parts: The requests, most urgent first.
+        first_s: Earliest latest start of a part that is worth a request; infinite without one.
+        work_s: Time to start them all, at most `DEFERRABLE_WORK_MAX_S` of it for late and batch requests.
         objective_s: Tightest objective; infinite without hopeful requests.
     """
 
     def __init__(self, parts: Iterable[HopefulRequests]) -> None:
-        self.parts = sorted(parts, key=lambda part: (part.priority, part.first_s))
-        self.first_s = min((part.first_s for part in self.parts), default=float("inf"))
-        self.work_s = sum(part.requests * part.service_s for part in self.parts)
+        self.parts = sorted(parts, key=lambda part: (part.priority, part.deferrable, part.first_s))
+        worthy = (part.first_s for part in self.parts if part.worth >= 1)
+        self.first_s = min(worthy, default=float("inf"))
+        deferrable_s = sum(part.requests * part.service_s for part in self.parts if part.deferrable)
+        timed_s = sum(part.requests * part.service_s for part in self.parts if not part.deferrable)
+        self.work_s = timed_s + min(DEFERRABLE_WORK_MAX_S, deferrable_s)
         self.objective_s = min((part.objective_s for part in self.parts), default=float("inf"))
 
     def __bool__(self) -> bool:
@@ -91,7 +174,7 @@ class Backlog:
         return bool(self.parts)
 
     def lost(self, begin_s: float) -> float:
-        """Return how many requests start too late if the service of the model begins at `begin_s`."""
+        """Return the worth of the requests that start too late if the service of the model begins then."""
         lost, at_s = 0.0, begin_s
         for part in self.parts:
             lost += part.lost(at_s)

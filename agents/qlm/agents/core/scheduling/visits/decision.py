@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Backlog
+from qlm.agents.core.scheduling.visits.remain import MARGIN_S, NEVER, Leave, Remain
 from qlm.domain.ids import ModelId
-
-MARGIN_S: Final = 3.0
-"""Time kept between the planned start of a model and its first latest start: estimates are wrong by that."""
 
 DECIDE_WITHIN_S: Final = 2.0
 """Leaving is weighed when the latest moment is nearer than this."""
@@ -80,6 +78,7 @@ class Present:
         idle_s: Time since it had anything to do; 0 while it has.
         running_slack_s: Latest starts of running requests that still have an objective to meet.
         evicting_s: Time to compute again what an eviction of all running requests discards.
+        drain_s: Time until the running requests that may not be evicted have ended.
         service_s: Mean time that one of its requests adds to the wait of others.
         arrivals: Expected arrivals per second and time that one can wait, by class.
         priority: Lowest priority number among its running and waiting requests; None without any.
@@ -91,6 +90,7 @@ class Present:
     idle_s: float = 0.0
     running_slack_s: Sequence[float] = ()
     evicting_s: float = 0.0
+    drain_s: float = 0.0
     service_s: float = 0.05
     arrivals: Sequence[tuple[float, float]] = ()
     priority: int | None = None
@@ -103,46 +103,6 @@ class Present:
         return waiting + running + coming + self.evicting_s / max(self.service_s, 1e-6)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remain:
-    """Go on with the present model.
-
-    Attributes:
-        until_s: Latest moment to leave it; infinite if no other model waits.
-        back_s: Time from now until it would serve again after a round of all visits.
-        why: The comparison that keeps an idle instance from leaving; empty while it has work.
-    """
-
-    until_s: float = float("inf")
-    back_s: float = float("inf")
-    why: str = ""
-
-    def begins(self, *, answer_s: float, latest_start_s: float) -> bool:
-        """Return True if a request is still begun in this visit.
-
-        Args:
-            answer_s: Mean time until it ends.
-            latest_start_s: Its latest start; infinite without an objective.
-        """
-        return answer_s < self.until_s or latest_start_s < self.until_s + self.back_s + MARGIN_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
-    """Swap to a model.
-
-    Attributes:
-        why: For the event history.
-    """
-
-    model: ModelId
-    why: str
-
-
-NEVER: Final = Remain()
-"""Remain without a limit."""
-
-
 def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
     """Choose to remain, or a model to leave for, given that the engine of `present` is awake."""
     if not others:
@@ -151,7 +111,8 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
     if present.priority is not None and urgent.priority < present.priority:
         return Leave(model=urgent.model, why="work of a higher priority needs it")
     order = sorted((each for each in others if each.backlog), key=lambda each: (each.leave_at_s, each.model))
-    remain = Remain(until_s=_latest_moment(order), back_s=_round_s(order) + present.back_s)
+    until_s = _latest_moment(order) - present.drain_s
+    remain = Remain(until_s=until_s, back_s=_round_s(order) + present.back_s)
     busy = present.idle_s <= 0.0
     if busy and present.awake_s < LEAST_VISIT_SWAPS * present.back_s:
         return NEVER
@@ -159,6 +120,9 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
         best = _best(present, order)
         if best is not None:
             return best
+        # Staying is worth more: begin what that is worth, at least for as long as a swap takes.
+        until_s = max(until_s, min(each.swap_s for each in order))
+        remain = Remain(until_s=until_s, back_s=remain.back_s)
     if busy:
         return remain
     return _when_idle(present, others, order) or replace(remain, why=_why_idle(present, others, order))
@@ -191,7 +155,7 @@ def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
 def _gain(present: Present, visits: Sequence[Candidate]) -> float:
     """Return the requests that leaving now saves against leaving after some more of the present work."""
     work_s = min(present.backlog.work_s, DELAY_WORK_MAX_S)
-    gain, at_s = 0.0, 0.0
+    gain, at_s = 0.0, present.drain_s
     for each in visits:
         at_s += each.swap_s
         delay_s = max(DECIDE_WITHIN_S, work_s, each.backlog.objective_s / 2)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from qlm.agents.core.request import TrackedRequest
-from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests
+from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
 from qlm.agents.core.scheduling.visits.decision import Candidate, Present
+from qlm.agents.core.scheduling.visits.remain import Work
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ModelId
@@ -16,6 +17,9 @@ from qlm.rct_estimator.recompute import discarded_s
 
 SERVICE_UNKNOWN_S: Final = 0.05
 """Assumed time between two ends of a class without a forecast, before any request ended here."""
+
+USUAL_TOKENS: Final = 1000.0
+"""Assumed size of a request while none runs."""
 
 
 class Forecasts:
@@ -28,6 +32,7 @@ class Forecasts:
             of_model[each.cls.model].append(each)
         self._of_model = of_model
         self._stats = state.stats
+        self._costs, self._kv = state.costs.kv, state.requests.kv
 
     def of(self, model: ModelId) -> Iterable[ClassForecast]:
         """Return the forecasts of the classes of a model."""
@@ -45,6 +50,15 @@ class Forecasts:
             return known.answer_s
         alike = self._of_model.get(cls.model)
         return max(each.answer_s for each in alike) if alike else self._stats.pace_of(cls.model).service_s
+
+    def work(self, cls: RequestClass) -> Work:
+        """Return the times of a request of a class of the awake model."""
+        answer_s, service_s = self.answer_s(cls), self.service_s(cls)
+        return Work(answer_s=answer_s, service_s=service_s, refill_s=self._refill_s(cls.model))
+
+    def _refill_s(self, model: ModelId) -> float:
+        mean_tokens = self._kv.tokens / self._kv.running if self._kv.running else USUAL_TOKENS
+        return mean_tokens * self._costs[model].recompute_s if model in self._costs else float("inf")
 
     def mean_service_s(self, model: ModelId) -> float:
         """Return the mean of `service_s` over the arrivals for a model."""
@@ -85,7 +99,9 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
     priorities = [group.cls.priority for group, _left in groups]
     priorities += [tracked.request.cls.priority for tracked in requests.all.values()]
     recompute_s = state.costs.kv[model].recompute_s if model in state.costs.kv else 0.0
-    tokens = sum(tracked.tokens for tracked in requests.running.values() if tracked.preemptible)
+    # What was begun as a stopgap is evicted whenever the visit ends: that does not speak against its end.
+    evicted = (each for each in requests.running.values() if each.preemptible and not each.generation.stopgap)
+    tokens = sum(tracked.tokens for tracked in evicted)
     return Present(
         backlog=_backlog(state, forecasts, groups, now_ns),
         back_s=_back_s(state, model),
@@ -93,6 +109,7 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
         idle_s=0.0 if visit.idle_ns is None else max(1e-9, (now_ns - visit.idle_ns) / 1e9),
         running_slack_s=tuple(_slacks_s(state, now_ns)),
         evicting_s=discarded_s(tokens, recompute_s),
+        drain_s=_drain_s(state, forecasts),
         service_s=forecasts.mean_service_s(model),
         arrivals=tuple(
             (each.rate_rps, max(0.0, each.cls.due_ms / 1e3 - _lead_s(state, each.cls)))
@@ -125,10 +142,20 @@ def _hopeful(
     state: AgentState, forecasts: Forecasts, group: Group, left: int, now_ns: int
 ) -> HopefulRequests | None:
     cls = group.cls
-    if cls.due_ms is None or group.head_arrival_ns is None:
+    if group.head_arrival_ns is None:
         return None
-    slack_s = cls.due_ms / 1e3 - _lead_s(state, cls)
     last_ns = max(group.head_arrival_ns, group.last_arrival_ns or now_ns)
+    if cls.due_ms is None:
+        return HopefulRequests.deferred(
+            Patience(state.settings.patience_s, state.settings.late_weight),
+            priority=cls.priority,
+            requests=left,
+            waits_s=(now_ns - group.head_arrival_ns) / 1e9,
+            spread_s=(last_ns - group.head_arrival_ns) / 1e9,
+            service_s=forecasts.service_s(cls),
+            objective_s=None if cls.target_ms is None else cls.target_ms / 1e3,
+        )
+    slack_s = cls.due_ms / 1e3 - _lead_s(state, cls)
     return HopefulRequests.of(
         priority=cls.priority,
         requests=left,
@@ -152,6 +179,19 @@ def _slacks_s(state: AgentState, now_ns: int) -> Iterator[float]:
 
 def _remaining_s(state: AgentState, tracked: TrackedRequest) -> float:
     return 0.0 if tracked.output else _lead_s(state, tracked.request.cls)
+
+
+def _drain_s(state: AgentState, forecasts: Forecasts) -> float:
+    """Return the time until the running requests that may not be evicted have ended."""
+    token_s = state.stats.pace.token_s
+    return max(
+        (
+            min(tracked.tokens_left * token_s, forecasts.answer_s(tracked.request.cls))
+            for tracked in state.requests.running.values()
+            if not tracked.preemptible
+        ),
+        default=0.0,
+    )
 
 
 def _back_s(state: AgentState, model: ModelId) -> float:

@@ -5,8 +5,9 @@ from typing import Final
 from qlm.agents.core.lifecycle import Cause, advance, return_all
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.model_swap import begin_swap
-from qlm.agents.core.scheduling.visits.decision import DECIDE_WITHIN_S, Leave, decide
+from qlm.agents.core.scheduling.visits.decision import DECIDE_WITHIN_S, decide
 from qlm.agents.core.scheduling.visits.inputs import Forecasts, candidates, latest_start_ns, present
+from qlm.agents.core.scheduling.visits.remain import Leave
 from qlm.agents.core.scheduling.visits.state import DECIDE_EVERY_NS
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action
@@ -39,18 +40,24 @@ def may_begin(state: AgentState, tracked: TrackedRequest) -> bool:
     if not (tracked.best_effort or tracked.answered):
         deadline_ns = tracked.request.deadline_ns
         latest_ns = None if deadline_ns is None else deadline_ns - state.stats.lead_times.lead_ns(cls)
-    return visit.begins(answer_s=Forecasts(state).answer_s(cls), latest_start_ns=latest_ns)
+    work = Forecasts(state).work(cls)
+    tracked.generation.stopgap = not visit.remain.ends(work)
+    return visit.begins(work, latest_start_ns=latest_ns)
 
 
 def leave(state: AgentState, decision: Leave, now_ns: int) -> list[Action]:
-    """Evict what runs, return what waits here, and swap once all is gone; pinned requests finish first."""
+    """Evict what runs, return what waits here, and swap once all is gone.
+
+    Requests that may not be evicted finish first, and the others run on until then.
+    """
     requests, model = state.requests, decision.model
     actions: list[Action] = []
-    for victim in [each for each in requests.running.values() if each.preemptible]:
+    running = list(requests.running.values())
+    for victim in running if all(each.preemptible for each in running) else ():
         state.stats.operations.preempted_for_swap(victim.request.model)
         actions += advance(requests, victim, Cause.EVICTED, now_ns, why=f"evicted: {decision.why}")
     busy = state.queue.pulling or len(requests.all) > requests.ready
-    actions += return_all(requests, f"swapping to {model}", now_ns)
+    actions += return_all(requests, f"swapping to {model}", now_ns, generating=False)
     if busy or requests.all:
         return actions
     head = next((group for group, _left in state.queue.waiting() if group.cls.model == model), None)
@@ -71,8 +78,7 @@ def _decide(state: AgentState, model: ModelId, now_ns: int) -> None:
     def begun(group: Group) -> bool:
         if group.cls.model != model:
             return False
-        answer_s = forecasts.answer_s(group.cls)
-        return visit.begins(answer_s=answer_s, latest_start_ns=latest_start_ns(state, group))
+        return visit.begins(forecasts.work(group.cls), latest_start_ns=latest_start_ns(state, group))
 
     state.queue.restrict(begun)
     if not others:

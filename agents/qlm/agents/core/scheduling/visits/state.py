@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from qlm.agents.core.scheduling.visits.decision import NEVER, Leave, Remain
+from qlm.agents.core.scheduling.visits.remain import NEVER, Leave, Remain, Work
 from qlm.domain.ids import ModelId
 
 DECIDE_EVERY_NS: Final = 50_000_000
@@ -34,8 +34,8 @@ class VisitState:
         self.remain, self.leaving, self.idle_ns = NEVER, None, None
         self.awake_ns, self.decided_ns = now_ns, 0
 
-    def begins(self, *, answer_s: float, latest_start_ns: int | None) -> bool:
+    def begins(self, work: Work, *, latest_start_ns: int | None) -> bool:
         """Return True if a request is still begun in this visit; see `Remain.begins`."""
         if latest_start_ns is None:
-            return self.remain.begins(answer_s=answer_s, latest_start_s=float("inf"))
-        return self.remain.begins(answer_s=answer_s, latest_start_s=(latest_start_ns - self.decided_ns) / 1e9)
+            return self.remain.begins(work, latest_start_s=float("inf"))
+        return self.remain.begins(work, latest_start_s=(latest_start_ns - self.decided_ns) / 1e9)

@@ -1,0 +1,163 @@
+"""Lanes: the instances from the point of view of one class, and the work before a new request on each."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from qlm.agents.core.queue_head import SWAPS_THERE_AND_BACK
+from qlm.controller.core.estimating.service_times import ServiceTimes
+from qlm.controller.core.fleet import Fleet
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.group import Group, RequestClass
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.urgency import class_urgency
+from qlm.domain.view import ClusterView
+from qlm.rct_estimator.cluster.service_table import ClassTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One instance from the point of view of a class.
+
+    Attributes:
+        work_s: Seconds of work before a new request, a model swap included.
+        request_s: Seconds that one more request adds.
+        swap_s: The part of `work_s` for the model swap; 0 for none.
+        dry: It has the model awake, and less to do for it than fills its batch.
+    """
+
+    instance: InstanceId
+    work_s: float
+    request_s: float
+    swap_s: float = 0.0
+    dry: bool = False
+
+
+class Lanes:
+    """Work of each instance from leases, virtual queues and the requests assigned during this regrouping.
+
+    Attributes:
+        instance_of: Instance of each group on a virtual queue.
+    """
+
+    def __init__(self, view: ClusterView, times: ServiceTimes, fleet: Fleet) -> None:
+        self._view = view
+        self._times = times
+        self._fleet = fleet
+        self._queues = {queue.instance: list(queue.groups) for queue in view.queues}
+        self.instance_of = {group.id: id for id, groups in self._queues.items() for group in groups}
+        self._claims: dict[InstanceId, float] = {}
+        self._able = [each for each in view.instances if not each.draining]
+        self._serving = {each.id: _serving(each) for each in self._able}
+        self._of_model = {(cls.model, kind): entry for (cls, kind), entry in times.entries.items()}
+
+    def claim(self, lane: Lane, requests: int) -> None:
+        """Count requests as work of an instance from now on."""
+        self._claims[lane.instance] = self._claims.get(lane.instance, 0.0) + requests * lane.request_s
+
+    def sharing(self, cls: RequestClass, spread: Collection[Group], requests: int) -> list[Lane]:
+        """Return the instances that may share requests of a class; none leaves the choice to the plan.
+
+        The work excludes the waiting requests of the groups to spread. As long as an instance has the model
+        loaded, no other one is considered: that would take a model swap.
+        """
+        lanes = self.able(cls, spread)
+        serving = [lane for lane in lanes if cls.model in self._serving[lane.instance]]
+        return serving or self._worth_swapping(lanes, cls, requests)
+
+    def able(self, cls: RequestClass, spread: Collection[Group]) -> list[Lane]:
+        """Return the instances that can serve a class."""
+        excluded = {group.id for group in spread}
+        lanes = []
+        for status in self._able:
+            entry = self._times.entries.get((cls, status.accelerator))
+            engine = dict(status.engines).get(cls.model)
+            if entry is None or cls.model not in status.models or engine is EngineState.FAILED:
+                continue
+            request_s = entry.times.request_s
+            swap_s = self._swap_s(status, cls)
+            work_s = self._work_s(status, cls, request_s, excluded) + swap_s
+            lanes.append(Lane(status.id, work_s, request_s, swap_s, self._is_dry(status, cls, entry.times)))
+        return lanes
+
+    def _worth_swapping(self, lanes: Sequence[Lane], cls: RequestClass, requests: int) -> list[Lane]:
+        """Return the instances that should swap to the model of the class: two or more, or none.
+
+        One must swap in any case, and the plan chooses it. Each further instance lowers the level of work;
+        the mean wait falls by half of that. This must exceed the delay of the requests that the instance
+        serves now, or each burst makes all instances swap. Work without a deadline gains nothing.
+        """
+        if cls.due_ms is None:
+            return []
+        taken: list[Lane] = []
+        for lane in sorted(lanes, key=lambda lane: (lane.work_s, lane.instance)):
+            if taken:
+                lower_s = level_s(taken, requests) - level_s((*taken, lane), requests)
+                away_s = SWAPS_THERE_AND_BACK * lane.swap_s
+                if requests * lower_s / 2 <= away_s * max(1, self._others(lane.instance, cls)):
+                    break
+            taken.append(lane)
+        return taken if len(taken) > 1 else []
+
+    def _others(self, instance: InstanceId, cls: RequestClass) -> int:
+        """Return the requests that an instance has leased, or has queued for other models."""
+        groups = self._queues.get(instance, ())
+        queued = sum(group.remaining for group in groups if group.cls.model != cls.model)
+        return self._view.leased.get(instance, 0) + queued
+
+    def _is_dry(self, status: InstanceStatus, cls: RequestClass, times: ClassTimes) -> bool:
+        if status.active_model != cls.model:
+            return False
+        groups = self._queues.get(status.id, ())
+        own = sum(group.remaining for group in groups if group.cls.model == cls.model)
+        own += self._view.leased.get(status.id, 0)
+        return own + self._claims.get(status.id, 0.0) / times.request_s < times.batch
+
+    def _work_s(
+        self, status: InstanceStatus, cls: RequestClass, request_s: float, excluded: Collection[GroupId]
+    ) -> float:
+        """Return the work of an instance: leased requests and queued groups that are at least as urgent."""
+        kind = status.accelerator
+        loaded = self._of_model.get((status.active_model, kind)) if status.active_model else None
+        leased_s = self._view.leased.get(status.id, 0) * (loaded.times.request_s if loaded else request_s)
+        queued_s = 0.0
+        for group in self._queues.get(status.id, ()):
+            entry = self._times.entries.get((group.cls, kind))
+            goes_first = group.remaining and class_urgency(group.cls) <= class_urgency(cls)
+            if entry is not None and goes_first and group.id not in excluded:
+                queued_s += group.remaining * entry.times.request_s
+        return leased_s + queued_s + self._claims.get(status.id, 0.0)
+
+    def _swap_s(self, status: InstanceStatus, cls: RequestClass) -> float:
+        """Return the time to load the model of the class, with the time to empty the present batch."""
+        kind = self._fleet.kinds.get(status.accelerator)
+        if status.active_model == cls.model or kind is None or cls.model not in kind.models:
+            return 0.0
+        engines, cost = dict(status.engines), kind.models[cls.model]
+        warm = engines.get(cls.model, EngineState.COLD).sleeps
+        if status.active_model is None:
+            starting = engines.get(cls.model) is EngineState.STARTING
+            return 0.0 if starting else cost.swap_cold_s
+        loaded = self._of_model.get((status.active_model, status.accelerator))
+        emptying_s = loaded.response.mean if loaded and self._view.leased.get(status.id) else 0.0
+        return emptying_s + cost.unload_s + (cost.swap_warm_s if warm else cost.swap_cold_s)
+
+
+def _serving(status: InstanceStatus) -> frozenset[ModelId]:
+    """Return the models that an instance has awake, or is starting."""
+    starting = {model for model, engine in status.engines if engine is EngineState.STARTING}
+    return frozenset(starting if status.active_model is None else {*starting, status.active_model})
+
+
+def level_s(lanes: Sequence[Lane], requests: int) -> float:
+    """Return the common level of work after distributing requests over the lanes (water-filling)."""
+    rising = sorted(lanes, key=lambda lane: lane.work_s)
+    rate = volume = 0.0
+    level = rising[0].work_s
+    for lane in rising:
+        # All requests fit below the work of the next lane.
+        if rate and rate * lane.work_s - volume >= requests:
+            break
+        rate += 1 / lane.request_s
+        volume += lane.work_s / lane.request_s
+        level = (requests + volume) / rate
+    return level

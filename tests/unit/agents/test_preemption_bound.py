@@ -1,0 +1,83 @@
+"""Preemptions of a request are bounded over its whole life: its output log has their number."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.agents.core.events import GenerationEnded, Pulled
+from qlm.agents.core.request import PREEMPTIONS_MAX
+from qlm.agents.core.state import AgentSettings
+from qlm.domain.actions import Abort, AcquireLease, Append, PulledMessage, Return, Submit, SwapModel
+from qlm.domain.ids import GroupId
+from qlm.domain.lease_answer import Granted
+from qlm.domain.request import Request
+from support.agent_bench import Bench, N, S, delivery_of, group_of
+from support.requests import a_request
+
+SETTINGS = AgentSettings(visits=True)
+
+
+def leased(bench: Bench, request: Request, preemptions: int) -> Submit:
+    """Pull a request that was preempted so often, elsewhere, and return its submission."""
+    bench.queue(group_of(request))
+    message = PulledMessage(delivery=delivery_of(request), request=request)
+    bench.send(Pulled(group=GroupId("g"), limit=1, messages=(message,)))
+    bench.take(AcquireLease)
+    bench.log[request.id] = []
+    bench.answer(request, replace(bench.granted(), preemptions=preemptions))
+    (submit,) = bench.take(Submit)
+    return submit
+
+
+def leaves(bench: Bench, limit_s: float = 60.0) -> bool:
+    """Let a model with deadlines wait until the agent leaves for it; False if it does not in that time."""
+    due = a_request("u", model="n", deadline_ms=20_000, arrival_ns=bench.now_ns)
+    group = replace(group_of(due, 30, "u"), last_arrival_ns=bench.now_ns)
+    bench.queue(group)
+    began_ns = bench.now_ns
+    while bench.agent.state.visit.leaving is None:
+        bench.later(0.1)
+        if bench.now_ns - began_ns > limit_s * S:
+            return False
+    return True
+
+
+def test_an_eviction_is_counted_in_the_log_before_the_request_returns() -> None:
+    bench = Bench(settings=SETTINGS)
+    running = leased(bench, a_request("batch", arrival_ns=bench.now_ns), 2)
+    assert leaves(bench) and bench.take(Abort)
+    bench.send(GenerationEnded(call_id=running.call.call_id, finish="abort"))
+    bench.later(0.05)
+    assert not bench.take(Return), "the log comes first"
+    (entry,) = [entry for append in bench.actions if isinstance(append, Append) for entry in append.entries]
+    assert entry.extensions.preemptions == 3
+    bench.store_appends()
+    assert [each.evicted for each in bench.take(Return)] == [True]
+
+
+def test_who_was_preempted_too_often_finishes_before_the_swap_and_others_run_on_meanwhile() -> None:
+    bench = Bench(settings=SETTINGS)
+    often = leased(bench, a_request("often", arrival_ns=bench.now_ns), PREEMPTIONS_MAX)
+    other = leased(bench, a_request("other", arrival_ns=bench.now_ns), 0)
+    assert leaves(bench)
+    bench.later(1.0)
+    assert not bench.take(Abort)
+    bench.send(GenerationEnded(call_id=often.call.call_id, finish="stop"))
+    assert [abort.call_ids for abort in bench.take(Abort)] == [(other.call.call_id,)]
+    bench.send(GenerationEnded(call_id=other.call.call_id, finish="abort"))
+    bench.store_appends()
+    assert [swap.model for swap in bench.take(SwapModel)][-1:] == [N]
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_a_store_that_lost_the_count_is_told_again(lost: int) -> None:
+    bench = Bench(settings=SETTINGS)
+    request = a_request("r", arrival_ns=bench.now_ns)
+    leased(bench, request, 3)
+    tracked = bench.agent.state.requests.all[request.id]
+    tracked.claim.epoch = None
+    answer = bench.granted()
+    bench.answer(request, Granted(lease=answer.lease, output=(), preemptions=3 - lost))
+    bench.later(2.0)
+    entries = [entry for append in bench.take(Append) for entry in append.entries]
+    assert [entry.extensions.preemptions for entry in entries] == ([3] if lost else [])

@@ -1,0 +1,53 @@
+"""No instance runs dry while requests of its awake model wait on the queue of another one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qlm.domain.ids import InstanceId
+from qlm.simulator.scenario import KillInstance, Scenario, Workload
+from qlm.simulator.seeds import Seeds
+from support.idle_instances import longest_idle_s, new_sampler
+from support.simulation import BATCH, LARGE, REPORT, SMALL, run, scenario, workload
+
+IDLE_MAX_S = 2.0
+I1 = InstanceId("i1")
+
+
+def burst(requests: int, slo_class: int) -> Callable[[Seeds], Workload]:
+    """Return a maker of equal requests that all come at once, some 30 of which fill a batch."""
+
+    def make(seeds: Seeds) -> Workload:
+        base = workload(requests, rate_rps=1e6)(seeds)
+        return replace(
+            base,
+            slo_class=np.full(requests, slo_class),
+            prompt_tokens=np.full(requests, 3000),
+            output_tokens=np.full(requests, 100),
+        )
+
+    return make
+
+
+def burst_beside_an_instance_that_returns(slo_class: int) -> Scenario:
+    subject = scenario(burst(260, slo_class), faults=(KillInstance(at_s=0.5, instance=I1, down_s=2.0),))
+    return replace(subject, slo_classes=(REPORT, BATCH))
+
+
+@pytest.mark.parametrize("slo_class", [0, 1])
+@pytest.mark.parametrize("policy", ["qlm", "qlm-visits"])
+def test_a_burst_is_shared_with_an_instance_that_comes_back(slo_class: int, policy: str) -> None:
+    subject, sampler = burst_beside_an_instance_that_returns(slo_class), new_sampler()
+    ours, fcfs = run(subject, policy=policy, observer=sampler), run(subject, policy="fcfs")
+    assert longest_idle_s(sampler) <= IDLE_MAX_S
+    assert ours.simulated_s <= 1.05 * fcfs.simulated_s
+
+
+@pytest.mark.parametrize("rate_rps", [4.0, 8.0])
+def test_no_instance_is_idle_beside_work_of_its_awake_model(rate_rps: float) -> None:
+    subject = scenario(workload(150, rate_rps=rate_rps, models=2, output_tokens=200.0), models=(SMALL, LARGE))
+    sampler = new_sampler()
+    run(subject, policy="qlm-visits", observer=sampler)
+    assert longest_idle_s(sampler) <= IDLE_MAX_S

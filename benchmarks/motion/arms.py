@@ -37,17 +37,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("arm", choices=ARMS, metavar="ARM", help=f"one of {', '.join(ARMS)}")
     parser.add_argument("load", type=float, help="factor on all arrival rates")
     parser.add_argument("seed", type=int, help="seed of all randomness")
+    parser.add_argument("--late-weight", type=float, help="operations.late_weight, if not the default")
     options = parser.parse_args(arguments)
     began_s = time.perf_counter()
-    figures = run(options.scenario, options.arm, options.load, options.seed)
+    policy = arm_policy(options.arm)
+    if options.late_weight is not None:
+        policy = replace(policy, late_weight=options.late_weight)
+    figures = run(options.scenario, options.arm, options.load, options.seed, policy)
     print(json.dumps(figures | {"wall_s": round(time.perf_counter() - began_s, 1)}))
     return 0
 
 
-def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
+def run(scenario: Path, arm: str, load: float, seed: int, policy: Policy | None = None) -> dict[str, Any]:
     """Simulate a scenario; return its arguments, attainment, rates and counts."""
     drawn = draw_scenario(scenario, seed, load=load)
-    result = simulate(drawn.scenario, arm_policy(arm), seed, stopwatch_s=time.perf_counter)
+    result = simulate(drawn.scenario, policy or arm_policy(arm), seed, stopwatch_s=time.perf_counter)
     total = summary(result, drawn.streams)
     return {
         "scenario": scenario.stem,
@@ -72,6 +76,7 @@ def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
             instance: round(seconds["useful"] + seconds["again"], 1)
             for instance, seconds in total["gpu_time_by_instance"].items()
         },
+        "evictions_max": int(result.outcomes.evictions.max()),
         "moves": total["moves"],
     }
 

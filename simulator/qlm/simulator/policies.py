@@ -67,6 +67,7 @@ class Policy:
         limits_batch: Best-effort requests wait while running requests need a faster pace.
         swap_idle_s: Time after work with a deadline in which no model is swapped for deferrable work.
         visits: Agents leave a model at the latest safe moment (`agents.core.scheduling.visits`).
+        late_weight: Worth of late and batch requests to visits (`operations.late_weight`).
         places: The controller gives each instance its models for the next minutes (`planner.placement`).
         warms_ahead: Agents prefetch weights of models later in their queue into host memory.
         balances: The controller spreads the waiting requests of a class over instances.
@@ -83,6 +84,7 @@ class Policy:
     limits_batch: bool = False
     swap_idle_s: float = 0.0
     visits: bool = False
+    late_weight: float = 0.2
     places: bool = False
     warms_ahead: bool = True
     balances: bool = True

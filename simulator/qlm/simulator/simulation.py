@@ -146,6 +146,7 @@ def _assemble(
         limits_concurrency=policy.limits_batch,
         swap_idle_s=policy.swap_idle_s,
         visits=policy.visits,
+        late_weight=policy.late_weight,
         prefetches=policy.warms_ahead,
         # Simulated engines report tokens of 16 iterations at once, and faults make them slower.
         watch=WatchSettings(silence_s=30.0),

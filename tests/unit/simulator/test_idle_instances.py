@@ -6,14 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qlm.controller.core.decide import ControllerSettings
 from qlm.domain.ids import InstanceId
-from qlm.simulator.scenario import KillInstance, Scenario, Workload
+from qlm.domain.slo import DeadlineSlo
+from qlm.simulator.scenario import KillInstance, Scenario, SloClass, Workload
 from qlm.simulator.seeds import Seeds
 from support.idle_instances import longest_idle_s, new_sampler
-from support.simulation import BATCH, LARGE, REPORT, SMALL, run, scenario, workload
+from support.simulation import BATCH, LARGE, SMALL, run, scenario, workload
 
 IDLE_MAX_S = 2.0
 I1 = InstanceId("i1")
+NIGHTLY = SloClass(name="nightly", slo=DeadlineSlo(deadline_ms=600_000))
 
 
 def burst(requests: int, slo_class: int) -> Callable[[Seeds], Workload]:
@@ -25,7 +28,7 @@ def burst(requests: int, slo_class: int) -> Callable[[Seeds], Workload]:
             base,
             slo_class=np.full(requests, slo_class),
             prompt_tokens=np.full(requests, 3000),
-            output_tokens=np.full(requests, 100),
+            output_tokens=np.full(requests, 300),
         )
 
     return make
@@ -33,7 +36,9 @@ def burst(requests: int, slo_class: int) -> Callable[[Seeds], Workload]:
 
 def burst_beside_an_instance_that_returns(slo_class: int) -> Scenario:
     subject = scenario(burst(260, slo_class), faults=(KillInstance(at_s=0.5, instance=I1, down_s=2.0),))
-    return replace(subject, slo_classes=(REPORT, BATCH))
+    # One group of 250 and a small one.
+    settings = ControllerSettings(delta=1000.0, group_requests_max=250)
+    return replace(subject, slo_classes=(NIGHTLY, BATCH), controller=settings)
 
 
 @pytest.mark.parametrize("slo_class", [0, 1])

@@ -208,6 +208,10 @@ class OperationsConfig(ConfigSection):
             requests than it costs; else as soon as a group of another model is first in the virtual queue.
         place: Give each instance its models for the next minutes, by arrival rates and swap costs; else any
             instance may serve all of its models at any time.
+        patience_s: With `visit`, time that batch work waits before it can end a visit; for late work half of
+            it, or three times its objective if that is longer. Each further such time makes it more urgent.
+        late_weight: With `visit`, worth of a late or batch request whose patience has run out once, in
+            requests that miss their objective. 0 serves such work only when an instance is idle.
     """
 
     evict: bool = True
@@ -218,6 +222,8 @@ class OperationsConfig(ConfigSection):
     cluster: bool = True
     visit: bool = False
     place: bool = False
+    patience_s: float = Field(120.0, gt=0, le=86_400)
+    late_weight: float = Field(0.2, ge=0, le=1)
 
 
 class Config(ConfigSection):

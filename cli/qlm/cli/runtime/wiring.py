@@ -85,6 +85,8 @@ def agent_settings(config: Config) -> AgentSettings:
         limits_concurrency=used.limit_batch,
         prefetches=used.warm_ahead,
         visits=used.visit,
+        patience_s=used.patience_s,
+        late_weight=used.late_weight,
         watch=WatchSettings(**dict(config.watchdog)),
     )
 

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qlm.agents.core.events import GenerationEnded, Pulled
 from qlm.agents.core.request import PREEMPTIONS_MAX
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.core.stats.pace import Pace
 from qlm.domain.actions import Abort, AcquireLease, Append, PulledMessage, Return, Submit, SwapModel
 from qlm.domain.ids import GroupId
 from qlm.domain.lease_answer import Granted
@@ -67,6 +70,40 @@ def test_who_was_preempted_too_often_finishes_before_the_swap_and_others_run_on_
     bench.send(GenerationEnded(call_id=other.call.call_id, finish="abort"))
     bench.store_appends()
     assert [swap.model for swap in bench.take(SwapModel)][-1:] == [N]
+
+
+def preempted(settings: AgentSettings, request: Request, preemptions: int) -> int | None:
+    """Lease a request to a new agent that another model needs; return its count if it was evicted."""
+    bench = Bench(settings=settings)
+    bench.agent.state.stats.pace = Pace(token_s=0.1, service_s=1.0)
+    running = leased(bench, replace(request, arrival_ns=bench.now_ns), preemptions)
+    due = a_request("u", model="n", deadline_ms=20_000, arrival_ns=bench.now_ns)
+    bench.queue(replace(group_of(due, 30, "u"), last_arrival_ns=bench.now_ns))
+    for _ in range(250):
+        bench.later(0.1)
+        if bench.take(Abort):
+            break
+    else:
+        return None
+    bench.send(GenerationEnded(call_id=running.call.call_id, finish="abort"))
+    bench.later(0.05)
+    entries = [entry for each in bench.actions if isinstance(each, Append) for entry in each.entries]
+    bench.store_appends()
+    assert [each.evicted for each in bench.take(Return)] == [True]
+    return entries[-1].extensions.preemptions
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=2 * PREEMPTIONS_MAX))
+@settings(max_examples=20, deadline=None)
+def test_no_request_is_preempted_more_often_whichever_agents_it_meets(visits: list[bool]) -> None:
+    """Found with a request that was evicted 61 times: what came back from a swap began again at 0."""
+    count, evictions = 0, 0
+    for each in visits:
+        told = preempted(AgentSettings(visits=each), a_request("batch"), count)
+        evictions += told is not None
+        assert told in (None, count + 1)
+        count = told or count
+    assert evictions == count == min(len(visits), PREEMPTIONS_MAX)
 
 
 @pytest.mark.parametrize("lost", [0, 3])

@@ -141,6 +141,18 @@ def test_who_has_another_model_awake_gets_nothing_of_a_sealed_group() -> None:
     assert [name for name, _ in found.shares] == ["c"]
 
 
+def test_an_open_group_does_not_wait_for_a_swap_beside_an_idle_instance_with_its_model() -> None:
+    """Found with two instances that started a model in turn: one was idle for 66 s."""
+    (opened,) = groups_of(CHAT, 8)
+    view = view_of(class_view(CHAT, NO_LENGTHS, opened), queues={"a": (opened,)})
+    others = [
+        replace(instance(name, active=OTHER.model), engines=((OTHER.model, EngineState.AWAKE),))
+        for name in ("a", "c")
+    ]
+    found = target(replace(view, instances=(others[0], view.instances[1], others[1])))
+    assert (found.cuts, found.shares) == (((opened.id, 8),), ((InstanceId("b"), 8),))
+
+
 @given(
     leased=st.tuples(*[st.integers(0, 40)] * 3),
     counts=st.lists(st.tuples(st.integers(0, 200), st.sampled_from(NAMES)), min_size=1, max_size=5),

@@ -63,7 +63,7 @@ class LoadBalance:
         lanes = self._lanes.sharing(view.cls, (opened,) if opened else (), waiting + ungrouped)
         if not lanes:
             return BALANCED
-        if any(lane.dry for lane in lanes) and any(group.remaining for group in view.groups if group.sealed):
+        if any(lane.dry for lane in lanes) and self._has_others(view, lanes):
             relief = self._relief(view, ungrouped)
             if relief is not None:
                 return relief
@@ -83,8 +83,16 @@ class LoadBalance:
         shares = self._shares(after, waiting - keep + ungrouped)
         return BalanceTarget(keep_max=keep, shares=shares, placement=best.instance, seal=True)
 
+    def _has_others(self, view: ClassView, lanes: Sequence[Lane]) -> bool:
+        """Return True if requests wait in sealed groups, or where the model must be swapped."""
+        sharing = {lane.instance for lane in lanes}
+        return any(
+            group.remaining and (group.sealed or self._lanes.instance_of.get(group.id) not in sharing)
+            for group in view.groups
+        )
+
     def _relief(self, view: ClassView, ungrouped: int) -> BalanceTarget | None:
-        """Level a class over the instances that hold it and those that would run dry; None if it is level.
+        """Level a class over the instances that hold it and those that would run dry; None if level.
 
         Only then are sealed groups cut. Plans move them whole, and the last one of an instance may be all
         that it still has to do.

@@ -125,6 +125,7 @@ def _operations(store: RedisStore) -> Mapping[str, Callable[[], Awaitable[object
         "leader": store.leader,
         "published_plan": store.published_plan,
         "published_clusters": store.published_clusters,
+        "history": store.history,
     }
 
 

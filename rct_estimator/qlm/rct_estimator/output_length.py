@@ -58,6 +58,33 @@ class LengthCounts:
             self.ended + other.ended, self.outlived + other.outlived, self.tokens + other.tokens
         )
 
+    def without(self, part: "LengthCounts") -> "LengthCounts":
+        """Return the counts less those of a part."""
+        return LengthCounts(
+            np.maximum(0.0, self.ended - part.ended),
+            np.maximum(0.0, self.outlived - part.outlived),
+            np.maximum(0.0, self.tokens - part.tokens),
+        )
+
+    def scaled(self, factor: float) -> "LengthCounts":
+        """Return the counts with another weight."""
+        return LengthCounts(factor * self.ended, factor * self.outlived, factor * self.tokens)
+
+    @property
+    def answers(self) -> float:
+        """Number of answers, cut-off ones included: each ended in the first bin or outlived it."""
+        return float(self.ended[0] + self.outlived[0])
+
+    @property
+    def all_tokens(self) -> float:
+        """Tokens of all answers."""
+        inside = np.maximum(0.0, self.tokens - self.ended * EDGES[:-1])
+        return float(self.outlived @ np.diff(EDGES) + inside.sum())
+
+
+NO_COUNTS: Final = LengthCounts(np.zeros(BINS), np.zeros(BINS), np.zeros(BINS))
+"""Counts of no answer."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutputLengths:
@@ -77,33 +104,38 @@ class OutputLengths:
         return LengthPredictive.of(hazard, np.clip(lengths, EDGES[:-1], EDGES[1:]), uncertainty)
 
 
-def typical_prior(max_tokens: float | None = None) -> OutputLengths:
+def typical_prior(max_tokens: float | None = None, mean_tokens: float | None = None) -> OutputLengths:
     """Return a log-normal prior for a class without answers.
 
-    The median is the geometric mean of `TYPICAL_TOKENS` and half of `max_tokens`, since clients often set
-    generous limits; it is never above that half.
+    Without a mean, the median is the geometric mean of `TYPICAL_TOKENS` and half of `max_tokens`, since
+    clients often set generous limits. It is never above that half.
 
     Args:
         max_tokens: Mean output limit of the class, if known.
+        mean_tokens: Mean answer of similar classes, if known.
 
     Raises:
-        InvalidValueError: The limit is not positive and finite.
+        InvalidValueError: The limit or the mean is not positive and finite.
     """
-    median = TYPICAL_TOKENS
-    if max_tokens is not None:
-        if not (math.isfinite(max_tokens) and max_tokens > 0):
-            raise InvalidValueError("max_tokens", max_tokens, "a positive number")
-        median = max(1.0, min(max_tokens / 2, math.sqrt(TYPICAL_TOKENS * max_tokens / 2)))
+    for name, value in (("max_tokens", max_tokens), ("mean_tokens", mean_tokens)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InvalidValueError(name, value, "a positive number")
+    half = math.inf if max_tokens is None else max_tokens / 2
+    if mean_tokens is not None:
+        median = mean_tokens / math.exp(PRIOR_LOG_SD**2 / 2)
+    else:
+        median = TYPICAL_TOKENS if max_tokens is None else math.sqrt(TYPICAL_TOKENS * half)
+    median = max(1.0, min(half, median))
     z = np.log(EDGES[1:-1] / median) / PRIOR_LOG_SD
     below = np.array([0.0, *(0.5 * math.erfc(v) for v in (-z / math.sqrt(2)).tolist()), 1.0])
     share = (np.diff(below) + _UNLIKELY) / (1 + BINS * _UNLIKELY)
-    return OutputLengths(_weighted(share, _MIDDLES), _nothing())
+    return OutputLengths(_weighted(share, _MIDDLES), NO_COUNTS)
 
 
 def pooled_prior(other: OutputLengths) -> OutputLengths:
     """Return a prior with the distribution of another posterior, of all classes together for instance."""
     predictive = other.predictive()
-    return OutputLengths(_weighted(-np.diff(predictive.survival), predictive.bin_tokens), _nothing())
+    return OutputLengths(_weighted(-np.diff(predictive.survival), predictive.bin_tokens), NO_COUNTS)
 
 
 def observe_all(lengths: OutputLengths, tokens: npt.ArrayLike, cut_off: npt.ArrayLike) -> OutputLengths:
@@ -140,10 +172,11 @@ def posterior(seen: LengthHistogram, prior: OutputLengths) -> OutputLengths:
         seen: Counts of the class's latest answers.
         prior: The posterior before them, with its own observations.
     """
-    return OutputLengths(prior.prior, prior.seen.combined(_counts(seen)))
+    return OutputLengths(prior.prior, prior.seen.combined(length_counts(seen)))
 
 
-def _counts(seen: LengthHistogram) -> LengthCounts:
+def length_counts(seen: LengthHistogram) -> LengthCounts:
+    """Return the counts of a histogram."""
     ended, ended_tokens = _floats(seen.ended), _floats(seen.ended_tokens)
     cut, cut_tokens = _floats(seen.cut_off), _floats(seen.cut_off_tokens)
     reached = ended + cut
@@ -161,7 +194,3 @@ def _floats(counts: tuple[int, ...]) -> FloatArray:
 def _weighted(share: FloatArray, tokens: FloatArray) -> LengthCounts:
     after = np.append(np.cumsum(share[::-1])[::-1][1:], 0.0)
     return LengthCounts(PRIOR_STRENGTH * share, PRIOR_STRENGTH * after, PRIOR_STRENGTH * share * tokens)
-
-
-def _nothing() -> LengthCounts:
-    return LengthCounts(np.zeros(BINS), np.zeros(BINS), np.zeros(BINS))

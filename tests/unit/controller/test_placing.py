@@ -78,16 +78,15 @@ def test_a_model_whose_home_is_gone_runs_anywhere() -> None:
     assert served(restricted(view, HOMES)) == {"i": {A, B, C}}
 
 
-def test_a_model_without_known_lengths_is_placed_by_what_was_seen_of_them() -> None:
+def test_a_model_is_placed_by_the_lengths_that_the_estimator_has_learned() -> None:
     view = cluster(
         class_view(CHAT, NO_LENGTHS, *groups_of(CHAT, 3)), instances=(instance(running=0),), queues={}
     )
     fleet = steady_fleet(16)
     state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
-    unknown = placement_problem(view, state, fleet).demands[M]
-    (prior_s,) = (entry.answer.mean for (cls, _), entry in state.times.entries.items() if cls == CHAT)
-    (kind,) = unknown.kinds.values()
-    assert kind.answer_s < prior_s
+    (learned_s,) = (entry.answer.mean for (cls, _), entry in state.times.entries.items() if cls == CHAT)
+    (kind,) = placement_problem(view, state, fleet).demands[M].kinds.values()
+    assert kind.answer_s == pytest.approx(learned_s)
 
 
 def test_nothing_is_placed_without_requests_and_the_problem_is_not_built_each_time() -> None:

@@ -1,11 +1,9 @@
 """Placement in the controller: demands from what was learned, and instances restricted to their models."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from qlm.controller.core.estimating.service_times import ClassEntry
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import EngineState, InstanceStatus
@@ -14,21 +12,10 @@ from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
 from qlm.planner.placement.policy import EVERY_S, PlacementState, place
 from qlm.planner.placement.problem import ModelDemand, ModelOnKind, PlacedInstance, PlacementProblem
-from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
-from qlm.rct_estimator.throughput import SteadyState, steady_state
-
-USUAL_TOKENS: Final = 100.0
-"""Assumed mean answer of a model that has answered little: the prior of a class lies far above most."""
-
-USUAL_WEIGHT: Final = 2.0
-"""Number of answers as which that assumption counts."""
 
 READY: Final = frozenset(EngineState) - {EngineState.COLD, EngineState.FAILED}
 """States of an engine that serves, or will without a cold start."""
-
-ANSWERS_MIN: Final = 20
-"""Answers from which the lengths of a model's answers are known well enough to place it."""
 
 
 def update_placement(
@@ -94,10 +81,8 @@ def placement_problem(view: ClusterView, estimator: EstimatorState, fleet: Fleet
     """Build the problem of the models that were asked for lately."""
     classes = [cls for cls in estimator.arrivals if not cls.late]
     models = sorted({cls.model for cls in classes})
-    lengths = _answer_tokens(view)
     demands = {
-        model: _demand(model, [c for c in classes if c.model == model], estimator, fleet, lengths.get(model))
-        for model in models
+        model: _demand(model, [c for c in classes if c.model == model], estimator, fleet) for model in models
     }
     instances = tuple(_instance(status, fleet) for status in _usable(view, fleet))
     kinds = {each.kind for each in instances}
@@ -134,12 +119,11 @@ def _demand(
     classes: Iterable[RequestClass],
     estimator: EstimatorState,
     fleet: Fleet,
-    mean_tokens: float | None,
 ) -> ModelDemand:
     rates = {cls: estimator.arrivals[cls].accepted_rps for cls in classes}
     kinds = {}
     for kind in fleet.kinds:
-        on_kind = _on_kind(model, kind, rates, estimator, fleet, mean_tokens)
+        on_kind = _on_kind(model, kind, rates, estimator, fleet)
         if on_kind is not None:
             kinds[kind] = on_kind
     return ModelDemand(
@@ -157,7 +141,6 @@ def _on_kind(
     rates: dict[RequestClass, float],
     estimator: EstimatorState,
     fleet: Fleet,
-    mean_tokens: float | None,
 ) -> ModelOnKind | None:
     """Return the model on a kind, with means over its classes weighted by arrivals."""
     cost, profile = fleet.kinds[kind].models.get(model), fleet.profiles.get((model, kind))
@@ -170,7 +153,7 @@ def _on_kind(
     def mean(values: Iterable[float]) -> float:
         return sum(w * v for w, v in zip(weights, values, strict=True)) / total
 
-    states = [_state(entry, mean_tokens) for _rate, entry in known]
+    states = [entry.on_kind.state for _rate, entry in known]
     return ModelOnKind(
         service_s=mean(state.request_s for state in states),
         answer_s=mean(state.service.mean for state in states),
@@ -182,36 +165,3 @@ def _on_kind(
         cold_s=cost.swap_cold_s,
         weights_bytes=cost.weights_bytes,
     )
-
-
-def _state(entry: ClassEntry, mean_tokens: float | None) -> SteadyState:
-    """Return the full batch of a class, with exponential answers of that mean if one is given."""
-    state = entry.on_kind.state
-    if mean_tokens is None or state.workload.output.mean <= mean_tokens:
-        return state
-    usual = replace(
-        state.workload, output=Normal(mean_tokens, mean_tokens**2), mean_var=0.0, output_cube=None
-    )
-    return steady_state(entry.profile, usual)
-
-
-def _answer_tokens(view: ClusterView) -> dict[ModelId, float]:
-    """Return the mean answer of models that have answered little, from ended and open answers.
-
-    For exponential lengths, all tokens seen over the number of ends estimate the mean, however many answers
-    are open. `USUAL_WEIGHT` answers of a usual length count as seen.
-    """
-    ends: Counter[ModelId] = Counter()
-    tokens: Counter[ModelId] = Counter()
-    for cls in view.classes:
-        ends[cls.cls.model] += cls.lengths.answers
-        tokens[cls.cls.model] += cls.lengths.tokens
-    for status in view.instances:
-        for of_class in status.answers:
-            tokens[of_class.cls.model] += sum(tokens for _bin, _count, tokens in of_class.counts)
-    models = {cls.cls.model for cls in view.classes}
-    return {
-        model: (USUAL_WEIGHT * USUAL_TOKENS + tokens[model]) / (USUAL_WEIGHT + ends[model])
-        for model in models
-        if ends[model] < ANSWERS_MIN
-    }

@@ -20,6 +20,7 @@ from qlm.controller.core.decide import (
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.grouping import NewGroupId
+from qlm.controller.shell.history import HistoryKeeper
 from qlm.controller.shell.leadership import LeadershipLoop
 from qlm.controller.shell.plan_report import PlanReporter
 from qlm.controller.shell.reconciler import Reconciler
@@ -78,6 +79,7 @@ class ControllerLoop:
         self._store = store
         self._reconciler = Reconciler(broker=broker, store=store, clock=clock)
         self._reporter = PlanReporter(store, faults)
+        self._history = HistoryKeeper(store, faults)
         self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s, faults)
         self._clock = clock
         self._fleet = fleet
@@ -110,6 +112,7 @@ class ControllerLoop:
                 await self._wait()
         finally:
             await end_tasks(helpers)
+            await self._keep_history()
             await self._leadership.resign()
 
     async def run_once(self) -> Decision:
@@ -126,6 +129,7 @@ class ControllerLoop:
             view = await self._store.view()
         await self._take_over_clusters(term)
         now_ns = self._clock.now_ns()
+        self._estimator = await self._history.recall(self._estimator, now_ns)
         decide_now = partial(
             decide,
             view,
@@ -150,6 +154,7 @@ class ControllerLoop:
         await self._reporter.publish(decision, now_ns, term)
         for failure in decision.failures:
             self._faults.note(log, failure.error, _COSTS[failure.kind is FailureKind.PLACEMENT])
+        await self._history.keep(self._estimator, now_ns, term)
         self._warn(view)
         if self._metrics is not None:
             self._metrics.planned(view, decision, took_s)
@@ -178,8 +183,19 @@ class ControllerLoop:
         now_ns = self._clock.now_ns()
         if abs(now_ns - self._watched_ns) >= WATCH_NS:  # also after a clock was set back
             self._watched_ns = now_ns
+            self._estimator = await self._history.recall(self._estimator, now_ns)
             view = await self._store.view()
             self._estimator = learn(self._estimator, view, now_ns=now_ns, fleet=self._fleet)
+
+    async def _keep_history(self) -> None:
+        """Keep what was learned before another controller leads."""
+        if not self._leadership.is_leader:
+            return
+        try:
+            term = await self._leadership.term()
+            await self._history.keep_now(self._estimator, self._clock.now_ns(), term)
+        except Exception as error:
+            self._faults.note(log, error, "history not kept at the end")
 
     async def _listen(self) -> None:
         while True:

@@ -64,6 +64,10 @@ class RequestIndex(Protocol):
         """Return the published token clusters; None if there are none."""
         ...
 
+    async def history(self) -> bytes | None:
+        """Return what a controller has learned, as it was kept; None if there is nothing, or it is too old."""
+        ...
+
 
 class GatewayStore(RequestIndex, Protocol):
     """Operations of a gateway: accept, cancel and look up requests, and receive their output.
@@ -320,6 +324,14 @@ class ControllerStore(RequestIndex, Protocol):
 
     async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
         """Replace the published token clusters, which outlive a restart of this process.
+
+        Raises:
+            NotLeadingError: The term is not current; nothing was changed.
+        """
+        ...
+
+    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
+        """Replace what was learned; it outlives the process wherever results do.
 
         Raises:
             NotLeadingError: The term is not current; nothing was changed.

@@ -20,6 +20,9 @@ SIGNAL_TTL_S: Final = 60
 CLUSTERS_TTL_S: Final = 7 * 24 * 3600
 """Lifetime of the token clusters in Redis without a controller, seconds."""
 
+HISTORY_TTL_S: Final = 30 * 86_400
+"""Lifetime in Redis of what a controller has learned, seconds: nothing older counts."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreLimits:

@@ -3,8 +3,9 @@
 `log/<offset>/<id>` holds one append to the log of an unfinished request: the time (eight bytes,
 little-endian nanoseconds), then the packed token ids. `extensions/<id>` holds the optional fields of that
 log, and the time of its first token, as JSON: efb3399 reads no further bytes in the log, and leaves this key
-alone. `clusters` holds the published token clusters. `ended/<id>` holds an ended request: the length of a
-JSON text (four bytes, little-endian), the text, then the packed output.
+alone. `clusters` holds the published token clusters, `history` what the controller has learned, as it was
+kept. `ended/<id>` holds an ended request: the length of a JSON text (four bytes, little-endian), the text,
+then the packed output.
 """
 
 import struct
@@ -29,6 +30,7 @@ from qlm.store.core.token_codec import decode_tokens, encode_tokens
 
 INCARNATION_KEY: Final = "incarnation"
 CLUSTERS_KEY: Final = "clusters"
+HISTORY_KEY: Final = "history"
 LOG_PREFIX: Final = "log/"
 ENDED_PREFIX: Final = "ended/"
 EXTENSIONS_PREFIX: Final = "extensions/"

@@ -40,6 +40,7 @@ class MemoryStore(Store):
         self._plan: bytes | None = None
         self._signal: bytes | None = None
         self._clusters: bytes | None = None
+        self._history: bytes | None = None
 
     async def _settled(self, id: RequestId) -> None:
         """Wait until a request may be read: here not at all."""
@@ -223,6 +224,13 @@ class MemoryStore(Store):
 
     async def published_clusters(self) -> bytes | None:
         return self._clusters
+
+    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
+        self._check_term(term)
+        self._history = data
+
+    async def history(self) -> bytes | None:
+        return self._history
 
     def wakeups(self) -> AsyncIterator[str]:
         return self._feeds.wakeups()

@@ -19,6 +19,7 @@ from qlm.store.embedded.journal_codec import (
     CLUSTERS_KEY,
     ENDED_PREFIX,
     EXTENSIONS_PREFIX,
+    HISTORY_KEY,
     INCARNATION_KEY,
     LOG_PREFIX,
     Ended,
@@ -55,13 +56,11 @@ class EmbeddedStore(MemoryStore):
         state: State,
         writer: JournalWriter,
         log_keys: dict[RequestId, list[str]],
-        clusters: bytes | None = None,
     ) -> None:
         """Use `open` instead."""
         super().__init__(clock, state=state)
         self._writer = writer
         self._log_keys = log_keys
-        self._clusters = clusters
 
     @classmethod
     async def open(
@@ -97,7 +96,9 @@ class EmbeddedStore(MemoryStore):
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
         await journal.write([incarnation], left_over, durable=True)
         writer = JournalWriter(journal, retry_s=retry_s)
-        return cls(clock, state, writer, log_keys, entries.get(CLUSTERS_KEY))
+        store = cls(clock, state, writer, log_keys)
+        store._clusters, store._history = entries.get(CLUSTERS_KEY), entries.get(HISTORY_KEY)
+        return store
 
     async def close(self) -> None:
         await self._writer.close()
@@ -117,6 +118,11 @@ class EmbeddedStore(MemoryStore):
         if data != self._clusters:
             await self._writer.put(CLUSTERS_KEY, data)
             self._clusters = data
+
+    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
+        self._check_writable()
+        await super().keep_history(data, term)
+        await self._writer.write({HISTORY_KEY: data}, _nothing, (), durable=False)
 
     def _check_writable(self) -> None:
         self._writer.check()
@@ -163,6 +169,10 @@ class EmbeddedStore(MemoryStore):
         if record is None or output is None:
             return None
         return Ended(record, output.detail, output.token_ids, output.extensions)
+
+
+def _nothing() -> None:
+    """Announce nothing."""
 
 
 def _restore_logs(

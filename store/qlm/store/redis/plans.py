@@ -9,7 +9,7 @@ from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.plan_change import PlanChange
 from qlm.store.core.leadership import not_leading
-from qlm.store.core.limits import CLUSTERS_TTL_S, PLAN_TTL_S, SIGNAL_TTL_S
+from qlm.store.core.limits import CLUSTERS_TTL_S, HISTORY_TTL_S, PLAN_TTL_S, SIGNAL_TTL_S
 from qlm.store.core.plans import check_changes
 from qlm.store.redis import codec, plan_codec
 from qlm.store.redis.errors import readable, translated_errors
@@ -66,6 +66,12 @@ class RedisPlans:
 
     async def published_clusters(self) -> bytes | None:
         return await self._read("clusters")
+
+    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
+        await self._fenced("set_expiring", "history", data, HISTORY_TTL_S, term=term)
+
+    async def history(self) -> bytes | None:
+        return await self._read("history")
 
     async def _read(self, what: str) -> bytes | None:
         with translated_errors(self._address):

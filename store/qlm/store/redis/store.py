@@ -22,6 +22,7 @@ in one atomic step, so the two cannot diverge. Keys, after a configurable prefix
 * `unplaced:<instance>` (the reason why it has no place; expires), `unplaced` (set).
 * `plan`, `signal` and `clusters` (strings that expire): the latest plan, the latest forecast for admission,
   and the token clusters.
+* `history` (string that expires): what the controllers have learned.
 * `probe` (string that expires): written to see whether Redis can write.
 * `leader` (hash that expires with the leadership), `terms` (number of terms so far).
 * `deployment` (hash: id of the deployment that uses this Redis, and the address of its broker),

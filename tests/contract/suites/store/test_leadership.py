@@ -46,6 +46,7 @@ def _writes(store: Store, term: Term) -> dict[str, Callable[[], Awaitable[object
         "publish_plan": lambda: store.publish_plan(b"stale", term),
         "publish_signal": lambda: store.publish_signal(b"stale", term),
         "publish_clusters": lambda: store.publish_clusters(b"stale", term),
+        "keep_history": lambda: store.keep_history(b"stale", term),
     }
 
 
@@ -70,6 +71,7 @@ async def _written(store: Store) -> tuple[object, ...]:
         await store.published_plan(),
         await store.published_signal(),
         await store.published_clusters(),
+        await store.history(),
     )
 
 
@@ -141,6 +143,8 @@ async def test_the_leader_plans(subject: Subject) -> None:
     assert [group.id for group in (await store.virtual_queue(A.instance)).groups] == [G1]
     await store.publish_plan(b"plan", term)
     await store.publish_signal(b"signal", term)
+    await store.keep_history(b"history", term)
+    assert await store.history() == b"history"
     assert (await store.published_plan(), await store.published_signal()) == (b"plan", b"signal")
     assert list(await store.expire_leases(term)) == []
     await store.leave(A)

@@ -108,6 +108,17 @@ async def test_accepted_prompts_are_counted_by_length(subject: Subject) -> None:
     assert {at: count for at, count in enumerate(chat.prompts) if count} == expected
 
 
+async def test_the_history_is_kept(subject: Subject) -> None:
+    """It is returned unchanged, and independent of the plan."""
+    store = subject.store
+    assert await store.history() is None
+    await store.publish_plan(b"plan")
+    for data in (b'{"version": 1}', bytes(range(256)), b""):
+        await store.keep_history(data)
+        assert await store.history() == data
+    assert await store.published_plan() == b"plan"
+
+
 async def test_an_unplaced_instance_is_listed_until_it_lives(subject: Subject) -> None:
     """It is listed with the latest reason, outside of views, until the report expires."""
     store = subject.store

@@ -8,7 +8,7 @@ free.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.domain.group import RequestClass
@@ -20,8 +20,17 @@ READ_EVERY_S: Final = 10.0
 HORIZON_S: Final = 300.0
 """Age at which arrivals weigh 1/e, seconds."""
 
-COUNT_MIN: Final = 0.5
-"""A class without waiting requests is forgotten when its weighted count falls below this."""
+LONG_HORIZON_S: Final = 7200.0
+"""The same age for the rate over hours, seconds."""
+
+LONG_WEIGHT_S: Final = 30.0
+"""Time as which the rate over hours counts in the present one: a burst after a restart is no rate."""
+
+KEPT_S: Final = 3600.0
+"""Time after which a class that is not in the view is forgotten, seconds."""
+
+SILENT_MAX: Final = 256
+"""Largest number of such classes; the one seen longest ago goes first."""
 
 POISSON_STRENGTH: Final = 4.0
 """Weight of the assumption of Poisson arrivals (variance equal to the mean), in readings."""
@@ -42,6 +51,9 @@ class Arrivals:
         squares: Weighted sum over readings of the squared number accepted over the interval, 1/s.
         asked: Weighted number of requests accepted, served or not.
         asked_s: Weighted time in which they were.
+        past: The same number as `asked`, weighted over hours.
+        past_s: Its time.
+        present_ns: Time of the last view with the class.
     """
 
     seen_ns: int
@@ -54,6 +66,9 @@ class Arrivals:
     squares: float = 0.0
     asked: float = 0.0
     asked_s: float = 0.0
+    past: float = 0.0
+    past_s: float = 0.0
+    present_ns: int = 0
 
     @property
     def rate_rps(self) -> float:
@@ -63,7 +78,10 @@ class Arrivals:
     @property
     def accepted_rps(self) -> float:
         """Requests accepted per second, of a class that is not served, too; 0 before the second reading."""
-        return self.asked / self.asked_s if self.asked_s else 0.0
+        if not self.past_s:
+            return 0.0
+        weight_s = min(LONG_WEIGHT_S, self.past_s)
+        return (self.asked + weight_s * self.past / self.past_s) / (self.asked_s + weight_s)
 
     @property
     def dispersion(self) -> float:
@@ -91,22 +109,29 @@ class Arrivals:
         if passed_s < READ_EVERY_S:
             return self
         keep, new = math.exp(-passed_s / HORIZON_S), max(0, total - self.total)
-        came = max(0, accepted - self.accepted)
-        asked, asked_s = keep * self.asked + came, keep * self.asked_s + passed_s
-        if not self.total:
-            # The time without ends depends on service times, not on the arrival rate.
-            return Arrivals(now_ns, total, accepted=accepted, asked=asked, asked_s=asked_s)
-        return Arrivals(
+        # A store that was emptied counts from 0.
+        came = accepted - self.accepted if accepted >= self.accepted else accepted
+        keep_long = math.exp(-passed_s / LONG_HORIZON_S)
+        read = replace(
+            self,
             seen_ns=now_ns,
             total=total,
+            accepted=accepted,
+            asked=keep * self.asked + came,
+            asked_s=keep * self.asked_s + passed_s,
+            past=keep_long * self.past + came,
+            past_s=keep_long * self.past_s + passed_s,
+        )
+        if not self.total:
+            # The time without ends depends on service times, not on the arrival rate.
+            return replace(read, count=0.0, exposure_s=0.0, readings=0.0, came=0.0, squares=0.0)
+        return replace(
+            read,
             count=keep * self.count + new,
             exposure_s=keep * self.exposure_s + passed_s,
             readings=keep * self.readings + 1,
-            accepted=accepted,
             came=keep * self.came + came,
             squares=keep * self.squares + came**2 / passed_s,
-            asked=asked,
-            asked_s=asked_s,
         )
 
 
@@ -115,22 +140,26 @@ def update_arrivals(
 ) -> Mapping[RequestClass, Arrivals]:
     """Return the statistics after a view; `before` itself if no reading is due.
 
-    A class without waiting requests is not in the view. It is kept with zero new arrivals until its counts
-    are below `COUNT_MIN`. Requests that end meanwhile are counted when the class is back.
+    A class without waiting requests is not in the view. It is kept with zero new arrivals for `KEPT_S`.
+    Requests that end meanwhile are counted when the class is back.
     """
     after = {each.cls: _seen(each, now_ns, before.get(each.cls)) for each in view.classes}
-    for cls, known in before.items():
-        if cls in after:
-            continue
-        silent = known.seen(known.total, now_ns, known.accepted)
-        if max(silent.count, silent.asked) >= COUNT_MIN:
-            after[cls] = silent
+    silent = [item for item in before.items() if item[0] not in after and is_recent(item[1], now_ns)]
+    if len(silent) > SILENT_MAX:
+        silent = sorted(silent, key=lambda item: item[1].present_ns)[-SILENT_MAX:]
+    after |= {cls: known.seen(known.total, now_ns, known.accepted) for cls, known in silent}
     same = len(after) == len(before) and all(before.get(cls) is known for cls, known in after.items())
     return before if same else after
+
+
+def is_recent(known: Arrivals, now_ns: int) -> bool:
+    """Return whether a class was seen lately."""
+    return now_ns - known.present_ns < KEPT_S * 1e9
 
 
 def _seen(view: ClassView, now_ns: int, known: Arrivals | None) -> Arrivals:
     ended, accepted = view.finished, view.accepted
     if known is None:
-        return Arrivals(now_ns, ended, accepted=accepted)
-    return known.seen(ended, now_ns, accepted)
+        return Arrivals(now_ns, ended, accepted=accepted, present_ns=now_ns)
+    seen = known.seen(ended, now_ns, accepted)
+    return seen if seen is known else replace(seen, present_ns=now_ns)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
+from qlm.controller.core.history.speeds import Speeds, speeds_of
 from qlm.domain.fleet import EngineState, InstanceStatus, ServedWork
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView
@@ -148,6 +149,7 @@ def update_histories(
     profiles: Profiles,
     before: Mapping[InstanceId, InstanceHistory],
     mixed: Mapping[ModelId, Workload],
+    speeds: Speeds,
 ) -> Mapping[InstanceId, InstanceHistory]:
     """Return the histories after a view; `before` itself if nothing changed.
 
@@ -157,21 +159,27 @@ def update_histories(
         profiles: Profiles by model and kind.
         before: The histories so far.
         mixed: Mixture of the classes of each model: the variation of its prompts.
+        speeds: Speeds of instances that were seen earlier.
     """
-    after = {s.id: _updated(s, now_ns, profiles, before.get(s.id), mixed) for s in view.instances}
+    after = {
+        s.id: _updated(s, now_ns, profiles, before.get(s.id) or _begun(s, speeds), mixed)
+        for s in view.instances
+    }
     same = len(after) == len(before) and all(before.get(id) is known for id, known in after.items())
     return before if same else after
+
+
+def _begun(status: InstanceStatus, speeds: Speeds) -> InstanceHistory:
+    return InstanceHistory(since=status, corrections=speeds_of(status, speeds))
 
 
 def _updated(
     status: InstanceStatus,
     now_ns: int,
     profiles: Profiles,
-    known: InstanceHistory | None,
+    known: InstanceHistory,
     mixed: Mapping[ModelId, Workload],
 ) -> InstanceHistory:
-    if known is None:
-        known = InstanceHistory(since=status)
     loading = _loading(status, now_ns, known)
     if loading != known.loading:
         known = replace(known, loading=loading)

@@ -1,7 +1,7 @@
 """State of the estimator as one value: passed in with each view, returned updated.
 
-A standby controller keeps learning. Without one, the state is rebuilt from nothing: lengths at once, since
-the stores keep their counts, and speed corrections within a minute of work.
+A standby controller keeps learning. A new one begins with the history that the leader stored
+(`controller.core.history`), or with nothing.
 """
 
 import sys
@@ -15,6 +15,8 @@ from qlm.controller.core.estimating.instances import InstanceHistory, Profiles, 
 from qlm.controller.core.estimating.kv_occupancy import kv_occupancies, model_mixtures
 from qlm.controller.core.estimating.service_times import NO_TIMES, ServiceTimes, service_times
 from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.history.classes import ClassRecord, update_records
+from qlm.controller.core.history.speeds import Speeds, read_speeds
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
@@ -32,6 +34,8 @@ class EstimatorState:
         profiles: Profiles, with the capacity that live engines report.
         times: Service times of the classes on the kinds of accelerators.
         arrivals: Arrival statistics of the classes.
+        records: Counts of the classes that came lately, or are known from a history.
+        speeds: Speeds of instances that have left the view, or are known from a history.
     """
 
     classes: Mapping[RequestClass, ClassPosterior] = field(default_factory=dict)
@@ -39,10 +43,12 @@ class EstimatorState:
     profiles: Profiles = field(default_factory=dict)
     times: ServiceTimes = NO_TIMES
     arrivals: Mapping[RequestClass, Arrivals] = field(default_factory=dict)
+    records: Mapping[RequestClass, ClassRecord] = field(default_factory=dict)
+    speeds: Speeds = field(default_factory=dict)
 
 
 NOTHING_LEARNED: Final = EstimatorState()
-"""Initial state of every controller."""
+"""Initial state of a controller without a history."""
 
 
 def learn(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fleet) -> EstimatorState:
@@ -56,14 +62,26 @@ def learn(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fleet
     """
     profiles = _with_reported_capacity(view, fleet, state.profiles)
     arriving = update_arrivals(view, now_ns, state.arrivals)
-    classes = class_posteriors(view, state.classes, arriving)
+    due = [cls for cls, known in arriving.items() if known is not state.arrivals.get(cls)]
+    records = update_records(view, now_ns, due, state.records)
+    classes = class_posteriors(view, state.classes, arriving, records)
     mixed = model_mixtures(classes)
-    instances = update_histories(view, now_ns, profiles, state.instances, mixed)
+    speeds = _speeds_left(view, now_ns, state)
+    instances = update_histories(view, now_ns, profiles, state.instances, mixed, speeds)
     occupancies = kv_occupancies(view, instances, mixed)
     times = service_times(view, fleet, classes, profiles, occupancies, state.times)
-    after = EstimatorState(classes, instances, profiles, times, arriving)
+    after = EstimatorState(classes, instances, profiles, times, arriving, records, speeds)
     same = all(getattr(after, f.name) is getattr(state, f.name) for f in fields(EstimatorState))
     return state if same else after
+
+
+def _speeds_left(view: ClusterView, now_ns: int, state: EstimatorState) -> Speeds:
+    """Return the speeds with those of instances that have left."""
+    present = {status.id for status in view.instances}
+    left = {id: known for id, known in state.instances.items() if id not in present}
+    statuses = [known.since for known in left.values()]
+    corrections = {id: known.corrections for id, known in left.items()}
+    return read_speeds(statuses, corrections, now_ns, state.speeds)
 
 
 def _with_reported_capacity(view: ClusterView, fleet: Fleet, before: Profiles) -> Profiles:

@@ -1,0 +1,87 @@
+"""The history of what a controller has learned: recalled at its start, kept while it leads and at its end."""
+
+import asyncio
+import logging
+from typing import Final
+
+import orjson
+
+from qlm.controller.core.estimating.state import EstimatorState
+from qlm.controller.core.history.codec import history_from_plain, history_to_plain
+from qlm.controller.core.history.history import History, recalled, remembered
+from qlm.domain.errors import InvalidValueError, NotLeadingError
+from qlm.domain.leadership import Term
+from qlm.domain.ports.store import ControllerStore
+from qlm.domain.shell.faults import FaultLog
+
+log = logging.getLogger("qlm.controller")
+
+KEEP_EVERY_NS: Final = 30_000_000_000
+"""Time between two writes of the history."""
+
+INLINE_CLASSES_MAX: Final = 20
+"""A history of more classes is encoded in a thread, since a gateway may share the loop (0.1 ms each)."""
+
+
+class HistoryKeeper:
+    """Recalls and keeps the history of one controller; a failed write never stops planning."""
+
+    def __init__(self, store: ControllerStore, faults: FaultLog) -> None:
+        self._store = store
+        self._faults = faults
+        self._recalled = False
+        self._kept_ns: int | None = None
+
+    async def recall(self, state: EstimatorState, now_ns: int) -> EstimatorState:
+        """Return the state that begins with the stored history at the first call, later `state`.
+
+        A history that cannot be read is reported once; it is replaced by the next one kept.
+
+        Raises:
+            StoreUnavailableError: Try again later.
+        """
+        if self._recalled:
+            return state
+        data = await self._store.history()
+        self._recalled, self._kept_ns = True, now_ns
+        if data is None:
+            return state
+        try:
+            return recalled(history_from_plain(orjson.loads(data)), now_ns)
+        except (InvalidValueError, orjson.JSONDecodeError) as error:
+            log.warning("the stored history is not used, learning begins anew: %s", error)
+            return state
+
+    async def keep(self, state: EstimatorState, now_ns: int, term: Term | None) -> None:
+        """Write the history if it is time.
+
+        Raises:
+            NotLeadingError: Another controller leads.
+        """
+        # abs: after the clock was set back, the history must not stay old for that time.
+        if self._kept_ns is not None and abs(now_ns - self._kept_ns) < KEEP_EVERY_NS:
+            return
+        await self.keep_now(state, now_ns, term)
+
+    async def keep_now(self, state: EstimatorState, now_ns: int, term: Term | None) -> None:
+        """Write the history, once one was recalled: an empty one must not replace it.
+
+        Raises:
+            NotLeadingError: Another controller leads.
+        """
+        if not self._recalled:
+            return
+        self._kept_ns = now_ns
+        history = remembered(state, now_ns)
+        try:
+            large = len(history.classes) > INLINE_CLASSES_MAX
+            data = await asyncio.to_thread(_encoded, history) if large else _encoded(history)
+            await self._store.keep_history(data, term)
+        except NotLeadingError:
+            raise
+        except Exception as error:
+            self._faults.note(log, error, "history not kept; planning continues")
+
+
+def _encoded(history: History) -> bytes:
+    return orjson.dumps(history_to_plain(history))

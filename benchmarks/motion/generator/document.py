@@ -20,6 +20,9 @@ HORIZON: Final = 3.0
 
 HORIZON_MORE_S: Final = 60.0
 
+PAST_AGE_S: Final = 7200.0
+"""Age of the history: lengths of that time still count, arrival rates do not."""
+
 PROMPT_SHARE: Final = 0.6
 OUTPUT_SHARE: Final = 0.2
 """Longest prompt and answer, as shares of the context."""
@@ -75,13 +78,13 @@ def document(draft: Draft, size: Size) -> dict[str, Any]:
         ],
         "slo_classes": {name: dict(objective) for name, objective in draft.classes.items()},
         "workload": [*_streams(draft, size), *_backlog(draft, size)],
-        "history": list(_history(draft, size)),
+        "history": _past(draft, size),
         "profile_errors": list(_errors(draft)),
         "faults": list(_faults(draft, size)),
         "controller": {"min_interval_s": 0.5, "quiet_s": 1.0},
         "limits": {"host_kv_gib": draft.host_kv_gib, "horizon_s": _horizon_s(size)},
     }
-    return {key: value for key, value in made.items() if value != []}
+    return {key: value for key, value in made.items() if value not in ([], None)}
 
 
 def _horizon_s(size: Size) -> float:
@@ -118,6 +121,12 @@ def _backlog(draft: Draft, size: Size) -> Iterator[dict[str, Any]]:
         **_requests(draft, size, id, draft.demands[backlog.model]),
         "slo": list(draft.classes)[-1],
     }
+
+
+def _past(draft: Draft, size: Size) -> dict[str, Any] | None:
+    """Return answers of long ago, whose rates no longer count; None without any."""
+    streams = list(_history(draft, size))
+    return {"age_s": PAST_AGE_S, "workload": streams} if streams else None
 
 
 def _history(draft: Draft, size: Size) -> Iterator[dict[str, Any]]:

@@ -170,6 +170,19 @@ class BrokerOutage:
 Fault = KillInstance | KillEngine | SlowInstance | PauseController | StoreOutage | BrokerOutage
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastTraffic:
+    """Requests before the simulation, which the controller has learned from.
+
+    Attributes:
+        make_workload: Draws them from a seed.
+        age_s: Time from the last of them to the start of the simulation.
+    """
+
+    make_workload: Callable[[Seeds], Workload]
+    age_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scenario:
     """Input of a simulation besides policy and seed.
@@ -178,7 +191,7 @@ class Scenario:
         name: Name in reports.
         fleet: Costs and speeds as the controller and the agents know them.
         make_workload: Draws the requests of a seed.
-        make_history: Draws requests that were answered before; the store knows the lengths of their answers.
+        past: Requests that the controller has learned from; None for a new installation.
         true_profiles: Profiles by which engines run, where they differ from those of the fleet.
         capacity_rps: Requests per second that load 1.0 stands for, if known.
         queue_depth_max: Number of waiting requests above which new ones are refused (429).
@@ -193,7 +206,7 @@ class Scenario:
     fleet: Fleet
     slo_classes: tuple[SloClass, ...]
     make_workload: Callable[[Seeds], Workload]
-    make_history: Callable[[Seeds], Workload] | None = None
+    past: PastTraffic | None = None
     true_profiles: Mapping[tuple[ModelId, str], Profile] = field(default_factory=dict)
     capacity_rps: float | None = None
     network: Network = Network()

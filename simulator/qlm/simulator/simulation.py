@@ -8,14 +8,17 @@ from typing import Final
 
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
+from qlm.controller.core.history.history import recalled
+from qlm.domain.group import RequestClass
 from qlm.simulator.cluster.clients import Clients
 from qlm.simulator.cluster.controller import SimulatedController
 from qlm.simulator.cluster.event_queue import EPOCH_NS, EventQueue
 from qlm.simulator.cluster.faults import last_step_s, schedule_faults
 from qlm.simulator.cluster.fleet import SimulatedFleet
-from qlm.simulator.cluster.history import record_history
 from qlm.simulator.cluster.observer import ClusterObserver
 from qlm.simulator.cluster.services import SharedServices
+from qlm.simulator.history import past_history
 from qlm.simulator.policies import Policy
 from qlm.simulator.results import Outcomes, SimulationResult
 from qlm.simulator.scenario import Scenario, Workload
@@ -135,8 +138,6 @@ def _assemble(
 ) -> tuple[Simulation, Outcomes]:
     workload = scenario.make_workload(Seeds(seed))
     services = SharedServices(EventQueue(), scenario.network)
-    if scenario.make_history is not None:
-        record_history(services.state, scenario, scenario.make_history(Seeds(seed)), policy)
     outcomes = Outcomes.of(len(workload))
     clients = Clients(services, scenario, workload, policy, outcomes, observer)
     settings = AgentSettings(
@@ -168,6 +169,7 @@ def _assemble(
         stopwatch_s=stopwatch_s,
         observer=observer,
         on_applied=lambda decision: fleet.explain_idle(decision.problem, decision.plan),
+        estimator=_learned(scenario, policy, seed),
     )
     schedule_faults(scenario.faults, services, fleet, controller)
     simulation = Simulation(
@@ -179,6 +181,21 @@ def _assemble(
         controller=controller,
     )
     return simulation, outcomes
+
+
+def _learned(scenario: Scenario, policy: Policy, seed: int) -> EstimatorState:
+    """Return what the controller knows at the start."""
+    if scenario.past is None:
+        return NOTHING_LEARNED
+    past = scenario.past.make_workload(Seeds(seed))
+    if not len(past):
+        return NOTHING_LEARNED
+
+    def classify(model: int, slo_class: int) -> RequestClass:
+        slo = scenario.slo_classes[slo_class]
+        return policy.classify(scenario.models[model].id, slo.slo, slo.priority)
+
+    return recalled(past_history(scenario.past, past, classify, EPOCH_NS), EPOCH_NS)
 
 
 def _run(simulation: Simulation, horizon_s: float | None, on_progress: Callable[[Progress], None]) -> None:

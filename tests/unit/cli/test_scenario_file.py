@@ -183,24 +183,6 @@ def test_errors_of_profiles_multiply_the_times_of_engines_only(tmp_path: Path) -
     assert load_scenario(written(tmp_path, SOUND)).true_profiles == {}
 
 
-def test_the_history_has_random_numbers_of_its_own_and_no_load(tmp_path: Path) -> None:
-    stream = {
-        "arrivals": {"poisson": {"rate_rps": 10, "duration_s": 100}},
-        "lengths": {"prompt_tokens": {"constant": 100}, "output_tokens": {"uniform": {"min": 1, "max": 900}}},
-        "model": "mistral-7b",
-        "slo": "chat",
-    }
-    raw = changed("workload.0", stream) | {"history": [stream], "capacity_rps": 12.5}
-    one, two = (load_scenario(written(tmp_path, raw), load=load) for load in (1.0, 2.0))
-    assert one.make_history is not None and two.make_history is not None
-    before, twice = one.make_history(Seeds(1)), two.make_history(Seeds(1))
-    assert before.output_tokens.tolist() == twice.output_tokens.tolist()
-    workload = one.make_workload(Seeds(1))
-    assert before.output_tokens[:50].tolist() != workload.output_tokens[workload.model == 0][:50].tolist()
-    assert one.capacity_rps == 12.5
-    assert load_scenario(written(tmp_path, SOUND)).make_history is None
-
-
 ARRIVALS = "workload.0.arrivals"
 ONE = {"at_s": 1, "for_s": 1}
 
@@ -215,8 +197,8 @@ ONE = {"at_s": 1, "for_s": 1}
         ("capacity_rps", 0, "capacity_rps is 0"),
         (
             "history",
-            [{**SOUND["workload"][0], "name": "old", "model": "m"}],
-            "history.old.model has 'm'",
+            {"workload": [{**SOUND["workload"][0], "name": "old", "model": "m"}]},
+            "history.workload.old.model has 'm'",
         ),
         ("models.1.id", "mistral-7b", "models has 'mistral-7b' twice"),
         ("models.0.context_tokens", 40_000, r"models\.0\.context_tokens is 40000; expected at most 32768"),

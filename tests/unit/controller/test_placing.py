@@ -85,7 +85,7 @@ def test_a_model_is_placed_by_the_lengths_that_the_estimator_has_learned() -> No
     fleet = steady_fleet(16)
     state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
     (learned_s,) = (entry.answer.mean for (cls, _), entry in state.times.entries.items() if cls == CHAT)
-    (kind,) = placement_problem(view, state, fleet).demands[M].kinds.values()
+    (kind,) = placement_problem(view, state, fleet, NOW_NS).demands[M].kinds.values()
     assert kind.answer_s == pytest.approx(learned_s)
 
 

@@ -7,11 +7,9 @@ import pytest
 
 from qlm.cli.scenario.file import with_errors
 from qlm.controller.core.decide import Decision
-from qlm.simulator.policies import POLICIES
 from qlm.simulator.scenario import Scenario, Workload
-from qlm.simulator.seeds import Seeds
 from qlm.simulator.simulation import Simulation, SimulationObserver
-from support.simulation import LARGE, SMALL, run, scenario, workload
+from support.simulation import LARGE, SMALL, run, scenario
 
 
 def requests(*rows: tuple[float, int, int]) -> Workload:
@@ -81,41 +79,3 @@ def test_the_controller_expects_the_times_of_the_profile() -> None:
     usual, erred = first_decision(subject), first_decision(erring(subject, iterations=1.5))
     assert usual.service_s is not None
     assert erred.service_s == usual.service_s
-
-
-@pytest.mark.parametrize("policy", ["edf", "fcfs"])
-def test_the_store_knows_the_answers_of_the_history(policy: str) -> None:
-    subject = replace(
-        scenario(lambda seeds: requests((0.0, 0, 100)), instances=1),
-        make_history=workload(90, rate_rps=10),
-    )
-    history = workload(90, rate_rps=10)(Seeds(1))
-    seen = first_decision(subject, policy)
-    expected: dict[str, int] = {}
-    for number in history.slo_class.tolist():
-        objective = subject.slo_classes[number]
-        cls = POLICIES[policy].classify(SMALL, objective.slo, objective.priority)
-        expected[str(cls.slo)] = expected.get(str(cls.slo), 0) + 1
-    assert seen.answers == expected
-
-
-def test_lengths_of_the_history_are_expected_of_the_run() -> None:
-    subject = scenario(lambda seeds: requests((0.0, 0, 100)), instances=1)
-    for tokens in (10, 400):
-        history = requests(*((float(number), 0, tokens) for number in range(300)))
-        seen = first_decision(replace(subject, make_history=lambda seeds, given=history: given))
-        assert seen.output_tokens == pytest.approx(tokens, rel=0.5)
-
-
-def test_answers_at_the_limit_count_as_cut_off() -> None:
-    subject = scenario(lambda seeds: requests((0.0, 0, 100)), instances=1)
-    counted: list[tuple[int, int]] = []
-
-    class Counts(SimulationObserver):
-        def on_start(self, simulation: Simulation) -> None:
-            (row,) = simulation.services.state.classes.rows.values()
-            counted.append((sum(row.lengths.value.ended), sum(row.lengths.value.cut_off)))
-
-    history = requests((0.0, 0, 512), (1.0, 0, 513), (2.0, 0, 2000))
-    run(replace(subject, make_history=lambda seeds: history), observer=Counts())
-    assert counted == [(1, 2)]

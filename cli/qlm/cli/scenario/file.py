@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
 from qlm.cli.runtime.wiring import GIB, fleet, load_profiles
 from qlm.cli.scenario.sections import FaultSection
 from qlm.cli.scenario.stream_building import Names, build_stream, trace_source
+from qlm.cli.scenario.streams import StreamSection
 from qlm.cli.scenario.yaml import ScenarioFile, name_of, read_scenario_file
 from qlm.cli.speed.choice import warn_of_profiles
 from qlm.controller.core.decide import ControllerSettings
@@ -25,6 +25,7 @@ from qlm.simulator.scenario import (
     KillEngine,
     KillInstance,
     Network,
+    PastTraffic,
     PauseController,
     Scenario,
     SimulatedInstance,
@@ -74,8 +75,8 @@ def _scenario(file: ScenarioFile, load: float) -> Scenario:
             for name, section in file.slo_classes.items()
         ),
         true_profiles=_true_profiles(file, costs),
-        make_workload=_maker(file, "workload", models, load),
-        make_history=_maker(file, "history", models) if file.history else None,
+        make_workload=_workload(file, file.workload, models, load),
+        past=_past(file, models, load),
         capacity_rps=file.capacity_rps,
         network=Network(
             store_s=file.network.store_ms / 1000,
@@ -209,30 +210,39 @@ def _check_memory(instances: Sequence[InstanceConfig], costs: Fleet) -> None:
                 )
 
 
-def _maker(
-    file: ScenarioFile, key: Literal["workload", "history"], models: Sequence[ModelSpec], load: float = 1.0
+def _past(file: ScenarioFile, models: Sequence[ModelSpec], load: float) -> PastTraffic | None:
+    if file.history is None:
+        return None
+    maker = _workload(file, file.history.workload, models, load, prefix="history.")
+    return PastTraffic(make_workload=maker, age_s=file.history.age_s)
+
+
+def _workload(
+    file: ScenarioFile,
+    sections: Sequence[StreamSection],
+    models: Sequence[ModelSpec],
+    load: float,
+    prefix: str = "",
 ) -> WorkloadMaker:
-    """Return the maker of the requests of the streams below a key."""
+    """Return the streams; `prefix` before their names gives them random numbers of their own."""
     names = Names(
         models={model.id: index for index, model in enumerate(models)},
         slo_classes={name: index for index, name in enumerate(file.slo_classes)},
-        traces=_traces(file),
+        traces=_traces(file, sections),
     )
     # The name of a stream names its random numbers: a stream of the history has others than its namesake.
     prefix = "" if key == "workload" else f"{key}/"
     streams = tuple(
-        build_stream(f"{prefix}{name_of(index, stream)}", stream, names)
-        for index, stream in enumerate(getattr(file, key))
+        build_stream(prefix + name_of(index, stream), stream, names) for index, stream in enumerate(sections)
     )
     return WorkloadMaker(
         streams=streams, context_tokens=tuple(model.context_tokens for model in models), load=load
     )
 
 
-def _traces(file: ScenarioFile) -> Mapping[str, Trace]:
+def _traces(file: ScenarioFile, sections: Sequence[StreamSection]) -> Mapping[str, Trace]:
     """Read each trace that a stream uses, once."""
-    streams = (*file.workload, *file.history)
-    used = {name for s in streams for name in (s.arrivals.trace, s.lengths.trace) if name is not None}
+    used = {name for s in sections for name in (s.arrivals.trace, s.lengths.trace) if name is not None}
     sources = {name: trace_source(section) for name, section in file.traces.items() if name in used}
     return {name: _trace(f"traces.{name}", source) for name, source in sources.items()}
 

@@ -19,6 +19,7 @@ from qlm.cli.scenario.sections import (
     Models,
     NetworkSection,
     ProfileErrorSection,
+    Seconds,
     Section,
     SloClassSection,
     TraceSection,
@@ -33,6 +34,18 @@ ERRORS_MAX: Final = 10_000
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+class HistorySection(Section):
+    """Requests before the simulation, which the controller has learned from.
+
+    Attributes:
+        workload: The requests, as streams.
+        age_s: Time from the last of them to the start.
+    """
+
+    workload: Annotated[tuple[StreamSection, ...], Field(min_length=1, max_length=STREAMS_MAX)]
+    age_s: Seconds = 0.0
+
+
 class ScenarioFile(Section):
     """A whole scenario.
 
@@ -44,8 +57,8 @@ class ScenarioFile(Section):
         traces: Files with recorded requests, by name.
         workload: Streams of requests, which are merged.
         capacity_rps: Requests per second that load 1.0 stands for, if known.
-        history: Streams of requests that were answered before the simulation begins.
         profile_errors: Errors of the profiles.
+        history: Requests before the simulation, which the controller has learned from.
         network: Latencies between the parts.
         faults: Faults with their times.
         controller: Settings of the controller.
@@ -60,8 +73,8 @@ class ScenarioFile(Section):
     traces: Mapping[Name, TraceSection] = {}
     workload: Annotated[tuple[StreamSection, ...], Field(min_length=1, max_length=STREAMS_MAX)]
     capacity_rps: Annotated[float | None, Field(gt=0, le=1_000_000)] = None
-    history: Annotated[tuple[StreamSection, ...], Field(max_length=STREAMS_MAX)] = ()
     profile_errors: Annotated[tuple[ProfileErrorSection, ...], Field(max_length=ERRORS_MAX)] = ()
+    history: HistorySection | None = None
     network: NetworkSection = NetworkSection()
     faults: Annotated[tuple[FaultSection, ...], Field(max_length=FAULTS_MAX)] = ()
     controller: ControllerSection = ControllerSection()
@@ -86,8 +99,9 @@ class ScenarioFile(Section):
             if fault.instance is not None:
                 _known(f"faults.{index}", fault.instance, instances)
         self._check_streams("workload", self.workload, models)
-        self._check_streams("history", self.history, models)
         self._check_errors(models)
+        if self.history is not None:
+            self._check_streams("history.workload", self.history.workload, models)
         return self
 
     def _check_streams(self, key: str, streams: Sequence[StreamSection], models: list[str]) -> None:

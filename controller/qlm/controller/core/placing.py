@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from qlm.controller.core.estimating.arrivals import present_rates
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.fleet import EngineState, InstanceStatus
@@ -25,7 +26,7 @@ def update_placement(
     if state.homes is not None and now_ns / 1e9 - state.decided_s < EVERY_S:
         return state
     late = sum(each.accepted for each in view.classes if each.cls.late)
-    problem = placement_problem(view, estimator, fleet)
+    problem = placement_problem(view, estimator, fleet, now_ns)
     # A class without requests leaves the view, with its count.
     return place(state, problem, now_s=now_ns / 1e9, lost=max(float(late), state.lost))
 
@@ -77,12 +78,16 @@ def _contended(view: ClusterView) -> frozenset[ModelId]:
     return frozenset(asked) if len(asked) > live > 1 else frozenset()
 
 
-def placement_problem(view: ClusterView, estimator: EstimatorState, fleet: Fleet) -> PlacementProblem:
+def placement_problem(
+    view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
+) -> PlacementProblem:
     """Build the problem of the models that were asked for lately."""
     classes = [cls for cls in estimator.arrivals if not cls.late]
     models = sorted({cls.model for cls in classes})
+    rates = present_rates(view, now_ns, estimator.arrivals)
     demands = {
-        model: _demand(model, [c for c in classes if c.model == model], estimator, fleet) for model in models
+        model: _demand(model, {c: rates[c] for c in classes if c.model == model}, estimator, fleet)
+        for model in models
     }
     instances = tuple(_instance(status, fleet) for status in _usable(view, fleet))
     kinds = {each.kind for each in instances}
@@ -116,11 +121,10 @@ def _instance(status: InstanceStatus, fleet: Fleet) -> PlacedInstance:
 
 def _demand(
     model: ModelId,
-    classes: Iterable[RequestClass],
+    rates: dict[RequestClass, float],
     estimator: EstimatorState,
     fleet: Fleet,
 ) -> ModelDemand:
-    rates = {cls: estimator.arrivals[cls].accepted_rps for cls in classes}
     kinds = {}
     for kind in fleet.kinds:
         on_kind = _on_kind(model, kind, rates, estimator, fleet)

@@ -7,7 +7,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from qlm.controller.core.clustering import NOTHING_COUNTED
 from qlm.controller.core.decide import NO_PLACEMENT, ControllerSettings, Decision, Planner, decide
-from qlm.controller.core.estimating.state import NOTHING_LEARNED
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
 from qlm.controller.core.fleet import Fleet
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId
@@ -58,10 +58,11 @@ class SimulatedController:
         stopwatch_s: Callable[[], float],
         observer: ClusterObserver,
         on_applied: Callable[[Decision], None],
+        estimator: EstimatorState = NOTHING_LEARNED,
     ) -> None:
         self.plan_s: list[float] = []
         self.paused = False
-        self.estimator = NOTHING_LEARNED
+        self.estimator = estimator
         self.placement = NO_PLACEMENT
         self.clusters = NOTHING_COUNTED
         self._services = services

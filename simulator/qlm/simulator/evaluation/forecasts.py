@@ -120,6 +120,7 @@ class ForecastRecorder(SimulationObserver):
         self._simulation = simulation
         self._every = self._given_every or max(1, len(simulation.workload) // self._about)
         self._oracle = Oracle(simulation)
+        self._estimator = simulation.controller.estimator
 
     def on_published(self, number: int, metadata: RequestMetadata) -> None:
         """Forecast the request as for its client."""

@@ -104,10 +104,13 @@ class Arrivals:
         return math.sqrt(aged * self.dispersion / max(1.0, self.count))
 
     def seen(self, total: int, now_ns: int, accepted: int) -> "Arrivals":
-        """Return the statistics after a reading of the ended and accepted requests."""
-        passed_s = (now_ns - self.seen_ns) / 1e9
-        if passed_s < READ_EVERY_S:
-            return self
+        """Return the statistics after a reading of the ended and accepted requests, if one is due."""
+        due = now_ns - self.seen_ns >= READ_EVERY_S * 1e9
+        return self.read(total, now_ns, accepted) if due else self
+
+    def read(self, total: int, now_ns: int, accepted: int) -> "Arrivals":
+        """Return the statistics after a reading, however short the time since the last one."""
+        passed_s = max(1e-9, (now_ns - self.seen_ns) / 1e9)
         keep, new = math.exp(-passed_s / HORIZON_S), max(0, total - self.total)
         # A store that was emptied counts from 0.
         came = accepted - self.accepted if accepted >= self.accepted else accepted
@@ -136,14 +139,20 @@ class Arrivals:
 
 
 def update_arrivals(
-    view: ClusterView, now_ns: int, before: Mapping[RequestClass, Arrivals]
+    view: ClusterView, now_ns: int, before: Mapping[RequestClass, Arrivals], since_ns: int | None = None
 ) -> Mapping[RequestClass, Arrivals]:
     """Return the statistics after a view; `before` itself if no reading is due.
 
     A class without waiting requests is not in the view. It is kept with zero new arrivals for `KEPT_S`.
     Requests that end meanwhile are counted when the class is back.
+
+    Args:
+        view: The cluster.
+        now_ns: Time of the view, nanoseconds since the epoch.
+        before: The statistics so far.
+        since_ns: Time of the first view; None if this is it.
     """
-    after = {each.cls: _seen(each, now_ns, before.get(each.cls)) for each in view.classes}
+    after = {each.cls: _seen(each, now_ns, before.get(each.cls), since_ns) for each in view.classes}
     silent = [item for item in before.items() if item[0] not in after and is_recent(item[1], now_ns)]
     if len(silent) > SILENT_MAX:
         silent = sorted(silent, key=lambda item: item[1].present_ns)[-SILENT_MAX:]
@@ -157,9 +166,29 @@ def is_recent(known: Arrivals, now_ns: int) -> bool:
     return now_ns - known.present_ns < KEPT_S * 1e9
 
 
-def _seen(view: ClassView, now_ns: int, known: Arrivals | None) -> Arrivals:
+def present_rates(
+    view: ClusterView, now_ns: int, known: Mapping[RequestClass, Arrivals]
+) -> dict[RequestClass, float]:
+    """Return the accepted requests per second of each class up to a view, readings that are due or not."""
+    seen = {each.cls: each for each in view.classes}
+    return {
+        cls: each.read(
+            seen[cls].finished if cls in seen else each.total,
+            now_ns,
+            seen[cls].accepted if cls in seen else each.accepted,
+        ).accepted_rps
+        for cls, each in known.items()
+    }
+
+
+def _seen(view: ClassView, now_ns: int, known: Arrivals | None, since_ns: int | None) -> Arrivals:
     ended, accepted = view.finished, view.accepted
     if known is None:
-        return Arrivals(now_ns, ended, accepted=accepted, present_ns=now_ns)
+        first = Arrivals(now_ns, ended, accepted=accepted, present_ns=now_ns)
+        if since_ns is None or now_ns <= since_ns or ended:
+            return first
+        # It is new: all of its requests have come since then.
+        watched_s = min(HORIZON_S, (now_ns - since_ns) / 1e9)
+        return replace(first, asked=accepted, asked_s=watched_s, past=accepted, past_s=watched_s)
     seen = known.seen(ended, now_ns, accepted)
     return seen if seen is known else replace(seen, present_ns=now_ns)

@@ -36,6 +36,7 @@ class EstimatorState:
         arrivals: Arrival statistics of the classes.
         records: Counts of the classes that came lately, or are known from a history.
         speeds: Speeds of instances that have left the view, or are known from a history.
+        since_ns: Time of the first view, nanoseconds since the epoch; None before it.
     """
 
     classes: Mapping[RequestClass, ClassPosterior] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class EstimatorState:
     arrivals: Mapping[RequestClass, Arrivals] = field(default_factory=dict)
     records: Mapping[RequestClass, ClassRecord] = field(default_factory=dict)
     speeds: Speeds = field(default_factory=dict)
+    since_ns: int | None = None
 
 
 NOTHING_LEARNED: Final = EstimatorState()
@@ -61,16 +63,17 @@ def learn(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fleet
         fleet: Costs and profiles.
     """
     profiles = _with_reported_capacity(view, fleet, state.profiles)
-    arriving = update_arrivals(view, now_ns, state.arrivals)
+    arriving = update_arrivals(view, now_ns, state.arrivals, state.since_ns)
     due = [cls for cls, known in arriving.items() if known is not state.arrivals.get(cls)]
     records = update_records(view, now_ns, due, state.records)
     classes = class_posteriors(view, state.classes, arriving, records)
     mixed = model_mixtures(classes)
     speeds = _speeds_left(view, now_ns, state)
+    since_ns = now_ns if state.since_ns is None else state.since_ns
     instances = update_histories(view, now_ns, profiles, state.instances, mixed, speeds)
     occupancies = kv_occupancies(view, instances, mixed)
     times = service_times(view, fleet, classes, profiles, occupancies, state.times)
-    after = EstimatorState(classes, instances, profiles, times, arriving, records, speeds)
+    after = EstimatorState(classes, instances, profiles, times, arriving, records, speeds, since_ns)
     same = all(getattr(after, f.name) is getattr(state, f.name) for f in fields(EstimatorState))
     return state if same else after
 

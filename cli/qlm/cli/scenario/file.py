@@ -230,8 +230,6 @@ def _workload(
         slo_classes={name: index for index, name in enumerate(file.slo_classes)},
         traces=_traces(file, sections),
     )
-    # The name of a stream names its random numbers: a stream of the history has others than its namesake.
-    prefix = "" if key == "workload" else f"{key}/"
     streams = tuple(
         build_stream(prefix + name_of(index, stream), stream, names) for index, stream in enumerate(sections)
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from qlm.gateway.api.fields import dead, forecast, instances, openai, queues, requests, service
+from qlm.gateway.api.fields import dead, forecast, history, instances, openai, queues, requests, service
 from scripts.reference_pages.answer_fields import bases, fragment, part
 
 CLIENT_TITLES: Final[Mapping[Any, str]] = {
@@ -34,6 +34,7 @@ ADMIN_TITLES: Final[Mapping[Any, str]] = {
     forecast.Normal: "Uncertain time",
     forecast.Drain: "Drain",
     queues.Clusters: "Clusters",
+    history.StoredHistory: "History",
     queues.Leadership: "Controller",
     service.StoreSettings: "Shared state",
     service.Listeners: "Listeners",

@@ -11,6 +11,8 @@ import orjson
 import pytest
 
 from qlm.broker.codec import decode_request
+from qlm.controller.core.history.codec import history_to_plain
+from qlm.controller.core.history.history import History
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.formats.clusters import Clusters, clusters_to_plain
 from qlm.domain.group import RequestClass
@@ -973,6 +975,17 @@ async def test_operators_see_the_clusters_that_the_gateway_uses(
             },
         ]
     }
+
+
+async def test_operators_see_the_history_as_it_was_kept(
+    cluster: Cluster, admin_url: str, http: httpx.AsyncClient
+) -> None:
+    none = await http.get(f"{admin_url}/admin/v1/history")
+    assert (none.status_code, refusal(none)["code"]) == (404, "history_not_found")
+    kept = orjson.dumps(history_to_plain(History(at_ns=5)))
+    await cluster.store.keep_history(kept)
+    there = await http.get(f"{admin_url}/admin/v1/history")
+    assert (there.status_code, there.content) == (200, kept)
 
 
 async def test_operators_see_which_controller_leads_since_when(

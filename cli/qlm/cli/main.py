@@ -25,6 +25,7 @@ _HELP: Final = {
         "groups": "Show the request groups and the virtual queues they are in.",
         "instances": "Show the live instances: models, load, and the operations they performed.",
         "requests": "List requests, newest first; with REQUEST_ID show the event history of one.",
+        "history": "Show what the controllers have learned of each model, and how old it is.",
         "doctor": "Check a running QLM and this machine, and suggest repairs.",
     },
     "control": {

@@ -76,7 +76,8 @@ def test_a_request_waits_for_all_of_its_class_and_not_for_what_is_less_urgent() 
     decision = decided(40, 24, batch=30)
     signal, chat = signal_of(decision), [each for each in served_of(decision) if each.group.requests != 30]
     entry = signal.classes[CHAT]
-    (each_s,) = {each.time.service.mean / each.group.requests for each in chat}
+    each_s, *same = (each.time.service.mean / each.group.requests for each in chat)
+    assert same == pytest.approx([each_s] * len(same))
     end_s = max(each.start.mean + each.time.service.mean for each in chat)
     assert entry.wait.mean == pytest.approx(end_s + each_s)
     assert entry.completion.mean == pytest.approx(entry.wait.mean + chat[0].time.tail.mean)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from support.estimating import (
     OTHER,
     class_view,
     cluster,
+    counted,
     groups_of,
     instance,
     steady_fleet,
@@ -27,6 +29,7 @@ from support.estimating import (
 
 PLACES = 16
 NAMES = ("a", "b", "c")
+LONG = counted(np.full(1000, 427.0))
 
 
 def view_of(
@@ -101,17 +104,17 @@ def test_where_a_model_that_nobody_has_loaded_goes_is_for_plans_to_say() -> None
 
 def test_several_instances_swap_if_less_is_waited_in_all() -> None:
     """A swap takes 31 s here and a request adds 0.8 s: twenty on two instances wait 4 s less each."""
-    burst = view_of(class_view(OTHER, NO_LENGTHS, ungrouped=20))
+    burst = view_of(class_view(OTHER, LONG, ungrouped=20))
     assert dict(target(burst).shares) == {"a": 10, "b": 10}, "80 s against 62 s, but for c only 27 s"
     loaded = replace(burst, leased={InstanceId(name): 5 for name in NAMES})
     assert target(loaded) == BALANCED, "five on each instance would wait for two swaps"
     (queued,) = groups_of(CHAT, 5, sealed=True)
-    chat = class_view(CHAT, NO_LENGTHS, queued)
+    chat = class_view(CHAT, LONG, queued)
     behind = view_of(burst.classes[0], chat, queues={"b": (queued,), "c": (queued,)})
     assert target(behind) == BALANCED, "as would those on its queue"
-    late = class_view(OTHER.missed(), NO_LENGTHS, ungrouped=400)
+    late = class_view(OTHER.missed(), LONG, ungrouped=400)
     assert target(view_of(late)) == BALANCED, "who has no deadline any more gains nothing"
-    larger = replace(burst, classes=(class_view(OTHER, NO_LENGTHS, ungrouped=400),))
+    larger = replace(burst, classes=(class_view(OTHER, LONG, ungrouped=400),))
     assert [name for name, _ in target(replace(larger, leased=loaded.leased)).shares] == ["a", "b", "c"]
 
 

@@ -53,6 +53,17 @@ def instances_command(client: AdminClient, as_json: bool) -> None:
     )
 
 
+@click.command("history")
+@talks_to_gateway
+def history_command(client: AdminClient, as_json: bool) -> None:
+    """Show what the controllers have learned of each model, and how old it is."""
+    from qlm.cli.inspect.history import history_tables
+    from qlm.controller.core.history.codec import history_from_plain
+
+    data = client.get("/admin/v1/history")
+    _show(data, as_json, lambda plain: Group(*history_tables(history_from_plain(plain), time.time())))
+
+
 class _WithRetry(click.Command):
     """A command that takes an id or options, except for the word `retry`, which is a subcommand."""
 

@@ -65,7 +65,7 @@ class RequestIndex(Protocol):
         ...
 
     async def history(self) -> bytes | None:
-        """Return what a controller has learned, as it was kept; None if nothing, or if it is too old."""
+        """Return what a controller has learned, as it was kept; None if there is none, or it is too old."""
         ...
 
 

@@ -12,6 +12,7 @@ from qlm.domain.shown import cut
 from qlm.domain.view import RequestFilter, RequestPosition
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.fields.forecast import Forecast
+from qlm.gateway.api.fields.history import StoredHistory
 from qlm.gateway.api.fields.instances import Draining, Instance, Instances, Operations, Unplaced
 from qlm.gateway.api.fields.queues import (
     Clusters,
@@ -95,6 +96,14 @@ async def get_forecast(gateway: Gateway, request: HttpRequest) -> StoredJson[For
 async def list_clusters(gateway: Gateway, request: HttpRequest) -> Json[Clusters]:
     """Answer GET /admin/v1/clusters: the classes that this gateway divides by the length of prompts."""
     return Json({"clusters": cluster_fields(gateway.load.clusters())})
+
+
+async def get_history(gateway: Gateway, request: HttpRequest) -> StoredJson[StoredHistory]:
+    """Answer GET /admin/v1/history: what the controllers have learned, as one stored it."""
+    if (history := await gateway.store.history()) is None:
+        message = "there is no history: controllers store what they have learned every 30 s; does one run?"
+        raise ApiError(status=404, message=message, code="history_not_found")
+    return StoredJson(history)
 
 
 async def get_controller(gateway: Gateway, request: HttpRequest) -> Json[Leadership]:

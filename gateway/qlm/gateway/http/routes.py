@@ -40,6 +40,7 @@ ADMIN_ROUTES: Final[Routes] = (
     ("GET", "/admin/v1/plan", admin.get_plan),
     ("GET", "/admin/v1/forecast", admin.get_forecast),
     ("GET", "/admin/v1/clusters", admin.list_clusters),
+    ("GET", "/admin/v1/history", admin.get_history),
     ("GET", "/admin/v1/controller", admin.get_controller),
     ("GET", "/admin/v1/store", service.get_store),
     ("GET", "/admin/v1/listeners", service.get_listeners),

@@ -74,12 +74,13 @@ def _class_to_plain(cls: RequestClass, record: ClassRecord, arrivals: Arrivals |
     plain: dict[str, Any] = {"cls": class_to_plain(cls), "at_ns": record.at_ns, "finished": record.finished}
     plain |= {name: _short(getattr(record, name)) for name in _MEANS}
     plain["lengths"] = _counts_to_plain(record.counts)
-    if arrivals is not None:
-        plain["arrivals"] = {
-            each.name: value if isinstance(value := getattr(arrivals, each.name), int) else _short(value)
-            for each in fields(Arrivals)
-        }
+    plain["arrivals"] = None if arrivals is None else _arrivals_to_plain(arrivals)
     return plain
+
+
+def _arrivals_to_plain(arrivals: Arrivals) -> dict[str, float]:
+    values = {each.name: getattr(arrivals, each.name) for each in fields(Arrivals)}
+    return {name: value if name in _WHOLE else _short(value) for name, value in values.items()}
 
 
 def _class_from_plain(reader: Reader) -> tuple[RequestClass, ClassRecord, Arrivals | None]:

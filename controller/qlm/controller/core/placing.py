@@ -27,8 +27,10 @@ def update_placement(
         return state
     late = sum(each.accepted for each in view.classes if each.cls.late)
     problem = placement_problem(view, estimator, fleet, now_ns)
+    watched_s = max((known.past_s for known in estimator.arrivals.values()), default=0.0)
     # A class without requests leaves the view, with its count.
-    return place(state, problem, now_s=now_ns / 1e9, lost=max(float(late), state.lost))
+    lost = max(float(late), state.lost)
+    return place(state, problem, now_s=now_ns / 1e9, lost=lost, watched_s=watched_s)
 
 
 def restricted(view: ClusterView, state: PlacementState) -> ClusterView:
@@ -68,14 +70,16 @@ def _awake(view: ClusterView) -> dict[InstanceId, frozenset[ModelId]]:
 
 
 def _contended(view: ClusterView) -> frozenset[ModelId]:
-    """Return the models asked for if they are more than the instances.
+    """Return the models asked for if more models than instances may be.
 
     Before the first placement, these wait for it some seconds instead of starting on an instance that happens
-    to be idle: a start takes longer than to see who is asked for.
+    to be idle: a start takes longer than to see who is asked for. Until then awake models are served, and
+    their lengths are learned.
     """
-    asked = {each.cls.model for each in view.classes}
-    live = sum(1 for status in view.instances if not status.draining)
-    return frozenset(asked) if len(asked) > live > 1 else frozenset()
+    live = [status for status in view.instances if not status.draining]
+    served = frozenset[ModelId]().union(*(status.models for status in live))
+    contended = len(served) > len(live) > 1
+    return frozenset(each.cls.model for each in view.classes) if contended else frozenset()
 
 
 def placement_problem(

@@ -11,6 +11,9 @@ from qlm.planner.placement.search import improve, present_placement
 FIRST_AFTER_S: Final = 10.0
 """Traffic observed before the first placement: earlier, one burst moves models that are well placed."""
 
+WATCHED_MIN_S: Final = 60.0
+"""Earlier traffic from which rates are known so well that the first placement need not wait."""
+
 EVERY_S: Final = 30.0
 """Interval of further decisions."""
 
@@ -47,7 +50,9 @@ class PlacementState:
     lost: float = 0.0
 
 
-def place(state: PlacementState, problem: PlacementProblem, *, now_s: float, lost: float) -> PlacementState:
+def place(
+    state: PlacementState, problem: PlacementProblem, *, now_s: float, lost: float, watched_s: float = 0.0
+) -> PlacementState:
     """Return the placement for the next minutes; `state` itself if it stands.
 
     Args:
@@ -56,13 +61,17 @@ def place(state: PlacementState, problem: PlacementProblem, *, now_s: float, los
         now_s: The present; must not fall from call to call.
         lost: Requests that have missed their objective so far: a change needs real losses, or two nearly
             equal placements take turns.
+        watched_s: Time that the rates rest on: longer than the traffic of this controller with a history.
     """
-    if state.traffic_since_s is None:
-        return replace(state, traffic_since_s=now_s) if problem.demands else state
+    since_s = state.traffic_since_s
+    if since_s is None:
+        if not problem.demands:
+            return state
+        since_s, state = now_s, replace(state, traffic_since_s=now_s)
     if not any(demand.rate_rps for demand in problem.demands.values()):
         return state
     if state.homes is None:
-        if now_s - state.traffic_since_s < FIRST_AFTER_S:
+        if now_s - since_s < FIRST_AFTER_S and watched_s < WATCHED_MIN_S:
             return state
         return _settled(state, problem, _first(problem), now_s, lost)
     if now_s - state.decided_s < EVERY_S:

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from qlm.controller.core.estimating.arrivals import Arrivals
 from qlm.controller.core.estimating.snapshot import take_snapshot
-from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
 from qlm.controller.core.forecasting import forecast_changes
+from qlm.controller.core.history.classes import ClassRecord
+from qlm.controller.core.history.history import History, recalled
 from qlm.controller.core.placing import placement_problem, restricted, update_placement
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import RequestClass
@@ -16,7 +19,8 @@ from qlm.domain.length_histogram import NO_LENGTHS
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.placement.policy import PlacementState
-from support.estimating import CHAT, NOW_NS, M, class_view, cluster, groups_of, instance, steady_fleet
+from support.batch_slots import CAP
+from support.estimating import CHAT, NOW_NS, M, S, class_view, cluster, groups_of, instance, steady_fleet
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
 COLD = EngineState.COLD
@@ -42,13 +46,15 @@ def served(view: ClusterView) -> dict[str, set[ModelId]]:
     return {each.id: set(each.models) for each in view.instances}
 
 
-def test_before_the_first_placement_awake_models_stay_and_others_may_start_anywhere() -> None:
-    view = ClusterView(classes=asked(A, B), instances=(status("i", A), status("j")), queues=())
-    assert served(restricted(view, PlacementState())) == {"i": {A, B, C}, "j": {A, B, C}}
+def test_before_the_first_placement_models_start_anywhere_if_each_instance_can_have_one() -> None:
+    instances = tuple(replace(each, models=(A, B)) for each in (status("i", A), status("j")))
+    view = ClusterView(classes=asked(A, B), instances=instances, queues=())
+    assert served(restricted(view, PlacementState())) == {"i": {A, B}, "j": {A, B}}
 
 
-def test_more_models_than_instances_wait_for_the_first_placement() -> None:
-    view = ClusterView(classes=asked(A, B, C), instances=(status("i", A), status("j", B)), queues=())
+def test_where_models_share_instances_those_asked_for_wait_for_the_first_placement() -> None:
+    """The first ones asked for are not those that the placement starts; awake ones are served meanwhile."""
+    view = ClusterView(classes=asked(A, C), instances=(status("i", A), status("j", B)), queues=())
     assert served(restricted(view, PlacementState())) == {"i": {A}, "j": {B}}
     alone = replace(view, instances=view.instances[:1])
     assert served(restricted(alone, PlacementState())) == {"i": {A, B, C}}
@@ -96,6 +102,47 @@ def test_nothing_is_placed_without_requests_and_the_problem_is_not_built_each_ti
     assert update_placement(state, empty, NOTHING_LEARNED, fleet, NOW_NS) is state
     fresh = replace(HOMES, decided_s=NOW_NS / 1e9 - 1)
     assert update_placement(fresh, empty, NOTHING_LEARNED, fleet, NOW_NS) is fresh
+
+
+def test_the_first_placement_waits_ten_seconds_unless_the_rates_are_known_from_a_history() -> None:
+    """One placed by its first requests has its models where they happened to come."""
+    fleet, groups = steady_fleet(16), groups_of(CHAT, 3)
+
+    def placed(state: EstimatorState, at_s: float) -> PlacementState:
+        """Return the placement after two views, the later one at that time."""
+        placement = PlacementState()
+        for now_s, accepted in ((0.0, 0), (1.0, 3), (at_s, 30)):
+            chat = replace(class_view(CHAT, NO_LENGTHS, *groups), accepted=accepted)
+            view = cluster(*([chat] if accepted else []), instances=(instance(),), queues={})
+            now_ns = NOW_NS + round(now_s * S)
+            state = learn(state, view, now_ns=now_ns, fleet=fleet)
+            placement = update_placement(placement, view, state, fleet, now_ns)
+        return placement
+
+    assert placed(NOTHING_LEARNED, 10.5).homes is None
+    assert placed(NOTHING_LEARNED, 11.5).homes == {InstanceId("gpu-0"): {M}}
+    rates = Arrivals(NOW_NS, 9, asked=60.0, asked_s=120.0, past=60.0, past_s=120.0, present_ns=NOW_NS)
+    record = ClassRecord(
+        at_ns=NOW_NS,
+        finished=9,
+        mean_prompt_tokens=1.0,
+        var_prompt_tokens=0.0,
+        mean_max_tokens=CAP,
+        var_max_tokens=0.0,
+    )
+    history = History(at_ns=NOW_NS, classes={CHAT: record}, arrivals={CHAT: rates})
+    assert placed(recalled(history, NOW_NS), 2.0).homes == {InstanceId("gpu-0"): {M}}
+
+
+def test_arrivals_since_the_last_reading_count_in_a_placement() -> None:
+    fleet, state = steady_fleet(16), NOTHING_LEARNED
+    for at_s, accepted in ((0, 0), (5, 10), (11, 55)):
+        chat = replace(class_view(CHAT, NO_LENGTHS, *groups_of(CHAT, 3)), accepted=accepted)
+        view = cluster(*([chat] if accepted else []), instances=(instance(),), queues={})
+        state = learn(state, view, now_ns=NOW_NS + at_s * S, fleet=fleet)
+    assert state.arrivals[CHAT].accepted_rps == pytest.approx(2.0)
+    problem = placement_problem(view, state, fleet, NOW_NS + 11 * S)
+    assert problem.demands[M].rate_rps == pytest.approx(5.0, rel=0.05)
 
 
 @pytest.mark.parametrize(("factor", "sent"), [(1.0, False), (1.05, False), (1.2, True)])

@@ -189,6 +189,21 @@ class ControllerMetrics(Collector):
             late.add_metric([], 0.0 if self._audit is None else self._audit.late_requests)
             gap.add_metric([], 0.0 if self._audit is None else self._audit.gap)
         yield from (wanted, late, gap)
+        yield _known_answers(turn)
+
+
+def _known_answers(turn: Turn | None) -> Metric:
+    answers = GaugeMetricFamily(
+        "qlm_controller_known_answers",
+        "Answers from which the lengths of a model are known, those of earlier controllers included",
+        labels=("model",),
+    )
+    counts: Count[str] = Count()
+    for cls, record in () if turn is None else turn.decision.estimator.records.items():
+        counts[cls.model] += round(record.former_answers + record.counted_answers)
+    for model, count in counts.items():
+        answers.add_metric([model], count)
+    return answers
 
 
 def _log_idle(instance: InstanceId, interval: Interval) -> None:

@@ -1,4 +1,4 @@
-"""What a controller has learned when a simulation starts: from the traffic before, if a scenario has any."""
+"""Knowledge of the controller at the start of a simulation: from the traffic before, if there is any."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

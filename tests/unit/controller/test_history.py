@@ -304,7 +304,7 @@ async def test_it_is_kept_every_half_minute_and_recalled_once() -> None:
 
 
 @pytest.mark.parametrize("foreign", [b"", b"\xff\x00", b"[]", b'{"version": 2}'])
-async def test_what_cannot_be_read_is_told_once_and_replaced(
+async def test_what_cannot_be_read_is_reported_once_and_replaced(
     foreign: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MemoryStore(Clock())
@@ -317,8 +317,8 @@ async def test_what_cannot_be_read_is_told_once_and_replaced(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert await keeper.recall(state, NOW_NS) is state
-    (told,) = caplog.messages
-    assert "learning begins anew" in told
+    (reported,) = caplog.messages
+    assert "learning begins anew" in reported
     await keeper.keep(state, NOW_NS + KEEP_EVERY_NS, term)
     kept = await store.history()
     assert kept is not None and CHAT in history_from_plain(orjson.loads(kept)).classes

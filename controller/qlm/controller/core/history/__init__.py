@@ -1,1 +1,1 @@
-"""What was learned of the traffic and the instances, so that it outlives views and controllers."""
+"""Learned figures of classes and instances that outlive views, stores and controllers."""

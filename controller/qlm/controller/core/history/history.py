@@ -1,4 +1,4 @@
-"""What a controller has learned, as one value that is stored and read again."""
+"""All that a controller has learned, as one value that is stored and read again."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ from qlm.domain.length_histogram import NO_LENGTHS
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class History:
-    """What was learned of classes and instances.
+    """Learned figures of classes and instances.
 
     Attributes:
         at_ns: Time at which it was written, nanoseconds since the epoch.

@@ -1,11 +1,11 @@
-"""What the controllers have learned."""
+"""Learned figures of controllers, as one stored them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 
 class HistoryOfClass(TypedDict):
-    """What is known of a class."""
+    """Learned figures of a class."""
 
     cls: Mapping[
         str, Any
@@ -22,7 +22,7 @@ class HistoryOfClass(TypedDict):
 
 
 class HistoryOfInstance(TypedDict):
-    """What is known of the speed of an instance for a model."""
+    """Learned speed of an instance for a model."""
 
     instance: str  # The instance
     model: str  # The model
@@ -35,7 +35,7 @@ class HistoryOfInstance(TypedDict):
 
 
 class StoredHistory(TypedDict):
-    """What the controllers have learned, as one stored it."""
+    """Learned figures of the controllers, as one stored them."""
 
     version: int  # Version of this format
     at_ns: int  # Time at which it was stored, nanoseconds since the epoch

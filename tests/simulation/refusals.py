@@ -15,6 +15,7 @@ _READS: Final = frozenset(
         "virtual_queue",
         "unplaced",
         "leader",
+        "history",
         "published_plan",
         "published_signal",
         "published_clusters",

@@ -31,6 +31,7 @@ _UNDER_A_TERM: Final = (
     "apply",
     "expire_leases",
     "mark_indexed",
+    "keep_history",
     "publish_clusters",
     "publish_plan",
     "publish_signal",

@@ -108,6 +108,21 @@ def test_load_multiplies_all_rates(tmp_path: Path) -> None:
     assert once.arrival_ns[-1] == pytest.approx(2 * twice.arrival_ns[-1], rel=1e-6)
 
 
+def test_a_history_is_drawn_like_the_workload_but_by_numbers_of_its_own(tmp_path: Path) -> None:
+    assert load_scenario(written(tmp_path, SOUND)).past is None
+    streams = SOUND["workload"]
+    file = written(tmp_path, SOUND | {"history": {"age_s": 60, "workload": streams}})
+    scenario = load_scenario(file, load=2.0)
+    assert scenario.past is not None and scenario.past.age_s == 60
+    before, now = scenario.past.make_workload(Seeds(1)), scenario.make_workload(Seeds(1))
+    assert len(before) == len(now)
+    assert before.arrival_ns.tolist() != now.arrival_ns.tolist()
+    wrong = copy.deepcopy(streams)
+    wrong[0]["slo"] = "unknown"
+    with pytest.raises(ConfigError, match=r"history\.workload\..*slo has 'unknown'; expected one of"):
+        load_scenario(written(tmp_path, SOUND | {"history": {"workload": wrong}}))
+
+
 @pytest.mark.parametrize("load", [0, -1, float("nan"), float("inf")])
 def test_an_impossible_load_is_refused(tmp_path: Path, load: float) -> None:
     with pytest.raises(ConfigError, match=r"load is .*; expected a number above 0"):

@@ -7,7 +7,7 @@ from typing import Final
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.scenario.file import load_scenario
 from qlm.domain.errors import InvalidValueError
-from qlm.simulator.scenario import Scenario
+from qlm.simulator.scenario import PastTraffic, Scenario
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.workload.maker import WorkloadMaker
 from qlm.simulator.workload.stream import StreamCounts
@@ -46,6 +46,7 @@ def draw_scenario(path: Path, seed: int, *, load: float = 1.0) -> DrawnScenario:
     assert isinstance(maker, WorkloadMaker)
     try:
         workload, streams = maker.draw(Seeds(seed))
+        past = None if scenario.past is None else _drawn(scenario.past, seed)
     except InvalidValueError as error:
         raise ConfigError(f"{path}: {error}") from error
     if not len(workload):
@@ -55,7 +56,13 @@ def draw_scenario(path: Path, seed: int, *, load: float = 1.0) -> DrawnScenario:
             f"{f' ({why})' if why else ''}; expected at least one"
         )
     # Draw once, so that the simulated requests are the counted ones.
-    return DrawnScenario(scenario=replace(scenario, make_workload=lambda seeds: workload), streams=streams)
+    drawn = replace(scenario, make_workload=lambda seeds: workload, past=past)
+    return DrawnScenario(scenario=drawn, streams=streams)
+
+
+def _drawn(past: PastTraffic, seed: int) -> PastTraffic:
+    workload = past.make_workload(Seeds(seed))
+    return replace(past, make_workload=lambda seeds: workload)
 
 
 def stream_lines(streams: tuple[StreamCounts, ...]) -> list[str]:

@@ -104,7 +104,7 @@ def test_lengths_prompts_rates_and_speeds_outlive_a_controller() -> None:
     assert (CHAT, KIND) in fresh.times.entries
     assert fresh.classes[CHAT].mean_prompt_tokens == 1.0
     known = fresh.instances[GPU_0].corrections[M]
-    assert (known.log_ratio, known.log_var) == (0.3, pytest.approx(0.001, rel=0.01))
+    assert [known.log_ratio, known.log_var] == pytest.approx([0.3, 0.001], rel=0.01)
 
 
 def test_a_store_that_kept_its_counts_is_believed_and_an_emptied_one_is_not() -> None:
@@ -145,7 +145,7 @@ def test_rates_of_yesterday_are_no_rates_but_its_lengths_are_an_assumption() -> 
 def test_speeds_become_uncertain_again() -> None:
     record = SpeedRecord(at_ns=0, accelerator=KIND, correction=Correction(log_ratio=0.3, log_var=1e-4))
     day, month = (record.aged(round(days * 86_400 * 1e9)).correction.log_var for days in (1, 30))
-    assert (day, month) == (pytest.approx(PRIOR_LOG_SD**2 / 2), pytest.approx(PRIOR_LOG_SD**2))
+    assert [day, month] == pytest.approx([PRIOR_LOG_SD**2 / 2, PRIOR_LOG_SD**2])
 
 
 def test_the_speed_of_an_instance_is_known_when_it_is_back() -> None:
@@ -246,7 +246,7 @@ def test_a_history_is_read_as_it_was_written() -> None:
     assert orjson.loads(orjson.dumps(history_to_plain(read))) == plain
     counts = read.classes[CHAT].counts
     assert np.allclose(counts.ended, length_counts(same(20, 10)).ended)
-    assert (counts.answers, counts.all_tokens) == (pytest.approx(10), pytest.approx(200))
+    assert [counts.answers, counts.all_tokens] == pytest.approx([10, 200])
 
 
 @pytest.mark.parametrize(

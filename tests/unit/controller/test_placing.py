@@ -120,7 +120,7 @@ def test_the_first_placement_waits_ten_seconds_unless_the_rates_are_known_from_a
         return placement
 
     assert placed(NOTHING_LEARNED, 10.5).homes is None
-    assert placed(NOTHING_LEARNED, 11.5).homes == {InstanceId("gpu-0"): {M}}
+    assert placed(NOTHING_LEARNED, 11.5).homes == {InstanceId("gpu-0"): frozenset({M})}
     rates = Arrivals(NOW_NS, 9, asked=60.0, asked_s=120.0, past=60.0, past_s=120.0, present_ns=NOW_NS)
     record = ClassRecord(
         at_ns=NOW_NS,
@@ -131,7 +131,7 @@ def test_the_first_placement_waits_ten_seconds_unless_the_rates_are_known_from_a
         var_max_tokens=0.0,
     )
     history = History(at_ns=NOW_NS, classes={CHAT: record}, arrivals={CHAT: rates})
-    assert placed(recalled(history, NOW_NS), 2.0).homes == {InstanceId("gpu-0"): {M}}
+    assert placed(recalled(history, NOW_NS), 2.0).homes == {InstanceId("gpu-0"): frozenset({M})}
 
 
 def test_arrivals_since_the_last_reading_count_in_a_placement() -> None:

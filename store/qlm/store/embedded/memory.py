@@ -40,7 +40,7 @@ class MemoryStore(Store):
         self._plan: bytes | None = None
         self._signal: bytes | None = None
         self._clusters: bytes | None = None
-        self._history: bytes | None = None
+        self._kept_history: bytes | None = None
 
     async def _settled(self, id: RequestId) -> None:
         """Wait until a request may be read: here not at all."""
@@ -227,10 +227,10 @@ class MemoryStore(Store):
 
     async def keep_history(self, data: bytes, term: Term | None = None) -> None:
         self._check_term(term)
-        self._history = data
+        self._kept_history = data
 
     async def history(self) -> bytes | None:
-        return self._history
+        return self._kept_history
 
     def wakeups(self) -> AsyncIterator[str]:
         return self._feeds.wakeups()

@@ -97,7 +97,7 @@ class EmbeddedStore(MemoryStore):
         await journal.write([incarnation], left_over, durable=True)
         writer = JournalWriter(journal, retry_s=retry_s)
         store = cls(clock, state, writer, log_keys)
-        store._clusters, store._history = entries.get(CLUSTERS_KEY), entries.get(HISTORY_KEY)
+        store._clusters, store._kept_history = entries.get(CLUSTERS_KEY), entries.get(HISTORY_KEY)
         return store
 
     async def close(self) -> None:

@@ -88,7 +88,10 @@ def _class_from_plain(reader: Reader) -> tuple[RequestClass, ClassRecord, Arriva
         at_ns=_time(reader, "at_ns"),
         finished=reader.integer("finished", least=0, most=_TIME_MAX_NS),
         former=_counts_from_plain(reader.where, reader.sequence("lengths", BINS)),
-        **{name: reader.number(name, least=0, most=_NUMBER_MAX) for name in _MEANS},
+        mean_prompt_tokens=_number(reader, "mean_prompt_tokens"),
+        var_prompt_tokens=_number(reader, "var_prompt_tokens"),
+        mean_max_tokens=_number(reader, "mean_max_tokens"),
+        var_max_tokens=_number(reader, "var_max_tokens"),
     )
     known = reader.take("arrivals", None)
     arrivals = None if known is None else _arrivals(Reader(f"{reader.where}.arrivals", known))
@@ -116,7 +119,7 @@ def _arrivals(reader: Reader) -> Arrivals:
         if each.name in _WHOLE:
             values[each.name] = reader.integer(each.name, least=0, most=_TIME_MAX_NS)
         else:
-            values[each.name] = reader.number(each.name, least=0, most=_NUMBER_MAX)
+            values[each.name] = _number(reader, each.name)
     return Arrivals(**values)
 
 
@@ -163,6 +166,10 @@ def _row(where: str, row: Any) -> int:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _NUMBER_MAX
+
+
+def _number(reader: Reader, key: str) -> float:
+    return reader.number(key, least=0, most=_NUMBER_MAX)
 
 
 def _time(reader: Reader, key: str) -> int:

@@ -18,10 +18,10 @@ from benchmarks.motion.generator.fleet import DrawnFleet, draw_fleet
 from benchmarks.motion.generator.objectives import Mix, draw_classes, draw_mixes
 from qlm.simulator.seeds import Seeds
 
-REQUESTS: Final = (250.0, 1200.0)
+REQUESTS: Final = (200.0, 900.0)
 """Least and most requests at load 1.0."""
 
-REQUESTS_MAX: Final = 1300
+REQUESTS_MAX: Final = 1200
 """Most requests at load 1.0, so that at load 1.5 there are at most 2 500."""
 
 LASTS_S: Final = (150.0, 900.0)

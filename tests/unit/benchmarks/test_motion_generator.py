@@ -20,7 +20,7 @@ from qlm.simulator.seeds import Seeds
 ROOT = Path(__file__).resolve().parents[3]
 SEEDS = range(1, 25)
 SMALL = 16
-"""Seed of a scenario that is measured quickly: two models on two instances, about 280 requests."""
+"""Seed of a scenario that is measured quickly: two models on two instances, about 230 requests."""
 
 REQUESTS_MAX = 2500
 

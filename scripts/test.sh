@@ -17,7 +17,7 @@ phase() {
     summary+=("$(printf '%-12s %-7s %4d s' "$name" "$result" $((SECONDS - started)))")
 }
 
-# beside FUNCTION: run its phases in the background, on the other core; `join` waits and tells what they said.
+# beside FUNCTION: run its phases in the background, on the other core; `join` waits for them and shows their output.
 beside() {
     beside_log=$(mktemp)
     (

@@ -3,7 +3,6 @@
 import pytest
 
 from qlm.agents.core.costs.engine_speed import EngineSpeed
-from qlm.agents.core.costs.host_memory import SwapCost
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import EngineChanged, GenerationEnded, Progress, Pulled
 from qlm.agents.core.state import AgentSettings
@@ -12,6 +11,7 @@ from qlm.agents.core.stats.gpu_time import Activity, GpuUse
 from qlm.domain.actions import Abort, Pull, SwapModel
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, ModelId
+from qlm.rct_estimator.host_memory import SwapCost
 from support.agent_bench import Bench, M, N, S, group_of
 from support.requests import a_request
 

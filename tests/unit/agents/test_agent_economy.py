@@ -1,6 +1,5 @@
 """Economy of the agent: no needless writes, timers or decisions; and its counters."""
 
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -75,7 +75,7 @@ def test_who_was_preempted_too_often_finishes_before_the_swap_and_others_run_on_
 def preempted(settings: AgentSettings, request: Request, preemptions: int) -> int | None:
     """Lease a request to a new agent that another model needs; return its count if it was evicted."""
     bench = Bench(settings=settings)
-    bench.agent.state.stats.pace = Pace(token_s=0.1, service_s=1.0)
+    bench.agent.state.stats.paces[request.model] = Pace(token_s=0.1, service_s=1.0)
     running = leased(bench, replace(request, arrival_ns=bench.now_ns), preemptions)
     due = a_request("u", model="n", deadline_ms=20_000, arrival_ns=bench.now_ns)
     bench.queue(replace(group_of(due, 30, "u"), last_arrival_ns=bench.now_ns))

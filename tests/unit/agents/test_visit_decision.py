@@ -175,7 +175,7 @@ def test_late_and_batch_requests_count_each_time_their_patience_has_run_out_and_
     for waits_s, worth, first_s in ((0.0, 2.0, 120.0), (100.0, 2.0, 20.0), (130.0, 4.0, 110.0)):
         part = deferred(10, waits_s)
         assert part is not None
-        assert (part.worth, part.first_s) == (pytest.approx(worth), pytest.approx(first_s))
+        assert part.worth == pytest.approx(worth) and part.first_s == pytest.approx(first_s)
         assert part.lost(first_s - 1.1) == 0.0 and part.lost(first_s + 1) == pytest.approx(worth)
     late, slow = deferred(1, 0.0, objective_s=5.0), deferred(1, 0.0, objective_s=100.0)
     assert late is not None and late.first_s == 60.0, "at least half the patience of batch work"

@@ -54,16 +54,16 @@ def two_cells() -> list[Cell]:
 
 
 def test_a_cell_compares_the_subject_with_its_best_rival() -> None:
-    ahead, behind = two_cells()
-    assert (ahead.scenario, ahead.best, ahead.difference) == ("a", "fcfs", pytest.approx(10.0))
-    assert (behind.scenario, behind.best, behind.difference) == ("b", "fcfs", pytest.approx(-10.0))
-    assert ahead.spread == 0.0
+    better, worse = two_cells()
+    assert (better.scenario, better.best) == ("a", "fcfs") and better.difference == pytest.approx(10.0)
+    assert (worse.scenario, worse.best) == ("b", "fcfs") and worse.difference == pytest.approx(-10.0)
+    assert better.spread == 0.0
 
 
 def test_equal_blocks_have_an_interval_of_one_point() -> None:
-    ahead, behind = two_cells()
-    assert ahead.interval == pytest.approx((10.0, 10.0))
-    assert behind.interval == pytest.approx((-10.0, -10.0))
+    better, worse = two_cells()
+    assert better.interval == pytest.approx((10.0, 10.0))
+    assert worse.interval == pytest.approx((-10.0, -10.0))
 
 
 def test_an_interval_widens_with_blocks_and_seeds_that_differ() -> None:

@@ -1,5 +1,6 @@
 """Composition: what the configuration says reaches the controller, the gateway and the engines."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from qlm.rct_estimator.profiles.profile import SourceKind
 from qlm.store.core.limits import StoreLimits
 
 SHIPPED = load_profiles(())
-PROFILES_FOLDER = Path(builtin_profiles.__code__.co_filename).parent / "shipped"
+PROFILES_FOLDER = Path(inspect.getfile(builtin_profiles)).parent / "shipped"
 
 
 def configured(**overrides: Any) -> Config:

@@ -183,7 +183,7 @@ def _remaining_s(state: AgentState, tracked: TrackedRequest) -> float:
 
 def _drain_s(state: AgentState, forecasts: Forecasts) -> float:
     """Return the time until the running requests that may not be evicted have ended."""
-    token_s = state.stats.pace.token_s
+    token_s = state.stats.pace_of(state.engines.active).token_s
     return max(
         (
             min(tracked.tokens_left * token_s, forecasts.answer_s(tracked.request.cls))

@@ -16,8 +16,8 @@ from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.results import ResultsConfig
 from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.serving import OperationsConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
-from qlm.cli.config.watchdog import WatchdogConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.clusters import check_thresholds
@@ -191,39 +191,6 @@ class InstanceConfig(ConfigSection):
             if len(self.models) != 1:
                 raise ValueError(f"has a url and the models {list(self.models)}; expected exactly one model")
         return self
-
-
-class OperationsConfig(ConfigSection):
-    """LLM serving operations in use, beside request pulling and model swaps.
-
-    Attributes:
-        evict: Preempt running requests for more urgent ones; their KV cache is swapped to host memory or
-            recomputed.
-        demote: Demote requests that can no longer meet their objective behind those that can.
-        limit_batch: Hold back batch work while running requests need a faster pace.
-        warm_ahead: Prefetch weights files of models later in a virtual queue into host memory.
-        balance: Spread the waiting requests of a class over instances.
-        cluster: Divide classes by the length of their prompts where it is of several kinds.
-        visit: Leave a model at the latest moment that the deadlines of the others allow, if that saves more
-            requests than it costs; else as soon as a group of another model is first in the virtual queue.
-        place: Give each instance its models for the next minutes, by arrival rates and swap costs; else any
-            instance may serve all of its models at any time.
-        patience_s: With `visit`, time that batch work waits before it can end a visit; for late work half of
-            it, or three times its objective if that is longer. Each further such time makes it more urgent.
-        late_weight: With `visit`, worth of a late or batch request whose patience has run out once, in
-            requests that miss their objective. 0 serves such work only when an instance is idle.
-    """
-
-    evict: bool = True
-    demote: bool = True
-    limit_batch: bool = False
-    warm_ahead: bool = True
-    balance: bool = True
-    cluster: bool = True
-    visit: bool = False
-    place: bool = False
-    patience_s: float = Field(120.0, gt=0, le=86_400)
-    late_weight: float = Field(0.2, ge=0, le=1)
 
 
 class Config(ConfigSection):

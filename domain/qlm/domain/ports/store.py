@@ -12,12 +12,13 @@ from qlm.domain.notices import InstanceNotice
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.plan_change import PlanChange
+from qlm.domain.ports.published import LearnedState, PlanPublisher, PublishedPlans
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
 from qlm.domain.virtual_queue import VirtualQueue
 
 
-class RequestIndex(Protocol):
+class RequestIndex(LearnedState, Protocol):
     """Index of requests and view of the cluster, for gateways and controllers.
 
     Every method may raise StoreUnavailableError.
@@ -60,16 +61,8 @@ class RequestIndex(Protocol):
         """Return an atomic snapshot of classes, groups, live instances and virtual queues."""
         ...
 
-    async def published_clusters(self) -> bytes | None:
-        """Return the published token clusters; None if there are none."""
-        ...
 
-    async def history(self) -> bytes | None:
-        """Return what a controller has learned, as it was kept; None if there is none, or it is too old."""
-        ...
-
-
-class GatewayStore(RequestIndex, Protocol):
+class GatewayStore(RequestIndex, PublishedPlans, Protocol):
     """Operations of a gateway: accept, cancel and look up requests, and receive their output.
 
     Every method may raise StoreUnavailableError.
@@ -152,14 +145,6 @@ class GatewayStore(RequestIndex, Protocol):
 
     async def leader(self) -> Leadership | None:
         """Return the leadership that stands; None if there is none."""
-        ...
-
-    async def published_plan(self) -> bytes | None:
-        """Return the published plan; None if there is none, or if it is too old."""
-        ...
-
-    async def published_signal(self) -> bytes | None:
-        """Return the published forecast for admission; None if there is none, or if it is too old."""
         ...
 
 
@@ -257,7 +242,7 @@ class AgentStore(Protocol):
         ...
 
 
-class ControllerStore(RequestIndex, Protocol):
+class ControllerStore(RequestIndex, PlanPublisher, Protocol):
     """Operations of a controller: leadership, plans, and repairs after failures.
 
     Writes take the term of their controller; None where only one can plan (a simulation).
@@ -302,38 +287,6 @@ class ControllerStore(RequestIndex, Protocol):
 
         Raises:
             InvalidValueError: A count is negative; nothing was changed.
-            NotLeadingError: The term is not current; nothing was changed.
-        """
-        ...
-
-    async def publish_plan(self, data: bytes, term: Term | None = None) -> None:
-        """Replace the published plan.
-
-        Raises:
-            NotLeadingError: The term is not current; nothing was changed.
-        """
-        ...
-
-    async def publish_signal(self, data: bytes, term: Term | None = None) -> None:
-        """Replace the published forecast for admission.
-
-        Raises:
-            NotLeadingError: The term is not current; nothing was changed.
-        """
-        ...
-
-    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
-        """Replace the published token clusters, which outlive a restart of this process.
-
-        Raises:
-            NotLeadingError: The term is not current; nothing was changed.
-        """
-        ...
-
-    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
-        """Replace what was learned; it outlives the process wherever results do.
-
-        Raises:
             NotLeadingError: The term is not current; nothing was changed.
         """
         ...

@@ -1,0 +1,63 @@
+"""Sections on serving: operations in use, and the watchdog over engines."""
+
+from typing import Final
+
+from pydantic import Field
+
+from qlm.agents.core.stats.progress import WatchSettings
+from qlm.cli.config.section import ConfigSection
+
+_DEFAULT: Final = WatchSettings()
+
+
+class OperationsConfig(ConfigSection):
+    """LLM serving operations in use, beside request pulling and model swaps.
+
+    Attributes:
+        evict: Preempt running requests for more urgent ones; their KV cache is swapped to host memory or
+            recomputed.
+        demote: Demote requests that can no longer meet their objective behind those that can.
+        limit_batch: Hold back batch work while running requests need a faster pace.
+        warm_ahead: Prefetch weights files of models later in a virtual queue into host memory.
+        balance: Spread the waiting requests of a class over instances.
+        cluster: Divide classes by the length of their prompts where it is of several kinds.
+        visit: Leave a model at the latest moment that the deadlines of the others allow, if that saves more
+            requests than it costs; else as soon as a group of another model is first in the virtual queue.
+        place: Give each instance its models for the next minutes, by arrival rates and swap costs; else any
+            instance may serve all of its models at any time.
+        patience_s: With `visit`, time that batch work waits before it can end a visit; for late work half of
+            it, or three times its objective if that is longer. Each further such time makes it more urgent.
+        late_weight: With `visit`, worth of a late or batch request whose patience has run out once, in
+            requests that miss their objective. 0 serves such work only when an instance is idle.
+    """
+
+    evict: bool = True
+    demote: bool = True
+    limit_batch: bool = False
+    warm_ahead: bool = True
+    balance: bool = True
+    cluster: bool = True
+    visit: bool = False
+    place: bool = False
+    patience_s: float = Field(120.0, gt=0, le=86_400)
+    late_weight: float = Field(0.2, ge=0, le=1)
+
+
+class WatchdogConfig(ConfigSection):
+    """Watchdog of the engines' progress: an engine without a token for too long while it works is restarted.
+
+    Attributes:
+        silence_s: Fixed part of the time for which an engine may be silent, seconds; 0 for no watchdog.
+        factor: Multiple of the longest time by its profile for what it computes, added to that.
+        first_token_s: Further time until the first token of an engine that was just brought up, seconds.
+        restarts_max: Restarts within `window_s` after which an engine is taken out of service.
+        window_s: Time for which a restart counts, seconds.
+        out_s: Time out of service, after which the engine is started again, seconds.
+    """
+
+    silence_s: float = Field(_DEFAULT.silence_s, ge=0, le=86_400)
+    factor: float = Field(_DEFAULT.factor, ge=1, le=1000)
+    first_token_s: float = Field(_DEFAULT.first_token_s, ge=0, le=86_400)
+    restarts_max: int = Field(_DEFAULT.restarts_max, ge=0, le=100)
+    window_s: float = Field(_DEFAULT.window_s, gt=0, le=86_400)
+    out_s: float = Field(_DEFAULT.out_s, gt=0, le=86_400)

@@ -67,7 +67,7 @@ class Policy:
         limits_batch: Best-effort requests wait while running requests need a faster pace.
         swap_idle_s: Time after work with a deadline in which no model is swapped for deferrable work.
         visits: Agents leave a model at the latest safe moment (`agents.core.scheduling.visits`).
-        late_weight: Worth of late and batch requests to visits (`operations.late_weight`).
+        late_weight: Worth of requests without a deadline to visits (`operations.late_weight`).
         places: The controller gives each instance its models for the next minutes (`planner.placement`).
         warms_ahead: Agents prefetch weights of models later in their queue into host memory.
         balances: The controller spreads the waiting requests of a class over instances.

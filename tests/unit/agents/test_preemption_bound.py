@@ -99,15 +99,15 @@ def test_no_request_is_preempted_more_often_whichever_agents_it_meets(visits: li
     """Found with a request that was evicted 61 times: what came back from a swap began again at 0."""
     count, evictions = 0, 0
     for each in visits:
-        told = preempted(AgentSettings(visits=each), a_request("batch"), count)
-        evictions += told is not None
-        assert told in (None, count + 1)
-        count = told or count
+        noted = preempted(AgentSettings(visits=each), a_request("batch"), count)
+        evictions += noted is not None
+        assert noted in (None, count + 1)
+        count = noted or count
     assert evictions == count == min(len(visits), PREEMPTIONS_MAX)
 
 
 @pytest.mark.parametrize("lost", [0, 3])
-def test_a_store_that_lost_the_count_is_told_again(lost: int) -> None:
+def test_a_store_that_lost_the_count_gets_it_again(lost: int) -> None:
     bench = Bench(settings=SETTINGS)
     request = a_request("r", arrival_ns=bench.now_ns)
     leased(bench, request, 3)

@@ -118,7 +118,7 @@ def test_several_instances_swap_if_less_is_waited_in_all() -> None:
     assert [name for name, _ in target(replace(larger, leased=loaded.leased)).shares] == ["a", "b", "c"]
 
 
-def test_an_instance_that_would_run_dry_gets_some_of_a_sealed_group() -> None:
+def test_an_instance_that_would_run_out_of_work_gets_some_of_a_sealed_group() -> None:
     """Found with 600 batch requests: one group beside an instance that came back with nothing to do."""
     for cls in (BATCH, CHAT):
         (sealed,) = groups_of(cls, 90, sealed=True)

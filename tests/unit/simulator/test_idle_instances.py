@@ -1,4 +1,4 @@
-"""No instance runs dry while requests of its awake model wait on the queue of another one."""
+"""No instance runs out of work while requests of its awake model wait on the queue of another one."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -257,8 +257,8 @@ def return_all(requests: RequestTable, why: str, now_ns: int, *, generating: boo
     actions: list[Action] = []
     for tracked in requests.all.values():
         pinned = tracked.request.evictability is Evictability.PINNED
-        stays = tracked.phase in GENERATING and (pinned or not generating)
-        if tracked.exit.disposition is None and not stays:
+        kept = tracked.phase in GENERATING and (pinned or not generating)
+        if tracked.exit.disposition is None and not kept:
             actions += advance(requests, tracked, Cause.RETURNED, now_ns, why=why)
     return actions
 

@@ -6,7 +6,7 @@ waits while another instance has free batch slots:
 * the open group moves to the instance where the next request would wait least;
 * it keeps no more requests than the fair share of its instance;
 * requests split off form a new group for each instance that is to serve some;
-* an instance that would run dry gets some of what waits in any group of its model, sealed ones included.
+* an instance that would run out of work gets some of what waits in any group of its model, also sealed ones.
 
 Under overload all instances have about equal work and groups fill up, so nothing changes.
 """
@@ -63,7 +63,7 @@ class LoadBalance:
         lanes = self._lanes.sharing(view.cls, (opened,) if opened else (), waiting + ungrouped)
         if not lanes:
             return BALANCED
-        if any(lane.dry for lane in lanes) and self._has_others(view, lanes):
+        if any(lane.short for lane in lanes) and self._has_others(view, lanes):
             relief = self._relief(view, ungrouped)
             if relief is not None:
                 return relief
@@ -92,7 +92,7 @@ class LoadBalance:
         )
 
     def _relief(self, view: ClassView, ungrouped: int) -> BalanceTarget | None:
-        """Level a class over the instances that hold it and those that would run dry; None if level.
+        """Level a class over the instances that hold it and those that would run out of work; None if level.
 
         Only then are sealed groups cut. Plans move them whole, and the last one of an instance may be all
         that it still has to do.
@@ -102,16 +102,16 @@ class LoadBalance:
             home = self._lanes.instance_of.get(group.id)
             if group.remaining and home is not None:
                 at.setdefault(home, []).append(group)
-        held = {
+        groups_at = {
             lane: at.get(lane.instance, [])
             for lane in self._lanes.able(view.cls, view.groups)
-            if lane.dry or lane.instance in at
+            if lane.short or lane.instance in at
         }
-        if all(groups or not lane.dry for lane, groups in held.items()):
+        if all(groups or not lane.short for lane, groups in groups_at.items()):
             return None
-        level = level_s(tuple(held), sum(map(_waiting, held.values())) + ungrouped)
+        level = level_s(tuple(groups_at), sum(map(_waiting, groups_at.values())) + ungrouped)
         cuts: dict[GroupId, int] = {}
-        for lane, groups in held.items():
+        for lane, groups in groups_at.items():
             excess = _waiting(groups) - _share(lane, level)
             if groups and excess * lane.request_s > max(lane.request_s, UNEVEN_SHARE * level):
                 cuts.update(_newest(groups, excess))
@@ -119,7 +119,7 @@ class LoadBalance:
             return None
         taking = [
             _after(lane, _waiting(groups))
-            for lane, groups in held.items()
+            for lane, groups in groups_at.items()
             if not any(group.id in cuts for group in groups)
         ]
         shares = self._shares(taking, sum(cuts.values()) + ungrouped)
@@ -147,7 +147,7 @@ def _share(lane: Lane, level: float) -> int:
 
 
 def _after(lane: Lane, requests: int) -> Lane:
-    """Return a lane with so many requests more."""
+    """Return a lane with a number of requests more."""
     return replace(lane, work_s=lane.work_s + requests * lane.request_s)
 
 

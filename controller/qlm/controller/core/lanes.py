@@ -22,14 +22,14 @@ class Lane:
         work_s: Seconds of work before a new request, a model swap included.
         request_s: Seconds that one more request adds.
         swap_s: The part of `work_s` for the model swap; 0 for none.
-        dry: It has the model awake, and less to do for it than fills its batch.
+        short: It has the model awake, and less to do for it than fills its batch.
     """
 
     instance: InstanceId
     work_s: float
     request_s: float
     swap_s: float = 0.0
-    dry: bool = False
+    short: bool = False
 
 
 class Lanes:
@@ -76,7 +76,7 @@ class Lanes:
             request_s = entry.times.request_s
             swap_s = self._swap_s(status, cls)
             work_s = self._work_s(status, cls, request_s, excluded) + swap_s
-            lanes.append(Lane(status.id, work_s, request_s, swap_s, self._is_dry(status, cls, entry.times)))
+            lanes.append(Lane(status.id, work_s, request_s, swap_s, self._is_short(status, cls, entry.times)))
         return lanes
 
     def _worth_swapping(self, lanes: Sequence[Lane], cls: RequestClass, requests: int) -> list[Lane]:
@@ -104,7 +104,7 @@ class Lanes:
         queued = sum(group.remaining for group in groups if group.cls.model != cls.model)
         return self._view.leased.get(instance, 0) + queued
 
-    def _is_dry(self, status: InstanceStatus, cls: RequestClass, times: ClassTimes) -> bool:
+    def _is_short(self, status: InstanceStatus, cls: RequestClass, times: ClassTimes) -> bool:
         if status.active_model != cls.model:
             return False
         groups = self._queues.get(status.id, ())

@@ -14,13 +14,13 @@ from typing import Final
 _INSTANT_S = 1e-9
 
 LATE_PATIENCE_SHARE: Final = 0.5
-"""Least patience of late requests, in that of batch work."""
+"""Least patience for late requests, as a share of that for batch work."""
 
 LATE_PATIENCE_OBJECTIVES: Final = 3.0
 """Patience of late requests in objectives, if that is more."""
 
 DEFERRABLE_WORK_MAX_S: Final = 10.0
-"""Work of late and batch requests that a visit counts with: deadlines end it, not they."""
+"""Least patience for late requests, in that for batch work."""
 
 
 @dataclass(frozen=True, slots=True)

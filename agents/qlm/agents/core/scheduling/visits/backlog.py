@@ -20,7 +20,7 @@ LATE_PATIENCE_OBJECTIVES: Final = 3.0
 """Patience of late requests in objectives, if that is more."""
 
 DEFERRABLE_WORK_MAX_S: Final = 10.0
-"""Least patience for late requests, in that for batch work."""
+"""Work without a deadline that a visit counts with at most: deadlines end it, not that work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,9 @@ def _best_place(
             candidates.groups[0, place + 1] = candidates.groups[0, place]
             candidates.groups[0, place] = group
         candidates.span[0, BEGIN], candidates.span[0, SAME] = place, place + 1
-        if data.has_chains and not chains_hold(data, queues, candidates, 0):
+        if data.has_chains and not chains_hold(
+            data.traits, queues.queue, candidates.groups, candidates.span, 0
+        ):
             continue
         behind = queues.state[instance, place, REST]
         cost = evaluate(data, queues, candidates, 0, behind + best, True)

@@ -4,6 +4,7 @@ from typing import Final
 
 from numba import njit
 
+from qlm.planner.arrays import Ints
 from qlm.planner.fast.data import (
     BEGIN,
     CHAIN,
@@ -93,16 +94,23 @@ def cost_at(data: Data, instance: int, kind: int, clock_s: float, var: float, gr
 
 
 @njit(cache=True, nogil=True)
-def chains_hold(data: Data, queues: Queues, candidates: Candidates, side: int) -> bool:
-    """Return True if the groups at [BEGIN, SAME) of a candidate keep the order of their chains."""
-    traits, groups = data.traits, candidates.groups
-    begin, end = candidates.span[side, BEGIN], candidates.span[side, END]
-    for place in range(begin, candidates.span[side, SAME]):
+def chains_hold(traits: Ints, queue: Ints, groups: Ints, span: Ints, side: int) -> bool:
+    """Return True if the groups at [BEGIN, SAME) of a candidate keep the order of their chains.
+
+    Args:
+        traits: Of `Data`.
+        queue: Of `Queues`.
+        groups: Of `Candidates`.
+        span: Of `Candidates`.
+        side: Index of the candidate.
+    """
+    begin, end = span[side, BEGIN], span[side, END]
+    for place in range(begin, span[side, SAME]):
         chain, rank = traits[groups[side, place], CHAIN], traits[groups[side, place], RANK]
         if chain < 0:
             continue
         for other in range(begin):
-            before = queues.queue[candidates.span[side, INSTANCE], other]
+            before = queue[span[side, INSTANCE], other]
             if traits[before, CHAIN] == chain and traits[before, RANK] > rank:
                 return False
         for other in range(place + 1, end):

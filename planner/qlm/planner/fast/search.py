@@ -209,7 +209,9 @@ def anneal(
         for side in range(sides):
             before += queues.state[candidates.span[side, INSTANCE], candidates.span[side, BEGIN], REST]
         for side in range(sides):
-            if data.has_chains and not chains_hold(data, queues, candidates, side):
+            if data.has_chains and not chains_hold(
+                data.traits, queues.queue, candidates.groups, candidates.span, side
+            ):
                 cost = INFEASIBLE
             else:
                 cost += evaluate(data, queues, candidates, side, before + threshold - cost, True)

@@ -138,12 +138,12 @@ def swap_models(memory: Memory, rows: Rows, one: int, at: int, kind: int, old: i
     for tier in range(COLD if old >= 0 else 0):
         left_bytes = used_bytes + memory.holds_bytes[kind, old, tier] - memory.size_bytes[kind]
         gain_s, upto = memory.saves_s[kind, old, tier], 0
-        for place in range(count):
-            entry = rows[one, at, place]
-            if left_bytes > 0 and entry >> 1 != new:
+        while left_bytes > 0 and upto < count and gain_s > best_s:
+            entry = rows[one, at, upto]
+            if entry >> 1 != new:
                 left_bytes -= memory.holds_bytes[kind, entry >> 1, entry & 1]
-                gain_s -= memory.saves_s[kind, entry >> 1, entry & 1] * math.ldexp(1.0, place - count)
-                upto = place + 1
+                gain_s -= memory.saves_s[kind, entry >> 1, entry & 1] * math.ldexp(1.0, upto - count)
+            upto += 1
         if left_bytes <= 0 and gain_s > best_s:
             best, best_s, evicted = tier, gain_s, upto
     kept = 0

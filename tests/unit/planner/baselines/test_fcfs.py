@@ -5,8 +5,9 @@ from dataclasses import replace
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.fcfs import plan_fcfs
-from qlm.planner.baselines.schedule import Schedule
+from qlm.planner.baselines.schedule import Schedule, ScheduleState
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, PlannedGroup, Problem
+from qlm.planner.swapping.swaps import Swaps
 from qlm.rct_estimator.normal import Normal
 
 A, B = ModelId("a"), ModelId("b")
@@ -43,7 +44,8 @@ def test_the_next_group_goes_where_it_ends_first() -> None:
 
 def test_what_a_lane_chooses_by_is_what_happens_then() -> None:
     mixed = problem(("z", A, -30.0), ("b", B, -20.0), ("a", A, -10.0))
-    schedule = Schedule.of(replace(mixed.instances[0], busy=Normal(3.0)), mixed.kinds["k"])
+    kind = mixed.kinds["k"]
+    schedule = Schedule(mixed.instances[0], kind, Swaps(kind), ScheduleState(3.0, 0.5, A, ()))
     begins_s = {"z": 3.0, "b": 3.0 + 10.0 + 1.0 + 1.0 + 40.0, "a": 65.0 + 1.0 + 1.0 + 2.0}
     for place, group in enumerate(mixed.groups):
         assert schedule.ready_s(group.model, schedule.last) == begins_s[group.id]

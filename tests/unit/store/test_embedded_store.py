@@ -305,6 +305,18 @@ async def test_closing_finishes_pending_writes() -> None:
         await _append(store, 1, epoch, 1, 6)
 
 
+async def test_the_history_comes_back_and_waits_for_no_disk() -> None:
+    journal = DictJournal()
+    store = await _opened(journal)
+    journal.open.clear()
+    await store.keep_history(b"first")
+    await store.keep_history(b"second")
+    assert await store.history() == b"second"
+    journal.open.set()
+    await store.close()
+    assert await (await _opened(journal)).history() == b"second"
+
+
 async def test_closing_gives_up_on_a_broken_journal() -> None:
     journal = DictJournal()
     store = await _opened(journal)

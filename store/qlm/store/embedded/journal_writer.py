@@ -68,6 +68,15 @@ class JournalWriter:
         Raises:
             StoreUnavailableError: The store was closed before the journal could be written.
         """
+        await asyncio.shield(self._add(changes, announce, ids, durable=durable).written)
+
+    def write_later(self, changes: Changes) -> None:
+        """Write changes that concern no request with the next write; `close` waits for it."""
+        self._add(changes, _nothing, (), durable=False)
+
+    def _add(
+        self, changes: Changes, announce: Callable[[], None], ids: Iterable[RequestId], *, durable: bool
+    ) -> _Batch:
         batch = self._next or _Batch(asyncio.get_running_loop().create_future())
         self._next = batch
         batch.changes.update(changes)
@@ -78,7 +87,7 @@ class JournalWriter:
             self._unwritten[id] = batch.written
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
-        await asyncio.shield(batch.written)
+        return batch
 
     async def probe(self) -> None:
         """Write something without a meaning.
@@ -154,3 +163,7 @@ class JournalWriter:
         refused.__cause__ = error
         batch.written.set_exception(refused)
         batch.written.exception()  # marks it as retrieved: its callers may be gone
+
+
+def _nothing() -> None:
+    """Announce nothing."""

@@ -122,7 +122,7 @@ class EmbeddedStore(MemoryStore):
     async def keep_history(self, data: bytes, term: Term | None = None) -> None:
         self._check_writable()
         await super().keep_history(data, term)
-        await self._writer.write({HISTORY_KEY: data}, _nothing, (), durable=False)
+        self._writer.write_later({HISTORY_KEY: data})  # planning does not wait for a disk
 
     def _check_writable(self) -> None:
         self._writer.check()
@@ -169,10 +169,6 @@ class EmbeddedStore(MemoryStore):
         if record is None or output is None:
             return None
         return Ended(record, output.detail, output.token_ids, output.extensions)
-
-
-def _nothing() -> None:
-    """Announce nothing."""
 
 
 def _restore_logs(

@@ -142,7 +142,7 @@ def _former(view: ClassView, known: ClassRecord) -> LengthCounts | None:
 
 def aged_weight(age_s: float) -> float:
     """Return the largest weight of answers of that age."""
-    return FORMER_ANSWERS_MAX * math.exp2(-max(0.0, age_s) / HALF_LIFE_S)
+    return FORMER_ANSWERS_MAX * math.pow(0.5, max(0.0, age_s) / HALF_LIFE_S)
 
 
 def limited(counts: LengthCounts, answers_max: float) -> LengthCounts:

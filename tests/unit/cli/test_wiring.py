@@ -37,7 +37,7 @@ from qlm.rct_estimator.profiles.profile import SourceKind
 from qlm.store.core.limits import StoreLimits
 
 SHIPPED = load_profiles(())
-PROFILES_FOLDER = Path(inspect.getfile(builtin_profiles)).parent / "shipped"
+PROFILES_FOLDER = Path(inspect.getfile(inspect.unwrap(builtin_profiles))).parent / "shipped"
 
 
 def configured(**overrides: Any) -> Config:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
 from qlm.cli.config.admin import AdminConfig
@@ -19,8 +19,7 @@ from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.serving import OperationsConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
-from qlm.domain.errors import InvalidValueError
-from qlm.domain.formats.clusters import check_thresholds
+from qlm.domain.formats.clusters import Thresholds, check_thresholds
 from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import LimitsConfig
@@ -30,6 +29,7 @@ EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 EnvironmentValue = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 DeploymentName = Annotated[str, Field(min_length=1, max_length=20, pattern=r"^[a-z0-9][a-z0-9-]*$")]
 ModelName = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[\x21-\x7e]+$")]
+Ascending = Annotated[Thresholds, AfterValidator(lambda each: check_thresholds("cluster_tokens", each))]
 
 INSTANCES_MAX: Final = 1000
 MODELS_MAX: Final = 1000
@@ -126,15 +126,7 @@ class ModelConfig(ConfigSection):
     config: Path | None = None
     context_tokens: int = Field(8192, ge=2, le=100_000_000)
     kv_swap: Literal["auto", "never"] = "auto"
-    cluster_tokens: tuple[int, ...] | None = None
-
-    @model_validator(mode="after")
-    def _ascending(self) -> Self:
-        try:
-            check_thresholds("cluster_tokens", self.cluster_tokens or ())
-        except InvalidValueError as error:
-            raise ValueError(f"has {error}") from error
-        return self
+    cluster_tokens: Ascending | None = None
 
     @model_validator(mode="after")
     def _path_for_vllm(self) -> Self:

@@ -59,8 +59,8 @@ NO_CLUSTERS: Final = Clusters()
 """No class is divided."""
 
 
-def check_thresholds(name: str, thresholds: Thresholds) -> None:
-    """Check thresholds.
+def check_thresholds(name: str, thresholds: Thresholds) -> Thresholds:
+    """Return thresholds that are sound.
 
     Raises:
         InvalidValueError: They are too many, not ascending, or out of range.
@@ -71,6 +71,7 @@ def check_thresholds(name: str, thresholds: Thresholds) -> None:
         raise InvalidValueError(name, thresholds, f"whole numbers from 1 to {TOKENS_MAX}")
     if any(low >= high for low, high in pairwise(thresholds)):
         raise InvalidValueError(name, thresholds, "ascending lengths")
+    return thresholds
 
 
 def cluster_name(thresholds: Thresholds, prompt_tokens: int) -> str:

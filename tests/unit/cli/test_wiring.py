@@ -194,6 +194,17 @@ def test_limits_and_objectives_reach_the_gateway() -> None:
     assert limits.interactive_slo.label() == "ttft-1s-tpot-100ms"
 
 
+def test_clusters_are_found_unless_the_configuration_gives_them_or_forbids_it() -> None:
+    assert controller_settings(configured()).clusters
+    assert controller_settings(configured()).cluster_tokens == {}
+    models = [{"id": "mistral-7b", "cluster_tokens": []}, {"id": "mine", "cluster_tokens": [100, 8000]}]
+    given = controller_settings(configured(models=models, operations={"cluster": False}))
+    assert not given.clusters
+    assert given.cluster_tokens == {ModelId("mistral-7b"): (), ModelId("mine"): (100, 8000)}
+    with pytest.raises(ConfigError, match=r"cluster_tokens is \(9, 9\); expected ascending lengths"):
+        configured(models=[{"id": "mistral-7b", "cluster_tokens": [9, 9]}])
+
+
 def test_ids_do_not_repeat() -> None:
     assert len({new_request_id() for _ in range(100)} | {new_gateway_id() for _ in range(100)}) == 200
     cls = RequestClass(ModelId("m"), "batch")

@@ -42,7 +42,7 @@ def facts(models: int, instances: int, **properties: bool) -> Facts:
 
 
 def two_cells() -> list[Cell]:
-    """One cell 10 points ahead of FCFS and 20 of EDF with rules, and one 10 points behind FCFS."""
+    """One cell 10 points above FCFS and 20 above EDF with rules, and one 10 points below FCFS."""
     runs = []
     for seed in (1, 2):
         for arm, met in (("qlm", 9), ("fcfs", 8), ("edf+rules", 7)):
@@ -54,16 +54,16 @@ def two_cells() -> list[Cell]:
 
 
 def test_a_cell_compares_the_subject_with_its_best_rival() -> None:
-    better, worse = two_cells()
-    assert (better.scenario, better.best) == ("a", "fcfs") and better.difference == pytest.approx(10.0)
-    assert (worse.scenario, worse.best) == ("b", "fcfs") and worse.difference == pytest.approx(-10.0)
-    assert better.spread == 0.0
+    gained, behind = two_cells()
+    assert [(cell.scenario, cell.best) for cell in (gained, behind)] == [("a", "fcfs"), ("b", "fcfs")]
+    assert [gained.difference, behind.difference] == pytest.approx([10.0, -10.0])
+    assert gained.spread == 0.0
 
 
 def test_equal_blocks_have_an_interval_of_one_point() -> None:
-    better, worse = two_cells()
-    assert better.interval == pytest.approx((10.0, 10.0))
-    assert worse.interval == pytest.approx((-10.0, -10.0))
+    gained, behind = two_cells()
+    assert gained.interval == pytest.approx((10.0, 10.0))
+    assert behind.interval == pytest.approx((-10.0, -10.0))
 
 
 def test_an_interval_widens_with_blocks_and_seeds_that_differ() -> None:

@@ -10,9 +10,14 @@ from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, NUMBERS, Profile, Source, SourceKind
 
 
-@cache
 def builtin_profiles() -> tuple[Profile, ...]:
-    """Return all shipped profiles, sorted by file name; read once, since parsing takes half a second."""
+    """Return all shipped profiles, sorted by file name."""
+    return _shipped()
+
+
+@cache
+def _shipped() -> tuple[Profile, ...]:
+    """Read the shipped profiles, once: parsing them takes half a second."""
     folder = files("qlm.rct_estimator.profiles") / "shipped"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return tuple(parse_profile_text((folder / name).read_text("utf-8"), name) for name in names)

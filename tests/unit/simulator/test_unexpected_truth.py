@@ -48,11 +48,6 @@ def test_swaps_take_their_true_time() -> None:
     assert quick == pytest.approx(0.5 * usual)
 
 
-def same(history: Workload, seeds: Seeds) -> Workload:
-    """Return the history, whatever the seed."""
-    return history
-
-
 class FirstDecision(SimulationObserver):
     """Keeps what the first plan with groups expects, and the answers in the store at the start."""
 

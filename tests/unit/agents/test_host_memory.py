@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qlm.agents.core.costs.host_memory import HostMemory
-from qlm.agents.core.events import EngineChanged
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
@@ -154,11 +153,7 @@ def test_the_rest_fits(sizes: list[int], memory: int) -> None:
 
 
 def test_an_agent_reports_sleeping_engines_in_the_order_of_their_use() -> None:
-    bench = Bench()
-    bench.awake(N)
-    bench.send(EngineChanged(model=M, state=EngineState.ASLEEP))
-    bench.awake(M)
-    bench.send(EngineChanged(model=N, state=EngineState.ASLEEP))
-    bench.send(EngineChanged(model=M, state=EngineState.UNLOADED))
-    engines = bench.agent.status().engines
-    assert [model for model, state in engines if state.sleeps] == [N, M]
+    engines = Bench().agent.state.engines
+    for model, state in ((N, EngineState.ASLEEP), (M, EngineState.ASLEEP), (N, EngineState.UNLOADED)):
+        engines.changed(model, state)
+    assert [model for model, state in engines.reported if state.sleeps] == [M, N]

@@ -144,7 +144,7 @@ def test_what_would_have_to_be_true_is_shown() -> None:
         "- the group before its own ended or went elsewhere: 4 requests, 1 model change, 11 s in all",
         # x then swaps at 15 s instead of 12 s, with nothing late.
         "- its group were first in that queue: answered in 11s; it would change the cost of the plan by 0 s",
-        "- m were loaded on a: the model change takes 1 s",
+        "- m were loaded on a: the model change takes 7 s",
         "- the 3 requests before it in its group ended: there, the order is by arrival",
         "- its group were on b: answered in 6.0s; it would change the cost of the plan by 0 s",
     ]

@@ -56,7 +56,8 @@ def _check_output(agent: Agent, everything: list[TrackedRequest]) -> None:
             and tracked.exit.disposition is Disposition.END
             and not tracked.exit.sent
         )
-        unsent = len(tracked.output) > tracked.sent or tracked.generation.unrecorded
+        unrecorded = tracked.phase is Phase.CLOSING and tracked.generation.unrecorded
+        unsent = len(tracked.output) > tracked.sent or unrecorded
         return tracked.claim.epoch is not None and (unsent or end_due)
 
     def urgent(tracked: TrackedRequest) -> bool:

@@ -12,7 +12,7 @@ from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.pace import Pace
 from qlm.domain.actions import Abort, AcquireLease, Append, PulledMessage, Return, Submit, SwapModel
 from qlm.domain.ids import GroupId
-from qlm.domain.lease_answer import Granted
+from qlm.domain.notices import DrainAsked
 from qlm.domain.request import Request
 from support.agent_bench import Bench, N, S, delivery_of, group_of
 from support.requests import a_request
@@ -110,11 +110,11 @@ def test_no_request_is_preempted_more_often_whichever_agents_it_meets(visits: li
 def test_a_store_that_lost_the_count_gets_it_again(lost: int) -> None:
     bench = Bench(settings=SETTINGS)
     request = a_request("r", arrival_ns=bench.now_ns)
-    leased(bench, request, 3)
-    tracked = bench.agent.state.requests.all[request.id]
-    tracked.claim.epoch = None
-    answer = bench.granted()
-    bench.answer(request, Granted(lease=answer.lease, output=(), preemptions=3 - lost))
+    running = leased(bench, request, 3)
+    bench.agent.state.requests.all[request.id].claim.epoch = None
+    bench.answer(request, replace(bench.granted(), preemptions=3 - lost))
+    bench.send(DrainAsked())
+    bench.send(GenerationEnded(call_id=running.call.call_id, finish="abort"))
     bench.later(2.0)
     entries = [entry for append in bench.take(Append) for entry in append.entries]
     assert [entry.extensions.preemptions for entry in entries] == ([3] if lost else [])

@@ -141,7 +141,6 @@ def advance(
         exit.why = why
     if cause in (Cause.PREEMPTED, Cause.EVICTED):
         tracked.count_preemption()
-        requests.output.touch(tracked)
     if phase is None:
         call_live = requests.remove(tracked)
         return [Abort(call_ids=(tracked.generation.call_id,))] if call_live else []

@@ -35,7 +35,7 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
     for id, tracked in output.take_touched().items():
         if tracked.claim.epoch is None:
             output.remove(id)
-        elif len(tracked.output) > tracked.sent or _end_due(tracked) or tracked.generation.unrecorded:
+        elif len(tracked.output) > tracked.sent or _end_due(tracked) or _count_due(tracked):
             output.place(tracked)
         else:
             output.remove(id)
@@ -89,6 +89,10 @@ def _confirmed(
 
 def _end_due(tracked: TrackedRequest) -> bool:
     return tracked.phase is Phase.CLOSING and tracked.ended and not tracked.exit.sent
+
+
+def _count_due(tracked: TrackedRequest) -> bool:
+    return tracked.phase is Phase.CLOSING and tracked.generation.unrecorded
 
 
 def _entry(tracked: TrackedRequest) -> LogEntry:

@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first-seed", type=int, default=0, help="baselines: of the problems")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="live, best: of problems")
     parser.add_argument("--groups", type=int, default=1600, help="live, best")
+    parser.add_argument("--shared", action="store_true", help="live: groups share errors of class and speed")
     parser.add_argument("--limit", type=float, default=0.8, help="live: seconds of a plan, without its bound")
     parser.add_argument("--again-limit", type=float, default=0.07, help="live: seconds of a re-plan")
     parser.add_argument(
@@ -71,6 +72,7 @@ def _live(options: argparse.Namespace) -> dict[str, Any]:
         budget=within(options.limit, by_processor=options.by_processor),
         again=within(options.again_limit, by_processor=options.by_processor),
         best_s=_pairs(options.best),
+        shared=options.shared,
         others=[each for each in planner_second.BASELINES if each != "shepherd" or not options.no_shepherd],
     )
 

@@ -21,6 +21,9 @@ HOST_MEMORY_BYTES = 512 * 10**9
 UNCERTAINTY = 0.05
 """Relative standard deviation of a live class's mean length around its estimate."""
 
+SPEED_UNCERTAINTY = 0.03
+"""Relative standard deviation of an instance's speed around its estimate, where errors are shared."""
+
 INTERACTIVE_S = (5.0, 20.0)
 """Deadlines of live interactive groups, from now."""
 
@@ -53,8 +56,26 @@ class Form:
             service=Normal(n * self.each_s, n * self.own_var + n * n * self.common_var), tail=self.tail
         )
 
+    def sharing(self, n: int) -> GroupTime:
+        """Return the times with the errors of class and speed as shared ones."""
+        return GroupTime(
+            service=Normal(n * self.each_s, n * self.own_var),
+            tail=self.tail,
+            class_sd_s=n * self.common_var**0.5,
+            speed_sd_s=SPEED_UNCERTAINTY * n * self.each_s,
+            tail_speed_sd_s=SPEED_UNCERTAINTY * self.tail.mean,
+        )
 
-def live(seed: int, groups: int = 1600, instances: int = 100, models: int = 12, load: float = 1.2) -> Problem:
+
+def live(
+    seed: int,
+    groups: int = 1600,
+    instances: int = 100,
+    models: int = 12,
+    load: float = 1.2,
+    *,
+    shared: bool = False,
+) -> Problem:
     """Draw the problem of a busy controller: half A10, half A100, three classes of objectives.
 
     Each model is one of the shipped profiles (`BASES`). A third of the groups is interactive (deadlines
@@ -69,6 +90,8 @@ def live(seed: int, groups: int = 1600, instances: int = 100, models: int = 12, 
         instances: Number of instances.
         models: Number of models.
         load: As above.
+        shared: Groups of a class share the error of its mean length, and all on an instance that of its
+            speed; else each group has an error of its own.
     """
     rng = np.random.default_rng([seed, groups, instances, models])
     names = [ModelId(f"m{at:02d}") for at in range(models)]
@@ -88,9 +111,19 @@ def live(seed: int, groups: int = 1600, instances: int = 100, models: int = 12, 
     size = _live_sizes(rng, classes, forms, fleet, load)
     times: dict[tuple[ModelId, str, int], dict[str, GroupTime]] = {}
     for cls, n in zip(classes, size, strict=True):
-        times.setdefault((*cls, n), {kind: form.time(n) for kind, form in forms[cls].items()})
+        times.setdefault(
+            (*cls, n),
+            {kind: form.sharing(n) if shared else form.time(n) for kind, form in forms[cls].items()},
+        )
     drafts = [
-        PlannedGroup(id=GroupId(f"g{at:04d}"), model=m, requests=n, deadline_s=None, time=times[m, c, n])
+        PlannedGroup(
+            id=GroupId(f"g{at:04d}"),
+            model=m,
+            requests=n,
+            deadline_s=None,
+            time=times[m, c, n],
+            cls=f"{m}.{c}" if shared else None,
+        )
         for at, ((m, c), n) in enumerate(zip(classes, size, strict=True))
     ]
     due = [g for g, c in zip(drafts, slo, strict=True) if c != "batch"]
@@ -292,7 +325,12 @@ def _rest(group: PlannedGroup, requests: int) -> PlannedGroup:
     """Return the rest of a group; the variance is proportional to the requests."""
     share = requests / group.requests
     time = {
-        kind: GroupTime(service=Normal(t.service.mean * share, t.service.var * share), tail=t.tail)
+        kind: replace(
+            t,
+            service=Normal(t.service.mean * share, t.service.var * share),
+            class_sd_s=t.class_sd_s * share,
+            speed_sd_s=t.speed_sd_s * share,
+        )
         for kind, t in group.time.items()
     }
     return replace(group, requests=requests, time=time)

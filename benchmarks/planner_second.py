@@ -47,6 +47,7 @@ def run(
     again: SearchBudget,
     best_s: Mapping[int, float],
     others: Sequence[str] = BASELINES,
+    shared: bool = False,
 ) -> dict[str, Any]:
     """Print the tables.
 
@@ -57,11 +58,12 @@ def run(
         again: Of a re-plan.
         best_s: Penalty of the best plan known, by seed.
         others: Methods to compare with.
+        shared: Groups share the errors of their class and their instance.
     """
     result: dict[str, Any] = {"first calls": first_calls(), "rows": []}
     warm_up()
     for seed in seeds:
-        problem = live(seed, groups=groups)
+        problem = live(seed, groups=groups, shared=shared)
         print(f"live({seed}): {len(problem.groups)} groups on {len(problem.instances)} instances")
         plan, row = planned(problem, budget, best_s.get(seed), others)
         row |= {"seed": seed} | planned_again(problem, plan, seed, budget, again)

@@ -6,7 +6,14 @@ from typing import Final, NamedTuple
 from qlm.domain.ports.tracing import TRACE_HEADER
 from qlm.domain.request import RequestState
 from qlm.domain.slo import DEADLINE_MAX_MS
-from qlm.gateway.api.objective import DEADLINE_HEADER, MS_MIN, P_MET_MIN_HEADER, TPOT_HEADERS, TTFT_HEADERS
+from qlm.gateway.api.objective import (
+    DEADLINE_HEADER,
+    MS_MIN,
+    P_MET_HEADER,
+    P_MET_MIN_HEADER,
+    TPOT_HEADERS,
+    TTFT_HEADERS,
+)
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 from qlm.gateway.http.admin import LIST_DEFAULT, LIST_MAX
@@ -50,6 +57,7 @@ _HEADERS: Final[Mapping[str, Input]] = {
     **{name: Input("number", _MS, "As `slo.ttft_ms`, if the body has no `slo`.") for name in TTFT_HEADERS},
     **{name: Input("number", _MS, "As `slo.tpot_ms`, if the body has no `slo`.") for name in TPOT_HEADERS},
     P_MET_MIN_HEADER: Input("number", f"0 to {P_MET_MIN_MAX}", "As `slo.p_met_min`; the body wins."),
+    P_MET_HEADER: Input("number", f"0 to {P_MET_MIN_MAX}", "As `slo.p_met`; the body wins."),
     **{
         name: Input(
             "text", f"at most {TENANT_CHARACTERS_MAX} characters", "The tenant; the field `user` wins."

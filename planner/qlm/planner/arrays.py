@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.operations import SwapTier
-from qlm.planner.problem import Instance, Kind, Plan, PlannedGroup, Problem
+from qlm.planner.problem import GroupTime, Instance, Kind, Plan, PlannedGroup, Problem
 from qlm.planner.swapping.swaps import Swaps, swap_cost
 
 Floats = NDArray[np.float64]
@@ -44,8 +44,14 @@ class ProblemArrays:
         requests: Requests of each group; (G,).
         deadline_s: Deadline from now, `inf` for none; (G,).
         priority: Lower goes first; (G,).
+        allowed: Expected misses up to which each group's promise holds; all requests without one; (G,).
         runs: Kind k can run group g; (K, G).
-        service_s, service_var, tail_s, tail_var: Times where `runs`, else 0; (K, G).
+        service_s, service_var, tail_s, tail_var: Times where `runs`, else 0, with own variances; (K, G).
+        class_sd_s, speed_sd_s, tail_speed_sd_s: Their standard deviations by errors that groups share, see
+            `GroupTime`; (K, G).
+        cls: Class whose error each group shares, or `NONE`; (G,). Then `class_sd_s` is 0, and its square is
+            in `service_var`.
+        classes: Names of these classes, sorted.
         kind: Kind of each instance; (I,).
         loaded: Model loaded on each instance, or `NONE`; (I,).
         asleep: Models that sleep on each instance and run there, least recently used first, each with its
@@ -60,6 +66,7 @@ class ProblemArrays:
         place: Place in that queue, from 0; 0 for none; (G,).
         miss_weight_s: Price of one missed deadline.
         move_s: Price of one moved group.
+        promise_s: Price of one request short of a promise.
     """
 
     groups: tuple[GroupId, ...]
@@ -70,11 +77,17 @@ class ProblemArrays:
     requests: Floats
     deadline_s: Floats
     priority: Ints
+    allowed: Floats
     runs: Bools
     service_s: Floats
     service_var: Floats
     tail_s: Floats
     tail_var: Floats
+    class_sd_s: Floats
+    speed_sd_s: Floats
+    tail_speed_sd_s: Floats
+    cls: Ints
+    classes: tuple[str, ...]
     kind: Ints
     loaded: Ints
     asleep: tuple[tuple[tuple[int, int], ...], ...]
@@ -89,6 +102,12 @@ class ProblemArrays:
     place: Ints
     miss_weight_s: float
     move_s: float
+    promise_s: float
+
+    @property
+    def shares(self) -> bool:
+        """True if groups share any error."""
+        return bool(self.class_sd_s.any() or self.speed_sd_s.any() or self.tail_speed_sd_s.any())
 
     @property
     def tier(self) -> Ints:
@@ -149,6 +168,9 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
     home, place = _homes(groups, instances)
     runs, times = _times(groups, kinds, problem.kinds)
     takes_s, unload_s, holds_bytes = _costs(problem.kinds, kinds, number)
+    classes = sorted({group.cls for group in groups if group.cls is not None})
+    cls_number = {name: at for at, name in enumerate(classes)}
+    cls = np.array([NONE if g.cls is None else cls_number[g.cls] for g in groups], dtype=np.int64)
     return ProblemArrays(
         groups=tuple(g.id for g in groups),
         instances=tuple(i.id for i in instances),
@@ -158,11 +180,17 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         requests=np.array([g.requests for g in groups], dtype=np.float64),
         deadline_s=np.array([_deadline_s(g, problem.now_s) for g in groups], dtype=np.float64),
         priority=np.array([g.priority for g in groups], dtype=np.int64),
+        allowed=np.array([g.misses_allowed for g in groups], dtype=np.float64),
         runs=runs,
         service_s=times[0],
-        service_var=times[1],
+        service_var=times[1] + np.where(cls == NONE, times[4] ** 2, 0.0),
         tail_s=times[2],
         tail_var=times[3],
+        class_sd_s=np.where(cls == NONE, 0.0, times[4]),
+        speed_sd_s=times[5],
+        tail_speed_sd_s=times[6],
+        cls=cls,
+        classes=tuple(classes),
         kind=np.array([at_kind[i.kind] for i in instances], dtype=np.int64),
         loaded=np.array(
             [NONE if i.loaded_model is None else number[i.loaded_model] for i in instances], dtype=np.int64
@@ -179,6 +207,7 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         place=place,
         miss_weight_s=float(problem.miss_weight_s),
         move_s=float(problem.move_s),
+        promise_s=float(problem.promise_s),
     )
 
 
@@ -200,19 +229,19 @@ def _deadline_s(group: PlannedGroup, now_s: float) -> float:
 def _times(
     groups: Sequence[PlannedGroup], kinds: Sequence[str], costs: Mapping[str, Kind]
 ) -> tuple[Bools, Floats]:
-    """Return which kind runs which group, (K, G), and the four columns of times, (4, K, G).
+    """Return which kind runs which group, (K, G), and the columns of times, (7, K, G).
 
     Groups of a class share one `time` object, which is read once.
     """
     shape = (len(kinds), len(groups))
     runs = np.zeros(shape, dtype=np.bool_)
-    times = np.zeros((4, *shape))
-    rows: dict[int, list[tuple[int, tuple[float, float, float, float]]]] = {}
+    times = np.zeros((7, *shape))
+    rows: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
     for at, group in enumerate(groups):
         row = rows.get(id(group.time))
         if row is None:
             row = rows[id(group.time)] = [
-                (k, (time.service.mean, time.service.var, time.tail.mean, time.tail.var))
+                (k, _columns(time))
                 for k, kind in enumerate(kinds)
                 if (time := group.time.get(kind)) is not None
             ]
@@ -225,6 +254,12 @@ def _times(
 
 def _asleep(instance: Instance, kind: Kind, number: Mapping[ModelId, int]) -> tuple[tuple[int, int], ...]:
     return tuple((number[model], _TIERS[tier]) for model, tier in Swaps(kind).at_first(instance))
+
+
+def _columns(time: GroupTime) -> tuple[float, ...]:
+    service, tail = time.service, time.tail
+    shared = time.class_sd_s, time.speed_sd_s, time.tail_speed_sd_s
+    return (service.mean, service.var, tail.mean, tail.var, *shared)
 
 
 def _costs(

@@ -30,6 +30,10 @@ class Reader:
             raise InvalidValueError(f"{self.where}.{key}", None, "a value; the field is missing")
         return value
 
+    def has(self, key: str) -> bool:
+        """Return True if there is such a field that was not taken."""
+        return key in self._left
+
     def version(self, expected: int) -> None:
         """Take `version`, which must be the expected one."""
         value = self.take("version")

@@ -4,8 +4,9 @@ It holds the estimator's results, so any problem can be stored, replayed and com
 and `problem_to_plain` read and write JSON; unknown fields are refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Literal
 
 from qlm.domain.errors import InvalidValueError
@@ -15,6 +16,13 @@ from qlm.rct_estimator.normal import NOTHING, Normal
 VERSION: Final = 1
 MISS_WEIGHT_S: Final = 600.0
 """Default price of one missed deadline, in seconds of lateness."""
+
+Promises = Literal["plain", "priced", "hard"]
+"""Whether plans keep promises (`PlannedGroup.p_met`): not at all, for a price, or before anything else."""
+
+PROMISE_S: Final[Mapping[Promises, float]] = MappingProxyType({"plain": 0.0, "priced": 6_000.0, "hard": 1e6})
+"""Price of one request short of a promise, seconds. The last is above any other gain: of two plans, the one
+that is less short wins, and where all promises can be kept, the best plan keeps them (QLM, equation 12)."""
 
 Objective = Literal["requests", "paper"]
 """Penalty of a plan: `requests` counts each request's expected lateness and miss; `paper` the mean lateness
@@ -79,14 +87,34 @@ class Instance:
 class GroupTime:
     """Times of a group on one kind; the JSON calls them `drain_s` and `tail_s`.
 
+    Both have the group's own variance. Errors that groups share come on top: along a queue their standard
+    deviations add up, where own variances do.
+
     Attributes:
         service: Service time: from the start until the last request has left the queue (n mu / Theta),
             seconds.
         tail: Prefill and decode of the last request, seconds.
+        class_sd_s: Standard deviation of the service time by the error of the class's mean length, which all
+            groups of the class share.
+        speed_sd_s: That by the error of the instance's speed, which all groups on an instance share.
+        tail_speed_sd_s: Standard deviation of the tail by the error of the instance's speed.
     """
 
     service: Normal
     tail: Normal
+    class_sd_s: float = 0.0
+    speed_sd_s: float = 0.0
+    tail_speed_sd_s: float = 0.0
+
+    @property
+    def whole_service(self) -> Normal:
+        """Service time with the errors that it shares."""
+        return Normal(self.service.mean, self.service.var + self.class_sd_s**2 + self.speed_sd_s**2)
+
+    @property
+    def whole_tail(self) -> Normal:
+        """Tail with the error that it shares."""
+        return Normal(self.tail.mean, self.tail.var + self.tail_speed_sd_s**2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +126,8 @@ class PlannedGroup:
         deadline_s: Deadline on the clock of `Problem.now_s`; None if it has none.
         priority: Lower goes first.
         time: Times by kind; a kind that is missing cannot run it.
+        cls: Class whose error of the mean length it shares; None for an error of its own.
+        p_met: Share of its requests promised to meet the deadline, in expectation; None for no promise.
     """
 
     id: GroupId
@@ -106,6 +136,13 @@ class PlannedGroup:
     deadline_s: float | None
     priority: int = 0
     time: dict[str, GroupTime] = field(default_factory=dict)
+    cls: str | None = None
+    p_met: float | None = None
+
+    @property
+    def misses_allowed(self) -> float:
+        """Expected misses up to which its promise holds; without one, all of its requests."""
+        return self.requests * (1.0 if self.p_met is None else 1.0 - self.p_met)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +153,8 @@ class Problem:
         now_s: The present on the clock of the deadlines.
         miss_weight_s: Price of one missed deadline, in seconds of lateness.
         move_s: Price of moving a group to another instance than its present one.
+        promise_s: Price of one request short of a promise (`PlannedGroup.p_met`), in seconds of lateness, on
+            top of its miss; 0 keeps no promise.
 
     Raises:
         InvalidValueError: An id occurs twice, a group is in two queues, an instance is of no known kind, a
@@ -128,6 +167,7 @@ class Problem:
     groups: tuple[PlannedGroup, ...]
     miss_weight_s: float = MISS_WEIGHT_S
     move_s: float = 0.0
+    promise_s: float = 0.0
 
     def __post_init__(self) -> None:
         _unique("instances", (i.id for i in self.instances), "each id once")

@@ -38,6 +38,7 @@ def problem_to_plain(problem: Problem) -> dict[str, Any]:
         "now_s": problem.now_s,
         "miss_weight_s": problem.miss_weight_s,
         "move_s": problem.move_s,
+        **({"promise_s": problem.promise_s} if problem.promise_s else {}),
         "kinds": {name: _kind_to_plain(kind) for name, kind in problem.kinds.items()},
         "instances": [_instance_to_plain(instance) for instance in problem.instances],
         "groups": [_group_to_plain(group) for group in problem.groups],
@@ -63,6 +64,7 @@ def problem_from_plain(plain: Mapping[str, Any]) -> Problem:
         now_s=reader.number("now_s", least=-CLOCK_MAX_S, most=CLOCK_MAX_S),
         miss_weight_s=_seconds(reader, "miss_weight_s", MISS_WEIGHT_S),
         move_s=_seconds(reader, "move_s", 0.0),
+        promise_s=_seconds(reader, "promise_s", 0.0),
         kinds={kind: _kind(kind, each) for kind, each in kinds.items()},
         instances=tuple(_instance(at, each) for at, each in enumerate(instances)),
         groups=tuple(_group(at, each, kinds) for at, each in enumerate(groups)),
@@ -132,6 +134,8 @@ def _group(index: int, plain: Any, kinds: Mapping[str, Any]) -> PlannedGroup:
         deadline_s=reader.number_or_none("deadline_s", least=-CLOCK_MAX_S, most=CLOCK_MAX_S),
         priority=reader.integer("priority", 0, least=-PRIORITY_MAX, most=PRIORITY_MAX),
         time={kind: _time(f"{where}.time", kind, each, kinds) for kind, each in times.items()},
+        cls=reader.text("class") if reader.has("class") else None,
+        p_met=reader.number_or_none("p_met", least=0.0, most=1.0),
     )
     reader.done()
     return group
@@ -141,16 +145,28 @@ def _time(where: str, kind: str, plain: Any, kinds: Mapping[str, Any]) -> GroupT
     if kind not in kinds:
         raise InvalidValueError(where, kind, "keys of kinds only")
     reader = Reader(f"{where}.{kind}", plain)
-    time = GroupTime(service=_normal(reader, "drain_s"), tail=_normal(reader, "tail_s"))
-    reader.done()
+    service, tail = (Reader(f"{where}.{kind}.{key}", reader.take(key)) for key in ("drain_s", "tail_s"))
+    time = GroupTime(
+        service=_moments(service),
+        tail=_moments(tail),
+        class_sd_s=_seconds(service, "class_sd", 0.0),
+        speed_sd_s=_seconds(service, "speed_sd", 0.0),
+        tail_speed_sd_s=_seconds(tail, "speed_sd", 0.0),
+    )
+    for each in (service, tail, reader):
+        each.done()
     return time
 
 
 def _normal(reader: Reader, key: str, *default: Any) -> Normal:
     inner = Reader(f"{reader.where}.{key}", reader.take(key, *default))
-    normal = Normal(_seconds(inner, "mean"), inner.number("var", 0.0, least=0.0, most=DURATION_MAX_S**2))
+    normal = _moments(inner)
     inner.done()
     return normal
+
+
+def _moments(reader: Reader) -> Normal:
+    return Normal(_seconds(reader, "mean"), reader.number("var", 0.0, least=0.0, most=DURATION_MAX_S**2))
 
 
 def _seconds(reader: Reader, key: str, *default: float) -> float:
@@ -191,18 +207,30 @@ def _if_set(**fields: Any) -> dict[str, Any]:
 
 
 def _group_to_plain(group: PlannedGroup) -> dict[str, Any]:
-    times = {
-        kind: {"drain_s": _normal_to_plain(time.service), "tail_s": _normal_to_plain(time.tail)}
-        for kind, time in group.time.items()
-    }
     return {
         "id": group.id,
         "model": group.model,
         "requests": group.requests,
         "deadline_s": group.deadline_s,
         "priority": group.priority,
-        "time": times,
+        "time": {kind: _time_to_plain(time) for kind, time in group.time.items()},
+        **({} if group.cls is None else {"class": group.cls}),
+        **({} if group.p_met is None else {"p_met": group.p_met}),
     }
+
+
+def _time_to_plain(time: GroupTime) -> dict[str, dict[str, float]]:
+    """Write a time; shared errors only if there are any, for readers of earlier versions."""
+    service, tail = _normal_to_plain(time.service), _normal_to_plain(time.tail)
+    shared = (
+        (service, "class_sd", time.class_sd_s),
+        (service, "speed_sd", time.speed_sd_s),
+        (tail, "speed_sd", time.tail_speed_sd_s),
+    )
+    for plain, key, sd_s in shared:
+        if sd_s:
+            plain[key] = sd_s
+    return {"drain_s": service, "tail_s": tail}
 
 
 def _normal_to_plain(normal: Normal) -> dict[str, float]:

@@ -13,8 +13,11 @@ from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.controller.core.problem import make_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.formats.extensions import ClassExtensions
 from qlm.domain.view import ClusterView
-from qlm.planner.problem import Problem
+from qlm.planner.baselines.fcfs import plan_fcfs
+from qlm.planner.problem import PROMISE_S, Problem
+from qlm.planner.verify.referee import verify
 from qlm.rct_estimator.recompute import recompute_token_s
 from support.batch_slots import STEP_S, draw
 from support.estimating import (
@@ -48,6 +51,34 @@ def problem(*counts: int, status: InstanceStatus) -> tuple[Problem, Snapshot, Cl
 def drains(written: Problem) -> list[float]:
     (kind,) = written.kinds
     return [group.time[kind].service.mean for group in written.groups]
+
+
+def test_groups_share_the_errors_of_their_class_and_of_the_speed() -> None:
+    """The wait of the last is as uncertain in the plan as in the estimator."""
+    written, now, _ = problem(100, 100, 100, 100, status=instance(running=PLACES))
+    (kind,) = written.kinds
+    (last,) = verify(written, plan_fcfs(written)).rows[-1:]
+    estimated = estimates(now).of(last.group)
+    assert estimated is not None
+    assert {group.cls for group in written.groups} == {CHAT.queue}
+    time = written.groups[-1].time[kind]
+    assert time.class_sd_s > 0
+    assert time.speed_sd_s > 0
+    assert last.completion.var**0.5 == pytest.approx(estimated.completion.var**0.5, rel=0.1)
+
+
+def test_a_class_passes_its_promise_to_its_groups_unless_they_are_late() -> None:
+    promised = {}
+    for cls in (CHAT, CHAT.missed()):
+        (group,) = groups_of(cls, 20)
+        known = replace(class_view(cls, LENGTHS, group), extensions=ClassExtensions(p_met=0.9))
+        view = cluster(known, instances=(instance(),), queues={"gpu-0": (group,)})
+        state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=steady_fleet(PLACES))
+        now = take_snapshot(view, now_ns=NOW_NS, fleet=steady_fleet(PLACES), state=state)
+        written = make_problem(view, now, move_s=0.0, promise_s=PROMISE_S["hard"])
+        assert written.promise_s == PROMISE_S["hard"]
+        promised[cls.late] = [each.p_met for each in written.groups]
+    assert promised == {False: [0.9], True: [None]}
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=5))

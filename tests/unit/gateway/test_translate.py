@@ -6,7 +6,7 @@ import pytest
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.formats.clusters import Clusters
-from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
+from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, ClassExtensions, RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import ModelId, RequestId
 from qlm.domain.request import AnswerKind, RequestMetadata
@@ -167,3 +167,16 @@ def test_the_probability_that_a_client_asks_for_goes_with_its_request() -> None:
     assert metadata({"x-qlm-p-met-min": "0.5"}).extensions == RequestExtensions(p_met=0.5)
     assert metadata().extensions is NO_REQUEST_EXTENSIONS
     assert metadata(slo=asked | {"p_met_min": 0}).extensions is NO_REQUEST_EXTENSIONS
+
+
+def test_a_promise_goes_with_the_request_to_its_class() -> None:
+    promise = ClassExtensions(p_met=0.95)
+    asked = {"deadline_ms": 500, "p_met": 0.95}
+    assert metadata(slo=asked).extensions == RequestExtensions(cls=promise)
+    assert metadata({"x-qlm-p-met": "0.95"}).extensions == RequestExtensions(cls=promise)
+    both = metadata({"x-qlm-p-met": "0.5"}, slo=asked | {"p_met_min": 0.7})
+    assert both.extensions == RequestExtensions(cls=promise, p_met=0.7)
+    with pytest.raises(
+        InvalidValueError, match=r"x-qlm-p-met is .*; expected a probability from 0 to 0\.999"
+    ):
+        metadata({"x-qlm-p-met": "1"})

@@ -107,6 +107,26 @@ def test_what_may_be_left_out() -> None:
     ]
     (group,) = problem.groups
     assert (group.deadline_s, group.priority, group.time["A10"].service.var) == (None, 0, 0.0)
+    assert (group.cls, group.p_met, problem.promise_s) == (None, None, 0.0)
+    assert (group.time["A10"].class_sd_s, group.time["A10"].speed_sd_s) == (0.0, 0.0)
+
+
+def test_shared_errors_classes_and_promises_are_read() -> None:
+    tail = ("groups", 0, "time", "A10", "tail_s")
+    problem = problem_from_plain(
+        example(
+            (("promise_s",), 6000.0),
+            ((*GROUP, "class"), "chat"),
+            ((*GROUP, "p_met"), 0.9),
+            ((*SERVICE, "class_sd"), 0.3),
+            ((*SERVICE, "speed_sd"), 0.2),
+            ((*tail, "speed_sd"), 0.1),
+        )
+    )
+    (group,) = problem.groups
+    time = group.time["A10"]
+    assert (problem.promise_s, group.cls, group.p_met) == (6000.0, "chat", 0.9)
+    assert (time.class_sd_s, time.speed_sd_s, time.tail_speed_sd_s) == (0.3, 0.2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +136,9 @@ def test_what_may_be_left_out() -> None:
         (("version",), True, "problem.version is True; expected 1"),
         (("version",), MISSING, "problem.version is None; expected a value; the field is missing"),
         (("surprise",), 1, "problem is 'surprise'; expected no field of this name"),
+        ((*GROUP, "p_met"), 1.5, "groups[0].p_met is 1.5; expected at most 1"),
+        ((*GROUP, "class"), "", "groups[0].class is ''; expected a non-empty string"),
+        ((*SERVICE, "class_sd"), -1, "groups[0].time.A10.drain_s.class_sd is -1; expected at least 0"),
         (("now_s",), math.nan, "problem.now_s is nan; expected a finite number"),
         (("now_s",), -math.inf, "problem.now_s is -inf; expected a finite number"),
         (("now_s",), "now", "problem.now_s is 'now'; expected a number"),

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.section import ConfigSection
+from qlm.planner.problem import Promises
 
 _DEFAULT: Final = WatchSettings()
 
@@ -29,6 +30,8 @@ class OperationsConfig(ConfigSection):
             it, or three times its objective if that is longer. Each further such time makes it more urgent.
         late_weight: With `visit`, worth of a late or batch request whose patience has run out once, in
             requests that miss their objective. 0 serves such work only when an instance is idle.
+        promises: Promises of requests (`slo.p_met`) in plans: `priced` weighs them against other misses,
+            `hard` keeps them before anything else, `plain` ignores them.
     """
 
     evict: bool = True
@@ -41,6 +44,7 @@ class OperationsConfig(ConfigSection):
     place: bool = False
     patience_s: float = Field(120.0, gt=0, le=86_400)
     late_weight: float = Field(0.2, ge=0, le=1)
+    promises: Promises = "priced"
 
 
 class WatchdogConfig(ConfigSection):

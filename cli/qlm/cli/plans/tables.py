@@ -12,7 +12,7 @@ from qlm.planner.verify.constraints import Violation
 from qlm.planner.verify.explain import Explanation, Place, Step
 from qlm.planner.verify.monte_carlo import Estimate
 from qlm.planner.verify.problem_index import ProblemIndex
-from qlm.planner.verify.referee import GroupRow, Report, gap
+from qlm.planner.verify.referee import GroupRow, Report, gap, keeps_promise
 from qlm.rct_estimator.normal import Normal
 
 INSTANCES_SHOWN = 20
@@ -74,6 +74,7 @@ def summary(problem: Problem, plan: Plan, report: Report, instances_shown: int) 
         + f"{report.swaps_cold} cold, {render.span(report.swap_s)} in all; groups moved: {len(report.moved)}"
         + (f", for {price(report.move_s)}" if report.move_s else "")
     )
+    yield from _promises(report)
     yield from _unplaceable(problem, plan)
     if plan.scale_up:
         added = ", ".join(f"{each.count} more of {each.kind}" for each in plan.scale_up)
@@ -162,7 +163,7 @@ def _cells(row: GroupRow, model: str) -> tuple[object, ...]:
         render.span(row.start.mean),
         around(row.completion),
         None if row.deadline_s is None else relative(row.deadline_s),
-        percent(row.p_met) if has_deadline else None,
+        met(row) if has_deadline else None,
         f"{row.late_requests:.1f}" if has_deadline else None,
     )
 
@@ -181,6 +182,14 @@ def price(cost_s: float, sign: str = "-") -> str:
     return f"{cost_s:{sign}.6g} s" if abs(cost_s) >= 1e-3 else "0 s"
 
 
+def met(row: GroupRow) -> str:
+    """Format the expected share of a group's requests in time, and whether that keeps a promise."""
+    if row.promised is None:
+        return percent(row.p_met)
+    kept = "kept" if keeps_promise(row) else "broken"
+    return f"{percent(row.p_met)} ({percent(row.promised)} promised: {kept})"
+
+
 def percent(share: float) -> str:
     """Format a share as a percentage."""
     return f"{100 * share:.1f} %"
@@ -196,6 +205,15 @@ def _cost(problem: Problem, plan: Plan, report: Report) -> str:
     if not wanted:
         return f"{line}; no request has a deadline"
     return f"{line}; {percent(report.expected_attainment)} of {wanted} requests with a deadline in time"
+
+
+def _promises(report: Report) -> Iterator[str]:
+    promised = [row for row in report.rows if row.promised is not None]
+    if promised:
+        kept = sum(keeps_promise(row) for row in promised)
+        line = f"promises: {kept} of {count(len(promised), 'group')} kept"
+        short = f"; {report.short_requests:.1f} requests short, for {price(report.promise_s)}"
+        yield line + (short if kept < len(promised) else "")
 
 
 def _unplaceable(problem: Problem, plan: Plan) -> Iterator[str]:
@@ -238,7 +256,7 @@ def _standing(places: ProblemIndex, explained: Explanation) -> Iterator[Table | 
     line = f"last request answered {relative(row.completion.mean)} (±{render.span(row.completion.var**0.5)})"
     if row.deadline_s is not None:
         line += (
-            f"; {percent(row.p_met)} of its requests in time, {row.late_requests:.1f} late, "
+            f"; {met(row)} of its requests in time, {row.late_requests:.1f} late, "
             f"the last one late with {percent(row.p_last_late)}; costs {price(row.penalty_s)}"
         )
     yield line
@@ -255,7 +273,7 @@ def _predecessor(step: Step, model: str, priority: int) -> tuple[object, ...]:
         None if row.deadline_s is None else relative(row.deadline_s),
         around(step.service),
         _before(step),
-        around(row.start + step.service),
+        around(step.leaves),
     )
 
 
@@ -278,7 +296,7 @@ def _option(what: str, place: Place, home: InstanceId | None) -> tuple[object, .
         _swap(row),
         render.span(row.start.mean),
         around(row.completion),
-        None if row.deadline_s is None else percent(row.p_met),
+        None if row.deadline_s is None else met(row),
         price(place.change_s, sign="+"),
         ", ".join(notes) or None,
     )

@@ -21,7 +21,7 @@ from qlm.domain.fleet import ModelSpec
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, ModelId, RequestId
 from qlm.gateway.core.limits import GatewayLimits
-from qlm.planner.problem import Kind, ModelCost
+from qlm.planner.problem import PROMISE_S, Kind, ModelCost
 from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import parse_profile_text
@@ -105,6 +105,7 @@ def controller_settings(config: Config) -> ControllerSettings:
             if model.cluster_tokens is not None
         },
         places=used.place,
+        promise_s=PROMISE_S[used.promises],
     )
 
 

@@ -28,7 +28,7 @@ from qlm.domain.plan_change import PlanChange, SetQueue
 from qlm.domain.view import ClassView, ClusterView
 from qlm.planner.placement.policy import PlacementState
 from qlm.planner.policy.fallback import FailureKind, PlannerFailure, plan_or_fall_back
-from qlm.planner.problem import Plan, Problem
+from qlm.planner.problem import PROMISE_S, Plan, Problem
 
 Planner = Callable[[Problem], Plan]
 
@@ -60,6 +60,7 @@ class ControllerSettings:
         clusters: Divide classes by the length of their prompts where it is of several kinds
             (`controller.core.clustering`).
         cluster_tokens: Thresholds of models whose classes are divided at these prompt lengths, in any case.
+        promise_s: Price of one request short of a promise (`Problem.promise_s`).
         lead_ttl_s: Leadership lapses after this time without a renewal.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
         plan_time_max_s: Longest time of the planner in production; after that the plan is one by earliest
@@ -76,6 +77,7 @@ class ControllerSettings:
     balances: bool = True
     clusters: bool = False
     cluster_tokens: Mapping[ModelId, Thresholds] = field(default_factory=dict)
+    promise_s: float = PROMISE_S["priced"]
     quiet_s: float = 0.5
     lead_ttl_s: float = 3.5
     min_interval_s: float = 0.01
@@ -85,7 +87,7 @@ class ControllerSettings:
         for name in ("delta", "quiet_s", "lead_ttl_s", "plan_time_max_s"):
             if not getattr(self, name) > 0:
                 raise InvalidValueError(f"controller.{name}", getattr(self, name), "a positive number")
-        for name in ("linger_s", "move_s", "min_interval_s"):
+        for name in ("linger_s", "move_s", "min_interval_s", "promise_s"):
             if not getattr(self, name) >= 0:
                 raise InvalidValueError(f"controller.{name}", getattr(self, name), "a number, 0 or more")
         if self.group_requests_max < 1:
@@ -192,6 +194,7 @@ def decide(
         placements=grouped.placements,
         demotes=settings.demotes,
         swap_hysteresis=settings.swap_hysteresis,
+        promise_s=settings.promise_s,
     )
     plan, failure = plan_or_fall_back(planner, problem)
     changes = (*grouped.changes, *_queue_changes(view, grouped, plan), *forecast_changes(view, now))

@@ -80,6 +80,7 @@ def make_problem(
     placements: Mapping[GroupId, InstanceId] = NO_PLACEMENTS,
     demotes: bool = False,
     swap_hysteresis: bool = False,
+    promise_s: float = 0.0,
 ) -> Problem:
     """Build the planning problem of all groups with waiting requests; times in seconds since the epoch.
 
@@ -90,6 +91,7 @@ def make_problem(
         placements: Instances of groups that are on no queue yet, or are to change it.
         demotes: Agents demote requests that can no longer meet their deadline.
         swap_hysteresis: Agents delay cold starts for deferrable work while their model is in use.
+        promise_s: Price of one request short of a promise.
     """
     queues = {queue.instance: [g.id for g in queue.groups if g.id not in placements] for queue in view.queues}
     for group, home in placements.items():
@@ -102,6 +104,7 @@ def make_problem(
     return Problem(
         now_s=snapshot.now_ns / 1e9,
         move_s=move_s,
+        promise_s=promise_s,
         kinds={name: _kind(snapshot.fleet.kinds[each.accelerator], each) for name, each in kinds.items()},
         instances=tuple(
             _instance(each, variants[id].name, tuple(queues.get(id, ())), snapshot.fleet)
@@ -202,6 +205,8 @@ def _planned(snapshot: Snapshot, kinds: Mapping[str, _Variant], *, demotes: bool
             deadline_s=planned.deadline_s,
             priority=group.cls.priority,
             time=times.of_group(planned.requests),
+            cls=group.cls.queue,
+            p_met=None if group.cls.late else view.extensions.p_met,
         )
 
 

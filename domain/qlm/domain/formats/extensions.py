@@ -40,7 +40,7 @@ class ClassExtensions:
 
     Attributes:
         base_model: Base of its model, if that is an adapter.
-        p_met: Least probability of meeting the objective.
+        p_met: Share of its requests promised to meet the objective.
         deadline_ms: Deadline of the whole answer, beside an objective on its tokens.
         reader_tokens_per_s: Pace at which the answers are read.
         unknown: Fields of later versions.

@@ -14,6 +14,7 @@ from qlm.gateway.core.limits import P_MET_MIN_MAX, GatewayLimits
 
 DEADLINE_HEADER: Final = "x-qlm-deadline-ms"
 P_MET_MIN_HEADER: Final = "x-qlm-p-met-min"
+P_MET_HEADER: Final = "x-qlm-p-met"
 TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 MS_MIN: Final = 0.01
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
@@ -59,11 +60,29 @@ def p_met_min(body: SloBody | None, headers: Mapping[str, str], limits: GatewayL
     """
     if body is not None and body.p_met_min is not None:
         return body.p_met_min
-    if (text := headers.get(P_MET_MIN_HEADER)) is None:
-        return limits.p_met_min
+    given = _probability(headers, P_MET_MIN_HEADER)
+    return limits.p_met_min if given is None else given
+
+
+def p_met(body: SloBody | None, headers: Mapping[str, str]) -> float | None:
+    """Return the share of its class that a request wants promised to meet the objective; None for no promise.
+
+    The field `slo` wins over the header.
+
+    Raises:
+        InvalidValueError: The header is not such a share.
+    """
+    if body is not None and body.p_met is not None:
+        return body.p_met
+    return _probability(headers, P_MET_HEADER)
+
+
+def _probability(headers: Mapping[str, str], name: str) -> float | None:
+    if (text := headers.get(name)) is None:
+        return None
     value = _number(text)
     if not 0 <= value <= P_MET_MIN_MAX:
-        raise InvalidValueError(P_MET_MIN_HEADER, text, f"a probability from 0 to {P_MET_MIN_MAX}")
+        raise InvalidValueError(name, text, f"a probability from 0 to {P_MET_MIN_MAX}")
     return value
 
 

@@ -54,6 +54,8 @@ class SloBody(_Strict):
     # Refuse (429) unless the objective is forecast to be met with this probability; without,
     # `limits.p_met_min` of the configuration.
     p_met_min: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None
+    # Promise that at least this share of the requests of its class meet the objective, as far as plans can.
+    p_met: Annotated[float, Field(ge=0, le=P_MET_MIN_MAX)] | None = None
 
 
 class _Body(_Strict):

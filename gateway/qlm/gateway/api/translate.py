@@ -6,14 +6,19 @@ from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.clusters import NO_CLUSTERS, Clusters
-from qlm.domain.formats.extensions import NO_REQUEST_EXTENSIONS, RequestExtensions
+from qlm.domain.formats.extensions import (
+    NO_CLASS_EXTENSIONS,
+    NO_REQUEST_EXTENSIONS,
+    ClassExtensions,
+    RequestExtensions,
+)
 from qlm.domain.ids import RequestId, TokenIds
 from qlm.domain.ports.tracing import TRACE_HEADER, well_formed
 from qlm.domain.request import PROMPT_TAIL_TOKENS, Answer, AnswerKind, Request, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import Slo
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.objective import choose, p_met_min
+from qlm.gateway.api.objective import choose, p_met, p_met_min
 from qlm.gateway.api.schema import Body, ChatBody, Message
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
@@ -88,8 +93,12 @@ def to_metadata(
 
 
 def _extensions(body: Body, arrival: Arrival, limits: GatewayLimits) -> RequestExtensions:
-    p_met = p_met_min(body.slo, arrival.headers, limits)
-    return RequestExtensions(p_met=p_met) if p_met else NO_REQUEST_EXTENSIONS
+    least = p_met_min(body.slo, arrival.headers, limits) or None
+    promised = p_met(body.slo, arrival.headers)
+    if least is None and promised is None:
+        return NO_REQUEST_EXTENSIONS
+    cls = NO_CLASS_EXTENSIONS if promised is None else ClassExtensions(p_met=promised)
+    return RequestExtensions(cls=cls, p_met=least)
 
 
 def with_prompt(metadata: RequestMetadata, prompt_ids: TokenIds) -> Request:

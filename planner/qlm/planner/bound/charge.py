@@ -42,11 +42,17 @@ class Charges(NamedTuple):
         total_var: Variance of everything that can precede; (K,).
         prior_s: Lengths of time into which other predecessors fit, rising, then infinite; (K, N).
         prior_slope: Largest variance per second of a predecessor that fits into each of them, rising; (K, N).
+        shared_sd: Largest standard deviation that a request adds by shared errors (of class, of speed), with
+            all predecessors that take no time; (2, K, G).
+        shared_slope: Largest standard deviation per second of a predecessor by each of them; (2, K).
+        shared_most: Variance by shared errors of everything together; (K,).
         model: (G,).
         requests: (G,).
         deadline_s: Deadline from now, finite; (G,).
         late_weight: Price of a second late, 1 or 0.
         miss_weight_s: Price of a miss.
+        allowed: Misses that the promise of a group allows; (G,).
+        promise_s: Price of one more.
     """
 
     runs: Bools
@@ -61,11 +67,16 @@ class Charges(NamedTuple):
     total_var: Floats
     prior_s: Floats
     prior_slope: Floats
+    shared_sd: Floats
+    shared_slope: Floats
+    shared_most: Floats
     model: Ints
     requests: Floats
     deadline_s: Floats
     late_weight: float
     miss_weight_s: float
+    allowed: Floats
+    promise_s: float
 
 
 @njit(cache=True, nogil=True)
@@ -110,6 +121,25 @@ def most_var(c: Charges, k: int, g: int, start_s: float, until_s: float, late_s:
     """
     last = math.isinf(until_s)
     left_s = (start_s if last else until_s) - c.busy_s[k]
+    return own_most(c, k, g, left_s, last, late_s) + shared_most(c, k, g, left_s, last, late_s)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def shared_most(c: Charges, k: int, g: int, left_s: float, last: bool, late_s: float) -> float:
+    """Return an upper bound on the part by errors that groups share, after `left_s` of predecessors."""
+    var = 0.0
+    for error in range(2):
+        slope = c.shared_slope[error, k]
+        sd_s = c.shared_sd[error, k, g] + slope * max(0.0, left_s)
+        if last:
+            sd_s = max(sd_s, slope * late_s)
+        var += sd_s * sd_s
+    return float(min(var, c.shared_most[k]))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def own_most(c: Charges, k: int, g: int, left_s: float, last: bool, late_s: float) -> float:
+    """Return an upper bound on the part by own variances, after `left_s` of predecessors."""
     if last:
         at = np.searchsorted(c.prior_s[k], np.inf, side="left") - 1
     else:
@@ -143,10 +173,12 @@ def charge(c: Charges, k: int, g: int, start_s: float, until_s: float) -> float:
     high = low
     if last > 0.0:
         high = max(low, math.sqrt(most_var(c, k, g, start_s, until_s, last)))
-    miss, miss_before, late_s, late_before = least_terms(first, low, high)
-    one = c.late_weight * late_s + c.miss_weight_s * miss
+    missed, miss_before, late_s, late_before = least_terms(first, low, high)
     if span <= THIN * (1.0 + abs(first)):
-        return float(c.extra_s[k, g] + n * one)
-    _, miss_until, _, late_until = least_terms(last, low, high)
-    rest = c.miss_weight_s * (miss_until - miss_before) + c.late_weight * (late_until - late_before)
-    return float(c.extra_s[k, g] + one + max(0.0, rest) * n / service_s)
+        missed, late_s = n * missed, n * late_s
+    else:
+        _, miss_until, _, late_until = least_terms(last, low, high)
+        missed += max(0.0, miss_until - miss_before) * n / service_s
+        late_s += max(0.0, late_until - late_before) * n / service_s
+    short = max(0.0, missed - c.allowed[g])
+    return float(c.extra_s[k, g] + c.late_weight * late_s + c.miss_weight_s * missed + c.promise_s * short)

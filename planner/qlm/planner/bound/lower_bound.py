@@ -55,15 +55,15 @@ def bound_of(
         arrays: The problem.
         iterations: See `lower_bound`.
         late_weight: Price of a second late: 1, or 0 to count misses only.
-        miss_weight_s: Price of a miss; None for the problem's.
+        miss_weight_s: Price of a miss; None for those of the problem, of promises too.
     """
     dated = int((arrays.placeable & np.isfinite(arrays.deadline_s)).sum())
     if not arrays.placeable.any():
         return 0.0
     pairs = dated * len(arrays.instances)
-    weights = Weights(
-        late=late_weight, miss_s=arrays.miss_weight_s if miss_weight_s is None else miss_weight_s
-    )
+    weights = Weights(late=late_weight, miss_s=arrays.miss_weight_s, promise_s=arrays.promise_s)
+    if miss_weight_s is not None:
+        weights = Weights(late=late_weight, miss_s=miss_weight_s)
     by_kind = relaxation(arrays, weights, lanes="kind")
     if not dated:
         value = 0.0

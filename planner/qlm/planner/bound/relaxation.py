@@ -19,6 +19,10 @@ SURCHARGE_MAX: Final = 20.0
 """Largest swap time charged per second of work; a larger one would hold for the first edges only."""
 
 
+INSTANT_S: Final = 1e-6
+"""Service time below which a predecessor counts as taking no time."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
     """A problem without the order of queues; K lane types, G groups that can be placed and have a deadline.
@@ -105,10 +109,12 @@ class Weights:
     Attributes:
         late: Price of a second late: 1, or 0 to count misses only.
         miss_s: Price of a miss.
+        promise_s: Price of a request short of a promise.
     """
 
     late: float = 1.0
     miss_s: float
+    promise_s: float = 0.0
 
 
 def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> Relaxation:
@@ -127,6 +133,7 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
     others = placeable & ~np.isfinite(arrays.deadline_s)
     least = np.where(arrays.runs[kind], extra, np.inf).min(axis=0, initial=np.inf)
     prior_s, prior_slope = _predecessors(arrays)
+    shared_sd, shared_slope, shared_most = _shared_errors(arrays)
     least_var = np.array([arrays.busy_var[each].min() for each in members]).reshape(-1, 1)
     charges = Charges(
         runs=arrays.runs[kind][:, dated],
@@ -135,9 +142,7 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
         ],
         service_s=arrays.service_s[kind][:, dated],
         tail_s=arrays.tail_s[kind][:, dated],
-        low_sd=np.sqrt(least_var + (arrays.tail_var + arrays.service_var / arrays.requests**2)[kind])[
-            :, dated
-        ],
+        low_sd=np.sqrt(least_var + _first_var(arrays)[kind])[:, dated],
         own_var=(arrays.service_var + arrays.tail_var)[kind][:, dated],
         extra_s=extra[:, dated],
         busy_s=np.array([arrays.busy_s[each].min() for each in members]),
@@ -145,11 +150,16 @@ def relaxation(arrays: ProblemArrays, weights: Weights, *, lanes: LaneTypes) -> 
         total_var=np.where(arrays.runs, arrays.service_var + arrays.tail_var, 0.0).sum(axis=1)[kind],
         prior_s=prior_s[kind],
         prior_slope=prior_slope[kind],
+        shared_sd=shared_sd[:, kind][:, :, dated],
+        shared_slope=shared_slope[:, kind],
+        shared_most=shared_most[kind],
         model=arrays.model[dated],
         requests=arrays.requests[dated],
         deadline_s=arrays.deadline_s[dated],
         late_weight=float(weights.late),
         miss_weight_s=float(weights.miss_s),
+        allowed=arrays.allowed[dated],
+        promise_s=float(weights.promise_s),
     )
     return Relaxation(
         groups=dated,
@@ -265,6 +275,31 @@ def _predecessors(arrays: ProblemArrays) -> tuple[Floats, Floats]:
     for k, (at, slope) in enumerate(zip(times, slopes, strict=True)):
         prior_s[k, : len(at)], prior_slope[k, : len(at)] = at, slope
     return prior_s, prior_slope
+
+
+def _first_var(arrays: ProblemArrays) -> Floats:
+    """Return the least variance that the first request of each group adds to that of its start; (K, G)."""
+    first = 1.0 / arrays.requests
+    own = arrays.tail_var + (arrays.service_var + arrays.class_sd_s**2) * first**2
+    var: Floats = own + (arrays.tail_speed_sd_s + arrays.speed_sd_s * first) ** 2
+    return var
+
+
+def _shared_errors(arrays: ProblemArrays) -> tuple[Floats, Floats, Floats]:
+    """Return `shared_sd`, `shared_slope` and `shared_most` of `Charges`, for all kinds.
+
+    The standard deviations by the errors of all classes together, added up, are an upper bound on the root of
+    the sum of their squares. A tail counts with the service time: a predecessor of another model adds both.
+    """
+    whole = np.stack([arrays.class_sd_s, arrays.speed_sd_s + arrays.tail_speed_sd_s])
+    whole = np.where(arrays.runs, whole, 0.0)
+    instant = arrays.service_s < INSTANT_S
+    sd = whole + np.where(instant, whole, 0.0).sum(axis=2, keepdims=True)
+    slope = np.where(instant, 0.0, whole / np.where(instant, 1.0, arrays.service_s)).max(axis=2, initial=0.0)
+    most = whole[1].sum(axis=1) ** 2
+    for cls in range(len(arrays.classes)):
+        most += whole[0][:, arrays.cls == cls].sum(axis=1) ** 2
+    return sd, slope, most
 
 
 def _rising(time: Floats, var: Floats) -> tuple[Floats, Floats]:

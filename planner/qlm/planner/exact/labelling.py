@@ -279,8 +279,10 @@ def _normal_steps(lane: Lane, group: int) -> int:
 @njit(cache=True, nogil=True)
 def _no_later(lane: Lane, one_s: Floats, other_s: Floats) -> bool:
     if not lane.sampled:  # a miss may be likelier or not when the variance is larger
-        alike = abs(one_s[1] - other_s[1]) <= SLACK * (1.0 + other_s[1])
-        return bool(alike and one_s[0] <= other_s[0] + SLACK)
+        for k in range(1, len(one_s)):
+            if abs(one_s[k] - other_s[k]) > SLACK * (1.0 + other_s[k]):
+                return False
+        return bool(one_s[0] <= other_s[0] + SLACK)
     for k in range(len(one_s)):  # noqa: SIM110 (compiled code has no generator expressions)
         if one_s[k] > other_s[k] + SLACK:
             return False

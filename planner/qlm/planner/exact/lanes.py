@@ -20,7 +20,9 @@ class Lane(NamedTuple):
 
     N groups to place, M models; seconds from now. C time classes: groups alike in time form one, with at
     most R members.
-    Times have K values each: those of K scenarios, or (K = 2) mean and variance of a normal distribution.
+    Times have K values each: those of K scenarios, or of a normal distribution mean, own variance, and
+    standard deviations by the errors that groups share: that of the speed, then of each class; none without
+    such errors.
 
     Attributes:
         model, requests, deadline_s, priority: Model, number of requests, deadline and priority of each
@@ -42,6 +44,8 @@ class Lane(NamedTuple):
         busy_s: Time until the present batch has ended; (K,).
         sampled: Times are values of scenarios, not mean and variance.
         miss_weight_s: Price of one missed deadline.
+        allowed: Expected misses up to which each group's promise holds; (N,).
+        promise_s: Price of one request short of it.
         paper: Objective `paper` instead of `requests`.
     """
 
@@ -66,6 +70,8 @@ class Lane(NamedTuple):
     busy_s: Floats
     sampled: bool
     miss_weight_s: float
+    allowed: Floats
+    promise_s: float
     paper: bool
 
 
@@ -129,12 +135,16 @@ def _numbers(keys: list[tuple[str, ...]]) -> Ints:
 
 
 def _equal_before(arrays: ProblemArrays, groups: Ints, time_class: Ints) -> Ints:
-    """Find the preceding equal group: equal times, requests, deadline, priority, and home if moves cost."""
+    """Find the preceding equal group: equal times, requests, deadline, priority, promise and home.
+
+    Home and promise count if they have a price.
+    """
     last: dict[tuple[float, ...], int] = {}
     before = np.full(len(groups), NONE, dtype=np.int64)
     for at, g in enumerate(groups):
         home = arrays.home[g] if arrays.move_s else 0
-        key = (time_class[at], arrays.requests[g], arrays.deadline_s[g], arrays.priority[g], home)
+        promise = arrays.allowed[g] if arrays.promise_s else 0.0
+        key = (time_class[at], arrays.requests[g], arrays.deadline_s[g], arrays.priority[g], home, promise)
         before[at] = last.get(key, NONE)
         last[key] = at
     return before
@@ -154,11 +164,13 @@ class _Draws:
     Attributes:
         busy: Deviations by scenario, or None for moments; (K,).
         service, tail: Deviations by group in `ProblemArrays` and rank; (K,) each.
+        shared: Errors that groups share: of the speed, then of each class; (F, K), or (F, 0) for moments.
     """
 
     busy: Floats | None
     service: dict[int, list[Floats]]
     tail: dict[int, list[Floats]]
+    shared: Floats
 
     @classmethod
     def of(
@@ -173,27 +185,31 @@ class _Draws:
         The paper's objective is linear in times, and draws have mean 0: means suffice for it.
         """
         ids = dict(enumerate(arrays.groups))
+        errors = 1 + len(arrays.classes) if arrays.shares else 0
         if scenarios is None and objective == "requests" and _uncertain(arrays):
-            return cls(busy=None, service={}, tail={})
+            return cls(busy=None, service={}, tail={}, shared=np.zeros((errors, 0)))
         if scenarios is None or objective == "paper":
             mean = {g: [np.zeros(1)] * len(relatives[id]) for g, id in ids.items()}
-            return cls(busy=np.zeros(1), service=mean, tail=mean)
+            return cls(busy=np.zeros(1), service=mean, tail=mean, shared=np.zeros((errors, 1)))
+        shared = [scenarios.speed, *(scenarios.classes[name] for name in arrays.classes)]
         return cls(
+            shared=np.array(shared)[:errors],
             busy=scenarios.busy,
             service={g: [scenarios.service[other] for other in relatives[id]] for g, id in ids.items()},
             tail={g: [scenarios.tail[other] for other in relatives[id]] for g, id in ids.items()},
         )
 
-    def values(self, mean_s: float, var: float, deviations: Floats | None) -> Floats:
-        """Return the K values of one time."""
+    def values(self, mean_s: float, var: float, sds_s: Floats, deviations: Floats | None) -> Floats:
+        """Return the K values of one time; `sds_s` are its standard deviations by shared errors, (F,)."""
         if deviations is None:
-            return np.array([mean_s, var])
-        values: Floats = mean_s + np.sqrt(var) * deviations
+            return np.array([mean_s, var, *sds_s])
+        values: Floats = mean_s + np.sqrt(var) * deviations + sds_s @ self.shared
         return values
 
 
 def _uncertain(arrays: ProblemArrays) -> bool:
-    return bool(arrays.busy_var.any() or arrays.service_var.any() or arrays.tail_var.any())
+    own = arrays.busy_var.any() or arrays.service_var.any() or arrays.tail_var.any()
+    return bool(own or arrays.shares)
 
 
 def _lane(
@@ -235,9 +251,13 @@ def _lane(
         tier=arrays.tier[i],
         sleeps_in=_sleeps_in(memory),
         evicts=not always_fits(memory, 0, used),
-        busy_s=draws.values(float(arrays.busy_s[i]), float(arrays.busy_var[i]), draws.busy),
+        busy_s=draws.values(
+            float(arrays.busy_s[i]), float(arrays.busy_var[i]), np.zeros(len(draws.shared)), draws.busy
+        ),
         sampled=draws.busy is not None,
         miss_weight_s=arrays.miss_weight_s,
+        allowed=arrays.allowed[groups],
+        promise_s=0.0 if objective == "paper" else arrays.promise_s,
         paper=objective == "paper",
     )
     return row_major(lane)
@@ -255,14 +275,25 @@ def _times(
 ) -> tuple[Floats, Floats]:
     """Return service times and tails by time class and rank; (C, R, K) each."""
     ranks = np.bincount(time_class, minlength=1)
-    count = 2 if draws.busy is None else len(draws.busy)
+    count = 2 + len(draws.shared) if draws.busy is None else len(draws.busy)
     service_s = np.zeros((len(ranks), ranks.max(initial=1), count))
     tail_s = np.zeros_like(service_s)
     for at, g in enumerate(groups.tolist()):
         service = float(arrays.service_s[kind, g]), float(arrays.service_var[kind, g])
         tail = float(arrays.tail_s[kind, g]), float(arrays.tail_var[kind, g])
+        shared, tail_shared = _shared_sds(arrays, kind, g, len(draws.shared))
         for rank in range(ranks[time_class[at]]):
             own = (None, None) if draws.busy is None else (draws.service[g][rank], draws.tail[g][rank])
-            service_s[time_class[at], rank] = draws.values(*service, own[0])
-            tail_s[time_class[at], rank] = draws.values(*tail, own[1])
+            service_s[time_class[at], rank] = draws.values(*service, shared, own[0])
+            tail_s[time_class[at], rank] = draws.values(*tail, tail_shared, own[1])
     return service_s, tail_s
+
+
+def _shared_sds(arrays: ProblemArrays, kind: int, g: int, errors: int) -> tuple[Floats, Floats]:
+    """Return the standard deviations of service time and tail by the errors that groups share; (F,) each."""
+    service, tail = np.zeros(errors), np.zeros(errors)
+    if errors:
+        service[0], tail[0] = arrays.speed_sd_s[kind, g], arrays.tail_speed_sd_s[kind, g]
+        if arrays.cls[g] != NONE:
+            service[1 + arrays.cls[g]] = arrays.class_sd_s[kind, g]
+    return service, tail

@@ -4,7 +4,7 @@ import numpy as np
 
 from qlm.planner.arrays import COLD, Floats
 from qlm.planner.exact.lanes import Lane, Lanes
-from qlm.planner.exact.penalty import delay, group_penalty, normal_penalty, swap_s
+from qlm.planner.exact.penalty import delay, group_penalty, normal_penalty, promised_penalty, swap_s
 
 
 def least_costs(lanes: Lanes) -> Floats:
@@ -26,8 +26,11 @@ def least_penalty(lane: Lane, group: int, rank: int, earliest_s: Floats) -> floa
     """Return a lower bound on a group's cost, given its earliest start and, if normal, least variance."""
     if lane.sampled or lane.deadline_s[group] == np.inf:
         return float(group_penalty(lane, group, rank, earliest_s))
-    var_most = lane.busy_s[1] + lane.service_s[:, :, 1].sum() + lane.tail_s[:, :, 1].sum()
-    return float(normal_penalty(lane, group, rank, earliest_s, max(float(var_most), float(earliest_s[1]))))
+    # All groups on one queue: of shared errors, standard deviations add up.
+    sums = lane.busy_s + (lane.service_s + lane.tail_s).sum(axis=(0, 1))
+    var_most = float(sums[1] + (sums[2:] ** 2).sum())
+    cost_s = normal_penalty(lane, group, rank, earliest_s, var_most, lane.miss_weight_s)
+    return float(promised_penalty(lane, group, rank, earliest_s, var_most, cost_s))
 
 
 def earliest_start(lane: Lane, group: int, rank: int) -> Floats:

@@ -29,9 +29,13 @@ def sample_average(
             where it does not run.
     """
     home = {group: i.id for i in problem.instances for group in i.queue}
+    allowed = {group.id: group.misses_allowed for group in problem.groups}
     total = 0.0
     for instance, group, late_s in _walk(problem, plan, scenarios):
         total += _penalty(late_s, problem.miss_weight_s, objective)
+        if objective == "requests" and late_s.size:
+            missed = float(np.count_nonzero(late_s > ON_TIME_S, axis=1).mean())
+            total += problem.promise_s * max(0.0, missed - allowed[group])
         total += problem.move_s if home.get(group, instance) != instance else 0.0
     return total
 
@@ -110,8 +114,14 @@ class _Lane:
         alike = self._scenarios.alike[group.id]
         rank = self._served.get(alike, 0)
         self._served[alike] = rank + 1
-        drawn, time = alike[rank], group.time[self._instance.kind]
+        scenarios, drawn, time = self._scenarios, alike[rank], group.time[self._instance.kind]
+        own_var, shared = time.service.var, time.speed_sd_s * scenarios.speed
+        if group.cls is None:
+            own_var += time.class_sd_s**2
+        else:
+            shared = shared + time.class_sd_s * scenarios.classes[group.cls]
+        tail_shared = time.tail_speed_sd_s * scenarios.speed
         return (
-            time.service.mean + np.sqrt(time.service.var) * self._scenarios.service[drawn],
-            time.tail.mean + np.sqrt(time.tail.var) * self._scenarios.tail[drawn],
+            time.service.mean + np.sqrt(own_var) * scenarios.service[drawn] + shared,
+            time.tail.mean + np.sqrt(time.tail.var) * scenarios.tail[drawn] + tail_shared,
         )

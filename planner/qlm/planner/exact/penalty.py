@@ -29,8 +29,31 @@ def group_penalty(lane: Lane, group: int, rank: int, start_s: Floats) -> float:
     """
     if lane.deadline_s[group] == math.inf:
         return 0.0
+    cost_s = _weighed(lane, group, rank, start_s, 0.0, lane.miss_weight_s)
+    return promised_penalty(lane, group, rank, start_s, 0.0, cost_s)
+
+
+@njit(cache=True, nogil=True)
+def promised_penalty(
+    lane: Lane, group: int, rank: int, start_s: Floats, var_most: float, cost_s: float
+) -> float:
+    """Return the penalty with that of a broken promise; `cost_s` is the one without.
+
+    With m misses of which a are allowed, L + w m + p max(0, m - a) = max(L + w m, L + (w + p) m - p a).
+    """
+    allowed, price_s = lane.allowed[group], lane.promise_s
+    if price_s <= 0.0 or allowed >= lane.requests[group]:
+        return cost_s
+    weight_s = lane.miss_weight_s + price_s
+    return max(cost_s, _weighed(lane, group, rank, start_s, var_most, weight_s) - price_s * allowed)
+
+
+@njit(cache=True, nogil=True)
+def _weighed(
+    lane: Lane, group: int, rank: int, start_s: Floats, var_most: float, miss_weight_s: float
+) -> float:
     if not lane.sampled:
-        return normal_penalty(lane, group, rank, start_s, start_s[1])
+        return normal_penalty(lane, group, rank, start_s, var_most, miss_weight_s)
     service_s, tail_s = (
         lane.service_s[lane.time_class[group], rank],
         lane.tail_s[lane.time_class[group], rank],
@@ -42,7 +65,7 @@ def group_penalty(lane: Lane, group: int, rank: int, start_s: Floats) -> float:
             total += first_s + service_s[k]
         else:
             step_s = service_s[k] / lane.requests[group]
-            total += _certain(first_s, step_s, lane.requests[group], lane.miss_weight_s)
+            total += _certain(first_s, step_s, lane.requests[group], miss_weight_s)
     return total / len(start_s)
 
 
@@ -67,7 +90,9 @@ def _surely_late(first_s: float, step_s: float, low: float, high: float, miss_we
 
 
 @njit(cache=True, nogil=True)
-def normal_penalty(lane: Lane, group: int, rank: int, start_s: Floats, var_most: float) -> float:
+def normal_penalty(
+    lane: Lane, group: int, rank: int, start_s: Floats, var_most: float, miss_weight_s: float
+) -> float:
     """Return the expected penalty of a group under the normal model, or a lower bound of it.
 
     Requests that are surely late are summed at once. Of uncertain ones, at most `REQUEST_BLOCKS_MAX` are
@@ -77,10 +102,10 @@ def normal_penalty(lane: Lane, group: int, rank: int, start_s: Floats, var_most:
         lane: Lane that serves it.
         group: Index of a group with a deadline.
         rank: Number of groups alike in time that the queue served before it.
-        start_s: Mean and variance of its start.
-        var_most: Variance of its start; for a lower bound over all starts that are no earlier, the largest
-            one.
+        start_s: Mean, own variance and shared standard deviations of its start.
+        var_most: 0; for a lower bound over all starts that are no earlier, the largest variance of an end.
             (Expected lateness grows with the variance, the chance of a miss grows or falls.)
+        miss_weight_s: Price of a miss.
     """
     service_s, tail_s = (
         lane.service_s[lane.time_class[group], rank],
@@ -89,22 +114,29 @@ def normal_penalty(lane: Lane, group: int, rank: int, start_s: Floats, var_most:
     requests = lane.requests[group]
     first_s = start_s[0] + tail_s[0] - lane.deadline_s[group]
     step_s = service_s[0] / requests
-    reach_s = SURE * math.sqrt(var_most + tail_s[1] + service_s[1])
+    # The variance of an end is base_var + share (cross_var + share service_var).
+    base_var, cross_var, service_var = start_s[1] + tail_s[1], 0.0, service_s[1]
+    for k in range(2, len(start_s)):
+        sd_s = start_s[k] + tail_s[k]
+        base_var += sd_s * sd_s
+        cross_var += 2.0 * sd_s * service_s[k]
+        service_var += service_s[k] * service_s[k]
+    reach_s = SURE * math.sqrt(max(var_most, base_var + cross_var + service_var))
     if reach_s == 0.0:
-        return _certain(first_s, step_s, requests, lane.miss_weight_s)
+        return _certain(first_s, step_s, requests, miss_weight_s)
     low, high = 1.0, requests
     if step_s > 0.0:
         low = min(max(math.floor((-reach_s - first_s) / step_s), 1.0), requests)
         high = min(max(math.ceil((reach_s - first_s) / step_s), 1.0), requests)
-    total = _surely_late(first_s, step_s, high + 1.0, requests, lane.miss_weight_s)
+    total = _surely_late(first_s, step_s, high + 1.0, requests, miss_weight_s)
     uncertain = high - low + 1.0
     blocks = min(uncertain, REQUEST_BLOCKS_MAX)
     for block in range(int(blocks)):
         r = low - 0.5 + (block + 0.5) * uncertain / blocks
         share = r / requests
-        var = tail_s[1] + share * share * service_s[1]
+        var = base_var + share * (cross_var + share * service_var)
         mean_s = first_s + r * step_s
-        total += uncertain / blocks * _expected(mean_s, start_s[1] + var, var_most + var, lane.miss_weight_s)
+        total += uncertain / blocks * _expected(mean_s, var, var_most, miss_weight_s)
     return total
 
 

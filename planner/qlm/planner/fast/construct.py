@@ -69,7 +69,7 @@ def _end_s(data: Data, queues: Queues, instance: int, group: int) -> float:
     end_s = queues.state[instance, end, CLOCK] + work[kind, group, SERVICE] + work[kind, group, TAIL]
     if loaded != model:
         tier = tier_of(queues.memory, instance, queues.memory_at[instance, end], model)
-        end_s += swap_time(data, instance, tier, before, loaded, model)[0]
+        end_s += swap_time(data, instance, tier, before, loaded, model, 0.0)[0]
     if home >= 0 and home != instance:
         end_s += data.prices[MOVE]
     return INFEASIBLE if work[kind, group, SERVICE] == CANNOT_RUN else end_s

@@ -20,11 +20,12 @@ penalty, so that work without a deadline is not delayed for nothing."""
 
 # Columns of `Data.work`.
 SERVICE, SERVICE_VAR, TAIL, TAIL_VAR, REQUESTS, DEADLINE, HALF, SERVICE_RATE = range(8)
+CLASS_SD, SPEED_SD, TAIL_SPEED_SD, ALLOWED = range(8, 12)
 CANNOT_RUN: Final = -1.0
 """Value in the column `SERVICE` where the kind cannot run the group."""
 
 # Columns of `Data.traits`.
-MODEL, PRIORITY, HOME, CHAIN, RANK, PEER = range(6)
+MODEL, PRIORITY, HOME, CHAIN, RANK, PEER, CLASS = range(7)
 
 # Columns of `Data.fleet`.
 KIND, LOADED = range(2)
@@ -33,10 +34,10 @@ KIND, LOADED = range(2)
 BUSY, BUSY_VAR, LEAVE = range(3)
 
 # Elements of `Data.prices`.
-MISS_WEIGHT, MOVE = range(2)
+MISS_WEIGHT, MOVE, PROMISE = range(3)
 
 # Columns of `Queues.state`.
-CLOCK, CLOCK_VAR, COST, REST = range(4)
+CLOCK, CLOCK_VAR, SPEED_SUM, CLASS_SUM, COST, REST = range(6)
 
 # Columns of `Candidates.span`.
 INSTANCE, BEGIN, SAME, END = range(4)
@@ -47,21 +48,25 @@ class Data(NamedTuple):
 
     Attributes:
         work: Work by kind and group: mean and variance of service time and tail, requests, deadline, half of
-            a request's service time, and 1 / service time (0 where the penalty is not integrated); (K, G, 8).
-        traits: Traits by group: model, priority, home instance or -1, chain or -1, rank in the chain, and
-            index in `peers`; (G, 6). A chain is a class whose groups must keep their order on each instance.
+            a request's service time, and 1 / service time (0 where the penalty is not integrated); standard
+            deviations of the service time by the errors of class and speed, and of the tail by that of the
+            speed, all of them parts of the variances; misses that its promise allows; (K, G, 12).
+        traits: Traits by group: model, priority, home instance or -1, chain or -1, rank in the chain, index
+            in `peers`, and class whose error it shares or -1; (G, 7). A chain is a class whose groups must
+            keep their order on each instance.
         fleet: State by instance: kind, and loaded model or -1; (I, 2).
         busy: Mean and variance of the time until each instance's present batch has ended, and what a swap at
             the head of its queue discards; (I, 3).
         asleep: What sleeps on each instance at first; (I, H), rows as in `swapping.compiled`.
         memory: Host memory, and times of swaps.
         unload: Time to unload each model; (K, M).
-        prices: Price of a miss, and of a move; (2,).
+        prices: Price of a miss, of a move, and of a request short of a promise; (3,).
         peers: Groups of the search by model, and by deadline within a model; (P,).
         peers_from: First index of each model in `peers`; (M + 1,).
         eligible: Instances that can run each model, padded with -1; (M, I).
         eligible_count: Number of these; (M,).
         has_chains: True if any group is in a chain: looking for chains costs a quarter of a move.
+        has_shared: True if groups share errors.
     """
 
     work: Floats
@@ -77,6 +82,7 @@ class Data(NamedTuple):
     eligible: Ints
     eligible_count: Ints
     has_chains: bool
+    has_shared: bool
 
 
 class Queues(NamedTuple):
@@ -85,8 +91,10 @@ class Queues(NamedTuple):
     Attributes:
         queue: Groups in order of service; (I, C).
         length: Groups in each queue; (I,).
-        state: Mean and variance of the clock before each place, without a swap into it; cost of the group
-            there, penalty and completion; cost from there to the end; (I, C + 1, 4).
+        state: Mean and variance of the clock before each place, without a swap into it, and its standard
+            deviation by the error of the speed; standard deviation by the error of the class of the group
+            there, behind it; cost of that group, penalty and completion; cost from there to the end;
+            (I, C + 1, 6).
         memory_at: Row of `memory` that holds before each place; (I, C + 1).
         memory: What sleeps: at 0 at first, at p + 1 after a swap at place p; (I, C + 1, H).
         position: Instance and place of each group, or -1; (G, 2).
@@ -107,8 +115,7 @@ class Candidates(NamedTuple):
         groups: Groups from the place before `BEGIN` on; (2, C + 1).
         span: Instance; `BEGIN`, first changed place; `SAME`, from which on the groups are the present end of
             the queue, in the same order; `END`, new length; (2, 4).
-        state: Mean and variance of the clock behind each place, and its cost; columns as in `Queues`;
-            (2, C + 1, 3).
+        state: The clock behind each place, and the group's cost; columns as in `Queues`; (2, C + 1, 5).
         memory_at: Row of `memory` that holds behind each place; up to `BEGIN` one of `Queues`; (2, C + 1).
         memory: What sleeps, at p + 1 after a swap at place p; (2, C + 2, H).
     """
@@ -137,20 +144,22 @@ def make_data(arrays: ProblemArrays, *, in_order: bool = False) -> Data:
     peers = [_by_deadline(arrays, (arrays.model == m) & arrays.placeable) for m in used]
     eligible, eligible_count = _eligible(arrays, peers)
     traits = [number[arrays.model], arrays.priority, arrays.home, *_chains(arrays, in_order)]
+    traits += [np.full(len(arrays.groups), NONE), arrays.cls]
     data = Data(
         work=_work(arrays),
-        traits=np.stack([*traits, np.full(len(arrays.groups), NONE)], axis=1),
+        traits=np.stack(traits, axis=1),
         fleet=np.stack([arrays.kind, number[arrays.loaded]], axis=1),
         busy=np.stack([arrays.busy_s, arrays.busy_var, arrays.leave_s], axis=1),
         asleep=first_rows(arrays, number, row_size(arrays, memory)),
         memory=memory,
         unload=arrays.unload_s[:, used],
-        prices=np.array([arrays.miss_weight_s, arrays.move_s], dtype=np.float64),
+        prices=np.array([arrays.miss_weight_s, arrays.move_s, arrays.promise_s], dtype=np.float64),
         peers=np.concatenate([*peers, np.empty(0, dtype=np.int64)]),
         peers_from=np.zeros(models + 1, dtype=np.int64),
         eligible=eligible,
         eligible_count=eligible_count,
         has_chains=in_order,
+        has_shared=arrays.shares,
     )
     return only(row_major(data), arrays.placeable)
 
@@ -182,13 +191,17 @@ def _work(arrays: ProblemArrays) -> Floats:
     np.divide(1.0, arrays.service_s, out=service_rate, where=integrated)
     columns = [
         service_s,
-        arrays.service_var,
+        arrays.service_var + arrays.class_sd_s**2 + arrays.speed_sd_s**2,
         arrays.tail_s,
-        arrays.tail_var,
+        arrays.tail_var + arrays.tail_speed_sd_s**2,
         requests,
         deadline_s,
         half_s,
         service_rate,
+        arrays.class_sd_s,
+        arrays.speed_sd_s,
+        arrays.tail_speed_sd_s,
+        np.broadcast_to(arrays.allowed, shape),
     ]
     return np.stack(columns, axis=2)
 
@@ -229,7 +242,7 @@ def empty_queues(data: Data, capacity: int) -> Queues:
     queues = Queues(
         queue=np.zeros((instances, capacity), dtype=np.int64),
         length=np.zeros(instances, dtype=np.int64),
-        state=np.zeros((instances, capacity + 1, 4)),
+        state=np.zeros((instances, capacity + 1, REST + 1)),
         memory_at=np.zeros((instances, capacity + 1), dtype=np.int64),
         memory=np.zeros((instances, capacity + 1, data.asleep.shape[1]), dtype=np.int16),
         position=np.full((len(data.traits), 2), -1, dtype=np.int64),
@@ -244,7 +257,7 @@ def empty_candidates(data: Data, capacity: int) -> Candidates:
     return Candidates(
         groups=np.zeros((2, capacity + 1), dtype=np.int64),
         span=np.zeros((2, 4), dtype=np.int64),
-        state=np.zeros((2, capacity + 1, 3)),
+        state=np.zeros((2, capacity + 1, COST + 1)),
         memory_at=np.zeros((2, capacity + 1), dtype=np.int64),
         memory=np.zeros((2, capacity + 2, data.asleep.shape[1]), dtype=np.int16),
     )

@@ -31,7 +31,7 @@ from qlm.planner.fast.data import (
 from qlm.planner.fast.queues import set_queue
 
 QUEUE_SLOTS_MAX: Final = 4_000_000
-"""Slots for groups in all queues together (190 MB), unless the present plan or an even load needs longer
+"""Slots for groups in all queues together (260 MB), unless the present plan or an even load needs longer
 queues."""
 
 SLOT_BYTES: Final = 56

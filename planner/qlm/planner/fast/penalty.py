@@ -29,7 +29,8 @@ EXACT_REQUESTS_MAX: Final = 4
 #   service time / other sd <= INSTANT_SERVICE_RATIO, or service time <= `SHORT_S`: all requests end together;
 #   service sd / service time <= STEPWISE_RATIO, and the standard deviation at the deadline <= half the time
 #     between two requests: sum the requests near the deadline;
-#   on time by the mean, or service variance / (service time * other sd) > SPLIT_RATIO: split the group;
+#   on time by the mean, or service variance / (service time * other sd) > SPLIT_RATIO, or the correlation of
+#     service time and start above 1/2: split the group;
 #   else: quadrature over three service times.
 
 INSTANT_SERVICE_RATIO: Final = 1e-3
@@ -124,6 +125,7 @@ def summed_penalty(
     service_var: float,
     tail_var: float,
     miss_weight_s: float,
+    cross_var: float,
 ) -> float:
     """Return the penalty of a group, summed request by request.
 
@@ -135,15 +137,18 @@ def summed_penalty(
         service_var: Its variance.
         tail_var: Variance of the tail.
         miss_weight_s: Price of a miss.
+        cross_var: Twice the covariance of the service time with start and tail.
     """
-    last_s, most_var = late_s + service_s, var + service_var + tail_var
+    last_s, most_var = late_s + service_s, var + service_var + tail_var + cross_var
     if last_s < 0.0 and last_s * last_s > 75.0 * most_var:  # 8.7 standard deviations: below 1e-18 each
         return 0.0
     total = 0.0
     for r in range(1, int(requests) + 1):
         share = r / requests
         mean = late_s + share * service_s
-        total += request_penalty(mean, var + share * share * service_var + tail_var, miss_weight_s)
+        total += request_penalty(
+            mean, var + tail_var + share * (cross_var + share * service_var), miss_weight_s
+        )
     return total
 
 
@@ -158,6 +163,7 @@ def group_penalty(
     miss_weight_s: float,
     half_s: float,
     service_rate: float,
+    cross_var: float,
 ) -> float:
     """Return the penalty of a group in constant time.
 
@@ -183,14 +189,15 @@ def group_penalty(
         miss_weight_s: Price of a miss.
         half_s: Half the service time of one request, service_s / (2n).
         service_rate: 1 / service_s; 0 for groups that are not integrated.
+        cross_var: Twice the covariance of the service time with start and tail, by errors that groups share.
     """
     from_s = late_s + half_s
     to_s = from_s + service_s
     fixed_var = var + tail_var
-    if to_s <= 0.0 and to_s * to_s >= CERTAIN_SD * CERTAIN_SD * (fixed_var + service_var):
+    if to_s <= 0.0 and to_s * to_s >= CERTAIN_SD * CERTAIN_SD * (fixed_var + cross_var + service_var):
         return 0.0
     share = min(1.0, max(0.0, -late_s * service_rate))
-    sd_var = fixed_var + share * share * service_var
+    sd_var = fixed_var + share * (cross_var + share * service_var)
     if (
         service_rate <= 0.0
         or service_rate > 1.0 / SHORT_S
@@ -199,8 +206,51 @@ def group_penalty(
         or sd_var <= half_s * half_s
         or sd_var <= NO_VARIANCE_RATIO * NO_VARIANCE_RATIO * service_s * service_s
     ):
-        return special_penalty(requests, late_s, var, service_s, service_var, tail_var, miss_weight_s)
+        return special_penalty(
+            requests, late_s, var, service_s, service_var, tail_var, miss_weight_s, cross_var
+        )
     return requests * service_rate * part_penalty(from_s, to_s, math.sqrt(sd_var), miss_weight_s)
+
+
+@njit(cache=True, nogil=True)
+def promised_penalty(
+    requests: float,
+    late_s: float,
+    var: float,
+    service_s: float,
+    service_var: float,
+    tail_var: float,
+    miss_weight_s: float,
+    half_s: float,
+    service_rate: float,
+    cross_var: float,
+    allowed: float,
+    promise_s: float,
+) -> float:
+    """Return the penalty of a group with more misses than the promise allows, or less than its penalty.
+
+    With m misses of which a are allowed, the penalty of a promise with price p is
+    L + w m + p max(0, m - a) = max(L + w m, L + (w + p) m - p a). This is the second of the two.
+
+    Args:
+        requests: See `group_penalty` for this and the others.
+        late_s: Mean of start plus tail minus deadline.
+        var: Variance of the start.
+        service_s: Mean service time.
+        service_var: Its variance.
+        tail_var: Variance of the tail.
+        miss_weight_s: Price of a miss.
+        half_s: Half the service time of one request.
+        service_rate: 1 / service_s, or 0.
+        cross_var: Twice the covariance of the service time with start and tail.
+        allowed: Misses that the promise allows.
+        promise_s: Price of a request short of it.
+    """
+    weight_s = miss_weight_s + promise_s
+    whole_s = group_penalty(
+        requests, late_s, var, service_s, service_var, tail_var, weight_s, half_s, service_rate, cross_var
+    )
+    return float(whole_s - promise_s * allowed)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -229,33 +279,45 @@ def special_penalty(
     service_var: float,
     tail_var: float,
     miss_weight_s: float,
+    cross_var: float,
 ) -> float:
     """Return the penalty of a small, nearly certain, instantaneous or very uncertain group.
 
     For a very uncertain group: the mean over three service times, by Gauss-Hermite quadrature. For a known
-    service time the standard deviation is the same for all requests. A group that is late for rare service
+    service time the standard deviation is the same for all requests, and start and tail are what is expected
+    with it. A group that is late for rare service
     times only, which the three nodes miss, is split into parts instead.
     """
     if requests <= EXACT_REQUESTS_MAX:
-        return summed_penalty(requests, late_s, var, service_s, service_var, tail_var, miss_weight_s)
+        return summed_penalty(
+            requests, late_s, var, service_s, service_var, tail_var, miss_weight_s, cross_var
+        )
     fixed_var = var + tail_var
     if fixed_var + service_var <= 0.0:
         return _certain_penalty(requests, late_s, service_s, miss_weight_s)
     if service_s <= INSTANT_SERVICE_RATIO * math.sqrt(fixed_var) or service_s <= SHORT_S:
         middle_s = late_s + 0.5 * service_s * (1.0 + 1.0 / requests)
-        return requests * request_penalty(middle_s, fixed_var + 0.34 * service_var, miss_weight_s)
+        middle_var = fixed_var + 0.5 * cross_var + 0.34 * service_var
+        return requests * request_penalty(middle_s, middle_var, miss_weight_s)
     share, half_s = min(1.0, max(0.0, -late_s / service_s)), 0.5 * service_s / requests
     narrow = service_var <= STEPWISE_RATIO * STEPWISE_RATIO * service_s * service_s
-    if narrow and fixed_var + share * share * service_var <= half_s * half_s:
-        return _stepped_penalty(requests, late_s, fixed_var, service_s, service_var, miss_weight_s)
-    if late_s + service_s <= 0.0 or service_var > SPLIT_RATIO * service_s * math.sqrt(fixed_var):
-        return _parted_penalty(requests, late_s, fixed_var, service_s, service_var, miss_weight_s)
-    sd, spread_s = math.sqrt(fixed_var), math.sqrt(3.0 * service_var)
+    if narrow and fixed_var + share * (cross_var + share * service_var) <= half_s * half_s:
+        return _stepped_penalty(requests, late_s, fixed_var, service_s, service_var, miss_weight_s, cross_var)
+    correlated = cross_var * cross_var > service_var * fixed_var
+    if (
+        correlated
+        or late_s + service_s <= 0.0
+        or service_var > SPLIT_RATIO * service_s * math.sqrt(fixed_var)
+    ):
+        return _parted_penalty(requests, late_s, fixed_var, service_s, service_var, miss_weight_s, cross_var)
+    spread_s = math.sqrt(3.0 * service_var)
+    slope = 0.5 * cross_var / service_var if service_var > 0.0 else 0.0
+    sd = math.sqrt(max(0.0, fixed_var - 0.5 * slope * cross_var))
     cost = 0.0
     for node in range(-1, 2):
         weight = 2.0 / 3.0 if node == 0 else 1.0 / 6.0
         span_s = max(LEAST_SERVICE * service_s, service_s + node * spread_s)
-        from_s = late_s + 0.5 * span_s / requests
+        from_s = late_s + slope * node * spread_s + 0.5 * span_s / requests
         cost += weight / span_s * _whole_penalty(from_s, from_s + span_s, sd, miss_weight_s)
     return requests * cost
 
@@ -268,6 +330,7 @@ def _stepped_penalty(
     service_s: float,
     service_var: float,
     miss_weight_s: float,
+    cross_var: float,
 ) -> float:
     """Return the penalty where the time between requests is more than their standard deviation.
 
@@ -280,7 +343,7 @@ def _stepped_penalty(
         r = on_time if way < 0.0 else late
         while 1.0 <= r <= requests:
             share, mean_s = r / requests, late_s + r * step_s
-            var = fixed_var + share * share * service_var
+            var = fixed_var + share * (cross_var + share * service_var)
             if mean_s * mean_s >= CERTAIN_SD * CERTAIN_SD * var:
                 break
             cost += request_penalty(mean_s, var, miss_weight_s)
@@ -298,12 +361,13 @@ def _parted_penalty(
     service_s: float,
     service_var: float,
     miss_weight_s: float,
+    cross_var: float,
 ) -> float:
     begin, cost = 0.5 / requests, 0.0
     for _ in range(SPLIT_PARTS):
         end = begin + 1.0 / SPLIT_PARTS
         share = min(end, max(begin, -late_s / service_s))
-        sd = math.sqrt(fixed_var + share * share * service_var)
+        sd = math.sqrt(fixed_var + share * (cross_var + share * service_var))
         cost += _whole_penalty(late_s + begin * service_s, late_s + end * service_s, sd, miss_weight_s)
         begin = end
     return requests / service_s * cost

@@ -6,8 +6,12 @@ from numba import njit
 
 from qlm.planner.arrays import Ints
 from qlm.planner.fast.data import (
+    ALLOWED,
     BEGIN,
     CHAIN,
+    CLASS,
+    CLASS_SD,
+    CLASS_SUM,
     CLOCK,
     CLOCK_VAR,
     COMPLETION_WEIGHT,
@@ -24,6 +28,7 @@ from qlm.planner.fast.data import (
     MODEL,
     MOVE,
     PRIORITY,
+    PROMISE,
     RANK,
     REQUESTS,
     REST,
@@ -31,13 +36,16 @@ from qlm.planner.fast.data import (
     SERVICE,
     SERVICE_RATE,
     SERVICE_VAR,
+    SPEED_SD,
+    SPEED_SUM,
     TAIL,
+    TAIL_SPEED_SD,
     TAIL_VAR,
     Candidates,
     Data,
     Queues,
 )
-from qlm.planner.fast.penalty import group_penalty, summed_penalty
+from qlm.planner.fast.penalty import group_penalty, promised_penalty, summed_penalty
 from qlm.planner.swapping.compiled import copy_row, swap_models, tier_of
 
 INFEASIBLE: Final = 1e300
@@ -45,9 +53,11 @@ INFEASIBLE: Final = 1e300
 
 @njit(cache=True, nogil=True, inline="always")
 def swap_time(
-    data: Data, instance: int, tier: int, before: int, loaded: int, model: int
-) -> tuple[float, float]:
-    """Return mean and variance of the time before a group of another model can start.
+    data: Data, instance: int, tier: int, before: int, loaded: int, model: int, speed_sum: float
+) -> tuple[float, float, float]:
+    """Return the time before a group of another model can start.
+
+    Its mean, by how much it adds to the variance of the clock, and to the standard deviation by the speed.
 
     Args:
         data: The problem.
@@ -56,22 +66,61 @@ def swap_time(
         before: The preceding group, whose tail must end first; -1 for none.
         loaded: The model loaded; -1 for none.
         model: The model to load.
+        speed_sum: Standard deviation of the clock before it by the error of the speed.
     """
     kind = data.fleet[instance, KIND]
-    swap_s, var = data.memory.takes_s[kind, model, tier], 0.0
+    swap_s = data.memory.takes_s[kind, model, tier]
+    var = speed_sd = 0.0
     if before >= 0:
+        speed_sd = data.work[kind, before, TAIL_SPEED_SD]
         swap_s += data.work[kind, before, TAIL]
-        var = data.work[kind, before, TAIL_VAR]
+        var = data.work[kind, before, TAIL_VAR] + 2.0 * speed_sum * speed_sd
     else:
         swap_s += data.busy[instance, LEAVE]
     if loaded >= 0:
         swap_s += data.unload[kind, loaded]
-    return swap_s, var
+    return swap_s, var, speed_sd
 
 
 @njit(cache=True, nogil=True, inline="always")
-def cost_at(data: Data, instance: int, kind: int, clock_s: float, var: float, group: int) -> float:
-    """Return penalty and completion cost of a group that starts at a given time."""
+def class_sum(data: Data, queues: Queues, candidates: Candidates, side: int, place: int, cls: int) -> float:
+    """Return the standard deviation of the clock before a place of a candidate by the error of a class.
+
+    The last group of the class before has it; classes stand together, so that is near as a rule.
+    """
+    begin, instance = candidates.span[side, BEGIN], candidates.span[side, INSTANCE]
+    for at in range(place - 1, begin - 1, -1):
+        if data.traits[candidates.groups[side, at], CLASS] == cls:
+            return float(candidates.state[side, at, CLASS_SUM])
+    for at in range(begin - 1, -1, -1):
+        if data.traits[queues.queue[instance, at], CLASS] == cls:
+            return float(queues.state[instance, at, CLASS_SUM])
+    return 0.0
+
+
+@njit(cache=True, nogil=True, inline="always")
+def cost_at(
+    data: Data,
+    instance: int,
+    kind: int,
+    clock_s: float,
+    var: float,
+    speed_sum: float,
+    of_class: float,
+    group: int,
+) -> float:
+    """Return penalty and completion cost of a group that starts at a given time.
+
+    Args:
+        data: The problem.
+        instance: The instance.
+        kind: Its kind.
+        clock_s: Mean start.
+        var: Its variance.
+        speed_sum: Its standard deviation by the error of the speed.
+        of_class: Its standard deviation by the error of the group's class.
+        group: The group.
+    """
     n = data.work[kind, group, REQUESTS]
     service_s = data.work[kind, group, SERVICE]
     half_s = data.work[kind, group, HALF]
@@ -80,17 +129,25 @@ def cost_at(data: Data, instance: int, kind: int, clock_s: float, var: float, gr
     home = data.traits[group, HOME]
     if home >= 0 and home != instance:
         cost += data.prices[MOVE]
-    return cost + group_penalty(
-        n,
-        first_s - data.work[kind, group, DEADLINE],
-        var,
-        service_s,
-        data.work[kind, group, SERVICE_VAR],
-        data.work[kind, group, TAIL_VAR],
-        data.prices[MISS_WEIGHT],
-        half_s,
-        data.work[kind, group, SERVICE_RATE],
+    cross_var = 0.0
+    if data.has_shared:
+        tail_sd, speed_sd = data.work[kind, group, TAIL_SPEED_SD], data.work[kind, group, SPEED_SD]
+        var += 2.0 * speed_sum * tail_sd
+        cross_var = (speed_sum + tail_sd) * speed_sd + of_class * data.work[kind, group, CLASS_SD]
+    late_s, cross_var = first_s - data.work[kind, group, DEADLINE], 2.0 * cross_var
+    service_var, tail_var = data.work[kind, group, SERVICE_VAR], data.work[kind, group, TAIL_VAR]
+    weight_s, rate = data.prices[MISS_WEIGHT], data.work[kind, group, SERVICE_RATE]
+    penalty: float = group_penalty(
+        n, late_s, var, service_s, service_var, tail_var, weight_s, half_s, rate, cross_var
     )
+    promise_s, allowed = data.prices[PROMISE], data.work[kind, group, ALLOWED]
+    if promise_s > 0.0 and allowed < n and penalty > weight_s * allowed:
+        short = promised_penalty(
+            n, late_s, var, service_s, service_var, tail_var, weight_s, half_s, rate, cross_var,
+            allowed, promise_s,
+        )  # fmt: skip
+        penalty = max(penalty, short)
+    return cost + penalty
 
 
 @njit(cache=True, nogil=True)
@@ -154,6 +211,7 @@ def evaluate(
     kind = data.fleet[instance, KIND]
     clock_s, var = queues.state[instance, begin, CLOCK], queues.state[instance, begin, CLOCK_VAR]
     asleep = queues.memory_at[instance, begin]
+    speed_sum = queues.state[instance, begin, SPEED_SUM]
     before = candidates.groups[side, begin - 1] if begin > 0 else -1
     loaded = data.traits[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
     cost = 0.0
@@ -175,14 +233,24 @@ def evaluate(
             asleep = place + 1
             tier = tier_of(candidates.memory, side, asleep, model)
             swap_models(data.memory, candidates.memory, side, asleep, kind, loaded, model)
-            swap_s, swap_var = swap_time(data, instance, tier, before, loaded, model)
+            swap_s, swap_var, swap_sd = swap_time(data, instance, tier, before, loaded, model, speed_sum)
             clock_s += swap_s
             var += swap_var
+            speed_sum += swap_sd
             loaded = model
-        cost_s = cost_at(data, instance, kind, clock_s, var, group)
+        class_sd, of_class = data.work[kind, group, CLASS_SD], 0.0
+        if data.has_shared and data.traits[group, CLASS] >= 0:
+            of_class = class_sum(data, queues, candidates, side, place, data.traits[group, CLASS])
+        cost_s = cost_at(data, instance, kind, clock_s, var, speed_sum, of_class, group)
         cost += cost_s
         clock_s += data.work[kind, group, SERVICE]
         var += data.work[kind, group, SERVICE_VAR]
+        if data.has_shared:
+            speed_sd = data.work[kind, group, SPEED_SD]
+            var += 2.0 * (speed_sum * speed_sd + of_class * class_sd)
+            speed_sum += speed_sd
+            candidates.state[side, place, SPEED_SUM] = speed_sum
+            candidates.state[side, place, CLASS_SUM] = of_class + class_sd
         candidates.state[side, place, COST] = cost_s
         candidates.state[side, place, CLOCK] = clock_s
         candidates.state[side, place, CLOCK_VAR] = var
@@ -211,6 +279,8 @@ def accept(queues: Queues, candidates: Candidates, side: int) -> None:
         queues.memory_at[instance, place + 1] = asleep
         if asleep == place + 1:
             copy_row(candidates.memory, side, asleep, queues.memory, instance, asleep)
+        queues.state[instance, place + 1, SPEED_SUM] = candidates.state[side, place, SPEED_SUM]
+        queues.state[instance, place, CLASS_SUM] = candidates.state[side, place, CLASS_SUM]
     queues.length[instance] = end
     rest_s = 0.0
     queues.state[instance, end, REST] = 0.0
@@ -227,34 +297,50 @@ def set_queue(data: Data, queues: Queues, candidates: Candidates) -> None:
 
 
 @njit(cache=True, nogil=True)
-def true_cost(data: Data, queues: Queues) -> tuple[float, float]:
-    """Return the penalty of all queues, summed request by request, and their completion cost."""
+def true_cost(data: Data, queues: Queues) -> tuple[float, float, float]:
+    """Return the penalty of all queues, summed request by request, completion cost, and price of promises."""
     work, traits, fleet, prices = data.work, data.traits, data.fleet, data.prices
     queue, length, state = queues.queue, queues.length, queues.state
-    penalty = completion = 0.0
+    penalty = completion = promises = 0.0
     for instance in range(len(length)):
         kind = fleet[instance, KIND]
         before, loaded = -1, fleet[instance, LOADED]
         for place in range(length[instance]):
             group = queue[instance, place]
             clock_s, var = state[instance, place, CLOCK], state[instance, place, CLOCK_VAR]
+            speed_sum = state[instance, place, SPEED_SUM]
             model = traits[group, MODEL]
             if model != loaded:
                 tier = tier_of(queues.memory, instance, queues.memory_at[instance, place], model)
-                swap_s, swap_var = swap_time(data, instance, tier, before, loaded, model)
+                swap_s, swap_var, swap_sd = swap_time(data, instance, tier, before, loaded, model, speed_sum)
                 clock_s += swap_s
                 var += swap_var
+                speed_sum += swap_sd
                 loaded = model
+            class_sd, tail_sd = work[kind, group, CLASS_SD], work[kind, group, TAIL_SPEED_SD]
+            of_class = state[instance, place, CLASS_SUM] - class_sd
+            cross_var = of_class * class_sd + (speed_sum + tail_sd) * work[kind, group, SPEED_SD]
             n, service_s = work[kind, group, REQUESTS], work[kind, group, SERVICE]
             first_s = clock_s + work[kind, group, TAIL]
             completion += COMPLETION_WEIGHT * n * (first_s + 0.5 * service_s * (1.0 + 1.0 / n))
             late_s = first_s - work[kind, group, DEADLINE]
             if late_s > -1e15 and state[instance, place, COST] > 0.0:
-                penalty += summed_penalty(
+                var += 2.0 * speed_sum * tail_sd
+                penalty_s = summed_penalty(
                     n, late_s, var, service_s,
                     work[kind, group, SERVICE_VAR], work[kind, group, TAIL_VAR], prices[MISS_WEIGHT],
+                    2.0 * cross_var,
                 )  # fmt: skip
+                penalty += penalty_s
+                allowed = work[kind, group, ALLOWED]
+                if prices[PROMISE] > 0.0 and allowed < n:
+                    whole_s = summed_penalty(
+                        n, late_s, var, service_s,
+                        work[kind, group, SERVICE_VAR], work[kind, group, TAIL_VAR],
+                        prices[MISS_WEIGHT] + prices[PROMISE], 2.0 * cross_var,
+                    )  # fmt: skip
+                    promises += max(0.0, whole_s - prices[PROMISE] * allowed - penalty_s)
             if traits[group, HOME] >= 0 and traits[group, HOME] != instance:
                 penalty += prices[MOVE]
             before = group
-    return penalty, completion
+    return penalty, completion, promises

@@ -57,9 +57,9 @@ def solve_fast(
     """
     solver = _Solver(problem, seed, budget, settings, in_order)
     queues = solver.solve()
-    penalty_s, _completion = true_cost(solver.data, queues)
+    penalty_s, _completion, promises_s = true_cost(solver.data, queues)
     plan = solver.arrays.plan(as_lists(queues), method="fast")
-    return replace(plan, penalty_s=penalty_s)
+    return replace(plan, penalty_s=penalty_s + promises_s)
 
 
 class _Clock:
@@ -125,14 +125,18 @@ class _Solver:
         return queues if self._gains_enough(start, queues) else start
 
     def _gains_enough(self, old: Queues, new: Queues) -> bool:
-        """True if new queues gain enough in penalty, or in completion cost at no more penalty."""
+        """True if new queues gain enough in penalty, or in completion cost at no more penalty.
+
+        Promises that no plan keeps, which may be dear, raise no threshold.
+        """
         s, requests = self.settings, float(self.arrays.requests.sum())
-        penalty_s, completion_s = true_cost(self.data, old)
-        new_penalty_s, new_completion_s = true_cost(self.data, new)
-        if penalty_s - new_penalty_s > max(s.keep_share * penalty_s, s.keep_s * requests):
+        penalty_s, completion_s, promises_s = true_cost(self.data, old)
+        new_penalty_s, new_completion_s, new_promises_s = true_cost(self.data, new)
+        gain_s = penalty_s + promises_s - new_penalty_s - new_promises_s
+        if gain_s > max(s.keep_share * penalty_s, s.keep_s * requests):
             return True
         least_s = max(s.keep_share * completion_s, COMPLETION_WEIGHT * s.keep_completion_s * requests)
-        return completion_s - new_completion_s > least_s and new_penalty_s <= penalty_s
+        return completion_s - new_completion_s > least_s and gain_s >= 0.0
 
     def _plan_from_scratch(self, count: int) -> Queues:
         s, workspace = self.settings, self.workspace
@@ -186,8 +190,10 @@ class _Solver:
 
     def _search(self, data: Data, queues: Queues, moves: int, heat: float) -> Queues:
         """Anneal round after round; return the best result of a round, or the start."""
-        best, best_cost = copy_queues(queues), sum(true_cost(data, queues))
-        mean_s = best_cost / max(1, len(data.peers))
+        penalty_s, completion_s, promises_s = true_cost(data, queues)
+        best, best_cost = copy_queues(queues), penalty_s + completion_s + promises_s
+        # The price of a broken promise does not heat the search: it would weigh nothing else then.
+        mean_s = (penalty_s + completion_s) / max(1, len(data.peers))
         rounds = self._round_count(data, queues, moves, heat * mean_s)
         for number in range(rounds):
             left_s = self.clock.left_s()

@@ -82,9 +82,9 @@ def _expected(
         if time is None or cls.model not in queue.kind.models:
             continue
         predecessors = queue.count_urgent(cls.priority, deadline_s)
-        leaves = queue.start_after(predecessors, cls.model) + time.service
+        leaves = queue.start_after(predecessors, cls.model) + time.whole_service
         if best is None or leaves.mean + time.tail.mean < best[2].mean:
-            best = (queue.instance.id, leaves, leaves + time.tail)
+            best = (queue.instance.id, leaves, leaves + time.whole_tail)
     if best is None:
         return Admission(cls=cls, instance=None, leaves=None, completion=None, p_met=0.0)
     instance, leaves, completion = best
@@ -98,7 +98,7 @@ def _request_times(problem: Problem) -> dict[ModelId, dict[str, GroupTime]]:
     for group in sorted(problem.groups, key=lambda g: g.id):
         n = group.requests
         for kind, time in group.time.items():
-            service, tail = time.service, time.tail
+            service, tail = time.service, time.whole_tail
             sums[group.model, kind] += (n, service.mean, service.var, n * tail.mean, n * tail.var)
     times: dict[ModelId, dict[str, GroupTime]] = {}
     for (model, kind), total in sums.items():

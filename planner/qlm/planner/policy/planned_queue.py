@@ -24,13 +24,12 @@ class PlannedQueue:
         """Return the start of a group of a model behind the first `predecessors` groups, swaps included."""
         last = self.served[predecessors - 1] if predecessors else None
         loaded = last.group.model if last else self.instance.loaded_model
-        now = last.start + last.time.service if last else self.instance.busy
         if model == loaded:
-            return now
+            return last.leaves() if last else self.instance.busy
         swaps = Swaps(self.kind)
         asleep = last.asleep if last else swaps.at_first(self.instance)
-        leaves = last.time.tail if last else Normal(self.instance.leave_s)
-        return now + leaves + Normal(swaps.takes_s(asleep, loaded, model))
+        leaves = last.completion() if last else self.instance.busy + Normal(self.instance.leave_s)
+        return leaves + Normal(swaps.takes_s(asleep, loaded, model))
 
     def alone(self, group: PlannedGroup) -> Served:
         """Serve a group as the first of the queue."""

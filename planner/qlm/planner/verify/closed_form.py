@@ -76,7 +76,10 @@ def p_on_time(completion: Normal, deadline_s: float) -> float:
 
 
 def group_lateness(served: Sequence[Served], now_s: float) -> list[Lateness]:
-    """Sum the expected lateness of requests r = 1..n of each group; C_r = start + (r/n) service + tail."""
+    """Sum the expected lateness of requests r = 1..n of each group; C_r = start + (r/n) service + tail.
+
+    The variance of C_r is quadratic in r/n: with shared errors it has a linear term.
+    """
     result = [ON_TIME] * len(served)
     for chunk in _chunks(served):
         requests = np.array([served[at].group.requests for at in chunk], dtype=np.int64)
@@ -84,20 +87,21 @@ def group_lateness(served: Sequence[Served], now_s: float) -> list[Lateness]:
         first = ends - requests
         share = (np.arange(ends[-1]) - np.repeat(first, requests) + 1) / np.repeat(requests, requests)
         terms = np.array([_terms(served[at], now_s) for at in chunk]).T
-        base_s, service_s, base_var, service_var = (np.repeat(row, requests) for row in terms)
-        late_s, late = lateness(base_s + share * service_s, base_var + share * share * service_var)
+        base_s, service_s, base_var, cross_var, service_var = (np.repeat(row, requests) for row in terms)
+        var = base_var + share * (cross_var + share * service_var)
+        late_s, late = lateness(base_s + share * service_s, var)
         sums = zip(chunk, np.add.reduceat(late_s, first), np.add.reduceat(late, first), strict=True)
         for at, sum_s, sum_late in sums:
             result[at] = Lateness(float(sum_s), float(sum_late))
     return result
 
 
-def _terms(served: Served, now_s: float) -> tuple[float, float, float, float]:
-    """Return mean and variance of X, as a constant part and one that grows with the request's share."""
+def _terms(served: Served, now_s: float) -> tuple[float, float, float, float, float]:
+    """Return the mean of X, constant and linear in the request's share, and its variance, quadratic in it."""
     assert served.group.deadline_s is not None
-    time = served.time
-    base = served.start + time.tail
-    return base.mean - (served.group.deadline_s - now_s), time.service.mean, base.var, time.service.var
+    first, service = served.completion(0.0), served.time.whole_service
+    late_s = first.mean - (served.group.deadline_s - now_s)
+    return late_s, service.mean, first.var, served.cross_var, service.var
 
 
 def _chunks(served: Sequence[Served]) -> Iterator[list[int]]:

@@ -36,11 +36,13 @@ class Step:
     Attributes:
         row: The group at its place.
         service: Its service time.
+        leaves: Time when its last request leaves the queue.
         waits_for_tail: Tail of its predecessor, for which only a model change waits.
     """
 
     row: GroupRow
     service: Normal
+    leaves: Normal
     waits_for_tail: Normal
 
 
@@ -129,7 +131,12 @@ class _Queues:
         """Yield the groups of an instance up to a given one, included."""
         served = self._served(id, self.groups[id])
         for each, row in zip(served, price(self._index, served, self._objective), strict=True):
-            yield Step(row=row, service=each.time.service, waits_for_tail=each.waits_for_tail)
+            yield Step(
+                row=row,
+                service=each.time.whole_service,
+                leaves=each.leaves(),
+                waits_for_tail=each.waits_for_tail,
+            )
             if row.group == until:
                 return
 

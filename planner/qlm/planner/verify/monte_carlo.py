@@ -1,7 +1,7 @@
 """Monte Carlo estimate of a plan's penalty: a second path to the objective."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,8 +50,9 @@ def sample(
 ) -> Estimate:
     """Draw busy times, service times and tails as normal variables, and serve the queues with them.
 
-    In a sample, all requests of a group share its service time, and its tail also delays the next model. Each
-    instance has random numbers of its own, derived in order of the ids.
+    In a sample, all requests of a group share its service time, and its tail also delays the next model. A
+    class has one error of its mean length on all instances, an instance one error of its speed. Each instance
+    has random numbers of its own, derived in order of the ids.
 
     Args:
         problem: The problem.
@@ -69,9 +70,10 @@ def sample(
     requests = sum(each.group.requests for each in served)
     count_at_most("samples times requests", samples * requests, SAMPLED_REQUESTS_MAX)
     penalty_s, late = np.zeros(samples), np.zeros(samples)
+    errors = _class_errors(served, generator, samples)
     for queue in _queues(served):
         random = np.random.default_rng(generator.integers(2**63))
-        _add_queue(queue, problem, random, objective, penalty_s, late)
+        _add_queue(queue, problem, random, errors, objective, penalty_s, late)
     moved = sum(index.moved(each.group.id, each.instance.id) for each in served)
     penalty_s += problem.move_s * moved
     wanted = sum(group.requests for group in problem.groups if group.deadline_s is not None)
@@ -90,6 +92,14 @@ def _standard_error(values: Floats) -> float:
     return float(values.std(ddof=1)) / math.sqrt(len(values))
 
 
+def _class_errors(
+    served: Sequence[Served], generator: np.random.Generator, samples: int
+) -> Mapping[str, Floats]:
+    """Draw the error of each class's mean length, in standard deviations; (samples,) each."""
+    classes = sorted({each.group.cls for each in served if each.group.cls and each.time.class_sd_s})
+    return {name: generator.standard_normal(samples) for name in classes}
+
+
 def _queues(served: Sequence[Served]) -> Iterator[list[Served]]:
     queue: list[Served] = []
     for each in served:
@@ -105,6 +115,7 @@ def _add_queue(
     queue: Sequence[Served],
     problem: Problem,
     random: np.random.Generator,
+    errors: Mapping[str, Floats],
     objective: Objective,
     penalty_s: Floats,
     late: Floats,
@@ -116,16 +127,27 @@ def _add_queue(
 
     now = drawn(queue[0].instance.busy)
     tail = np.full(len(penalty_s), queue[0].instance.leave_s)
+    speeds = any(each.time.speed_sd_s or each.time.tail_speed_sd_s for each in queue)
+    speed = random.standard_normal(len(penalty_s)) if speeds else np.zeros(len(penalty_s))
     for each in queue:
         if each.swap is not None:
             now = now + tail + each.swap_s
-        service, tail = drawn(each.time.service), drawn(each.time.tail)
+        time, name = each.time, each.group.cls
+        # Without a class, the error of the mean length is the group's own.
+        own_var = time.service.var + (0.0 if name else time.class_sd_s**2)
+        service = drawn(Normal(time.service.mean, own_var)) + time.speed_sd_s * speed
+        if name is not None and name in errors:
+            service = service + time.class_sd_s * errors[name]
+        tail = drawn(time.tail) + time.tail_speed_sd_s * speed
         if each.group.deadline_s is not None:
             over_s = now + tail - (each.group.deadline_s - problem.now_s)
             late_s, missed = _late(over_s, service, each.group.requests)
             late += missed
             weighed = late_s + problem.miss_weight_s * missed
             penalty_s += over_s + service if objective == "paper" else weighed
+            if objective == "requests":
+                short = max(0.0, float(missed.mean()) - each.group.misses_allowed)
+                penalty_s += problem.promise_s * short
         now = now + service
 
 

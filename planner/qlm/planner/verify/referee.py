@@ -18,6 +18,10 @@ LITTLE_S: Final = 1.0
 """Least reference of a gap: penalty per request with a deadline, seconds."""
 
 
+SHORT_MIN: Final = 1e-6
+"""Share of a group's requests up to which none counts as short of a promise: rounding breaks none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
     """Expected times and penalty of one placed group.
@@ -31,9 +35,13 @@ class GroupRow:
         moved: The present queue of another instance has it.
         start: Time when its first request leaves the queue, seconds from now.
         completion: Time when its last request is answered, seconds from now.
+        class_sd_s: Standard deviation of the start by the error that its class shares, seconds.
+        speed_sd_s: Standard deviation of the start by the error of the instance's speed, seconds.
         penalty_s: Part of the objective, without the price of a move.
         late_requests: Expected number of requests that miss the deadline.
         p_met: Mean over its requests of the probability to meet the deadline; 1 if it has none.
+        promised: Promised share (`PlannedGroup.p_met`); None without a promise or a deadline.
+        short_requests: Expected misses beyond those that its promise allows.
         p_last_late: Probability that its last request misses it: 1 less the left side of equation 12.
     """
 
@@ -47,9 +55,13 @@ class GroupRow:
     moved: bool
     start: Normal
     completion: Normal
+    class_sd_s: float
+    speed_sd_s: float
     penalty_s: float
     late_requests: float
     p_met: float
+    promised: float | None
+    short_requests: float
     p_last_late: float
 
 
@@ -71,6 +83,8 @@ class Report:
         swap_s: Total duration of swaps, seconds.
         moved: Groups placed on another instance than at present.
         move_s: Price of the moves, a part of `penalty_s`.
+        short_requests: Expected misses beyond those that promises allow.
+        promise_s: Price of these, a part of `penalty_s`.
     """
 
     objective: Objective
@@ -85,6 +99,8 @@ class Report:
     swap_s: float
     moved: tuple[GroupId, ...]
     move_s: float
+    short_requests: float
+    promise_s: float
 
 
 def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -> Report:
@@ -101,6 +117,7 @@ def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -
     rows = price(index, serve(index, plan), objective)
     moved = tuple(row.group for row in rows if row.moved)
     move_s = problem.move_s * len(moved)
+    short = math.fsum(row.short_requests for row in rows)
     penalty_s = math.fsum((*(row.penalty_s for row in rows), move_s))
     attainment = _attainment(problem, rows)
     return Report(
@@ -116,6 +133,8 @@ def verify(problem: Problem, plan: Plan, *, objective: Objective = "requests") -
         swap_s=math.fsum(row.swap_s for row in rows),
         moved=moved,
         move_s=move_s,
+        short_requests=short,
+        promise_s=problem.promise_s * short if objective == "requests" else 0.0,
     )
 
 
@@ -143,6 +162,11 @@ def gap(problem: Problem, plan: Plan) -> float | None:
     return 0.0 if more_s == 0 else None
 
 
+def keeps_promise(row: GroupRow) -> bool:
+    """Return True if the promise of a group holds, or there is none."""
+    return row.short_requests <= SHORT_MIN * row.requests
+
+
 def price(index: ProblemIndex, served: Sequence[Served], objective: Objective) -> list[GroupRow]:
     """Compute the expected times and penalty of each group at its place."""
     late = group_lateness(served, index.problem.now_s)
@@ -153,12 +177,13 @@ def _row(index: ProblemIndex, served: Served, sums: Lateness, objective: Objecti
     group, problem = served.group, index.problem
     completion = served.completion()
     deadline_s = None if group.deadline_s is None else group.deadline_s - problem.now_s
+    short = max(0.0, sums.late_requests - group.misses_allowed)
     if deadline_s is None:
         penalty_s = 0.0
     elif objective == "paper":
         penalty_s = completion.mean - deadline_s
     else:
-        penalty_s = sums.late_s + problem.miss_weight_s * sums.late_requests
+        penalty_s = sums.late_s + problem.miss_weight_s * sums.late_requests + problem.promise_s * short
     return GroupRow(
         group=group.id,
         instance=served.instance.id,
@@ -170,9 +195,13 @@ def _row(index: ProblemIndex, served: Served, sums: Lateness, objective: Objecti
         moved=index.moved(group.id, served.instance.id),
         start=served.start,
         completion=completion,
+        class_sd_s=served.class_sd_s,
+        speed_sd_s=served.speed_sd_s,
         penalty_s=penalty_s,
         late_requests=sums.late_requests,
         p_met=max(0.0, 1.0 - sums.late_requests / group.requests),
+        promised=None if deadline_s is None else group.p_met,
+        short_requests=short,
         p_last_late=0.0 if deadline_s is None else 1.0 - p_on_time(completion, deadline_s),
     )
 

@@ -6,7 +6,8 @@ from qlm.domain.errors import InvalidValueError
 from qlm.planner.verify.closed_form import p_on_time
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.referee import GroupRow
-from qlm.rct_estimator.normal import Normal
+from qlm.planner.verify.timeline import Served
+from qlm.rct_estimator.normal import NOTHING, Normal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +40,21 @@ def request_times(index: ProblemIndex, row: GroupRow, nth: int, deadline_s: floa
     """
     if not 1 <= nth <= row.requests:
         raise InvalidValueError("nth", nth, f"a request of the group, 1 to {row.requests}")
-    time = index.groups[row.group].time[index.instances[row.instance].kind]
-    starts = row.start + time.service.scaled(nth / row.requests)
-    answered = starts + time.tail
+    served = Served(
+        instance=index.instances[row.instance],
+        group=index.groups[row.group],
+        place=row.place,
+        swap=row.swap,
+        swap_s=row.swap_s,
+        waits_for_tail=NOTHING,
+        start=row.start,
+        class_sd_s=row.class_sd_s,
+        speed_sd_s=row.speed_sd_s,
+    )
+    share = nth / row.requests
+    answered = served.completion(share)
     return RequestTimes(
-        starts=starts,
+        starts=served.leaves(share),
         answered=answered,
         p_met=None if deadline_s is None else p_on_time(answered, deadline_s),
     )

@@ -1,5 +1,6 @@
 """Start of each group of a queue, by the timing of design section 5."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,8 @@ class Served:
             what the change discards.
         start: Time when its first request leaves the queue; seconds from now.
         asleep: What sleeps in host memory while it is served.
+        class_sd_s: Standard deviation of the start by the error that the group's class shares.
+        speed_sd_s: Standard deviation of the start by the error of the instance's speed.
     """
 
     instance: Instance
@@ -34,18 +37,43 @@ class Served:
     waits_for_tail: Normal
     start: Normal
     asleep: Asleep = ()
+    class_sd_s: float = 0.0
+    speed_sd_s: float = 0.0
 
     @property
     def time(self) -> GroupTime:
         """Times of the group on this instance."""
         return self.group.time[self.instance.kind]
 
-    def completion(self, share: float = 1.0) -> Normal:
-        """Return the completion of the request at a share of the group (1 for the last request).
+    def leaves(self, share: float = 1.0) -> Normal:
+        """Return when the request at a share of the group leaves the queue (1 for the last request).
 
-        C_r = start + (r/n) service + tail; the variances add.
+        S + (r/n) service. Own variances add up; of a shared error the standard deviations do.
         """
-        return self.start + self.time.service.scaled(share) + self.time.tail
+        time, own = self.time, self.start + self.time.service.scaled(share)
+        of_class = _grown(self.class_sd_s, share * time.class_sd_s)
+        return Normal(own.mean, own.var + of_class + _grown(self.speed_sd_s, share * time.speed_sd_s))
+
+    def completion(self, share: float = 1.0) -> Normal:
+        """Return the completion of the request at a share of the group: a tail after it leaves the queue."""
+        time, own = self.time, self.leaves(share) + self.time.tail
+        speed_sd_s = self.speed_sd_s + share * time.speed_sd_s
+        return Normal(own.mean, own.var + _grown(speed_sd_s, time.tail_speed_sd_s))
+
+    @property
+    def cross_var(self) -> float:
+        """Part of the variance of a completion that is linear in the share: twice a covariance.
+
+        It is that of the service time with start and tail.
+        """
+        time = self.time
+        of_class = self.class_sd_s * time.class_sd_s
+        return 2.0 * (of_class + (self.speed_sd_s + time.tail_speed_sd_s) * time.speed_sd_s)
+
+
+def _grown(sd_s: float, by_s: float) -> float:
+    """Return by how much a variance grows when its standard deviation does."""
+    return by_s * (2.0 * sd_s + by_s)
 
 
 def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> Iterator[Served]:
@@ -57,16 +85,20 @@ def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> I
     now, tail, loaded = instance.busy, Normal(instance.leave_s), instance.loaded_model
     swaps = Swaps(kind)
     asleep = swaps.at_first(instance)
+    last: Served | None = None
+    speed_sd_s = 0.0
+    class_sd_s: defaultdict[str, float] = defaultdict(float)
     for place, group in enumerate(queue):
         swap: SwapTier | None = None
         swap_s, waits_for_tail = 0.0, NOTHING
         if group.model != loaded:
             swap, swap_s = tier_of(asleep, group.model), swaps.takes_s(asleep, loaded, group.model)
             waits_for_tail = tail
-            now = now + tail + Normal(swap_s)
+            now = (last.completion() if last else now + tail) + Normal(swap_s)
+            speed_sd_s += last.time.tail_speed_sd_s if last else 0.0
             asleep = swaps.after(asleep, loaded, group.model)
             loaded = group.model
-        yield Served(
+        last = Served(
             instance=instance,
             group=group,
             place=place,
@@ -75,9 +107,14 @@ def timeline(kind: Kind, instance: Instance, queue: Sequence[PlannedGroup]) -> I
             waits_for_tail=waits_for_tail,
             start=now,
             asleep=asleep,
+            class_sd_s=0.0 if group.cls is None else class_sd_s[group.cls],
+            speed_sd_s=speed_sd_s,
         )
-        time = group.time[instance.kind]
-        now, tail = now + time.service, time.tail
+        yield last
+        now, tail = last.leaves(), last.time.tail
+        speed_sd_s += last.time.speed_sd_s
+        if group.cls is not None:
+            class_sd_s[group.cls] += last.time.class_sd_s
 
 
 def serve(index: ProblemIndex, plan: Plan) -> list[Served]:

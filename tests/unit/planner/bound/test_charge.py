@@ -32,11 +32,16 @@ def charges(
         total_var=np.array([1e12]),
         prior_s=np.array([[0.0, np.inf]]),
         prior_slope=np.array([[slope, np.inf]]),
+        shared_sd=np.zeros((2, 1, 1)),
+        shared_slope=np.zeros((2, 1)),
+        shared_most=np.zeros(1),
         model=np.zeros(1, dtype=np.int64),
         requests=np.array([float(requests)]),
         deadline_s=np.array([deadline_s]),
         late_weight=1.0,
         miss_weight_s=600.0,
+        allowed=np.array([float(requests)]),
+        promise_s=0.0,
     )
 
 

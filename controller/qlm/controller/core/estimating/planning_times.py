@@ -32,7 +32,8 @@ WAITED_SHARE_MIN: Final = 0.2
 class PlanningForm:
     """Times of a class on a kind of accelerator.
 
-    The service time of n requests is n `each_s`, with variance n `own_var` + n^2 `common_var`.
+    The service time of n requests is n `each_s`, with variance n `own_var`. Shared errors come on top:
+    that of the mean length of the class, with standard deviation n `class_sd_s`, and that of the speed.
 
     Attributes:
         tail: Time from a slot of a full batch to what the SLO measures: `first_token` or `answer`.
@@ -43,7 +44,7 @@ class PlanningForm:
 
     each_s: float
     own_var: float
-    common_var: float
+    class_sd_s: float
     tail: Normal
     first_token: Normal
     answer: Normal
@@ -53,9 +54,15 @@ class PlanningForm:
 
     def time(self, requests: int, batch: float = math.inf) -> GroupTime:
         """Return service time and tail of a group of that size in a batch of about `batch`."""
-        service = Normal(requests * self.each_s, requests * self.own_var + requests**2 * self.common_var)
+        service = Normal(requests * self.each_s, requests * self.own_var)
         tail = self.entry.tails.at(batch).scaled(self.correction.factor)
-        return GroupTime(service=service, tail=_with_uncertainty(tail, self.correction.uncertainty))
+        return GroupTime(
+            service=service,
+            tail=tail,
+            class_sd_s=requests * self.class_sd_s,
+            speed_sd_s=self.correction.uncertainty * service.mean,
+            tail_speed_sd_s=self.correction.uncertainty * tail.mean,
+        )
 
 
 def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: float) -> PlanningForm | None:
@@ -71,6 +78,20 @@ def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: floa
     if entry is None:
         return None
     correction = snapshot.pooled.get((cls.model, kind)) or Correction()
+    return form_of(entry, correction, waited, first_token_counts=cls.about_first_token)
+
+
+def form_of(
+    entry: ClassEntry, correction: Correction, waited: float = 1.0, *, first_token_counts: bool = False
+) -> PlanningForm:
+    """Compute the form of a class on a kind from its entry.
+
+    Args:
+        entry: The class on the kind.
+        correction: Speed correction.
+        waited: Share of the decodes that other requests wait for.
+        first_token_counts: Its objective is about the first token.
+    """
     times, factor, uncertainty = entry.times, correction.factor, correction.uncertainty
     prompt_s = times.prompt_s * factor
     decode_s = (times.request_s - times.prompt_s) * factor
@@ -81,8 +102,8 @@ def planning_form(snapshot: Snapshot, cls: RequestClass, kind: str, waited: floa
     return PlanningForm(
         each_s=each_s,
         own_var=waited * decode_s**2 * times.cv2 + prompt_s**2 * times.prompt_cv2,
-        common_var=(waited * decode_s * times.work_uncertainty) ** 2 + (uncertainty * each_s) ** 2,
-        tail=first_token if cls.about_first_token else answer,
+        class_sd_s=waited * decode_s * times.work_uncertainty,
+        tail=first_token if first_token_counts else answer,
         first_token=first_token,
         answer=answer,
         token_s=entry.on_kind.state.iteration_s * factor,

@@ -1,0 +1,162 @@
+"""Measure how many groups end within their 90 % intervals: `python -m benchmarks.motion.coverage`.
+
+`... coverage SCENARIO LOAD [SEED] [--arm qlm-visits] [--requests 1000]` simulates one cell and prints one
+JSON line. A group is forecast when it is formed, and again when it is sealed: by the estimator (all of it has
+ended), and by the plan (all of it has reached the event of its objective), with and without the errors that
+groups share. Groups that grew, shrank or were demoted later are left out. Scenarios with traces need
+`QLM_TRACES`.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.motion.arms import ARMS, arm_policy
+from qlm.cli.scenario.workload import draw_scenario
+from qlm.controller.core.decide import Decision
+from qlm.domain.ids import GroupId
+from qlm.domain.plan_change import CreateGroup, ResizeGroup
+from qlm.planner.problem import GroupTime, Plan, Problem
+from qlm.planner.verify.problem_index import ProblemIndex
+from qlm.planner.verify.timeline import Served, serve
+from qlm.rct_estimator.normal import Normal
+from qlm.simulator.cluster.event_queue import EPOCH_NS
+from qlm.simulator.evaluation.accuracy import accuracy, group_pairs
+from qlm.simulator.evaluation.forecasts import ForecastRecorder
+from qlm.simulator.results import NEVER, SimulationResult
+from qlm.simulator.scenario import Scenario, Workload
+from qlm.simulator.seeds import Seeds
+from qlm.simulator.simulation import simulate
+
+WIDTH_SD: Final = 1.645
+"""Standard deviations from the mean to either end of a 90 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Forecast of a group by a plan, seconds from then; with shared errors, and as if there were none."""
+
+    at_ns: int
+    requests: int
+    first_token: bool
+    shared: Normal
+    independent: Normal
+
+
+class PlanRecorder(ForecastRecorder):
+    """Recorder that also keeps what the plan says about each new group."""
+
+    def __init__(self) -> None:
+        super().__init__(every=10**9)
+        self.planned: dict[GroupId, Planned] = {}
+
+    def on_decided(self, decision: Decision) -> None:
+        """Keep the forecasts of new and sealed groups."""
+        super().on_decided(decision)
+        new = {change.id for change in decision.changes if _is_formed(change)}
+        if not new:
+            return
+        apart = {each.group.id: each for each in _served(_independent(decision.problem), decision.plan)}
+        for each in _served(decision.problem, decision.plan):
+            if each.group.id in new:
+                self.planned[each.group.id] = Planned(
+                    at_ns=round(decision.problem.now_s * 1e9),
+                    requests=each.group.requests,
+                    first_token=".ttft-" in (each.group.cls or ""),
+                    shared=each.completion(),
+                    independent=apart[each.group.id].completion(),
+                )
+
+
+def _is_formed(change: object) -> bool:
+    return isinstance(change, CreateGroup) or (isinstance(change, ResizeGroup) and change.sealed)
+
+
+def _served(problem: Problem, plan: Plan) -> list[Served]:
+    return serve(ProblemIndex.of(problem), plan)
+
+
+def _independent(problem: Problem) -> Problem:
+    """Give each group the errors that it shares as its own."""
+
+    def alone(each: GroupTime) -> GroupTime:
+        return GroupTime(service=each.whole_service, tail=each.whole_tail)
+
+    groups = (
+        replace(group, time={kind: alone(each) for kind, each in group.time.items()})
+        for group in problem.groups
+    )
+    return replace(problem, groups=tuple(groups))
+
+
+def coverage(recorder: PlanRecorder, result: SimulationResult, of: Callable[[Planned], Normal]) -> list[bool]:
+    """Return for each group whether it ended within the plan's interval."""
+    outcomes, found = result.outcomes, []
+    for id, each in recorder.planned.items():
+        members = recorder.groups[id].members if id in recorder.groups else []
+        if len(members) != each.requests or any(outcomes.ended_ns[row] == NEVER for row in members):
+            continue
+        column = outcomes.first_token_ns if each.first_token else outcomes.ended_ns
+        took_s = (max(int(column[row]) for row in members) + EPOCH_NS - each.at_ns) / 1e9
+        found.append(abs(took_s - of(each).mean) <= WIDTH_SD * of(each).var ** 0.5)
+    return found
+
+
+def first(scenario: Scenario, requests: int) -> Scenario:
+    """Cut a scenario off after so many requests."""
+
+    def make(seeds: Seeds) -> Workload:
+        whole = scenario.make_workload(seeds)
+        columns = {
+            name: getattr(whole, name)[:requests]
+            for name in whole.__slots__
+            if isinstance(getattr(whole, name), np.ndarray)
+        }
+        return replace(whole, prefixes=whole.prefixes[:requests], **columns)
+
+    return replace(scenario, make_workload=make)
+
+
+def run(path: Path, arm: str, load: float, seed: int, requests: int) -> dict[str, Any]:
+    """Simulate one cell; return its figures."""
+    drawn, recorder = draw_scenario(path, seed, load=load), PlanRecorder()
+    scenario = first(drawn.scenario, requests)
+    result = simulate(scenario, arm_policy(arm), seed, stopwatch_s=time.perf_counter, observer=recorder)
+    estimated = accuracy(group_pairs(result, recorder.groups.values()))
+    shared = coverage(recorder, result, lambda each: each.shared)
+    independent = coverage(recorder, result, lambda each: each.independent)
+    return {
+        "scenario": path.stem,
+        "arm": arm,
+        "load": load,
+        "seed": seed,
+        "groups_estimated": estimated.count,
+        "in_estimated": round(estimated.coverage, 3),
+        "groups_planned": len(shared),
+        "in_planned": round(float(np.mean(shared)), 3) if shared else None,
+        "in_planned_if_independent": round(float(np.mean(independent)), 3) if shared else None,
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one cell and print its figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.motion.coverage", description=__doc__)
+    parser.add_argument("scenario", type=Path)
+    parser.add_argument("load", type=float, help="factor on all arrival rates")
+    parser.add_argument("seed", type=int, nargs="?", default=1)
+    parser.add_argument("--arm", choices=ARMS, metavar="ARM", default="qlm-visits")
+    parser.add_argument("--requests", type=int, default=1000, help="only the first so many [%(default)s]")
+    options = parser.parse_args(arguments)
+    print(json.dumps(run(options.scenario, options.arm, options.load, options.seed, options.requests)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

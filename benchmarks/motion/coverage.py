@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from benchmarks.motion.arms import ARMS, arm_policy
 from qlm.cli.scenario.workload import draw_scenario
 from qlm.controller.core.decide import Decision
 from qlm.domain.ids import GroupId
-from qlm.domain.plan_change import CreateGroup, ResizeGroup
+from qlm.domain.plan_change import CreateGroup, PlanChange, ResizeGroup
 from qlm.planner.problem import GroupTime, Plan, Problem
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
@@ -75,7 +75,7 @@ class PlanRecorder(ForecastRecorder):
                 )
 
 
-def _is_formed(change: object) -> bool:
+def _is_formed(change: PlanChange) -> TypeGuard[CreateGroup | ResizeGroup]:
     return isinstance(change, CreateGroup) or (isinstance(change, ResizeGroup) and change.sealed)
 
 
@@ -110,7 +110,7 @@ def coverage(recorder: PlanRecorder, result: SimulationResult, of: Callable[[Pla
 
 
 def first(scenario: Scenario, requests: int) -> Scenario:
-    """Cut a scenario off after so many requests."""
+    """Cut a scenario off after this number of requests."""
 
     def make(seeds: Seeds) -> Workload:
         whole = scenario.make_workload(seeds)
@@ -152,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("load", type=float, help="factor on all arrival rates")
     parser.add_argument("seed", type=int, nargs="?", default=1)
     parser.add_argument("--arm", choices=ARMS, metavar="ARM", default="qlm-visits")
-    parser.add_argument("--requests", type=int, default=1000, help="only the first so many [%(default)s]")
+    parser.add_argument("--requests", type=int, default=1000, help="number simulated [%(default)s]")
     options = parser.parse_args(arguments)
     print(json.dumps(run(options.scenario, options.arm, options.load, options.seed, options.requests)))
     return 0

@@ -19,7 +19,7 @@ from qlm.planner.verify.referee import GroupRow, keeps_promise, verify
 
 P_MET: Final = 0.9
 PROMISED_SHARE: Final = 1 / 3
-LOADS: Final = (0.6, 0.9, 1.2, 1.5)
+LOADS: Final = (0.3, 0.6, 0.9, 1.2, 1.5)
 MOVES: Final = 60_000
 
 
@@ -74,10 +74,11 @@ def main(arguments: Sequence[str]) -> int:
     """Print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.motion.promises", description=__doc__)
     parser.add_argument("--problems", type=int, default=6, help="drawn per load [%(default)s]")
+    parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="[%(default)s]")
     options = parser.parse_args(arguments)
     print("| load | promises | kept | requests short | promised in time | all in time |")
     print("|---|---|---|---|---|---|")
-    for load in LOADS:
+    for load in options.loads:
         problems = [drawn(seed, load) for seed in range(options.problems)]
         for promises in PROMISE_S:
             r = planned(problems, promises)

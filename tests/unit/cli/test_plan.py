@@ -26,7 +26,7 @@ from qlm.planner.plan_json import plan_to_plain
 from qlm.planner.policy.misses import Reason, find_misses
 from qlm.planner.problem import Kind, Plan, Problem, ScaleUp
 from qlm.planner.problem_json import problem_to_plain
-from qlm.planner.verify.referee import judged, verify
+from qlm.planner.verify.referee import judged, keeps_promise, verify
 from support.plans import random_plan, random_problem
 
 PROBLEM = random_problem(4, groups=8, instances=3, priorities=2)
@@ -172,6 +172,22 @@ def test_show_in_json_is_the_report(problem: Path, plan: Path) -> None:
 
 CROWDED = random_problem(3, groups=8, instances=1, load=3.0)
 """With groups that cannot all be in time."""
+
+
+def test_promises_are_shown_with_what_plans_make_of_them(tmp_path: Path) -> None:
+    promised = tuple(replace(each, p_met=0.5) for each in CROWDED.groups)
+    wanted = replace(CROWDED, groups=promised, promise_s=6000.0)
+    report = verify(wanted, plan_edf(wanted))
+    kept = [row for row in report.rows if row.promised is not None and keeps_promise(row)]
+    broken = [row for row in report.rows if row.promised is not None and not keeps_promise(row)]
+    assert kept and broken
+    path = stored(tmp_path / "promised.json", wanted)
+    done = qlm("plan", "--problem", path, "--method", "edf")
+    summary = f"promises: {len(kept)} of {len(kept) + len(broken)} groups kept; "
+    assert f"{summary}{report.short_requests:.1f} requests short, for" in done.output
+    for row, word in ((kept[0], "kept"), (broken[0], "broken")):
+        printed = qlm("plan", "explain", row.group, "--problem", path, "--method", "edf").output
+        assert f"{100 * row.p_met:.1f} % (50.0 % promised: {word}) of its requests in time" in printed
 
 
 def test_what_is_late_is_shown_with_the_reason(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from qlm.cli.runtime.wiring import (
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.gateway.core.limits import LimitsConfig
+from qlm.planner.problem import PROMISE_S
 from qlm.rct_estimator.host_memory import ENGINE_PROCESS_BYTES
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.profile import SourceKind
@@ -203,6 +204,14 @@ def test_clusters_are_found_unless_the_configuration_gives_them_or_forbids_it() 
     assert given.cluster_tokens == {ModelId("mistral-7b"): (), ModelId("mine"): (100, 8000)}
     with pytest.raises(ConfigError, match=r"cluster_tokens is \(9, 9\); expected ascending lengths"):
         configured(models=[{"id": "mistral-7b", "cluster_tokens": [9, 9]}])
+
+
+def test_the_price_of_promises_reaches_the_controller() -> None:
+    prices = {
+        name: controller_settings(configured(operations={"promises": name})).promise_s for name in PROMISE_S
+    }
+    assert prices == PROMISE_S
+    assert controller_settings(configured()).promise_s == PROMISE_S["priced"]
 
 
 def test_ids_do_not_repeat() -> None:

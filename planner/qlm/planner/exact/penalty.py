@@ -45,7 +45,8 @@ def promised_penalty(
     if price_s <= 0.0 or allowed >= lane.requests[group]:
         return cost_s
     weight_s = lane.miss_weight_s + price_s
-    return max(cost_s, _weighed(lane, group, rank, start_s, var_most, weight_s) - price_s * allowed)
+    promised_s = _weighed(lane, group, rank, start_s, var_most, weight_s) - price_s * allowed
+    return float(max(cost_s, promised_s))
 
 
 @njit(cache=True, nogil=True)

@@ -174,6 +174,19 @@ def only(data: Data, groups: Bools) -> Data:
     return data._replace(traits=traits, peers=peers, peers_from=begins)
 
 
+def has_promises(data: Data) -> bool:
+    """Return True if any group has a promise that has a price."""
+    promised = data.work[:, :, ALLOWED] < data.work[:, :, REQUESTS]
+    return bool(data.prices[PROMISE] > 0.0 and promised.any())
+
+
+def ignoring_promises(data: Data) -> Data:
+    """Return the problem without the price of promises."""
+    prices = data.prices.copy()
+    prices[PROMISE] = 0.0
+    return data._replace(prices=prices)
+
+
 def _by_deadline(arrays: ProblemArrays, chosen: Bools) -> Ints:
     groups = np.flatnonzero(chosen)
     order: Ints = groups[np.lexsort((groups, arrays.deadline_s[groups]))]

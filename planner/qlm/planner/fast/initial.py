@@ -106,6 +106,14 @@ def present_plan(arrays: ProblemArrays, data: Data, workspace: Workspace, groups
     return queues if insert_all(data, queues, workspace.candidates, rest) else None
 
 
+def priced_again(data: Data, workspace: Workspace, queues: Queues) -> Queues:
+    """Return the same queues with the prices of `data`."""
+    priced = workspace.queues()
+    for instance, length in enumerate(queues.length):
+        _fill(data, priced, workspace.candidates, instance, queues.queue[instance, :length])
+    return priced
+
+
 def _in_chain_order(data: Data, order: Ints) -> Ints:
     """Sort the groups of each chain within the places that they have: otherwise new ones fit nowhere."""
     order = order.copy()

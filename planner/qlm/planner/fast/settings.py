@@ -71,6 +71,8 @@ class SearchSettings:
     """Last temperature over the first, for a single round."""
     reheat: float = 0.3
     """First temperature of every second round."""
+    ignoring_share: float = 0.75
+    """Share of the search that ignores promises, if there are any: the rest starts from its plan."""
     replan_temperature: float = 0.01
     """First temperature of a re-plan: low, to keep the present plan nearly as it is."""
 

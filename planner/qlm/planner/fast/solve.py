@@ -13,7 +13,17 @@ import numpy as np
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.arrays import NONE, Bools, ProblemArrays, problem_arrays
 from qlm.planner.fast.construct import append_all, insert_all
-from qlm.planner.fast.data import COMPLETION_WEIGHT, MISS_WEIGHT, REQUESTS, Data, Queues, make_data, only
+from qlm.planner.fast.data import (
+    COMPLETION_WEIGHT,
+    MISS_WEIGHT,
+    REQUESTS,
+    Data,
+    Queues,
+    has_promises,
+    ignoring_promises,
+    make_data,
+    only,
+)
 from qlm.planner.fast.initial import (
     Workspace,
     as_lists,
@@ -21,6 +31,7 @@ from qlm.planner.fast.initial import (
     insertion_plan,
     list_scheduling_plan,
     present_plan,
+    priced_again,
     urgency_order,
 )
 from qlm.planner.fast.queues import true_cost
@@ -69,12 +80,14 @@ class _Clock:
         self.budget, self.finish_s = budget, finish_s
         self.begun_s = budget.stopwatch_s() if budget.stopwatch_s else 0.0
         self.moved = 0
+        self.reserved_s = 0.0
 
     def left_s(self) -> float:
-        """Return the seconds left to search."""
+        """Return the seconds left to search, but for those that are reserved."""
         if self.budget.time_limit_s is None or self.budget.stopwatch_s is None:
             return float("inf")
-        return self.budget.time_limit_s - self.finish_s - (self.budget.stopwatch_s() - self.begun_s)
+        kept_s = self.finish_s + self.reserved_s
+        return self.budget.time_limit_s - kept_s - (self.budget.stopwatch_s() - self.begun_s)
 
     def moves(self, usual: int) -> int:
         """Return the moves left; `usual` if neither moves nor time are limited."""
@@ -147,6 +160,11 @@ class _Solver:
         queues = self._first_solution(data, urgent, count)
         wanted = int(urgent.sum())
         moves = self.clock.moves(min(s.moves_max, max(s.moves_min, s.moves_per_group * wanted)))
+        if has_promises(data):
+            ignoring = round(s.ignoring_share * moves)
+            plain = self._without_promises(data, urgent, count, ignoring)
+            queues = min((plain, queues), key=lambda each: sum(true_cost(data, each)))
+            moves -= ignoring
         queues = self._search(data, queues, moves, 1.0)
         rest = urgency_order(self.arrays, np.flatnonzero(self.groups & ~urgent))
         if len(rest) * len(self.data.fleet) <= s.free_pairs_max and self._inserts_quickly(count):
@@ -159,6 +177,21 @@ class _Solver:
         left_s = self.clock.left_s() + s.polish_share * self.clock.finish_s
         self._anneal(self.data, queues, polish, left_s, 0.0, 1.0)
         return queues
+
+    def _without_promises(self, data: Data, urgent: Bools, count: int, moves: int) -> Queues:
+        """Search for a plan that ignores promises, in its share of the time, and price it with them.
+
+        Prices of promises divide the plans into regions between which a search hardly passes. It is better
+        begun where all else is good.
+        """
+        ignoring = ignoring_promises(data)
+        left_s = self.clock.left_s()
+        later = 1.0 - self.settings.ignoring_share
+        self.clock.reserved_s = later * left_s if left_s < float("inf") else 0.0
+        queues = self._first_solution(ignoring, urgent, count)
+        queues = self._search(ignoring, queues, moves, 1.0)
+        self.clock.reserved_s = 0.0
+        return priced_again(data, self.workspace, queues)
 
     def _first_solution(self, data: Data, urgent: Bools, count: int) -> Queues:
         wanted = np.flatnonzero(urgent)

@@ -113,7 +113,7 @@ def _generate(rng: random.Random, seed: int, number: int, model: str) -> pb.Gene
 def _set_slo(message: pb.GenerateRequest, rng: random.Random) -> None:
     slo = message.slo
     for name in rng.sample(
-        ("deadline_ms", "ttft_ms", "tpot_ms", "tokens_per_s", "p_met_min"), rng.randint(0, 2)
+        ("deadline_ms", "ttft_ms", "tpot_ms", "tokens_per_s", "p_met_min", "p_met"), rng.randint(0, 2)
     ):
         setattr(slo, name, rng.choice((*_DOUBLES, 5000.0)))
     if rng.random() < 0.3:

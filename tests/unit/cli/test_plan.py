@@ -175,7 +175,7 @@ CROWDED = random_problem(3, groups=8, instances=1, load=3.0)
 
 
 def test_promises_are_shown_with_what_plans_make_of_them(tmp_path: Path) -> None:
-    promised = tuple(replace(each, p_met=0.5) for each in CROWDED.groups)
+    promised = tuple(replace(each, p_met=0.999 * (at % 2)) for at, each in enumerate(CROWDED.groups))
     wanted = replace(CROWDED, groups=promised, promise_s=6000.0)
     report = verify(wanted, plan_edf(wanted))
     kept = [row for row in report.rows if row.promised is not None and keeps_promise(row)]
@@ -187,7 +187,8 @@ def test_promises_are_shown_with_what_plans_make_of_them(tmp_path: Path) -> None
     assert f"{summary}{report.short_requests:.1f} requests short, for" in done.output
     for row, word in ((kept[0], "kept"), (broken[0], "broken")):
         printed = qlm("plan", "explain", row.group, "--problem", path, "--method", "edf").output
-        assert f"{100 * row.p_met:.1f} % (50.0 % promised: {word}) of its requests in time" in printed
+        share, promise = f"{100 * row.p_met:.1f} %", f"{100 * (row.promised or 0):.1f} %"
+        assert f"{share} ({promise} promised: {word}) of its requests in time" in printed
 
 
 def test_what_is_late_is_shown_with_the_reason(tmp_path: Path) -> None:

@@ -6,13 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from qlm.planner.fast.penalty import (
-    EXACT_REQUESTS_MAX,
-    group_penalty,
-    part_penalty,
-    request_penalty,
-    summed_penalty,
-)
+from qlm.planner.fast.integrals import part_penalty, request_penalty
+from qlm.planner.fast.penalty import EXACT_REQUESTS_MAX, group_penalty, summed_penalty
 from qlm.planner.limits import ON_TIME_S
 
 Group = tuple[float, float, float, float, float, float, float]

@@ -47,7 +47,8 @@ NAMES: Final[Sequence[str]] = (
     "stream", "stream_options", "user", "priority", "service_tier", "slo", "resume_grace_s", "n", "best_of",
     "logprobs", "tools", "tool_choice", "response_format", "echo", "suffix", "store", "documents",
     "deadline_ms",
-    "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "p_met", "role", "content", "name",
+    "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "role", "content", "name",
+    "p_met",
     "type", "text", "__proto__", "__class__", "", "\0", "\ud800", "metadata",
 )  # fmt: skip
 """Names of fields that exist, that exist elsewhere, and that exist nowhere."""

@@ -186,6 +186,17 @@ def _forbidden(data: Data, kind: int, before: int, group: int) -> bool:
 
 
 @njit(cache=True, nogil=True, inline="always")
+def _copy_memory(queues: Queues, candidates: Candidates, side: int, place: int, asleep: int) -> int:
+    """Copy what sleeps before a place, for a swap there to change it; return its new row."""
+    begin, instance = candidates.span[side, BEGIN], candidates.span[side, INSTANCE]
+    if asleep <= begin:
+        copy_row(queues.memory, instance, asleep, candidates.memory, side, place + 1)
+    else:
+        copy_row(candidates.memory, side, asleep, candidates.memory, side, place + 1)
+    return place + 1
+
+
+@njit(cache=True, nogil=True, inline="always")
 def evaluate(
     data: Data, queues: Queues, candidates: Candidates, side: int, most: float, strict: bool
 ) -> float:
@@ -226,11 +237,7 @@ def evaluate(
             break
         model = data.traits[group, MODEL]
         if model != loaded:
-            if asleep <= begin:
-                copy_row(queues.memory, instance, asleep, candidates.memory, side, place + 1)
-            else:
-                copy_row(candidates.memory, side, asleep, candidates.memory, side, place + 1)
-            asleep = place + 1
+            asleep = _copy_memory(queues, candidates, side, place, asleep)
             tier = tier_of(candidates.memory, side, asleep, model)
             swap_models(data.memory, candidates.memory, side, asleep, kind, loaded, model)
             swap_s, swap_var, swap_sd = swap_time(data, instance, tier, before, loaded, model, speed_sum)

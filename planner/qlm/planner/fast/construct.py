@@ -6,6 +6,7 @@ Both take groups in a given order, and write them into empty queues.
 from numba import njit
 
 from qlm.planner.arrays import Ints
+from qlm.planner.fast.clock import swap_time
 from qlm.planner.fast.data import (
     BEGIN,
     CANNOT_RUN,
@@ -25,7 +26,7 @@ from qlm.planner.fast.data import (
     Data,
     Queues,
 )
-from qlm.planner.fast.queues import INFEASIBLE, chains_hold, evaluate, set_queue, swap_time
+from qlm.planner.fast.queues import INFEASIBLE, chains_hold, evaluate, set_queue
 from qlm.planner.refcounts import without_refcounts
 from qlm.planner.swapping.compiled import tier_of
 

@@ -5,6 +5,7 @@ from typing import Final
 from numba import njit
 
 from qlm.planner.arrays import Ints
+from qlm.planner.fast.clock import class_sum, swap_time
 from qlm.planner.fast.data import (
     ALLOWED,
     BEGIN,
@@ -22,7 +23,6 @@ from qlm.planner.fast.data import (
     HOME,
     INSTANCE,
     KIND,
-    LEAVE,
     LOADED,
     MISS_WEIGHT,
     MODEL,
@@ -49,53 +49,6 @@ from qlm.planner.fast.penalty import group_penalty, promised_penalty, summed_pen
 from qlm.planner.swapping.compiled import copy_row, swap_models, tier_of
 
 INFEASIBLE: Final = 1e300
-
-
-@njit(cache=True, nogil=True, inline="always")
-def swap_time(
-    data: Data, instance: int, tier: int, before: int, loaded: int, model: int, speed_sum: float
-) -> tuple[float, float, float]:
-    """Return the time before a group of another model can start.
-
-    Its mean, by how much it adds to the variance of the clock, and to the standard deviation by the speed.
-
-    Args:
-        data: The problem.
-        instance: The instance.
-        tier: Tier in which the model sleeps.
-        before: The preceding group, whose tail must end first; -1 for none.
-        loaded: The model loaded; -1 for none.
-        model: The model to load.
-        speed_sum: Standard deviation of the clock before it by the error of the speed.
-    """
-    kind = data.fleet[instance, KIND]
-    swap_s = data.memory.takes_s[kind, model, tier]
-    var = speed_sd = 0.0
-    if before >= 0:
-        speed_sd = data.work[kind, before, TAIL_SPEED_SD]
-        swap_s += data.work[kind, before, TAIL]
-        var = data.work[kind, before, TAIL_VAR] + 2.0 * speed_sum * speed_sd
-    else:
-        swap_s += data.busy[instance, LEAVE]
-    if loaded >= 0:
-        swap_s += data.unload[kind, loaded]
-    return swap_s, var, speed_sd
-
-
-@njit(cache=True, nogil=True, inline="always")
-def class_sum(data: Data, queues: Queues, candidates: Candidates, side: int, place: int, cls: int) -> float:
-    """Return the standard deviation of the clock before a place of a candidate by the error of a class.
-
-    The last group of the class before has it; classes stand together, so that is near as a rule.
-    """
-    begin, instance = candidates.span[side, BEGIN], candidates.span[side, INSTANCE]
-    for at in range(place - 1, begin - 1, -1):
-        if data.traits[candidates.groups[side, at], CLASS] == cls:
-            return float(candidates.state[side, at, CLASS_SUM])
-    for at in range(begin - 1, -1, -1):
-        if data.traits[queues.queue[instance, at], CLASS] == cls:
-            return float(queues.state[instance, at, CLASS_SUM])
-    return 0.0
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -4,15 +4,16 @@ import pytest
 
 from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.operation_costs import OperationCosts
-from qlm.agents.core.events import EngineChanged, GenerationEnded, Progress, Pulled
+from qlm.agents.core.events import EngineChanged, GenerationEnded, Progress, Pulled, QueueRead
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.activity import activity, waiting_here
 from qlm.agents.core.stats.gpu_time import Activity, GpuUse
 from qlm.domain.actions import Abort, Pull, SwapModel
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import GroupId, ModelId
+from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.rct_estimator.host_memory import SwapCost
-from support.agent_bench import Bench, M, N, S, group_of
+from support.agent_bench import HOLDER, Bench, M, N, S, group_of
 from support.requests import a_request
 
 COSTS = OperationCosts(
@@ -111,7 +112,12 @@ def test_a_resumed_request_that_stops_before_its_first_token_is_not_counted_on()
 
 def test_an_idle_visit_tells_what_it_compared() -> None:
     bench = Bench(costs=COSTS, settings=VISITS)
-    bench.queue(group_of(a_request("u", model=N, deadline_ms=60_000, arrival_ns=bench.now_ns), 9, name="u"))
+    own = ClassForecast(
+        cls=a_request("own", deadline_ms=9000).cls, service_s=0.1, answer_s=5.0, rate_rps=50.0
+    )
+    group = group_of(a_request("u", model=N, deadline_ms=60_000, arrival_ns=bench.now_ns), 9, name="u")
+    queue = VirtualQueue(instance=HOLDER.instance, groups=(group,), forecasts=(own,))
+    bench.send(QueueRead(queue=queue))
     bench.later(0.3)
     why = now(bench).why
     assert why.startswith("idle for 0.") and "leaves for n after 2.00 s" in why

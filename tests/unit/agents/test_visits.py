@@ -92,16 +92,18 @@ def test_without_other_models_everything_is_begun() -> None:
     assert [pull.group for pull in bench.take(Pull)] == ["l"]
 
 
-def test_an_idle_agent_swaps_to_batch_work_of_another_model() -> None:
+def test_an_idle_agent_swaps_to_batch_work_of_another_model_after_a_swap_time_if_others_may_come() -> None:
+    own = forecast(a_request("own", deadline_ms=9000), rate_rps=50.0)
+    for weight in (0.0, SETTINGS.late_weight):
+        bench = Bench(settings=replace(SETTINGS, late_weight=weight), costs=COSTS)
+        bench.take(SwapModel)
+        read(bench, group_of(a_request("b", model="n"), name="b"), forecasts=(own,))
+        assert seconds_until_swap(bench) == pytest.approx(SWAP_S, abs=0.8)
+
+
+def test_an_idle_agent_swaps_at_once_if_nobody_else_is_expected() -> None:
     bench = bench_with(group_of(a_request("b", model="n"), name="b"))
-    assert seconds_until_swap(bench) == pytest.approx(SWAP_S, abs=0.8)
-
-
-def test_batch_work_without_a_weight_waits_for_two_swap_times() -> None:
-    bench = Bench(settings=replace(SETTINGS, late_weight=0.0), costs=COSTS)
-    bench.take(SwapModel)
-    read(bench, group_of(a_request("b", model="n"), name="b"))
-    assert seconds_until_swap(bench) == pytest.approx(2 * SWAP_S, abs=0.8)
+    assert seconds_until_swap(bench) == pytest.approx(0.0, abs=0.5)
 
 
 def test_a_model_whose_engine_failed_is_no_candidate_until_its_pause_is_over() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Backlog
-from qlm.agents.core.scheduling.visits.remain import MARGIN_S, NEVER, Leave, Remain
+from qlm.agents.core.scheduling.visits.remain import MARGIN_S, NEVER, Leave, Remain, Work
 from qlm.domain.ids import ModelId
 
 DECIDE_WITHIN_S: Final = 2.0
@@ -23,12 +23,12 @@ Without it each model is urgent again after every swap, and nothing is served.""
 DELAY_WORK_MAX_S: Final = 20.0
 """Longest work of the present model that a delay of the others is weighed with."""
 
-COLD_HORIZON_S: Final = 120.0
-"""A model whose start takes longer than its objective has lost what waits now: the arrivals of this time
-count for it instead."""
+RESIDENCE_S: Final = 120.0
+"""Length of a visit to a model whose swap takes longer than its objective. What waits now is lost; only who
+comes while it is awake can be in time. So it is weighed as a change of residence."""
 
 IDLE_SWAPS: Final = 1.0
-"""Idle time before a swap to a model with deadlines, in swap times; twice that for work without."""
+"""Longest idle time before a swap to a model with waiting requests, in swap times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +61,14 @@ class Candidate:
         """Return True if its swap takes longer than its tightest objective."""
         return self.swap_s >= self.backlog.objective_s
 
+    @property
+    def stays_s(self) -> float:
+        """Time that a visit to it takes at least."""
+        return max(self.backlog.work_s, RESIDENCE_S) if self.too_slow else self.backlog.work_s
+
     def saved(self, begin_s: float, delay_s: float) -> float:
         """Return the requests that a service from `begin_s` on saves against one that is later by a delay."""
-        saved = self.backlog.lost(begin_s + delay_s) - self.backlog.lost(begin_s)
-        return saved + (self.arrivals_rps * COLD_HORIZON_S if self.too_slow else 0.0)
+        return self.backlog.lost(begin_s + delay_s) - self.backlog.lost(begin_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,7 @@ class Present:
         service_s: Mean time that one of its requests adds to the wait of others.
         arrivals: Expected arrivals per second and time that one can wait, by class.
         priority: Lowest priority number among its running and waiting requests; None without any.
+        waiting: Times and latest start of a request of each of its waiting groups.
     """
 
     backlog: Backlog
@@ -94,6 +99,7 @@ class Present:
     service_s: float = 0.05
     arrivals: Sequence[tuple[float, float]] = ()
     priority: int | None = None
+    waiting: Sequence[tuple[Work, float]] = ()
 
     def cost_of_absence(self, away_s: float) -> float:
         """Return the requests that are lost if it serves again only after `away_s`."""
@@ -123,7 +129,7 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
         # Staying is worth more: begin what that is worth, at least for as long as a swap takes.
         until_s = max(until_s, min(each.swap_s for each in order))
         remain = Remain(until_s=until_s, back_s=remain.back_s)
-    if busy:
+    if busy or any(remain.begins(work, latest_start_s=start_s) for work, start_s in present.waiting):
         return remain
     return _when_idle(present, others, order) or replace(remain, why=_why_idle(present, others, order))
 
@@ -144,7 +150,8 @@ def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
     best, best_gain = None, 0.0
     for first in order:
         visits = [first, *(each for each in order if each is not first)]
-        gain = _gain(present, visits) - present.cost_of_absence(_round_s(visits) + present.back_s)
+        away_s = _round_s(visits) - first.backlog.work_s + first.stays_s + present.back_s
+        gain = _gain(present, visits) - present.cost_of_absence(away_s)
         if gain > best_gain:
             best, best_gain = first, gain
     if best is None:
@@ -155,7 +162,9 @@ def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
 def _gain(present: Present, visits: Sequence[Candidate]) -> float:
     """Return the requests that leaving now saves against leaving after some more of the present work."""
     work_s = min(present.backlog.work_s, DELAY_WORK_MAX_S)
-    gain, at_s = 0.0, present.drain_s
+    first = visits[0]
+    gain = first.arrivals_rps * first.stays_s if first.too_slow else 0.0
+    at_s = present.drain_s
     for each in visits:
         at_s += each.swap_s
         delay_s = max(DECIDE_WITHIN_S, work_s, each.backlog.objective_s / 2)
@@ -164,33 +173,45 @@ def _gain(present: Present, visits: Sequence[Candidate]) -> float:
     return gain
 
 
+def _pause_s(present: Present, chosen: Candidate) -> float:
+    """Return the idle time after which the instance leaves.
+
+    Then the waiting requests have lost as much time as those that come meanwhile are expected to lose by the
+    absence, half of it each: at most twice the loss of a rule that knows the future (ski rental).
+    """
+    away_s = chosen.swap_s + chosen.backlog.work_s + present.back_s
+    coming_rps = sum(rate_rps for rate_rps, _slack_s in present.arrivals)
+    return min(IDLE_SWAPS * chosen.swap_s, coming_rps * away_s**2 / 2 / max(1, chosen.waiting))
+
+
 def _why_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> str:
     """Return the comparison of costs by which an idle instance remains."""
-    idle = f"idle for {present.idle_s:.2f} s"
+    chosen = _chosen_when_idle(others, order)
+    if chosen is None:
+        return "nothing waits in its queue"
+    idle = f"idle for {present.idle_s:.2f} s, leaves for {chosen.model}"
+    pause = f"after {_pause_s(present, chosen):.2f} s"
     if not order:
-        most = _most_waiting(others)
-        if most is None:
-            return "nothing waits in its queue"
-        return f"{idle}, leaves for {most.model} (no deadline) after {2 * IDLE_SWAPS * most.swap_s:.2f} s"
-    first = order[0]
+        return f"{idle} (no deadline) {pause}"
     gain = _gain(present, order)
     cost = present.cost_of_absence(_round_s(order) + present.back_s)
     return (
-        f"{idle}, leaves for {first.model} after {IDLE_SWAPS * first.swap_s:.2f} s, "
-        f"latest moment {_latest_moment(order):+.1f} s: saves {gain:.1f} requests for {cost:.1f}"
+        f"{idle} {pause}, latest moment {_latest_moment(order):+.1f} s: "
+        f"saves {gain:.1f} requests for {cost:.1f}"
     )
 
 
-def _most_waiting(others: Sequence[Candidate]) -> Candidate | None:
+def _chosen_when_idle(others: Sequence[Candidate], order: Sequence[Candidate]) -> Candidate | None:
+    """Return the most urgent model, or that with the most requests per swap time if none has a deadline."""
+    if order:
+        return order[0]
     waiting = (each for each in others if each.waiting)
     return max(waiting, key=lambda each: (each.waiting / max(each.swap_s, 1e-3), each.model), default=None)
 
 
 def _when_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> Leave | None:
     """Return the model to serve while the present one has nothing to do, after a pause."""
-    if order and present.idle_s >= IDLE_SWAPS * order[0].swap_s:
-        return Leave(model=order[0].model, why="the instance has nothing else to do")
-    most = None if order else _most_waiting(others)
-    if most is not None and present.idle_s >= 2 * IDLE_SWAPS * most.swap_s:
-        return Leave(model=most.model, why="the instance has nothing else to do")
-    return None
+    chosen = _chosen_when_idle(others, order)
+    if chosen is None or present.idle_s < _pause_s(present, chosen):
+        return None
+    return Leave(model=chosen.model, why="the instance has nothing else to do")

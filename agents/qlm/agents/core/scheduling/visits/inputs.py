@@ -117,7 +117,13 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
             if each.cls.due_ms is not None
         ),
         priority=min(priorities, default=None),
+        waiting=tuple((forecasts.work(group.cls), _start_s(state, group, now_ns)) for group, _left in groups),
     )
+
+
+def _start_s(state: AgentState, group: Group, now_ns: int) -> float:
+    latest_ns = latest_start_ns(state, group)
+    return float("inf") if latest_ns is None else (latest_ns - now_ns) / 1e9
 
 
 def latest_start_ns(state: AgentState, group: Group) -> int | None:

@@ -10,6 +10,7 @@ import pytest
 from qlm.gateway.core.admission import FREE_SHARE
 from qlm.gateway.core.forecast import AdmissionQuery, CurrentForecast, current_forecast, shortfall
 from qlm.planner.admission_signal import AdmissionSignal, signal_from_plain
+from support.flaky import wait_until
 from support.qlm_process import QlmProcess, emulated, serving
 
 WAITING_MAX = 130
@@ -178,11 +179,11 @@ def test_who_comes_back_as_reported_is_taken_in_also_where_the_model_is_in_use(c
             kept = signal_from_plain(http.get(f"{choosy.admin_url}/admin/v1/forecast").json())
             return sum(each.waiting for each in kept.classes.values()) >= waiting
 
-        _wait_for(in_use, pause_s=1.0)
+        wait_until(in_use, "a plan with the model in use", pause_s=1.0)
         for _ in range(RETRY_BUSY):
             assert ask(p_met_min=0.0).status_code == 202
-        _wait_for(lambda: reported_of(RETRY_BUSY // 2), pause_s=0.1)
-        _wait_for(lambda: ask().status_code == 429, pause_s=0.1)  # a gateway looks once a second
+        wait_until(lambda: reported_of(RETRY_BUSY // 2), "a forecast of half of them")
+        wait_until(lambda: ask().status_code == 429, "a refusal")  # a gateway looks once a second
         answer, waited_s = ask(), 0
         while answer.status_code == 429:
             assert answer.json()["error"]["code"] == "objective_unreachable"
@@ -192,10 +193,3 @@ def test_who_comes_back_as_reported_is_taken_in_also_where_the_model_is_in_use(c
             assert waited_s < GIVE_UP_S
         assert answer.status_code == 202, answer.text
         assert waited_s > 0, "the first try was to be refused"
-
-
-def _wait_for(condition: Callable[[], bool], pause_s: float) -> None:
-    give_up_s = time.monotonic() + GIVE_UP_S
-    while not condition():
-        assert time.monotonic() < give_up_s
-        time.sleep(pause_s)

@@ -2,8 +2,7 @@
 
 import re
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,6 +12,7 @@ import redis
 from qlm.controller.core.history.codec import history_from_plain
 from support.cluster import Cluster, cluster
 from support.exposition import value
+from support.flaky import wait_until
 from support.ports import free_port
 from support.qlm_process import QlmProcess, emulated
 from support.rabbitmq import RabbitMQ
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.servers
 MODEL = "mistral-7b"
 NAME = f"history-{secrets.token_hex(4)}"
 ANSWERS, TOKENS = 20, 7
-GIVE_UP_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +30,6 @@ def running(rabbitmq: RabbitMQ, redis_server: RedisServer) -> Iterator[Cluster]:
     config = emulated(MODEL, time_scale=0.1, monitor={"port": free_port()})
     with cluster(rabbitmq, redis_server, config, name=NAME) as made:
         yield made
-
-
-def wait(condition: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + GIVE_UP_S
-    while not condition():
-        assert time.monotonic() < end_s, what
-        time.sleep(0.2)
 
 
 def known_answers(controller: QlmProcess, lives: int) -> float:
@@ -74,14 +66,14 @@ def test_the_next_controller_knows_the_lengths_that_a_killed_one_had_learned(
         classes = history_from_plain(answer.json()).classes.values()
         return sum(record.former_answers for record in classes) > ANSWERS - 0.5
 
-    wait(is_kept, "the history is kept")
+    wait_until(is_kept, "the history is kept")
     kept = httpx.get(url).content
     running.controller.kill()
     assert httpx.get(url).content == kept
     with redis.Redis.from_url(redis_server.url) as client:
         assert client.delete(f"{NAME}:classes") == 1
     running.controller.start()
-    wait(lambda: known_answers(running.controller, 2) >= ANSWERS, "it knows the answers")
+    wait_until(lambda: known_answers(running.controller, 2) >= ANSWERS, "it knows the answers")
     running.controller.terminate()
     assert httpx.get(url).content != kept, "it keeps what it knows at its end"
     (record,) = history_from_plain(httpx.get(url).json()).classes.values()

@@ -6,6 +6,7 @@ from qlm.agents.core.agent import NO_COSTS, Agent
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import Appended, EngineChanged, LeaseAnswered, Pulled, QueueRead, Tick
 from qlm.agents.core.state import AgentSettings
+from qlm.agents.core.stats.activity import WaitingModels
 from qlm.agents.core.stats.pace import Pace
 from qlm.domain.actions import AcquireLease, Action, Append, Pull, PulledMessage, Submit
 from qlm.domain.fleet import EngineCapacity, EngineState
@@ -43,8 +44,9 @@ class Bench:
         kv_tokens: int = 4096,
         settings: AgentSettings | None = None,
         costs: OperationCosts = NO_COSTS,
+        waiting: WaitingModels | None = None,
     ) -> None:
-        self.agent = Agent(HOLDER, "A10", (M, N), settings or AgentSettings(), costs)
+        self.agent = Agent(HOLDER, "A10", (M, N), settings or AgentSettings(), costs, waiting=waiting)
         self.now_ns = S
         self.epoch_n = 0
         self.log: dict[RequestId, list[int]] = {}

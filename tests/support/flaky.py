@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar, cast
@@ -117,3 +118,13 @@ async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
             if await tracked if inspect.isawaitable(tracked) else tracked:
                 return
             await asyncio.sleep(0.002)
+
+
+def wait_until(
+    condition: Callable[[], Any], what: str, timeout_s: float = 60.0, pause_s: float = 0.1
+) -> None:
+    """Block until a condition holds, for tests without an event loop."""
+    give_up_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < give_up_s, f"not within {timeout_s} s: {what}"
+        time.sleep(pause_s)

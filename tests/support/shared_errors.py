@@ -6,6 +6,8 @@ from dataclasses import replace
 from itertools import permutations, product
 
 from qlm.domain.ids import GroupId
+from qlm.planner.exact.objective import sample_average
+from qlm.planner.exact.scenarios import Scenarios
 from qlm.planner.problem import GroupTime, Plan, PlannedGroup, Problem
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.referee import verify
@@ -67,3 +69,8 @@ def _price(
     queues = {i.id: tuple(g.id for g in order) if i.id == id else () for i in problem.instances}
     plan = Plan(queues=queues)
     return verify(problem, plan).penalty_s if price is None else price(plan)
+
+
+def least_average_s(problem: Problem, drawn: Scenarios) -> float:
+    """Return the least mean penalty over scenarios, of every assignment and order."""
+    return least_penalty_s(problem, lambda plan: sample_average(problem, plan, drawn))

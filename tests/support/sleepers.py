@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
 from qlm.planner.problem import Instance, Kind, ModelCost
+from qlm.planner.swapping.swaps import swap_cost
 from qlm.rct_estimator.host_memory import Asleep, SwapCost, after_swap
 
 
@@ -21,20 +22,10 @@ def swap(kind: Kind, asleep: Asleep, old: ModelId | None, new: ModelId) -> tuple
     """Return the seconds of a swap, unloading included, and what sleeps behind it."""
     models = kind.models
     unload_s = models[old].unload_s if old in models else 0.0
-    load_s = _cost(models[new]).takes_s(dict(asleep).get(new, SwapTier.COLD))
+    load_s = swap_cost(models[new]).takes_s(dict(asleep).get(new, SwapTier.COLD))
     behind = after_swap(asleep, old if old in models else None, new, _costs(models), kind.host_memory_bytes)
     return unload_s + load_s, behind
 
 
 def _costs(models: Mapping[ModelId, ModelCost]) -> dict[ModelId, SwapCost]:
-    return {model: _cost(cost) for model, cost in models.items()}
-
-
-def _cost(cost: ModelCost) -> SwapCost:
-    return SwapCost(
-        weights_bytes=cost.weights_bytes,
-        process_bytes=cost.process_bytes,
-        warm_s=cost.swap_warm_s,
-        reload_s=cost.swap_cold_s if cost.swap_reload_s is None else cost.swap_reload_s,
-        cold_s=cost.swap_cold_s,
-    )
+    return {model: swap_cost(cost) for model, cost in models.items()}

@@ -137,8 +137,8 @@ def test_a_visit_that_ends_is_part_of_the_swap() -> None:
 
 
 def test_models_that_wait_elsewhere_decide_nothing() -> None:
-    plain, informed = Bench(costs=COSTS), Bench(costs=COSTS)
-    informed.agent._waiting = lambda: frozenset((M, ModelId("unknown")))  # type: ignore[misc]
+    plain = Bench(costs=COSTS)
+    informed = Bench(costs=COSTS, waiting=lambda: frozenset((M, ModelId("unknown"))))
     for bench in (plain, informed):
         bench.queue(group_of(a_request("b", model=N), name="b"))
         bench.later(0.05)

@@ -11,6 +11,7 @@ import yaml
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.scenario.file import load_scenario
 from qlm.cli.scenario.yaml import read_scenario_file
+from qlm.domain.ids import ModelId
 from qlm.domain.slo import BatchSlo, DeadlineSlo, OnMiss, ReadingSlo
 from qlm.rct_estimator.profiles.builtin import builtin_profiles
 from qlm.rct_estimator.profiles.file import profile_text
@@ -189,8 +190,8 @@ def test_errors_of_profiles_multiply_the_times_of_engines_only(tmp_path: Path) -
     scenario = load_scenario(written(tmp_path, changed("profile_errors", errors)))
     expected = {("mistral-7b", "A100"): 1.8, ("mistral-7b", "A10"): 1.5, ("vicuna-13b", "A100"): 1.2}
     for (model, kind), factor in expected.items():
-        known = scenario.fleet.profiles[model, kind]  # type: ignore[index]
-        true = scenario.true_profile(model, kind)  # type: ignore[arg-type]
+        known = scenario.fleet.profiles[ModelId(model), kind]
+        true = scenario.true_profile(ModelId(model), kind)
         assert true.decode_ms(8, 500) == pytest.approx(factor * known.decode_ms(8, 500))
         swaps = 0.5 if model == "mistral-7b" else 1.0
         assert true.swap_cold_s == pytest.approx(swaps * known.swap_cold_s)

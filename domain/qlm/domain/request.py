@@ -15,6 +15,7 @@ from qlm.domain.slo import OnMiss, ReadingSlo, Slo, TokenSlo
 from qlm.domain.values import value
 
 NS_PER_MS: Final = 1_000_000
+NS_PER_S: Final = 1_000_000_000
 PROMPT_TAIL_TOKENS: Final = 8
 """Prompt tokens kept in the metadata, to prime a detokenizer that continues the text."""
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from qlm.domain.operations import Operation
 from qlm.domain.outcome import Outcome
 from qlm.simulator.gpu_report import gpu_summary
 from qlm.simulator.prefixes import prefix_tokens, shared_tokens
-from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, SimulationResult
+from qlm.simulator.results import NEVER, REFUSED, UNFINISHED, Outcomes, SimulationResult
 from qlm.simulator.scenario import IntArray, Workload
 from qlm.simulator.workload.stream import StreamCounts
 
@@ -36,9 +37,13 @@ COLUMNS: Final = (
     "evictions",
     "outcome",
     "met",
+    "idle_s",
+    "stalls",
+    "qoe",
 )
 """Columns of requests.csv. Times are seconds from the start of the simulation, empty where there is none.
-`deadline_s` is the deadline of the answer or of its first token, depending on the objective."""
+`deadline_s` is the deadline of the answer or of its first token, depending on the objective. `idle_s`,
+`stalls` and `qoe` are of requests with a reader: an objective with a pace in tokens per second."""
 
 
 def requests_csv(result: SimulationResult) -> str:
@@ -62,6 +67,12 @@ def requests_csv(result: SimulationResult) -> str:
         outcomes.evictions.tolist(),
         outcomes.outcome,
         outcomes.met.astype(int).tolist(),
+        ["" if math.isnan(idle_s) else f"{idle_s:.6f}" for idle_s in outcomes.idle_s.tolist()],
+        [
+            "" if math.isnan(q) else n
+            for n, q in zip(outcomes.stalls.tolist(), outcomes.qoe.tolist(), strict=True)
+        ],
+        ["" if math.isnan(qoe) else f"{qoe:.6f}" for qoe in outcomes.qoe.tolist()],
     ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -92,6 +103,7 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         "attainment": _share(outcomes.met),
         "attainment_by_class": {name: _share(outcomes.met[rows]) for name, rows in by_class(result)},
         "latency_by_class": {name: _latencies(result, rows & answered) for name, rows in by_class(result)},
+        "reading_by_class": {name: _reading(outcomes, rows) for name, rows in by_class(result)},
         "outcomes": dict(sorted(counts.items())),
         "refused": counts[REFUSED],
         "unfinished": counts[UNFINISHED],
@@ -152,6 +164,22 @@ def _latencies(result: SimulationResult, rows: npt.NDArray[np.bool_]) -> dict[st
         f"{what}_{name}_s": _quantile(values, share)
         for what, values in (("first_token", first_s), ("completion", whole_s))
         for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+    }
+
+
+def _reading(outcomes: Outcomes, rows: npt.NDArray[np.bool_]) -> dict[str, float | int] | None:
+    """Return the idle time, pauses and quality of experience of a class; None without readers."""
+    rows = rows & ~np.isnan(outcomes.qoe)
+    if not rows.any():
+        return None
+    idle_s = outcomes.idle_s[rows]
+    return {
+        "idle_mean_s": float(idle_s.mean()),
+        "idle_p50_s": float(np.quantile(idle_s, 0.5)),
+        "idle_p99_s": float(np.quantile(idle_s, 0.99)),
+        "stalls": int(outcomes.stalls[rows].sum()),
+        "qoe_mean": float(outcomes.qoe[rows].mean()),
+        "qoe_p10": float(np.quantile(outcomes.qoe[rows], 0.1)),
     }
 
 

@@ -10,7 +10,11 @@ import numpy.typing as npt
 from qlm.agents.core.stats.gpu_time import GpuTime, Interval
 from qlm.domain.ids import InstanceId
 from qlm.domain.operations import OperationStats
+from qlm.domain.streaming.experience import qoe_star
+from qlm.domain.streaming.timeline import Timeline
 from qlm.simulator.scenario import IntArray, Scenario, Workload
+
+FloatArray = npt.NDArray[np.float64]
 
 NEVER: Final = -1
 """Missing value: of a time, it did not happen; of an instance, no engine ever had the request."""
@@ -34,6 +38,9 @@ class Outcomes:
         evictions: Number of preemptions.
         outcome: Value of `Outcome`, `REFUSED` or `UNFINISHED`.
         met: Whether the objective was met; best-effort requests meet theirs by being answered.
+        idle_s: Time that the reader waited beyond the objective; NaN without a reader.
+        stalls: Pauses of the reader after the first token.
+        qoe: Quality of experience of the reader (QoE*); NaN without a reader.
     """
 
     first_token_ns: IntArray
@@ -43,6 +50,9 @@ class Outcomes:
     evictions: IntArray
     outcome: list[str]
     met: npt.NDArray[np.bool_]
+    idle_s: FloatArray
+    stalls: IntArray
+    qoe: FloatArray
 
     @classmethod
     def of(cls, requests: int) -> "Outcomes":
@@ -56,7 +66,16 @@ class Outcomes:
             evictions=np.zeros(requests, dtype=np.int64),
             outcome=[UNFINISHED] * requests,
             met=np.zeros(requests, dtype=np.bool_),
+            idle_s=np.full(requests, np.nan),
+            stalls=np.zeros(requests, dtype=np.int64),
+            qoe=np.full(requests, np.nan),
         )
+
+    def read(self, number: int, timeline: Timeline) -> None:
+        """Record what the reader of a request lived through."""
+        self.idle_s[number] = timeline.late_s
+        self.stalls[number] = timeline.stalls
+        self.qoe[number] = qoe_star(timeline)
 
 
 @dataclass(slots=True, kw_only=True)

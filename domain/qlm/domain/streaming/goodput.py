@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 HALF_LIFE_S: Final = 5.39
-"""Idle time after which half of the users have left: 32 % leave within 3 s (Andes, section 2.2), at a constant
-rate. The paper's own f is lost."""
+"""Idle time after which half of the users have left: 32 % leave within 3 s (Andes, section 2.2), at a
+constant rate. The paper's own f is lost."""
 
 
 class Streamed(NamedTuple):

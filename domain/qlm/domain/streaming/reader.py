@@ -1,4 +1,4 @@
-"""A reader: the first token expected after some time, then tokens at a pace. Times are seconds from arrival."""
+"""A reader: the first token expected after some time, then tokens at a pace; seconds from arrival."""
 
 from typing import Final, NamedTuple
 

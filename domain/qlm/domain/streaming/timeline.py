@@ -81,10 +81,10 @@ class Timeline:
         # t_k - e_k is convex in k, and so at its largest at an end: once above the start, it only rises.
         slope_s = step_s - 1 / self.reader.tokens_per_s
         last = tokens - 1
-        ahead = _last_within(last, self.late_s - late_s, slope_s, growth_s) + 1
-        self.late_sum_s += ahead * self.late_s + _sum(ahead, tokens, late_s, slope_s, growth_s)
+        within = _last_within(last, self.late_s - late_s, slope_s, growth_s) + 1
+        self.late_sum_s += within * self.late_s + _sum(within, tokens, late_s, slope_s, growth_s)
         self.tokens += tokens
-        if ahead < tokens:
+        if within < tokens:
             self._rise(late_s + _run_late_s(last, slope_s, growth_s))
 
     def _rise(self, late_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Value of tokens by the buffer of their client (TokenFlow, equations 1 and 2). Times are seconds from arrival.
+"""Value of tokens by the buffer of their client (TokenFlow, equations 1 and 2); seconds from arrival.
 
 The reader begins with the real first token, whenever it comes. B tokens of an answer are unread when the next
 one arrives; what comes further ahead is worth less.
@@ -18,7 +18,7 @@ NOTHING_SHARE: Final = 0.2
 
 
 def token_weight(unread: float, full: float, alpha: float) -> float:
-    """Return the weight of a token (equation 1): 1 up to `full` unread tokens, less by `alpha` for each more."""
+    """Return a token's weight (equation 1): 1 up to `full` unread tokens, less by `alpha` for each more."""
     return 1.0 if unread <= full else max(0.0, 1.0 - alpha * (unread - full))
 
 

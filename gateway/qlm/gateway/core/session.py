@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, assert_never
 
+from qlm.domain.attainment import OutputTimes
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -70,7 +71,7 @@ class Session:
     Attributes:
         metadata: The request.
         over: The session has ended; it will request no more actions.
-        first_output_ns: Time of its first output; None before.
+        times: When its output came.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Session:
         """Begin with a new `text`; the client has been shown `shown` output tokens before (Last-Event-ID)."""
         self.metadata = metadata
         self.over = False
-        self.first_output_ns: int | None = None
+        self.times = OutputTimes(metadata, seen=shown)
         self._text = text
         self._mode = mode
         self._timing = timing
@@ -175,12 +176,11 @@ class Session:
     def _feed(self, added: Sequence[int], now_ns: int) -> list[Action]:
         if not added:
             return []
-        if self.first_output_ns is None:
-            self.first_output_ns = now_ns
         # Text of tokens that the client has been shown is made but not sent: the text of the next event must
         # begin exactly where the shown tokens end.
         replayed = max(0, min(len(added), self._shown - len(self._ids)))
         self._ids.extend(added)
+        self.times.take(len(added) - replayed, now_ns)
         self._text.feed(added[:replayed])
         piece = self._text.feed(added[replayed:])
         actions: list[Action] = []

@@ -8,11 +8,12 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from qlm.domain.attainment import attained
+from qlm.domain.attainment import OutputTimes, attained
 from qlm.domain.metric_labels import LATENCY_BUCKETS_S, ClassLabels
 from qlm.domain.request import RequestMetadata
 from qlm.gateway.core.forecast import ExpectedTimes
 from qlm.gateway.core.session_events import SendFinal
+from qlm.gateway.observability.reading import ReadingMetrics
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _ACCEPT_BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -62,6 +63,7 @@ class GatewayMetrics:
             buckets=LATENCY_BUCKETS_S,
         )
         self._make_predictions(registry)
+        self._reading = ReadingMetrics(registry)
         self._attained = counter(
             "qlm_gateway_request_slo_attained", "Requests whose objective was met", _LABELS
         )
@@ -145,7 +147,7 @@ class GatewayMetrics:
         self,
         metadata: RequestMetadata,
         final: SendFinal,
-        first_output_ns: int | None,
+        times: OutputTimes,
         now_ns: int,
         predicted_s: float | None = None,
     ) -> None:
@@ -153,14 +155,16 @@ class GatewayMetrics:
         labels = self._label(metadata)
         self._requests(*labels, str(final.outcome)).inc()
         self._tokens(labels[0], "completion").inc(final.offset)
-        if first_output_ns is not None:
-            self._first_token_s(*labels).observe((first_output_ns - metadata.arrival_ns) / _NS_PER_S)
+        if times.first_ns is not None:
+            self._first_token_s(*labels).observe((times.first_ns - metadata.arrival_ns) / _NS_PER_S)
         if final.outcome.ok:
             took_s = (now_ns - metadata.arrival_ns) / _NS_PER_S
             self._answer_s(*labels).observe(took_s)
             if predicted_s is not None and predicted_s > 0:
                 self._against_predicted(*labels).observe(took_s / predicted_s)
-        self._judge(metadata, final, first_output_ns, now_ns, labels)
+        self._judge(metadata, final, times, now_ns, labels)
+        if times.timeline is not None and final.outcome.ok:
+            self._reading.ended(times.timeline, *labels)
 
     def cancelled(self, metadata: RequestMetadata) -> None:
         """Count a request that was cancelled because its client disconnected."""
@@ -170,15 +174,13 @@ class GatewayMetrics:
         self,
         metadata: RequestMetadata,
         final: SendFinal,
-        first_output_ns: int | None,
+        times: OutputTimes,
         now_ns: int,
         labels: tuple[str, str],
     ) -> None:
         if metadata.slo.target_ms is None or final.outcome == "cancelled":
             return
-        met = final.outcome.ok and attained(
-            metadata, first_output_ns=first_output_ns, ended_ns=now_ns, tokens=final.offset
-        )
+        met = final.outcome.ok and attained(metadata, times, ended_ns=now_ns, tokens=final.offset)
         (self._attained if met else self._violated)(*labels).inc()
 
     def _label(self, metadata: RequestMetadata) -> tuple[str, str]:

@@ -301,9 +301,9 @@ class Hub:
                 assert_never(action)
 
     def _count_end(self, subscription: Subscription, final: SendFinal) -> None:
-        now_ns, first_ns = self._clock.now_ns(), subscription.session.first_output_ns
-        self._metrics.ended(subscription.metadata, final, first_ns, now_ns, subscription.predicted_s)
-        self._spans.ended(subscription.metadata, final, first_ns, now_ns)
+        now_ns, times = self._clock.now_ns(), subscription.session.times
+        self._metrics.ended(subscription.metadata, final, times, now_ns, subscription.predicted_s)
+        self._spans.ended(subscription.metadata, final, times.first_ns, now_ns)
 
     async def _fetch(self, subscription: Subscription, offset: int) -> None:
         event: Event = FetchFailed(self._clock.now_ns())

@@ -3,7 +3,7 @@
 from functools import cache, lru_cache
 from typing import Final
 
-from qlm.domain.attainment import attained
+from qlm.domain.attainment import OutputTimes, attained
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, RequestId, TokenIds
@@ -84,6 +84,7 @@ class Clients:
         self._met = outcomes.met.data
         self._observer = observer
         self._metadata: dict[int, RequestMetadata] = {}
+        self._times: dict[int, OutputTimes] = {}
         self._limits = GatewayLimits(queue_depth_max=scenario.queue_depth_max)
         self._load = Load()
         self._clusters = services.clusters
@@ -130,6 +131,7 @@ class Clients:
         request = self._request(number)
         metadata = request.metadata()
         self._metadata[number] = metadata
+        self._times[number] = OutputTimes(metadata)
         self._services.broker.publish(metadata.cls.queue, request)
         self._services.waiting.published(request.id, request.model)
         self._observer.on_published(number, metadata)
@@ -165,6 +167,8 @@ class Clients:
         at_ns = self._event_queue.now_ns + self._services.notice_ns
         if part.offset == 0 and part.token_ids:
             self._first_token_ns[number] = at_ns - EPOCH_NS
+        # The engine reports some iterations at once; a real one streams each.
+        self._times[number].take_run(part.end - self._tokens[number], at_ns)
         self._tokens[number] = part.end
         self.last_ns = self._event_queue.now_ns
         if part.outcome is not None:
@@ -172,15 +176,13 @@ class Clients:
             self._on_ended(number, part.outcome, part.end, at_ns)
 
     def _on_ended(self, number: int, outcome: Outcome, tokens: int, at_ns: int) -> None:
-        first_ns, outcomes = self._first_token_ns[number], self._outcomes
+        outcomes = self._outcomes
         self._ended_ns[number] = at_ns - EPOCH_NS
         outcomes.outcome[number] = outcome.value
-        met = attained(
-            self._metadata.pop(number),
-            first_output_ns=None if first_ns < 0 else EPOCH_NS + first_ns,
-            ended_ns=at_ns,
-            tokens=tokens,
-        )
+        times = self._times.pop(number)
+        met = attained(self._metadata.pop(number), times, ended_ns=at_ns, tokens=tokens)
+        if times.timeline is not None:
+            outcomes.read(number, times.timeline)
         self._met[number] = outcome.ok and met is not False
         self._count_finished()
 

@@ -1,5 +1,7 @@
 """Token deadlines, goodput and the value of tokens, on the papers' examples and their tricks."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,8 +52,8 @@ def test_an_objective_is_met_if_each_token_is_in_time() -> None:
 def test_releasing_tokens_later_smooths_gaps_and_saves_no_idle_time() -> None:
     made_s = [0.5, 0.52, 0.54, 1.6, 1.62, 1.64]
     released_s = [0.5 + 0.4 * token for token in range(6)]
-    gaps_s = [later - earlier for earlier, later in zip(made_s, made_s[1:], strict=False)]
-    smooth_s = [later - earlier for earlier, later in zip(released_s, released_s[1:], strict=False)]
+    gaps_s = [later - earlier for earlier, later in itertools.pairwise(made_s)]
+    smooth_s = [later - earlier for earlier, later in itertools.pairwise(released_s)]
     assert max(gaps_s) == pytest.approx(1.06)
     assert max(smooth_s) == pytest.approx(0.4)
     assert idle_s(READER, released_s) >= idle_s(READER, made_s)

@@ -74,7 +74,7 @@ def test_tokens_that_come_together_are_as_late_as_one_by_one_at_one_time(
     assert together.late_sum_s == pytest.approx(each.late_sum_s)
 
 
-def test_waits_before_the_first_token_and_after_it_are_told_apart() -> None:
+def test_waits_before_the_first_token_and_after_it_are_counted_apart() -> None:
     timeline = delivered([3.0, 3.2, 9.0], Reader(1.0, 1.0))  # due after 1, 2 and 3 s
     assert timeline.first_wait_s == pytest.approx(2.0)
     assert timeline.stalled_s == pytest.approx(4.0)
@@ -85,7 +85,8 @@ def test_waits_before_the_first_token_and_after_it_are_told_apart() -> None:
 def test_who_has_seen_tokens_in_time_begins_with_the_next() -> None:
     timeline = Timeline(Reader(1.0, 2.0), seen=10)
     timeline.deliver(1, 6.5)
-    assert (timeline.tokens, timeline.late_s) == (11, pytest.approx(0.5))
+    assert timeline.tokens == 11
+    assert timeline.late_s == pytest.approx(0.5)
 
 
 # --- quality of experience
@@ -116,7 +117,8 @@ def test_to_withhold_the_last_token_raises_andes_measure_and_not_ours() -> None:
     reader = Reader(1.0, 4.0)  # eight tokens are read in 2 s
     honest = with_lateness([1.0] * 8, reader)
     withheld = with_lateness([1.0] * 7 + [2.0], reader)
-    assert (qoe(honest), qoe(withheld)) == (pytest.approx(0.5), pytest.approx(0.625))
+    assert qoe(honest) == pytest.approx(0.5)
+    assert qoe(withheld) == pytest.approx(0.625)
     assert qoe_star(withheld) < qoe_star(honest) == pytest.approx(0.5)
     never = with_lateness([1.0] * 7 + [1e9], reader)
     assert qoe(never) == pytest.approx(1 - 1 / 8)
@@ -155,5 +157,3 @@ def test_a_late_first_token_costs_more_by_alpha() -> None:
 def test_an_answer_without_tokens_is_worth_nothing() -> None:
     reader = Reader(1.0, 5.0)
     assert qoe(Timeline(reader)) == qoe_star(Timeline(reader)) == qoe_of_times([], reader) == 0.0
-
-

@@ -1,8 +1,7 @@
 """Simulate a scenario under one arm and print one JSON line.
 
-`python -m benchmarks.motion.arms SCENARIO ARM LOAD SEED`. An arm is a policy of `qlm simulate`. With `+rules`
-behind its name, its agents also demote late requests and hold back swaps for deferrable work, as under `qlm`.
-With `+whole`, classes are not divided by the length of prompts. Scenarios with traces need `QLM_TRACES`.
+`python -m benchmarks.motion.arms SCENARIO ARM LOAD SEED`. An arm is a policy of `qlm simulate`, with
+rules as there: `edf+demote`, `edf+hold`, `edf+rules` for both. Scenarios with traces need `QLM_TRACES`.
 """
 
 import argparse
@@ -13,19 +12,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from qlm.cli.scenario.workload import draw_scenario
-from qlm.simulator.policies import POLICIES, Policy
+from qlm.domain.errors import InvalidValueError
+from qlm.simulator.policies import Policy
 from qlm.simulator.report import summary
 from qlm.simulator.results import SimulationResult
+from qlm.simulator.rules import policy_named
 from qlm.simulator.simulation import simulate
-
-RULES: Final = "+rules"
-VISITS: Final = "+visits"
-PLACED: Final = "+placed"
-WHOLE: Final = "+whole"
-ARMS: Final = (*POLICIES, *(name + rules for name in POLICIES for rules in (RULES, VISITS, PLACED, WHOLE)))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,13 +29,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "scenario", type=Path, help="scenario file, such as benchmarks/motion/scenarios/het.yaml"
     )
-    parser.add_argument("arm", choices=ARMS, metavar="ARM", help=f"one of {', '.join(ARMS)}")
+    parser.add_argument("arm", type=arm_name, metavar="ARM", help="policy with its rules, such as edf+demote")
     parser.add_argument("load", type=float, help="factor on all arrival rates")
     parser.add_argument("seed", type=int, help="seed of all randomness")
     parser.add_argument("--late-weight", type=float, help="operations.late_weight, if not the default")
     options = parser.parse_args(arguments)
     began_s = time.perf_counter()
-    policy = arm_policy(options.arm)
+    policy = policy_named(options.arm)
     if options.late_weight is not None:
         policy = replace(policy, late_weight=options.late_weight)
     figures = run(options.scenario, options.arm, options.load, options.seed, policy)
@@ -51,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 def run(scenario: Path, arm: str, load: float, seed: int, policy: Policy | None = None) -> dict[str, Any]:
     """Simulate a scenario; return its arguments, attainment, rates and counts."""
     drawn = draw_scenario(scenario, seed, load=load)
-    result = simulate(drawn.scenario, policy or arm_policy(arm), seed, stopwatch_s=time.perf_counter)
+    result = simulate(drawn.scenario, policy or policy_named(arm), seed, stopwatch_s=time.perf_counter)
     total = summary(result, drawn.streams)
     return {
         "scenario": scenario.stem,
@@ -81,16 +76,13 @@ def run(scenario: Path, arm: str, load: float, seed: int, policy: Policy | None 
     }
 
 
-def arm_policy(arm: str) -> Policy:
-    """Return the policy of an arm."""
-    if arm.endswith(WHOLE):
-        return replace(POLICIES[arm.removesuffix(WHOLE)], clusters=False)
-    policy = POLICIES[arm.removesuffix(RULES).removesuffix(VISITS).removesuffix(PLACED)]
-    if not arm.endswith((RULES, VISITS, PLACED)):
-        return policy
-    ours = POLICIES["qlm"]
-    visits, placed = arm.endswith((VISITS, PLACED)), arm.endswith(PLACED)
-    return replace(policy, demotes=ours.demotes, swap_idle_s=ours.swap_idle_s, visits=visits, places=placed)
+def arm_name(name: str) -> str:
+    """Return a name of a policy, with its rules; for options of a command."""
+    try:
+        policy_named(name)
+    except InvalidValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
 
 
 def _while_requests_arrive(result: SimulationResult) -> dict[str, float]:

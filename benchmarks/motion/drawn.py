@@ -17,12 +17,13 @@ from typing import Final
 
 from rich.console import Console
 
-from benchmarks.motion.arms import ARMS
+from benchmarks.motion.arms import arm_name
 from benchmarks.motion.cells import cells
 from benchmarks.motion.facts import facts_of
 from benchmarks.motion.generator.scenario import scenario_file
 from benchmarks.motion.report import plain, tables
 from benchmarks.motion.runs import HINDSIGHT, Key, Run, append, digest_of, missing, read, run
+from qlm.planner.policy.default import DEFAULT_POLICY
 
 RIVALS: Final = ("edf+rules", "fcfs", "fcfs+rules", "sjf+rules", "group-greedy", "round-robin")
 LOADS: Final = (0.3, 0.8, 1.2)
@@ -105,13 +106,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=1, help="seed of the first one; the next has the next")
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="1.0: best static placement")
     parser.add_argument("--seeds", type=int, nargs="+", default=(1, 2), help="seeds of the requests")
-    choices = (*ARMS, HINDSIGHT)
-    parser.add_argument("--subject", default="qlm", choices=choices, metavar="ARM", help="arm compared")
+    parser.add_argument(
+        "--subject", default=DEFAULT_POLICY, type=arm_name, metavar="ARM", help="arm compared"
+    )
     parser.add_argument(
         "--arms",
         nargs="+",
         default=(*RIVALS, HINDSIGHT),
-        choices=choices,
+        type=_other,
         metavar="ARM",
         help=f"other arms, see benchmarks.motion.arms; {HINDSIGHT} is reported, and is no rival",
     )
@@ -121,6 +123,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, help="parallel simulations")
     parser.add_argument("--out", type=Path, default=FOLDER / "report.json", help="report; also as .txt")
     return parser.parse_args(arguments)
+
+
+def _other(name: str) -> str:
+    return name if name == HINDSIGHT else arm_name(name)
 
 
 if __name__ == "__main__":

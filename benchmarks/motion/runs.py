@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.motion.arms import arm_policy
 from benchmarks.motion.static_placement import candidates, placed
 from qlm.cli.scenario.workload import draw_scenario
 from qlm.simulator.report import summary
 from qlm.simulator.results import NEVER, SimulationResult
+from qlm.simulator.rules import policy_named
 from qlm.simulator.scenario import Scenario, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.simulation import simulate
@@ -104,7 +104,7 @@ def _hindsight(scenario: Scenario, seed: int) -> SimulationResult:
 
 
 def _simulated(scenario: Scenario, arm: str, seed: int) -> SimulationResult:
-    return simulate(scenario, arm_policy(arm), seed, stopwatch_s=time.perf_counter)
+    return simulate(scenario, policy_named(arm), seed, stopwatch_s=time.perf_counter)
 
 
 def _summed(path: Path, arm: str, load: float, result: SimulationResult, *, processor_s: float) -> Run:

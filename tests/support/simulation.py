@@ -13,8 +13,8 @@ from qlm.domain.slo import BatchSlo, DeadlineSlo, TokenSlo
 from qlm.planner.problem import Kind, ModelCost
 from qlm.rct_estimator.profiles.builtin import builtin_profiles, find_profile
 from qlm.rct_estimator.profiles.profile import Profile
-from qlm.simulator.policies import POLICIES
 from qlm.simulator.results import SimulationResult
+from qlm.simulator.rules import policy_named
 from qlm.simulator.scenario import Fault, Network, Scenario, SimulatedInstance, SloClass, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.simulation import SimulationObserver, simulate
@@ -107,4 +107,4 @@ def run(
     subject: Scenario, *, policy: str = "edf", seed: int = 1, observer: SimulationObserver | None = None
 ) -> SimulationResult:
     """Simulate it."""
-    return simulate(subject, POLICIES[policy], seed, stopwatch_s=time.perf_counter, observer=observer)
+    return simulate(subject, policy_named(policy), seed, stopwatch_s=time.perf_counter, observer=observer)

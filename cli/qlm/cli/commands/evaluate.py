@@ -29,7 +29,7 @@ from qlm.simulator.evaluation.accuracy import (
 )
 from qlm.simulator.evaluation.forecasts import ForecastRecorder
 from qlm.simulator.gpu_report import gpu_summary, gpu_time_text
-from qlm.simulator.policies import POLICIES
+from qlm.simulator.policies import Policy
 from qlm.simulator.results import SimulationResult
 from qlm.simulator.simulation import simulate
 
@@ -49,7 +49,7 @@ evaluate_command.add_command(fidelity_command)
 
 
 @evaluate_command.command("rct")
-@simulates(policy="fcfs")
+@simulates
 @click.option(
     "--every",
     type=click.IntRange(min=1),
@@ -61,7 +61,7 @@ evaluate_command.add_command(fidelity_command)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def rct_command(
     scenario: Path,
-    policy: str,
+    policy: Policy,
     seed: int,
     load: float,
     every: int | None,
@@ -100,13 +100,13 @@ def rct_command(
 
 
 def _run(
-    drawn: DrawnScenario, policy: str, seed: int, every: int | None
+    drawn: DrawnScenario, policy: Policy, seed: int, every: int | None
 ) -> tuple[SimulationResult, ForecastRecorder]:
     with bar("forecasting") as report_progress:
         recorder = ForecastRecorder(every, about=FORECASTS)
         result = simulate(
             drawn.scenario,
-            POLICIES[policy],
+            policy,
             seed,
             stopwatch_s=time.perf_counter,
             on_progress=report_progress,

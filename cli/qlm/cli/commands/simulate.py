@@ -14,20 +14,20 @@ from qlm.cli.profiling.used_beyond import lines_of_profiles
 from qlm.cli.scenario.output import make_folder, write_files
 from qlm.cli.scenario.workload import draw_scenario, stream_lines
 from qlm.simulator.gpu_report import gpu_time_text, idle_csv
-from qlm.simulator.policies import POLICIES
+from qlm.simulator.policies import Policy
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.sampling import ClusterSampler
 from qlm.simulator.simulation import simulate
 
 
 @click.command("simulate")
-@simulates(policy="edf")
+@simulates
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for requests.csv, idle.csv and summary.json."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def simulate_command(
-    scenario: Path, policy: str, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
+    scenario: Path, policy: Policy, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
 ) -> None:
     """Simulate the scenario in a YAML file: production decisions in virtual time.
 
@@ -38,7 +38,7 @@ def simulate_command(
 
 
 def _simulate(
-    path: Path, policy: str, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
+    path: Path, policy: Policy, seed: int, out: Path | None, load: float, plots: bool, as_json: bool
 ) -> None:
     if plots and out is None:
         raise click.UsageError("--plots needs --out, a folder for the pictures.")
@@ -52,7 +52,7 @@ def _simulate(
     with bar("simulating") as report_progress:
         result = simulate(
             drawn.scenario,
-            POLICIES[policy],
+            policy,
             seed,
             stopwatch_s=time.perf_counter,
             on_progress=report_progress,

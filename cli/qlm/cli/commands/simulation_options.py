@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from qlm.domain.errors import QlmError
-from qlm.simulator.policies import POLICIES
+from qlm.planner.policy.default import DEFAULT_POLICY
+from qlm.simulator.policies import POLICIES, Policy
+from qlm.simulator.rules import RULES, policy_named
 from qlm.simulator.simulation import Progress as SimulationProgress
 
 BAR_AFTER_S: Final = 1.0
@@ -23,16 +26,40 @@ SEED: Final = click.IntRange(min=0, max=2**63 - 1)
 """Seeds that fit a JSON integer of a summary."""
 
 
-def simulates(*, policy: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the argument SCENARIO and the options of a simulation; `policy` is the default policy."""
+class PolicyType(click.ParamType[Policy]):
+    """A policy with its rules, by name."""
+
+    name = "policy"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Policy:
+        """Return the policy; fail with all names if there is none of that name."""
+        if isinstance(value, Policy):
+            return value
+        try:
+            return policy_named(value)
+        except QlmError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete the name of a policy, and then those of rules."""
+        known, plus, _ = incomplete.rpartition("+")
+        names = [f"{known}+{rule}" for rule in RULES] if plus else list(POLICIES)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def simulates(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument SCENARIO and the options of a simulation."""
     parameters = (
         click.argument("scenario", type=click.Path(path_type=Path)),
         click.option(
             "--policy",
-            type=click.Choice(sorted(POLICIES)),
-            default=policy,
+            type=PolicyType(),
+            default=DEFAULT_POLICY,
             show_default=True,
-            help="Policy that orders requests and assigns them to instances.",
+            help="Policy that orders requests and assigns them to instances: "
+            f"{', '.join(POLICIES)}. Rules are added to it by name, as in edf+demote: {', '.join(RULES)}.",
         ),
         click.option("--seed", type=SEED, default=1, show_default=True, help="Seed of all randomness."),
         click.option(
@@ -45,12 +72,9 @@ def simulates(*, policy: str) -> Callable[[Callable[..., None]], Callable[..., N
         click.option("--plots", is_flag=True, help="Also draw pictures into the folder."),
     )
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for parameter in reversed(parameters):
-            command = parameter(command)
-        return command
-
-    return decorate
+    for parameter in reversed(parameters):
+        command = parameter(command)
+    return command
 
 
 @contextmanager

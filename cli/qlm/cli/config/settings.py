@@ -23,6 +23,7 @@ from qlm.domain.formats.clusters import Thresholds, check_thresholds
 from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.core.connection_limits import ConnectionLimits
 from qlm.gateway.core.limits import LimitsConfig
+from qlm.planner.policy.default import DEFAULT_POLICY
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -232,7 +233,7 @@ class Config(ConfigSection):
     deployment_name: DeploymentName = "qlm"
     store_prefix: str | None = None
     broker_ack_timeout_s: float = Field(1800.0, ge=1, le=31_536_000)
-    planner: Literal["qlm", "edf"] = "qlm"
+    planner: Literal["qlm", "edf"] = DEFAULT_POLICY
     default_slo: SloConfig = SloConfig(deadline_ms=60_000)
     interactive_slo: SloConfig = SloConfig(ttft_ms=1000, tpot_ms=100)
     models: tuple[ModelConfig, ...] = Field(min_length=1, max_length=MODELS_MAX)

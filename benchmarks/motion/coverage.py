@@ -18,7 +18,7 @@ from typing import Any, Final, TypeGuard
 
 import numpy as np
 
-from benchmarks.motion.arms import ARMS, arm_policy
+from benchmarks.motion.arms import arm_name
 from qlm.cli.scenario.workload import draw_scenario
 from qlm.controller.core.decide import Decision
 from qlm.domain.ids import GroupId
@@ -31,6 +31,7 @@ from qlm.simulator.cluster.event_queue import EPOCH_NS
 from qlm.simulator.evaluation.accuracy import accuracy, group_pairs
 from qlm.simulator.evaluation.forecasts import ForecastRecorder
 from qlm.simulator.results import NEVER, SimulationResult
+from qlm.simulator.rules import policy_named
 from qlm.simulator.scenario import Scenario, Workload
 from qlm.simulator.seeds import Seeds
 from qlm.simulator.simulation import simulate
@@ -128,7 +129,7 @@ def run(path: Path, arm: str, load: float, seed: int, requests: int) -> dict[str
     """Simulate one cell; return its figures."""
     drawn, recorder = draw_scenario(path, seed, load=load), PlanRecorder()
     scenario = first(drawn.scenario, requests)
-    result = simulate(scenario, arm_policy(arm), seed, stopwatch_s=time.perf_counter, observer=recorder)
+    result = simulate(scenario, policy_named(arm), seed, stopwatch_s=time.perf_counter, observer=recorder)
     estimated = accuracy(group_pairs(result, recorder.groups.values()))
     shared = coverage(recorder, result, lambda each: each.shared)
     independent = coverage(recorder, result, lambda each: each.independent)
@@ -151,7 +152,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("scenario", type=Path)
     parser.add_argument("load", type=float, help="factor on all arrival rates")
     parser.add_argument("seed", type=int, nargs="?", default=1)
-    parser.add_argument("--arm", choices=ARMS, metavar="ARM", default="qlm-visits")
+    parser.add_argument("--arm", type=arm_name, metavar="ARM", default="qlm-visits")
     parser.add_argument("--requests", type=int, default=1000, help="number simulated [%(default)s]")
     options = parser.parse_args(arguments)
     print(json.dumps(run(options.scenario, options.arm, options.load, options.seed, options.requests)))

@@ -28,6 +28,10 @@ WINDOW_INSTANCES_MAX: Final = 12
 PROGRAMS_MAX: Final = 100
 """Most programs of one plan; later windows are list-scheduled."""
 
+ITERATIONS_MAX: Final = 20_000
+"""Iterations of linear programs after which later windows of the plan are list-scheduled. Unlike a limit of
+time, it ends the same plan at the same place on every machine."""
+
 NODES_MAX: Final = 100
 """Most nodes of the search tree of one program; the incumbent is taken."""
 
@@ -44,6 +48,7 @@ def plan_shepherd(problem: Problem, *, time_limit_s: float | None = None, nodes_
     Args:
         problem: Groups and fleet.
         time_limit_s: Limit of all programs together, in equal parts; with it, results depend on the machine.
+            Without it, `ITERATIONS_MAX` bounds the work.
         nodes_max: Most nodes of each program.
 
     Returns:
@@ -56,12 +61,12 @@ def plan_shepherd(problem: Problem, *, time_limit_s: float | None = None, nodes_
     runs = [group for group in sorted(fixed.groups, key=by_deadline) if earliest.first(group) is not None]
     windows = list(_windows([group for group in runs if group.deadline_s is not None]))
     share_s = None if time_limit_s is None else time_limit_s / max(1, min(PROGRAMS_MAX, len(windows)))
-    programs = 0
+    programs = iterations = 0
     for window in windows:
-        served, solved = _serve(
-            window, schedules, fixed.now_s, nodes_max if programs < PROGRAMS_MAX else 0, share_s
-        )
-        programs += solved
+        more = programs < PROGRAMS_MAX and iterations < ITERATIONS_MAX
+        served, used = _serve(window, schedules, fixed.now_s, nodes_max if more else 0, share_s)
+        programs += used is not None
+        iterations += used or 0
         for schedule, groups in zip(schedules, served, strict=True):
             for group in groups:
                 schedule.insert(len(schedule.groups), group)
@@ -102,13 +107,13 @@ def _serve(
     now_s: float,
     nodes_max: int,
     share_s: float | None,
-) -> tuple[list[list[PlannedGroup]], bool]:
-    """Return the groups that each instance serves in time, in order, and True if that took a program."""
+) -> tuple[list[list[PlannedGroup]], int | None]:
+    """Return the groups that each instance serves in time, and the iterations of a program, if it took one."""
     tried = [_behind(schedule) for schedule in schedules]
     place(tried, window, beside_its_model, now_s=now_s)
     listed = [_in_time(schedule, now_s) for schedule in tried]
     if _requests(listed) == _requests([window]) or not nodes_max:
-        return listed, False
+        return listed, None
     used = nsmallest(
         WINDOW_INSTANCES_MAX,
         range(len(schedules)),
@@ -117,15 +122,15 @@ def _serve(
     solved = serve_most(
         window, [schedules[at] for at in used], now_s=now_s, nodes_max=nodes_max, time_limit_s=share_s
     )
-    if solved is None:
-        return listed, True
+    if solved.served is None:
+        return listed, solved.iterations
     served: list[list[PlannedGroup]] = [[] for _ in schedules]
-    for at, groups in zip(used, solved, strict=True):
+    for at, groups in zip(used, solved.served, strict=True):
         served[at] = groups
     kept = [
         _in_time(_behind(schedule, groups), now_s) for schedule, groups in zip(schedules, served, strict=True)
     ]
-    return (served if _requests(kept) > _requests(listed) else listed), True
+    return (served if _requests(kept) > _requests(listed) else listed), solved.iterations
 
 
 def _behind(schedule: Schedule, groups: Sequence[PlannedGroup] = ()) -> Schedule:

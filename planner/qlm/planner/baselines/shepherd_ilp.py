@@ -6,7 +6,7 @@ deadline.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyomo.environ as pyo
 from pyomo.contrib.solver.solvers.highs import Highs
@@ -52,6 +52,18 @@ class _Window:
         return max(self.due_s[batch] for batch, _ in self.able)
 
 
+class Solution(NamedTuple):
+    """Result of the solver.
+
+    Attributes:
+        served: The batches of each instance, in order; None if no solution was found within the limits.
+        iterations: Iterations of its linear programs: what it took, the same on every machine.
+    """
+
+    served: list[list[PlannedGroup]] | None
+    iterations: int
+
+
 def serve_most(
     batches: Sequence[PlannedGroup],
     schedules: Sequence[Schedule],
@@ -59,7 +71,7 @@ def serve_most(
     now_s: float,
     nodes_max: int,
     time_limit_s: float | None,
-) -> list[list[PlannedGroup]] | None:
+) -> Solution:
     """Select, place and order batches so that the most requests are served in time.
 
     Args:
@@ -68,21 +80,19 @@ def serve_most(
         now_s: The present on the clock of the deadlines.
         nodes_max: Most nodes of the search tree.
         time_limit_s: Limit of the solver; None for none.
-
-    Returns:
-        The batches of each instance, in order; None if no solution was found within the limits.
     """
     window = _window(batches, schedules, now_s)
     if not window.able:
-        return [[] for _ in schedules]
+        return Solution([[] for _ in schedules], 0)
     model = _program(window)
-    if not _solve(model, nodes_max, time_limit_s):
-        return None
+    found, iterations = _solve(model, nodes_max, time_limit_s)
+    if not found:
+        return Solution(None, iterations)
     served: list[list[PlannedGroup]] = [[] for _ in schedules]
     for batch, i, slot in sorted(model.places, key=lambda place: (place[2], place[0])):
         if pyo.value(model.serve[batch, i, slot]) > 0.5:
             served[i].append(batches[batch])
-    return served
+    return Solution(served, iterations)
 
 
 def _window(batches: Sequence[PlannedGroup], schedules: Sequence[Schedule], now_s: float) -> _Window:
@@ -211,7 +221,8 @@ def _most_requests(model: pyo.ConcreteModel, window: _Window) -> None:
     model.most = pyo.Objective(expr=requests - weight * ends_s, sense=pyo.maximize)
 
 
-def _solve(model: pyo.ConcreteModel, nodes_max: int, time_limit_s: float | None) -> bool:
+def _solve(model: pyo.ConcreteModel, nodes_max: int, time_limit_s: float | None) -> tuple[bool, int]:
+    """Solve it; return whether a solution was found, and the iterations that this took."""
     solver = Highs()
     solver.config.time_limit = time_limit_s
     solver.config.rel_gap = 0.0
@@ -222,7 +233,8 @@ def _solve(model: pyo.ConcreteModel, nodes_max: int, time_limit_s: float | None)
     solver.config.load_solutions = False
     solver.config.raise_exception_on_nonoptimal_result = False
     result = solver.solve(model)
+    iterations = max(0, int(result.extra_info.simplex_iteration_count))
     if result.incumbent_objective is None:
-        return False
+        return False, iterations
     result.solution_loader.load_vars()
-    return True
+    return True, iterations

@@ -3,17 +3,19 @@
 import random
 from collections.abc import Iterator, Sequence
 from itertools import groupby, permutations, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.planner_problems import live
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.baselines import shepherd
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.baselines.schedule import empty_schedules
 from qlm.planner.baselines.shepherd import WINDOW_GROUPS_MAX, plan_shepherd
-from qlm.planner.baselines.shepherd_ilp import serve_most
+from qlm.planner.baselines.shepherd_ilp import Solution, serve_most
 from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
 from qlm.rct_estimator.normal import Normal
 from support.planning import check_plan, problems, shuffled
@@ -146,7 +148,7 @@ def test_an_unload_counts_only_where_another_model_follows() -> None:
     )
     schedules = empty_schedules(problem)
     solved = serve_most(problem.groups, schedules, now_s=0.0, nodes_max=100, time_limit_s=None)
-    assert solved is not None and sum(map(len, solved)) == 1
+    assert solved.served is not None and sum(map(len, solved.served)) == 1
 
 
 @settings(max_examples=25)
@@ -174,6 +176,27 @@ def test_past_the_limit_of_programs_windows_are_list_scheduled(monkeypatch: pyte
     listed = plan_shepherd(problem)
     check_plan(problem, listed)
     assert met(problem, listed) < solved
+
+
+def test_a_large_plan_takes_a_bounded_number_of_iterations_and_is_the_same_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[int] = []
+
+    def counted(*given: Any, **limits: Any) -> Solution:
+        solution = serve_most(*given, **limits)
+        used.append(solution.iterations)
+        return solution
+
+    monkeypatch.setattr(shepherd, "serve_most", counted)
+    monkeypatch.setattr(shepherd, "ITERATIONS_MAX", 1000)
+    problem = live(1, 300, 24)
+    plan = plan_shepherd(problem)
+    windows = len([g for g in problem.groups if g.deadline_s is not None]) // WINDOW_GROUPS_MAX
+    assert 1 <= len(used) < windows
+    assert sum(used[:-1]) < 1000 <= sum(used)
+    check_plan(problem, plan)
+    assert plan_shepherd(problem) == plan
 
 
 def test_no_time_at_all_still_gives_a_plan() -> None:

@@ -22,7 +22,7 @@ from benchmarks.motion.cells import cells
 from benchmarks.motion.facts import facts_of
 from benchmarks.motion.generator.scenario import scenario_file
 from benchmarks.motion.report import plain, tables
-from benchmarks.motion.runs import HINDSIGHT, Key, Run, append, digest_of, missing, read, run
+from benchmarks.motion.runs import REPORTED, Key, Run, append, digest_of, missing, read, run
 from qlm.planner.policy.default import DEFAULT_POLICY
 
 RIVALS: Final = ("edf+rules", "fcfs", "fcfs+rules", "sjf+rules", "group-greedy", "round-robin")
@@ -87,7 +87,7 @@ def _line(one: Run) -> str:
 
 def _report(runs: Sequence[Run], options: argparse.Namespace, paths: dict[str, Path]) -> None:
     """Print the report, and write it as JSON and as text."""
-    rivals = [arm for arm in options.arms if arm not in (HINDSIGHT, options.subject)]
+    rivals = [arm for arm in options.arms if arm not in (*REPORTED, options.subject)]
     found = cells(runs, options.subject, rivals)
     facts = {name: facts_of(path) for name, path in paths.items()}
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -112,10 +112,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--arms",
         nargs="+",
-        default=(*RIVALS, HINDSIGHT),
+        default=(*RIVALS, *REPORTED),
         type=_other,
         metavar="ARM",
-        help=f"other arms, see benchmarks.motion.arms; {HINDSIGHT} is reported, and is no rival",
+        help=f"other arms, see benchmarks.motion.arms; {' and '.join(REPORTED)} are no rivals",
     )
     parser.add_argument("--state", type=Path, default=FOLDER / "runs.jsonl", help="file of runs")
     parser.add_argument("--folder", type=Path, default=FOLDER / "scenarios", help="folder of scenario files")
@@ -126,7 +126,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _other(name: str) -> str:
-    return name if name == HINDSIGHT else arm_name(name)
+    return name if name in REPORTED else arm_name(name)
 
 
 if __name__ == "__main__":

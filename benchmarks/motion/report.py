@@ -8,6 +8,8 @@ from rich.table import Table
 
 from benchmarks.motion.cells import Cell, mean_interval
 from benchmarks.motion.facts import Facts
+from benchmarks.motion.runs import BOUND
+from benchmarks.motion.tightness import TIGHT, below_bound, low_and_tight
 
 NEAR: Final = -0.5
 """Points behind the best rival that still count as equal."""
@@ -34,6 +36,7 @@ def goals(cells: Sequence[Cell], subject: str, facts: Mapping[str, Facts]) -> di
     ]
     late = _ratios([cell for cell in cells if cell.load <= BUSY], subject, "late_p99_s")
     served = _ratios([cell for cell in cells if cell.load >= SATURATED], subject, "served_rps")
+    below = low_and_tight(cells, subject)
     spreads = [cell.spread for cell in cells if cell.spread is not None]
     return {
         "cells": len(cells),
@@ -50,6 +53,8 @@ def goals(cells: Sequence[Cell], subject: str, facts: Mapping[str, Facts]) -> di
         "late_p99_over_fcfs_median": statistics.median(late) if late else None,
         "late_p99_over_fcfs_most": max(late, default=None),
         "late_p99_within_twice_share": _mean([ratio <= 2 for ratio in late]),
+        "low_load_cells_with_tight_bound": len(below),
+        "low_load_near_bound_share": _mean([points <= TIGHT for points in below]),
         "served_over_fcfs_mean": _mean(served),
         "served_over_fcfs_least": min(served, default=None),
     }
@@ -102,6 +107,7 @@ def plain(cells: Sequence[Cell], subject: str, facts: Mapping[str, Facts]) -> di
                 "properties": [name for name, holds in facts[cell.scenario].properties.items() if holds],
                 "attainment": {arm: round(mean, 3) for arm, mean in cell.attainment.items()},
                 "best_rival": cell.best,
+                "below_bound": below_bound(cell, subject),
                 "difference": round(cell.difference, 3),
                 "interval": [round(edge, 3) for edge in cell.interval],
                 "spread": cell.spread,
@@ -172,7 +178,8 @@ def _kinds_table(kinds: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _cells_table(cells: Sequence[Cell], subject: str, facts: Mapping[str, Facts]) -> Table:
-    made = Table("scenario", "models", "instances", "load", subject, "best rival", "difference", "95 %", "sd")
+    columns = ("scenario", "models", "instances", "load", subject, "best rival", "difference", "95 %", "sd")
+    made = Table(*columns, BOUND)
     for cell in sorted(cells, key=lambda cell: cell.difference):
         low, high = cell.interval
         made.add_row(
@@ -185,5 +192,6 @@ def _cells_table(cells: Sequence[Cell], subject: str, facts: Mapping[str, Facts]
             f"{cell.difference:+.1f}",
             f"{low:+.1f} to {high:+.1f}",
             "-" if cell.spread is None else f"{cell.spread:.1f}",
+            f"{cell.attainment[BOUND]:.1f}" if BOUND in cell.attainment else "-",
         )
     return made

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.motion.bound.upper_bound import upper_bound
 from benchmarks.motion.static_placement import candidates, placed
 from qlm.cli.scenario.workload import draw_scenario
 from qlm.simulator.report import summary
@@ -26,6 +27,12 @@ HINDSIGHT: Final = "static-hindsight"
 
 UNDER_HINDSIGHT: Final = "edf+visits"
 
+BOUND: Final = "bound"
+"""Arm: no simulation, but the share of met objectives that no policy exceeds (`bound.upper_bound`)."""
+
+REPORTED: Final = (HINDSIGHT, BOUND)
+"""Arms that know all requests beforehand; they are reported, and are no rivals."""
+
 Key = tuple[str, str, str, float, int]
 """Scenario, digest of its file, arm, load and seed."""
 
@@ -37,9 +44,10 @@ class Run:
     Attributes:
         scenario: Name of the scenario.
         digest: Of the scenario file.
-        arm: Policy, as `benchmarks.motion.arms` names it, or `HINDSIGHT`.
+        arm: Policy, as `benchmarks.motion.arms` names it, or one of `REPORTED`.
         load: Relative to the best static placement.
-        met: Bits of the requests in order of arrival, 1 for a met objective; packed, in base 64.
+        met: Bits of the requests in order of arrival, 1 for a met objective; packed, in base 64. Of `BOUND`,
+            as many ones as it allows.
         served_rps: Answers per second up to the last arrival.
         late_p99_s: P99 of the time from arrival to the end, of late requests and those without objective;
             for unfinished ones, to the end of the simulation. None if there are none.
@@ -91,8 +99,34 @@ def run(path: Path, arm: str, load: float, seed: int) -> Run:
     """Simulate one cell under one arm."""
     began_s = time.process_time()
     scenario = draw_scenario(path, seed, load=load).scenario
+    if arm == BOUND:
+        return _bound(path, scenario, load, seed, began_s=began_s)
     result = _hindsight(scenario, seed) if arm == HINDSIGHT else _simulated(scenario, arm, seed)
     return _summed(path, arm, load, result, processor_s=time.process_time() - began_s)
+
+
+def _bound(path: Path, scenario: Scenario, load: float, seed: int, *, began_s: float) -> Run:
+    workload = scenario.make_workload(Seeds(seed))
+    bound = upper_bound(scenario, workload)
+    return Run(
+        scenario=path.stem,
+        digest=digest_of(path),
+        arm=BOUND,
+        load=load,
+        seed=seed,
+        requests=len(workload),
+        met=packed_bits(np.arange(len(workload)) < round(bound * len(workload))),
+        attainment=round(bound, 5),
+        served_rps=0.0,
+        late_p99_s=None,
+        evictions=0,
+        swaps=0,
+        swap_s=0.0,
+        moves=0,
+        unfinished=0,
+        simulated_s=0.0,
+        processor_s=round(time.process_time() - began_s, 2),
+    )
 
 
 def _hindsight(scenario: Scenario, seed: int) -> SimulationResult:

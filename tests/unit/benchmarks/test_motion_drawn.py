@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from benchmarks.motion.drawn import main
-from benchmarks.motion.runs import HINDSIGHT, read
+from benchmarks.motion.runs import BOUND, HINDSIGHT, read
 
 SCENARIO = {
     "capacity_rps": 4.0,
@@ -35,14 +36,18 @@ def test_the_benchmark_reports_and_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert main([*common, "fcfs"]) == 0
     first = state.read_text("utf-8")
     assert len(first.splitlines()) == 2
-    assert main([*common, "fcfs", "edf+rules", HINDSIGHT]) == 0
+    assert main([*common, "fcfs", "edf+rules", HINDSIGHT, BOUND]) == 0
     assert state.read_text("utf-8").startswith(first)
     runs = {run.arm: run for run in read(state).values()}
-    assert set(runs) == {"edf", "fcfs", "edf+rules", HINDSIGHT}
+    assert set(runs) == {"edf", "fcfs", "edf+rules", HINDSIGHT, BOUND}
     assert len({run.requests for run in runs.values()}) == 1
     report = json.loads(out.read_text("utf-8"))
     (cell,) = report["cells"]
     assert cell["best_rival"] in ("fcfs", "edf+rules")
+    assert cell["attainment"][BOUND] == pytest.approx(100 * runs[BOUND].attainment, abs=0.01)
+    below = 100 * (runs[BOUND].attainment - runs["edf"].attainment)
+    assert cell["below_bound"] == pytest.approx(below, abs=0.01)
+    assert cell["below_bound"] >= 0
     assert cell["attainment"][HINDSIGHT] == 100 * runs[HINDSIGHT].attainment
     # Each model has an instance of its own with hindsight, where it is awake from the start.
     assert runs[HINDSIGHT].swaps == 0

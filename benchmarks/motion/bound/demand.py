@@ -19,12 +19,10 @@ class Demand:
     Attributes:
         model: Index of its model.
         parts: What it needs to meet its objective.
-        pause_s: Longest mean time between its outputs; inf for any.
     """
 
     model: int
     parts: Sequence[Part]
-    pause_s: float
 
 
 def demands(scenario: Scenario, workload: Workload) -> list[Demand]:
@@ -51,8 +49,7 @@ def demands(scenario: Scenario, workload: Workload) -> list[Demand]:
             shared=int(shared[r]),
             outputs=(first, last),
         )
-        pause_s = (last_s - first_s) / (last - 1) if 0 < first < last else math.inf
-        found.append(Demand(model=m, parts=parts, pause_s=pause_s))
+        found.append(Demand(model=m, parts=parts))
     return found
 
 

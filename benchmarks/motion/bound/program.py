@@ -55,35 +55,39 @@ class Program:
         return self._able if found is None else min(self._able, found + SLACK * (1 + self._able))
 
     def _give_time(self, p: int, pool: Pool) -> None:
-        """A pool has one model awake per instance; a first start takes its time before the model serves."""
-        lp, buckets = self._lp, range(len(self._edges_s) - 1)
-        widths = np.diff(pool.available_s)
-        started: dict[int, list[int]] = {}
-        for m in pool.prices:
-            free = pool.size - pool.awake.get(m, 0)
-            started[m] = [lp.column(free if self._late(pool, m, t) > 0 else 0.0) for t in buckets]
-            self._time[p, m] = {t: lp.column(pool.size * float(widths[t])) for t in buckets}
-            for t in buckets:
-                given, share = self._time[p, m][t], self._late(pool, m, t)
-                first = pool.awake.get(m, 0) * float(widths[t])
-                lp.row([given, started[m][t]], [1.0, -share * float(widths[t])], first)
-                if t:
-                    lp.row([started[m][t - 1], started[m][t]], [1.0, -1.0], 0.0)
+        """A pool has one model awake per instance."""
+        widths_s = np.diff(pool.available_s).tolist()
+        started = {m: self._start(p, pool, m, widths_s) for m in pool.prices}
         before: list[int] = []
-        for t in buckets:
+        for t, width_s in enumerate(widths_s):
             given = [self._time[p, m][t] for m in pool.prices]
-            lp.row(given, [1.0] * len(given), pool.size * float(widths[t]))
-            total = lp.column(math.inf)
-            lp.row([*given, *before, total], [*[1.0] * (len(given) + len(before)), -1.0], 0.0)
+            self._lp.row(given, [1.0] * len(given), pool.size * width_s)
+            total = self._lp.column(math.inf)
+            self._lp.row([*given, *before, total], [*[1.0] * (len(given) + len(before)), -1.0], 0.0)
             before = [total]
-            starts = [started[m][t] for m in pool.prices]
             costs = [pool.starts[m].costs_s for m in pool.prices]
-            lp.row([total, *starts], [1.0, *costs], pool.size * float(pool.available_s[t + 1]))
+            until_s = pool.size * float(pool.available_s[t + 1])
+            self._lp.row([total, *(started[m][t] for m in pool.prices)], [1.0, *costs], until_s)
 
-    def _late(self, pool: Pool, m: int, t: int) -> float:
-        """Return the share of a bucket behind the earliest first start of a model."""
-        begin_s, end_s = float(self._edges_s[t]), float(self._edges_s[t + 1])
-        return min(1.0, max(0.0, (end_s - pool.starts[m].earliest_s) / (end_s - begin_s)))
+    def _start(self, p: int, pool: Pool, m: int, widths_s: Sequence[float]) -> list[int]:
+        """A model serves where it was awake at first, or was started; return its columns of starts."""
+        awake, lp = pool.awake.get(m, 0), self._lp
+        times = self._time[p, m] = {}
+        started: list[int] = []
+        for t, width_s in enumerate(widths_s):
+            first_s = self._first_s(pool, m, t)
+            started.append(lp.column(pool.size - awake if first_s > 0 else 0.0))
+            times[t] = lp.column(pool.size * width_s)
+            lp.row([times[t], started[t]], [1.0, -first_s], awake * width_s)
+            if t:
+                lp.row([started[t - 1], started[t]], [1.0, -1.0], 0.0)
+        return started
+
+    def _first_s(self, pool: Pool, m: int, t: int) -> float:
+        """Return the most time in a bucket behind the earliest first start of a model."""
+        width_s = float(pool.available_s[t + 1] - pool.available_s[t])
+        behind_s = float(self._edges_s[t + 1]) - pool.starts[m].earliest_s
+        return min(width_s, max(0.0, behind_s / pool.slowness_min))
 
     def _serve(self, demands: Sequence[Demand]) -> None:
         """A request is served at most once; the work of its parts is done within their windows."""
@@ -129,8 +133,6 @@ def _able(demand: Demand, pool: Pool) -> bool:
     begin_s = demand.parts[0].begin_s
     if not pool.awake.get(demand.model, 0):
         begin_s = max(begin_s, pool.starts[demand.model].earliest_s)
-    if slowness * (of_model.iteration + of_model.sequence) > demand.pause_s:
-        return False
     return all(
         begin_s + slowness * of_model.alone_s(demand.parts[: n + 1]) <= part.end_s + 1e-9
         for n, part in enumerate(demand.parts)

@@ -108,7 +108,7 @@ def _serve(
     nodes_max: int,
     share_s: float | None,
 ) -> tuple[list[list[PlannedGroup]], int | None]:
-    """Return the groups that each instance serves in time, and the iterations of a program, if it took one."""
+    """Return what each instance serves in time, in order, and the iterations if that took a program."""
     tried = [_behind(schedule) for schedule in schedules]
     place(tried, window, beside_its_model, now_s=now_s)
     listed = [_in_time(schedule, now_s) for schedule in tried]

@@ -22,6 +22,7 @@ def iteration_times(draw: st.DrawFn, tokens_max: int = 4096) -> IterationTime:
         kv_mixed_ms=mixed,
         sequence_ms=draw(st.floats(0, 3)),
         square_ms=draw(st.floats(0, 0.01)),
+        admission_ms=draw(st.floats(0, 5)),
     )
 
 

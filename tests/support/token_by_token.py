@@ -27,6 +27,7 @@ class Text:
     computed: int = 0
     generated: int = 0
     due: int = 0
+    admitted: bool = False
     reported: int = 0
     cached: int | None = None
     loading: int = 0
@@ -211,6 +212,9 @@ class TokenByToken:
         return Iteration(batch, self._duration(batch))
 
     def _duration(self, batch: list[tuple[Text, int]]) -> int:
+        new_ones = [one for one, _new in batch if not one.admitted]
+        for one in new_ones:
+            one.admitted = True
         decoding = [one for one, _new in batch if one.generated + one.due and one.missing == 1]
         prompts = [(one, new) for one, new in batch if one not in decoding]
         return self._times.ticks(
@@ -219,6 +223,7 @@ class TokenByToken:
             double_pairs=sum(new * (2 * one.computed + new) for one, new in prompts),
             decodes=len(decoding),
             context_tokens=sum(one.tokens for one in decoding),
+            admitted=len(new_ones),
         )
 
     def _admissible(self, now_ns: int) -> bool:

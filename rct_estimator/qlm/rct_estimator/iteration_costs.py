@@ -41,6 +41,7 @@ class Load(NamedTuple):
         chunk_var: Variance of that, tokens squared.
         chunk_pairs: Mean pairs of tokens that a chunk compares.
         backlog: Share of iterations whose token budget is full, because prompts queue for it.
+        first_share: Share of chunks that are the first of their prompt.
     """
 
     decodes: float
@@ -49,6 +50,7 @@ class Load(NamedTuple):
     chunk_var: float
     chunk_pairs: float
     backlog: float
+    first_share: float = 1.0
 
 
 def load_of(profile: Profile, workload: Workload, *, ends: float, chunks: float, decodes: float) -> Load:
@@ -73,6 +75,7 @@ def load_of(profile: Profile, workload: Workload, *, ends: float, chunks: float,
         chunk_var=min(workload.prompt_var, max(0.0, tokens * (room - tokens))),
         chunk_pairs=(prompt**2 + workload.prompt_var) / 2 / chunks,
         backlog=used**BACKLOG_POWER,
+        first_share=1 / chunks,
     )
 
 
@@ -108,7 +111,7 @@ def mean_times(of: IterationTime, load: Load, context_tokens: float) -> MeanTime
     table = _hinges(of.linear_ms)
     any_ms = _linear_mean(table, decodes, any_tokens, any_var)
     own_ms = _linear_mean(table, decodes, own_tokens, own_var)
-    each_ms = of.sequence_ms + of.square_ms * load.chunk_pairs
+    each_ms = of.sequence_ms + of.square_ms * load.chunk_pairs + of.admission_ms * load.first_share
     mixed_ms = of.host_ms + of.sequence_ms * decodes + of.kv_beside_prompts_ms * decodes * context_tokens
     at_least_one = max(1.0, decodes)
     decode_ms = of.ms(

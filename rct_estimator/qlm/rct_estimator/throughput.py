@@ -269,6 +269,7 @@ def _first_prompts_s(profile: Profile, workload: Workload, slots: float) -> floa
         context_tokens=0.0,
         sequences=slots / iterations,
         pairs=slots / iterations * (prompt**2 + workload.prompt_var) / 2,
+        admitted=slots / iterations,
         mixed=True,
     )
     return iterations * (together_ms / 1000 - floor_s) + (iterations - 1) / 2 * floor_s

@@ -12,7 +12,7 @@ from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.evaluation.fidelity import QUANTILES, Errors, LevelFidelity
 from qlm.simulator.evaluation.request_log import RequestLog
 
-_REPLAYED: Final = ("host_ms", "linear_ms", "kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms")
+_REPLAYED: Final = ("host_ms", "linear_ms", "kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms")
 _LIMITS: Final = ("kv_tokens", "seqs_max", "batched_tokens_max", "block_tokens")
 _SOURCE_CHARACTERS: Final = 100
 """Characters of a source that are shown."""

@@ -9,7 +9,7 @@ import numpy as np
 from qlm.rct_estimator.profiles.iteration import FloatArray
 from qlm.rct_estimator.profiles.points import FitPoint
 
-OTHERS: Final = ("kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms")
+OTHERS: Final = ("kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms")
 """Coefficients beside the linear term, in the order in which they are preferred where points cannot tell
 them apart."""
 
@@ -26,7 +26,7 @@ class Columns:
 
     Attributes:
         tokens: Tokens computed.
-        others: Column of each of OTHERS, shape (points, 4).
+        others: Column of each of OTHERS, shape (points, 5).
         ms: Durations.
     """
 
@@ -43,6 +43,7 @@ class Columns:
                 p.decodes * p.context if p.prompts else 0.0,
                 p.sequences,
                 p.pairs,
+                p.admissions,
             )
             for p in points
         ]

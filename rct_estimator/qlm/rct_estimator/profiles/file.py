@@ -28,7 +28,7 @@ _WHOLE: Final = frozenset(
     | {"batched_tokens_max", "weights_bytes", "accelerator_memory_bytes"}
 )
 _EQUATIONS: Final = ("prefill_ms", "decode_ms")
-_OPTIONAL_COEFFICIENTS: Final = ("kv_mixed_ms", "sequence_ms", "square_ms")
+_OPTIONAL_COEFFICIENTS: Final = ("kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms")
 
 
 def parse_profile(mapping: object, where: str) -> Profile:

@@ -58,10 +58,11 @@ class Equations:
 class IterationTime:
     """Coefficients of the duration of an iteration, milliseconds.
 
-        host + linear(N) + kv C + sequence B + square S
+        host + linear(N) + kv C + sequence B + square S + admission A
 
     N: all tokens computed, decodes included. C: context of the decodes. B: sequences. S: sum over the chunks
-    of prompts of new (position + new / 2), the pairs of tokens that causal attention compares.
+    of prompts of new (position + new / 2), the pairs of tokens that causal attention compares. A: requests
+    that it admits to the batch for the first time.
 
     One pass over the weights serves all N tokens, so `linear` has a floor while weights are read, a kink
     where computing takes longer than reading, and a slope after it. Below its first point it is constant;
@@ -74,6 +75,7 @@ class IterationTime:
         kv_mixed_ms: The same in iterations that compute prompts too; None for the same value.
         sequence_ms: Time per sequence.
         square_ms: Time per pair of tokens of a prompt.
+        admission_ms: Time of the engine per request, whatever its length: reading it, and keeping its state.
     """
 
     host_ms: float
@@ -82,6 +84,7 @@ class IterationTime:
     kv_mixed_ms: float | None = None
     sequence_ms: float = 0.0
     square_ms: float = 0.0
+    admission_ms: float = 0.0
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -141,7 +144,14 @@ class IterationTime:
         return np.asarray(np.interp(at, xs, ys) + beyond * np.maximum(0.0, at - xs[-1]), dtype=np.float64)
 
     def ms(
-        self, *, tokens: float, context_tokens: float, sequences: float, pairs: float = 0.0, mixed: bool
+        self,
+        *,
+        tokens: float,
+        context_tokens: float,
+        sequences: float,
+        pairs: float = 0.0,
+        admitted: float = 0.0,
+        mixed: bool,
     ) -> float:
         """Return the duration of an iteration, milliseconds.
 
@@ -150,10 +160,11 @@ class IterationTime:
             context_tokens: Context of its decodes, in total: C.
             sequences: Decodes and chunks of prompts: B.
             pairs: `pairs_of` its chunks, in total: S.
+            admitted: Requests that it admits for the first time: A.
             mixed: It computes prompts.
         """
         kv_ms = self.kv_beside_prompts_ms if mixed else self.kv_ms
-        fixed = self.host_ms + self.linear(tokens)
+        fixed = self.host_ms + self.linear(tokens) + self.admission_ms * admitted
         return fixed + kv_ms * context_tokens + self.sequence_ms * sequences + self.square_ms * pairs
 
     @property
@@ -178,6 +189,7 @@ class IterationTime:
             kv_mixed_ms=None if self.kv_mixed_ms is None else self.kv_mixed_ms * factor,
             sequence_ms=self.sequence_ms * factor,
             square_ms=self.square_ms * factor,
+            admission_ms=self.admission_ms * factor,
         )
 
 

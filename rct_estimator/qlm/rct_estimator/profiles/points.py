@@ -45,6 +45,11 @@ class FitPoint(NamedTuple):
         """Pairs of tokens that its chunks compare."""
         return self.prompts * pairs_of(self.new, self.position)
 
+    @property
+    def admissions(self) -> float:
+        """Requests that it admits: those whose first chunk it computes."""
+        return 0.0 if self.position else self.prompts
+
     def predicted_ms(self, iteration: IterationTime) -> float:
         """Return the duration that these coefficients give, milliseconds."""
         return iteration.ms(
@@ -52,6 +57,7 @@ class FitPoint(NamedTuple):
             context_tokens=self.decodes * self.context,
             sequences=self.sequences,
             pairs=self.pairs,
+            admitted=self.admissions,
             mixed=self.prompts > 0,
         )
 

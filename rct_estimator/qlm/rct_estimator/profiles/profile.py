@@ -133,12 +133,16 @@ class Profile:
         return round(self.request_ms * 1e6)
 
     def prefill_ms(self, batch: float, tokens: float, *, position: float = 0.0) -> float:
-        """Return the time of an iteration with `batch` chunks of `tokens` tokens and nothing else, ms."""
+        """Return the time of an iteration with `batch` chunks of `tokens` tokens and nothing else, ms.
+
+        Chunks at the start of their prompts admit their requests.
+        """
         return self.iteration.ms(
             tokens=batch * tokens,
             context_tokens=0.0,
             sequences=batch,
             pairs=batch * pairs_of(tokens, position),
+            admitted=0.0 if position else batch,
             mixed=True,
         )
 

@@ -287,7 +287,9 @@ class BatchingEngine:
                 prefills += 1
                 prefill_tokens += new
                 double_pairs += new * (2 * sequence.computed + new)
-        return self._times.ticks(prefills, prefill_tokens, double_pairs, decodes, context_tokens)
+        return self._times.ticks(
+            prefills, prefill_tokens, double_pairs, decodes, context_tokens, batch.admitted
+        )
 
     def _commit(self, iterations: int) -> list[Sequence]:
         run = self._run

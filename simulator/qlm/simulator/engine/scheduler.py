@@ -27,6 +27,7 @@ class Scheduler:
         running: The batch, in order.
         decodes: Sequences of the batch that get a token in each iteration.
         chunks: Sequences with the number of prompt tokens that the next iteration computes of each.
+        admitted: Sequences among them that are in the batch for the first time.
         loading: Sequences whose KV is loading, in order of arrival.
         waiting: The others, in order of admission.
         unreported: Preempted sequences with unreported tokens.
@@ -56,6 +57,7 @@ class Scheduler:
         self.running: dict[Sequence, None] = {}
         self.decodes = decodes
         self.chunks: list[tuple[Sequence, int]] = []
+        self.admitted = 0
         self.loading: deque[Sequence] = deque()
         self.waiting: deque[Sequence] = deque()
         self.unreported: dict[Sequence, None] = {}
@@ -98,6 +100,7 @@ class Scheduler:
             Whether sequences were preempted, so that an iteration later others may be admitted.
         """
         preempted = self._grow()
+        self.admitted = 0
         budget = self._continue_prompts(self._batched_tokens_max - self.decodes.count)
         # An iteration without requests after preemption takes no time: the next one starts now.
         if not preempted or not (self.running or early):
@@ -206,6 +209,7 @@ class Scheduler:
             if sequence is None:
                 return
             self._admissions += 1
+            self.admitted += not sequence.order
             sequence.order = self._admissions
             self.running[sequence] = self._prefilling[sequence] = None
             new = min(sequence.missing, budget)

@@ -25,7 +25,7 @@ class StepTimes:
     The formula is that of `IterationTime`.
     """
 
-    __slots__ = ("_kv", "_kv_mixed", "_linear", "_pair_half", "_sequence")
+    __slots__ = ("_admission", "_kv", "_kv_mixed", "_linear", "_pair_half", "_sequence")
 
     def __init__(self, profile: Profile, tokens_max: int) -> None:
         """Round the coefficients for iterations of up to `tokens_max` tokens."""
@@ -35,9 +35,16 @@ class StepTimes:
         self._kv_mixed = round(of.kv_beside_prompts_ms * _TICKS_PER_MS)
         self._sequence = round(of.sequence_ms * _TICKS_PER_MS)
         self._pair_half = round(of.square_ms / 2 * _TICKS_PER_MS)
+        self._admission = round(of.admission_ms * _TICKS_PER_MS)
 
     def ticks(
-        self, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
+        self,
+        prefills: int,
+        prefill_tokens: int,
+        double_pairs: int,
+        decodes: int,
+        context_tokens: int,
+        admitted: int = 0,
     ) -> int:
         """Return the duration of one iteration.
 
@@ -47,6 +54,7 @@ class StepTimes:
             double_pairs: Sum over these chunks of new (2 position + new), twice `pairs_of`.
             decodes: Requests that get one more token.
             context_tokens: Total length of their texts.
+            admitted: Requests with prompt tokens in it that were never in the batch before.
 
         Returns:
             Ticks; 0 for an empty iteration.
@@ -54,6 +62,7 @@ class StepTimes:
         if not prefills:
             return self.decode_ticks(decodes, context_tokens) if decodes else 0
         fixed = self._linear[prefill_tokens + decodes] + self._sequence * (prefills + decodes)
+        fixed += self._admission * admitted
         return fixed + self._kv_mixed * context_tokens + self._pair_half * double_pairs
 
     def decode_ticks(self, decodes: int, context_tokens: int) -> int:

@@ -90,17 +90,23 @@ class _Recorder(StepTimes):
         self.seen: list[tuple[float, ...]] = []
 
     def ticks(
-        self, prefills: int, prefill_tokens: int, double_pairs: int, decodes: int, context_tokens: int
+        self,
+        prefills: int,
+        prefill_tokens: int,
+        double_pairs: int,
+        decodes: int,
+        context_tokens: int,
+        admitted: int = 0,
     ) -> int:
         """Return the duration of one iteration, and remember it."""
         if prefills:
             tokens, sequences = float(prefill_tokens + decodes), float(prefills + decodes)
-            self.seen.append((tokens, 0.0, float(context_tokens), sequences, double_pairs / 2))
-        return super().ticks(prefills, prefill_tokens, double_pairs, decodes, context_tokens)
+            self.seen.append((tokens, 0.0, float(context_tokens), sequences, double_pairs / 2, admitted))
+        return super().ticks(prefills, prefill_tokens, double_pairs, decodes, context_tokens, admitted)
 
     def decode_ticks(self, decodes: int, context_tokens: int) -> int:
         """Return the duration of one iteration without prompts, and remember it."""
-        self.seen.append((float(decodes), float(context_tokens), 0.0, float(decodes), 0.0))
+        self.seen.append((float(decodes), float(context_tokens), 0.0, float(decodes), 0.0, 0.0))
         return super().decode_ticks(decodes, context_tokens)
 
 
@@ -168,6 +174,7 @@ def _mean(iterations: list[IterationTime]) -> IterationTime:
         kv_mixed_ms=fmean(each.kv_beside_prompts_ms for each in iterations),
         sequence_ms=fmean(each.sequence_ms for each in iterations),
         square_ms=fmean(each.square_ms for each in iterations),
+        admission_ms=fmean(each.admission_ms for each in iterations),
     )
 
 
@@ -329,8 +336,9 @@ def _waits(
 def _vector(iteration: IterationTime, knots: list[float]) -> FloatArray:
     heights = [iteration.linear(knot) for knot in knots]
     slopes = (np.diff(heights) / np.diff(knots)).tolist()
-    others = [iteration.kv_ms, iteration.kv_beside_prompts_ms, iteration.sequence_ms, iteration.square_ms]
-    return np.array([iteration.host_ms + heights[0], *slopes, iteration.last_slope_ms, *others])
+    contexts = [iteration.kv_ms, iteration.kv_beside_prompts_ms]
+    others = [iteration.sequence_ms, iteration.square_ms, iteration.admission_ms]
+    return np.array([iteration.host_ms + heights[0], *slopes, iteration.last_slope_ms, *contexts, *others])
 
 
 def _iteration(x: FloatArray, knots: list[float], most: float) -> IterationTime:

@@ -33,6 +33,7 @@ class EngineSpeed:
             context_tokens=profile.kv_tokens,
             sequences=profile.seqs_max,
             pairs=pairs_of(budget, profile.context_tokens - budget),
+            admitted=profile.seqs_max,
             mixed=True,
         )
         return cls(

@@ -68,7 +68,7 @@ class PrefillCosts:
         if not self.decode_s:
             each_ms += of.host_ms + of.linear(self.running)
         extra_ms = full * self.linear_ms(self.budget_tokens) + self.linear_ms(rest)
-        extra_ms += (full + 1) * each_ms + of.square_ms * prompt_tokens**2 / 2
+        extra_ms += (full + 1) * each_ms + of.square_ms * prompt_tokens**2 / 2 + of.admission_ms
         return np.maximum((full + 1) * self.decode_s + extra_ms / 1000, _INSTANT_S)
 
     def linear_ms(self, prompt_tokens: FloatArray | float) -> FloatArray:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.profiling.admission import Window, measure_windows, with_admission
 from qlm.cli.profiling.facts import FACTS, Facts, Identity, build_profile, facts_of, given_facts, physics_of
 from qlm.cli.profiling.fit_text import fit_lines
 from qlm.cli.profiling.from_log import profile_from_log
@@ -143,22 +144,26 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
     try:
         capacity = await engine.capacity()
         grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=settings.batched_tokens_max)
-        measured = await _measure(engine, capacity, grid, console)
+        measured, windows = await _measure(engine, capacity, grid, console)
         if options["swap"]:
             source = Source(SourceKind.MEASURED, identity.measured)
             times = await measure_swap(engine, time.monotonic_ns)
             facts = {**facts, **{key: (round(s, 3), source) for key, s in times.items()}}
     finally:
         await engine.close()
-    fitted = fit_iteration(measured.points, physics_of(identity, facts))
-    profile = build_profile(identity, capacity, settings, fitted, facts, measured.lone_ms)
-    _print_fit(profile, fitted, measured)
+    admission = with_admission(fit_iteration(measured.points, physics_of(identity, facts)), windows)
+    profile = build_profile(identity, capacity, settings, admission.fitted, facts, measured.lone_ms)
+    _print_fit(profile, admission.fitted, measured)
+    if admission.line is not None:
+        click.echo(admission.line)
     out.write_text(profile_text(profile), "utf-8")
     parse_profile_text(out.read_text("utf-8"), str(out))
     click.echo(f"written to {out}")
 
 
-async def _measure(engine: VllmEngine, capacity: EngineCapacity, grid: Grid, console: Console) -> Measured:
+async def _measure(
+    engine: VllmEngine, capacity: EngineCapacity, grid: Grid, console: Console
+) -> tuple[Measured, list[Window]]:
     prober = Prober(
         engine,
         batched_tokens_max=grid.batched_tokens_max,
@@ -170,15 +175,19 @@ async def _measure(engine: VllmEngine, capacity: EngineCapacity, grid: Grid, con
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("warming up", total=grid.measurements)
         begun = 0
+        windows: list[Window] = []
 
         def on_point(description: str) -> None:
             nonlocal begun
             progress.update(task, description=description, completed=begun)
             begun += 1
 
-        measured = await measure(prober, grid, on_point)
+        async def on_pass() -> None:
+            windows.extend(await measure_windows(prober, capacity))
+
+        measured = await measure(prober, grid, on_point, on_pass)
         progress.update(task, description="done", completed=grid.measurements)
-    return measured
+    return measured, windows
 
 
 def _facts(options: dict[str, Any], identity: Identity, date: str) -> Facts:

@@ -91,6 +91,10 @@ def build_profile(
     """Build the profile of a measured engine from its fit, all of FACTS, and times of lone requests."""
     reported = Source(SourceKind.MEASURED, f"Reported by the engine. {identity.measured}")
     sources = dict.fromkeys(COEFFICIENTS, _fit_source(fitted, identity))
+    sources["admission_ms"] = Source(
+        SourceKind.MEASURED,
+        f"The same, and what short requests in a closed loop took beyond the fit. {identity.measured}",
+    )
     sources |= {name: source for name, (_value, source) in facts.items()}
     sources |= dict.fromkeys(("block_tokens", "kv_tokens", "context_tokens"), reported)
     for name in ("seqs_max", "batched_tokens_max"):

@@ -8,6 +8,7 @@ _UNKNOWN = {
     "kv_ms": "the value is the usual one, or none",
     "sequence_ms": "counted per token",
     "square_ms": "counted per token",
+    "admission_ms": "counted per token and sequence",
 }
 """What stands in for a coefficient that is not identified. The time on the host is not listed: every
 iteration has it, so timings never separate it from the linear term."""
@@ -37,6 +38,7 @@ def _formula(iteration: IterationTime) -> str:
         (iteration.kv_ms, "C"),
         (iteration.sequence_ms, "B"),
         (iteration.square_ms, "S"),
+        (iteration.admission_ms, "A"),
     ):
         parts += [f"{value:.4g} {symbol}"] if value else []
     mixed = iteration.kv_mixed_ms

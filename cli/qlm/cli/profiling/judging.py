@@ -8,11 +8,11 @@ from rich import box
 from rich.table import Table
 
 from qlm.domain.shown import cut
-from qlm.rct_estimator.profiles.profile import Profile
+from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile
 from qlm.simulator.evaluation.fidelity import QUANTILES, Errors, LevelFidelity
 from qlm.simulator.evaluation.request_log import RequestLog
 
-_REPLAYED: Final = ("host_ms", "linear_ms", "kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms")
+_REPLAYED: Final = COEFFICIENTS
 _LIMITS: Final = ("kv_tokens", "seqs_max", "batched_tokens_max", "block_tokens")
 _SOURCE_CHARACTERS: Final = 100
 """Characters of a source that are shown."""

@@ -87,12 +87,12 @@ class Prober:
         """Trigger the compilations of the engine's first requests, and time the long request."""
         for tokens in (16, self._blocker_tokens(1), self._blocker_tokens(1)):
             start_ns = self._clock_ns()
-            self._lead_s = _LEAD_SHARE * (await self._first_token_ns(tokens) - start_ns) / 1e9
+            self._lead_s = _LEAD_SHARE * (await self.first_token_ns(tokens) - start_ns) / 1e9
 
     async def lone_ms(self, tokens: int) -> float:
         """Time the first token of a request to an idle engine, its way there and back included."""
         start_ns = self._clock_ns()
-        return (await self._first_token_ns(tokens) - start_ns) / 1e6
+        return (await self.first_token_ns(tokens) - start_ns) / 1e6
 
     @asynccontextmanager
     async def decoding(self, cell: Cell, decode_tokens: int) -> AsyncIterator[list[Stream]]:
@@ -158,10 +158,10 @@ class Prober:
         """Submit prompts at once, several of them behind a long one; return times of their first tokens."""
         blocker = None
         if number > 1:
-            blocker = asyncio.ensure_future(self._first_token_ns(self._blocker_tokens(cell.decodes)))
+            blocker = asyncio.ensure_future(self.first_token_ns(self._blocker_tokens(cell.decodes)))
             await asyncio.sleep(self._lead_s)
         try:
-            return list(await asyncio.gather(*(self._first_token_ns(tokens) for _ in range(number))))
+            return list(await asyncio.gather(*(self.first_token_ns(tokens) for _ in range(number))))
         finally:
             if blocker is not None:
                 await blocker
@@ -169,7 +169,8 @@ class Prober:
     def _blocker_tokens(self, decodes: int) -> int:
         return min(self._batched_tokens_max - decodes, self._context_tokens - 2)
 
-    async def _first_token_ns(self, prompt_tokens: int) -> int:
+    async def first_token_ns(self, prompt_tokens: int) -> int:
+        """Send a prompt for one token, and return the time of that token once the request has ended."""
         stream = Stream(self._engine, self._call(prompt_tokens, 1), self._clock_ns)
         await stream.until(1)
         await stream.end()
@@ -189,7 +190,16 @@ def _thinned(count: int) -> list[int]:
     return sorted({*kept, count - 1})
 
 
-async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -> Measured:
+async def _nothing() -> None:
+    return
+
+
+async def measure(
+    prober: Prober,
+    grid: Grid,
+    on_point: Callable[[str], None],
+    on_pass: Callable[[], Awaitable[None]] = _nothing,
+) -> Measured:
     """Measure all points of a grid, and repeat that `grid.repeats` times.
 
     A temporary disturbance of the machine then affects one measurement of many points, which the median
@@ -199,6 +209,7 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
         prober: Prober of the engine.
         grid: Points to measure.
         on_point: Called with a description before each measurement.
+        on_pass: Called after each of the repetitions.
     """
     await prober.warm_up()
     found: dict[Key, list[FitPoint]] = {}
@@ -212,6 +223,7 @@ async def measure(prober: Prober, grid: Grid, on_point: Callable[[str], None]) -
                 lost[what] = lost.get(what, True) and not samples
                 for key, point in (item for points in samples for item in points.items()):
                     found.setdefault(key, []).append(point)
+        await on_pass()
     return Measured(
         points=tuple(_median(timed) for timed in found.values()),
         lone_ms={tokens: statistics.median(times) for tokens, times in lone.items()},

@@ -16,7 +16,7 @@ from unit.cli.test_profiling_measure import LARGE, TRUTH, engine_profile, measur
 
 SLOW = replace(TRUTH, admission_ms=4.0)
 WINDOW = Window(
-    decodes=8, context=100.0, prompt_tokens=16, prompts=(1,) * 24, iterations=50, ms=0.0, quiet_ms=0.0
+    decodes=8, context=100.0, prompt_tokens=16, prompts=(1,) * 8, iterations=20, ms=0.0, quiet_ms=0.0
 )
 
 
@@ -40,7 +40,7 @@ def test_the_time_per_request_is_found_apart_from_tokens_and_sequences(
     truth: IterationTime, async_scheduling: bool
 ) -> None:
     measured, windows = measured_on(truth, async_scheduling=async_scheduling)
-    assert [sum(window.prompts) for window in windows] == [24, 24, 24]
+    assert [sum(window.prompts) for window in windows] == [8] * 9
     fitted = with_admission(fit_iteration(measured.points), windows).fitted
     assert fitted.iteration.admission_ms == pytest.approx(truth.admission_ms, rel=0.01, abs=0.05)
     assert fitted.iteration.sequence_ms == pytest.approx(truth.sequence_ms, rel=0.15)
@@ -58,11 +58,11 @@ def fitted_with(each_ms: list[float]) -> tuple[Fitted, str | None]:
     """Add windows that leave these times per request unexplained, on an engine half as fast as the fit."""
     quiet_ms = TRUTH.ms(tokens=8, context_tokens=800, sequences=8, mixed=False)
     one = replace(fit_iteration([FitPoint(1, 100, 0, 0, 0, 10.0)]), iteration=TRUTH)
-    computed_ms = 24 * TRUTH.ms(
+    computed_ms = 8 * TRUTH.ms(
         tokens=24, context_tokens=800, sequences=9, pairs=16 * 8, admitted=1, mixed=True
     )
     windows = [
-        WINDOW._replace(ms=2 * (26 * quiet_ms + computed_ms) + 24 * ms, quiet_ms=2 * quiet_ms)
+        WINDOW._replace(ms=2 * (12 * quiet_ms + computed_ms) + 8 * ms, quiet_ms=2 * quiet_ms)
         for ms in each_ms
     ]
     added = with_admission(one, windows)

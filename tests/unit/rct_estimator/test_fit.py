@@ -36,6 +36,7 @@ KNOWN = IterationTime(
     kv_mixed_ms=1.1e-4,
     sequence_ms=0.02,
     square_ms=2e-6,
+    admission_ms=0.8,
 )
 
 
@@ -66,13 +67,14 @@ def engines(draw: st.DrawFn) -> IterationTime:
         kv_mixed_ms=kv * draw(st.floats(1, 2)),
         sequence_ms=floor * draw(st.floats(0.0005, 0.01)),
         square_ms=slope * draw(st.floats(1e-5, 1e-4)),
+        admission_ms=floor * draw(st.floats(0, 0.3)),
     )
 
 
 def test_a_known_engine_is_recovered_coefficient_by_coefficient() -> None:
     fitted = fit_iteration(timed(KNOWN, GRID))
     found = fitted.iteration
-    for name in ("kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms"):
+    for name in ("kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"):
         assert getattr(found, name) == pytest.approx(getattr(KNOWN, name), rel=0.01), name
     assert [tokens for tokens, _ms in found.linear_ms] == pytest.approx([1, 190, 2048], rel=0.01)
     # The time on the host is in every iteration, so it counts in the table.
@@ -113,18 +115,18 @@ def test_disturbed_iterations_hardly_move_the_fit() -> None:
     ("grid", "named"),
     [
         (PROMPTS + CHUNKS + DECODES, {"kv_mixed_ms"}),
-        ([row for row in PROMPTS if row[0] == 1], {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms"}),
-        ([row for row in DECODES if row[3] == 8], {"kv_mixed_ms", "sequence_ms", "square_ms"}),
-        (DECODES, {"kv_mixed_ms", "sequence_ms", "square_ms"}),
+        ([row for row in PROMPTS if row[0] == 1], {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"}),
+        ([row for row in DECODES if row[3] == 8], {"kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"}),
+        (DECODES, {"kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"}),
         (
             [row for row in DECODES if row[4] == 512],
-            {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms"},
+            {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"},
         ),
         (
             [(1, 512, 0, 0, 0), (0, 0, 0, 8, 128), (0, 0, 0, 8, 512)],
-            {"kv_mixed_ms", "sequence_ms", "square_ms"},
+            {"kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"},
         ),
-        ([(3, 100, 0, 0, 0)], {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms"}),
+        ([(3, 100, 0, 0, 0)], {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"}),
         (GRID, set()),
     ],
 )

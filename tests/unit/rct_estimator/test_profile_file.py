@@ -12,7 +12,7 @@ from qlm.rct_estimator.profiles.builtin import builtin_profiles, unmeasured_prof
 from qlm.rct_estimator.profiles.file import parse_profile, parse_profile_text, profile_mapping, profile_text
 from qlm.rct_estimator.profiles.iteration import Coefficients, Equations, IterationTime
 from qlm.rct_estimator.profiles.points import FitPoint, FitPoints
-from qlm.rct_estimator.profiles.profile import Profile, Source, SourceKind
+from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile, Source, SourceKind
 
 every_profile = pytest.mark.parametrize(
     "profile", builtin_profiles(), ids=lambda p: f"{p.model}-{p.accelerator}-x{p.gpus}"
@@ -25,6 +25,7 @@ ITERATION = {
     "kv_mixed_ms": 1.1e-4,
     "sequence_ms": 0.02,
     "square_ms": 2e-6,
+    "admission_ms": 2.5,
 }
 FIT = {
     "points": [[1, 512, 0, 0, 0, 30.5], [0, 0, 0, 8, 128.5, 12.5], [1, 128, 2048, 8, 1024, 14.0]],
@@ -56,8 +57,9 @@ def version_1() -> dict[str, Any]:
     for key in ("engine", "iteration", "async_scheduling", "batched_tokens_max", "fit"):
         del plain[key]
     equations, sources = plain.pop("equations"), plain.pop("sources")
-    numbers = ("iteration", "host_ms", "linear_ms", "kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms")
-    sources = {key: value for key, value in sources.items() if key not in (*numbers, "batched_tokens_max")}
+    sources = {
+        key: value for key, value in sources.items() if key not in (*COEFFICIENTS, "batched_tokens_max")
+    }
     sources |= {"prefill_ms": {"measured": "p"}, "decode_ms": {"derived": "d", "uncertainty": 0.2}}
     fits = {
         "prefill_ms": {"points": [[1, 512, 31.0]], "error_mean": 0.01, "error_max": 0.02},
@@ -77,7 +79,7 @@ def test_a_file_of_version_2_is_read_key_by_key() -> None:
     profile = parse_profile(plain, "x.yaml")
     assert profile.iteration == IterationTime(
         host_ms=1.0, linear_ms=((1, 11.0), (190, 11.5), (2048, 150.0)), kv_ms=8e-5, kv_mixed_ms=1.1e-4,
-        sequence_ms=0.02, square_ms=2e-6,
+        sequence_ms=0.02, square_ms=2e-6, admission_ms=2.5,
     )  # fmt: skip
     assert profile.fit == FitPoints(
         points=tuple(FitPoint(*row) for row in FIT["points"]),  # type: ignore[attr-defined]
@@ -90,11 +92,12 @@ def test_a_file_of_version_2_is_read_key_by_key() -> None:
 def test_a_profile_without_what_may_be_left_out_is_accepted() -> None:
     plain = good()
     del plain["fit"], plain["equations"]
-    for name in ("kv_mixed_ms", "sequence_ms", "square_ms"):
+    for name in ("kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"):
         del plain["iteration"][name], plain["sources"][name]
     profile = parse_profile(plain, "x.yaml")
     assert (profile.fit, profile.equations) == (None, None)
     assert profile.iteration.kv_beside_prompts_ms == profile.iteration.kv_ms
+    assert profile.iteration.admission_ms == 0
     assert profile_mapping(profile) == plain
 
 

@@ -23,14 +23,18 @@ from qlm.rct_estimator.profiles.iteration import IterationTime, pairs_of
 
 _CLIENTS: Final = (1, 2, 4)
 """Short requests under way at a time."""
-_REQUESTS: Final = 24
-"""Short requests of a window; a multiple of each of _CLIENTS."""
+_REQUESTS: Final = 8
+"""Short requests of a window; a multiple of each of _CLIENTS. Short windows, since the engine's speed drifts."""
+_TURNS: Final = 3
+"""Windows at each number of clients, by turns."""
 _PROMPT_TOKENS: Final = 16
-_QUIET_TOKENS: Final = 16
+_QUIET_TOKENS: Final = 8
 """Iterations without short requests that are timed before and after a window."""
 _DECODES: Final = 8
 _TOKENS_MAX: Final = 1024
 """Tokens of a decode at most; it is stopped when the last window is over."""
+_WINDOW_TOKENS: Final = 2 * _QUIET_TOKENS + 4 * _REQUESTS
+"""Tokens of the decodes for which a window is begun."""
 _WINDOWS_MIN: Final = 3
 _ERRORS_MIN: Final = 2.0
 """Standard errors that the mean must be away from zero to be identified."""
@@ -94,15 +98,16 @@ def window_cell(capacity: EngineCapacity) -> Cell:
 
 
 async def measure_windows(prober: Prober, capacity: EngineCapacity) -> list[Window]:
-    """Measure a window at each number of clients for which the engine has slots."""
+    """Measure windows at each number of clients for which the engine has slots, as far as the texts last."""
     cell, found = window_cell(capacity), list[Window]()
     room = int(0.8 * capacity.kv_tokens) // (cell.decodes + max(_CLIENTS))
     tokens = min(_TOKENS_MAX, capacity.context_tokens, room) - 2 * _PROMPT_TOKENS
-    if tokens < 4 * _REQUESTS:
+    if tokens < _WINDOW_TOKENS:
         return []
+    clients_of_turn = [n for n in _CLIENTS if cell.decodes + n <= capacity.seqs_max]
     async with prober.decoding(cell, tokens) as streams:
-        for clients in (n for n in _CLIENTS if cell.decodes + n <= capacity.seqs_max):
-            if streams[0].received + 4 * _REQUESTS > tokens:
+        for clients in _TURNS * clients_of_turn:
+            if streams[0].received + _WINDOW_TOKENS > tokens:
                 break
             firsts, bounds = await _play(prober, streams[0], clients)
             if (window := _window(cell, streams[0].arrivals, firsts, bounds)) is not None:

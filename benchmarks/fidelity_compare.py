@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -38,39 +39,33 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Comparison at one load in one round: two runs of the real engine, and one of the emulated engine.
+    """Comparison at one load in one round: some runs of the real engine, and one of the emulated engine.
 
     Attributes:
-        model: Difference of the emulated run from the first real run.
-        model_again: Difference of the emulated run from the second real run.
-        own: Difference of the second real run from the first: the engine's own repeatability.
-        quantiles_s: P50, P95, P99 of end-to-end latency: real, again, emulated.
-        tokens_per_s: Throughput over the steady part: real, again, emulated; None for a run without one.
+        model: Differences of the emulated run from each real run.
+        own: Differences of each real run from each earlier one: the engine's own repeatability.
+        quantiles_s: P50, P95, P99 of end-to-end latency: of the real runs, then of the emulated one.
+        tokens_per_s: Throughput over the steady part, in the same order; None for a run without one.
     """
 
-    model: Difference
-    model_again: Difference
-    own: Difference
+    model: tuple[Difference, ...]
+    own: tuple[Difference, ...]
     quantiles_s: tuple[tuple[float, ...], ...]
     tokens_per_s: tuple[float | None, ...]
 
 
-def compare(
-    real: Sequence[Answer], again: Sequence[Answer], emulated: Sequence[Answer], *, places: int
-) -> Load:
-    """Compare three runs of the same requests, in the same order.
+def compare(real: Sequence[Sequence[Answer]], emulated: Sequence[Answer], *, places: int) -> Load:
+    """Compare runs of the same requests, in the same order.
 
     Args:
-        real: First run of the real engine.
-        again: Second run of the real engine.
+        real: Runs of the real engine, two or more, in order of time.
         emulated: Run of the emulated engine.
         places: Batch slots.
     """
-    runs = (real, again, emulated)
+    runs = (*real, emulated)
     return Load(
-        model=difference(real, emulated, places=places),
-        model_again=difference(again, emulated, places=places),
-        own=difference(real, again, places=places),
+        model=tuple(difference(one, emulated, places=places) for one in real),
+        own=tuple(difference(one, later, places=places) for one, later in combinations(real, 2)),
         quantiles_s=tuple(tuple(np.quantile(_latencies(run), (0.5, 0.95, 0.99)).tolist()) for run in runs),
         tokens_per_s=tuple(steady_tokens_per_s(run, places) for run in runs),
     )
@@ -160,25 +155,26 @@ class Verdict:
 
 
 def judge(name: str, rounds: Sequence[Load], *, saturated: bool) -> list[Verdict]:
-    """Check the medians over the comparisons of one load, two in each round.
+    """Check the medians over the comparisons of one load: of the emulated run with each real one, per round.
+
+    The engine's own figures are the medians over all pairs of its runs, within a round too.
 
     Args:
         name: Name of the load.
         rounds: At least one.
         saturated: Also check the throughput.
     """
-    each = _median([one.each for each in rounds for one in (each.model, each.model_again)])
-    own_each = _median([each.own.each for each in rounds])
-    p95 = _median([one.p95 for each in rounds for one in (each.model, each.model_again)])
-    own_p95 = _median([each.own.p95 for each in rounds])
+    model = [one for each in rounds for one in each.model]
+    own = [one for each in rounds for one in each.own]
+    each, own_each = (_median([one.each for one in of]) for of in (model, own))
+    p95, own_p95 = (_median([one.p95 for one in of]) for of in (model, own))
     bound = max(LATENCY_ERROR_MAX, SELF_ERROR_FACTOR * own_each)
     verdicts = [
         Verdict(f"{name}: error of latency", each, bound, own_each),
         Verdict(f"{name}: error of P95", p95, P95_ERROR_MAX, own_p95),
     ]
     if saturated:
-        pace = _median([one.throughput for each in rounds for one in (each.model, each.model_again)])
-        own_pace = _median([each.own.throughput for each in rounds])
+        pace, own_pace = (_median([one.throughput for one in of]) for of in (model, own))
         verdicts.append(Verdict(f"{name}: error of tokens/s", pace, THROUGHPUT_ERROR_MAX, own_pace))
     return verdicts
 

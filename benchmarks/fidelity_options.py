@@ -1,7 +1,7 @@
 """Command line of the benchmarks that need a real vLLM."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.fidelity_servers import SEQS_MAX
@@ -9,7 +9,12 @@ from support.vllm_cpu import missing
 
 
 def parse_options(
-    name: str, description: str | None, arguments: Sequence[str] | None, *, requests: int
+    name: str,
+    description: str | None,
+    arguments: Sequence[str] | None,
+    *,
+    requests: int,
+    more: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> argparse.Namespace:
     """Parse the command line.
 
@@ -18,9 +23,10 @@ def parse_options(
         description: Text of --help.
         arguments: Arguments without the program's name; None for those of the process.
         requests: Default number of requests per run.
+        more: Adds options of this benchmark only.
 
     Returns:
-        Namespace with quick, rounds, requests, seed, profile, check, out.
+        Namespace with quick, rounds, requests, seed, profile, check, out, and the options of `more`.
 
     Raises:
         SystemExit: The arguments are invalid, or vLLM is not installed.
@@ -35,6 +41,7 @@ def parse_options(
     parser.add_argument("--profile", type=Path, help="profile to use instead of measuring one")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a criterion is not met")
     parser.add_argument("--out", type=Path, default=Path(f"build/{name}.json"), help="[%(default)s]")
+    more(parser)
     options = parser.parse_args(arguments)
     if options.rounds is None:
         options.rounds = 1 if options.quick else 3

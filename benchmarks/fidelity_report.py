@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from benchmarks.fidelity_compare import Load, Verdict, compare
+from benchmarks.fidelity_compare import Difference, Load, Verdict, compare
 from benchmarks.fidelity_run import Cores, Run, disturbed
 from benchmarks.fidelity_servers import SEQS_MAX
 from benchmarks.fidelity_workload import Planned
@@ -16,17 +16,17 @@ SATURATED = "saturated"
 
 @dataclass(frozen=True)
 class Replay:
-    """Runs at one load in one round: twice the real engine, once the emulated engine."""
+    """Runs at one load in one round: of the real engine in order of time, then one of the emulated engine."""
 
     load: str
     planned: tuple[Planned, ...]
-    runs: tuple[Run, Run, Run]
+    runs: tuple[Run, ...]
 
     @cached_property
     def compared(self) -> Load:
         """Comparison of the runs."""
-        real, again, emulated = (one.answers for one in self.runs)
-        return compare(real, again, emulated, places=SEQS_MAX)
+        *real, emulated = (one.answers for one in self.runs)
+        return compare(real, emulated, places=SEQS_MAX)
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class Round:
     Attributes:
         seed: Seed of its requests.
         profile: Text of the profile file.
-        profiling: Processor use while the profile was measured; None if it was given.
+        profiling: Processor use while the profile was measured, for each part; none if it was given.
         saturation_rps: Completions per second of the engine with a full batch.
         replays: One replay per load.
     """
 
     seed: int
     profile: str
-    profiling: Cores | None
+    profiling: tuple[Cores, ...]
     saturation_rps: float
     replays: tuple[Replay, ...]
 
@@ -61,7 +61,7 @@ def plain(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> dict[str, Any
                 "seed": one.seed,
                 "saturation_rps": one.saturation_rps,
                 "profile": one.profile,
-                "profiling": one.profiling and dataclasses.asdict(one.profiling),
+                "profiling": [dataclasses.asdict(cores) for cores in one.profiling],
                 "loads": {replay.load: _plain_replay(replay) for replay in one.replays},
             }
             for one in rounds
@@ -70,7 +70,7 @@ def plain(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> dict[str, Any
 
 
 def _plain_replay(replay: Replay) -> dict[str, Any]:
-    engines = ("real", "again", "emulated")
+    engines = [*(f"real {number}" for number in range(1, len(replay.runs))), "emulated"]
     return {
         "compared": dataclasses.asdict(replay.compared),
         "cores": [dataclasses.asdict(one.cores) for one in replay.runs],
@@ -95,43 +95,43 @@ def _plain_replay(replay: Replay) -> dict[str, Any]:
 def show(rounds: Sequence[Round], verdicts: Sequence[Verdict]) -> None:
     """Print the tables."""
     runs = [one for a_round in rounds for replay in a_round.replays for one in replay.runs]
-    print(disturbed([one.cores for one in runs] + [one.profiling for one in rounds if one.profiling]))
+    print(disturbed([one.cores for one in runs] + [cores for one in rounds for cores in one.profiling]))
     print(
         f"the client used at most {max(one.cores.client for one in runs):.2f} cores; "
         f"requests left at most {max(one.late_max_s for one in runs) * 1000:.0f} ms late"
     )
     print("saturated at", ", ".join(f"{one.saturation_rps:.1f}" for one in rounds), "requests/s")
-    print("\nend-to-end           real, s            again, s           emulated, s        error of emulated")
-    print(
-        "latency            P50   P95   P99     P50   P95   P99     P50   P95   P99    "
-        "each / again (self)  bias / again  P95 / again (self)"
-    )
+    print("\nend-to-end latency, s   P50, P95, P99 of each real run; of the emulated run")
     for name, load in _by_load(rounds):
-        times = "  ".join("".join(f"{q:6.2f}" for q in quantiles) for quantiles in load.quantiles_s)
-        print(
-            f"{name} {times}  {load.model.each:6.1%} /{load.model_again.each:6.1%} ({load.own.each:.1%}) "
-            f"{load.model.bias:+.1%} / {load.model_again.bias:+.1%} "
-            f"{load.model.p95:+.1%} / {load.model_again.p95:+.1%} ({load.own.p95:+.1%})"
-        )
-    print("\nagainst the first real run, means   first token (self)   further tokens (self)")
+        print(f"{name}  " + "; ".join("".join(f"{q:6.2f}" for q in of) for of in load.quantiles_s))
+    print("\nerror of the emulated run against each real run (of these against each other)")
     for name, load in _by_load(rounds):
-        first = f"{load.model.first_token_bias:+.1%} ({load.own.first_token_bias:+.1%})"
-        print(f"{name} {first:>34} {f'{load.model.pace_bias:+.1%} ({load.own.pace_bias:+.1%})':>23}")
-    print("\noutput tokens/s, steady part       real   again  emulated  error / again / self")
+        print(f"{name}  each {_each(load.model)} ({_each(load.own)})")
+        for what in ("bias", "p95", "first_token_bias", "pace_bias"):
+            print(f"{'':18} {_TITLES[what]:>13} {_signed(load.model, what)} ({_signed(load.own, what)})")
+    print("\noutput tokens/s, steady part: of each real run, emulated; error of emulated (of the real runs)")
     for name, load in _by_load(rounds):
         if name.strip().startswith(SATURATED):
-            paces = "".join(f"{pace or 0:8.0f}" for pace in load.tokens_per_s)
-            errors = (_share(one.throughput) for one in (load.model, load.model_again, load.own))
-            print(f"{name:<30} {paces}    {' / '.join(errors)}")
-    print("\nmedian of both comparisons of all rounds")
+            paces = "".join(f"{pace or 0:7.0f}" for pace in load.tokens_per_s)
+            errors = f"{_signed(load.model, 'throughput')} ({_signed(load.own, 'throughput')})"
+            print(f"{name} {paces}   {errors}")
+    print("\nmedian of all comparisons of all rounds")
     for verdict in verdicts:
         state = "passed" if verdict.passed else "FAILED"
         own = "" if verdict.own is None else f"(the engine itself {verdict.own:.1%})"
         print(f"  {verdict.name:<34} {verdict.value:6.1%} {own:<26} at most {verdict.bound:.1%}  {state}")
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.1%}"
+_TITLES = {"bias": "bias", "p95": "P95", "first_token_bias": "first token", "pace_bias": "further tokens"}
+
+
+def _each(differences: Sequence[Difference]) -> str:
+    return " ".join(f"{one.each:.1%}" for one in differences)
+
+
+def _signed(differences: Sequence[Difference], what: str) -> str:
+    values = [getattr(one, what) for one in differences]
+    return " ".join("-" if value is None else f"{value:+.1%}" for value in values)
 
 
 def _by_load(rounds: Sequence[Round]) -> Iterator[tuple[str, Load]]:

@@ -66,25 +66,47 @@ def run(engine: Engine, planned: Sequence[Planned], name: str) -> Run:
         planned: The requests.
         name: Name of the run; unique for the engine, since prompts depend on it.
     """
+    return uvloop.run(run_within(engine, planned, name))
+
+
+async def run_within(engine: Engine, planned: Sequence[Planned], name: str) -> Run:
+    """Do the same as `run` within a running event loop that does nothing else meanwhile."""
     requests = calls(planned, engine.model, name.replace(" ", "-"))
-    answers, cores = metered(
-        engine, f"{name}: {len(planned)} requests", lambda: uvloop.run(replay(engine.url, requests))
-    )
-    return Run(tuple(answers), cores)
+    meter = Meter(engine)
+    answers = await replay(engine.url, requests)
+    return Run(tuple(answers), meter.lap(f"{name}: {len(planned)} requests"))
 
 
 def metered(engine: Engine, name: str, act: Callable[[], T]) -> tuple[T, Cores]:
     """Run `act` on an engine, and measure the processor use."""
-    before, start_s = _cpu_s(engine.group), time.perf_counter()
-    done = act()
-    took_s = time.perf_counter() - start_s
-    used = [(after - first) / took_s for after, first in zip(_cpu_s(engine.group), before, strict=True)]
-    cores = Cores(used[0], used[1], max(0.0, used[2] - used[0] - used[1]))
-    say(
-        f"{name} in {took_s:.1f} s; cores: engine {cores.engine:.2f}, client {cores.client:.2f}, "
-        f"others {cores.others:.2f}"
-    )
-    return done, cores
+    meter = Meter(engine)
+    return act(), meter.lap(name)
+
+
+class Meter:
+    """Meter of the processor use, from its start or the last lap."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Start."""
+        self._engine = engine
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was used until now."""
+        self._before, self._start_s = _cpu_s(self._engine.group), time.perf_counter()
+
+    def lap(self, name: str) -> Cores:
+        """Return the use since the start or the last lap, and report it in one line."""
+        took_s = time.perf_counter() - self._start_s
+        after = _cpu_s(self._engine.group)
+        used = [(last - first) / took_s for last, first in zip(after, self._before, strict=True)]
+        cores = Cores(used[0], used[1], max(0.0, used[2] - used[0] - used[1]))
+        say(
+            f"{name} in {took_s:.1f} s; cores: engine {cores.engine:.2f}, client {cores.client:.2f}, "
+            f"others {cores.others:.2f}"
+        )
+        self.restart()
+        return cores
 
 
 def disturbed(all_cores: Sequence[Cores]) -> str:

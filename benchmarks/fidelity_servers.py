@@ -7,13 +7,16 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from benchmarks import setups
 from benchmarks.fidelity_run import Cores, Engine, metered, say
 from benchmarks.fidelity_workload import ANSWERS, PROMPTS
+from qlm.cli.commands.profile import profile_command, profile_engine
 from support.ports import free_port
 from support.process import ServerProcess
 from support.vllm_cpu import ROOT, VllmOptions, running_vllm, tiny_model
@@ -72,7 +75,24 @@ def emulated_engine(profile: Path) -> Iterator[Engine]:
 
 
 def measure_profile(engine: Engine, file: Path, *, quick: bool) -> Cores:
-    """Measure an engine with `qlm profile`.
+    """Measure an engine with `qlm profile`."""
+    argv = [QLM, "profile", *_profile_arguments(engine, file, quick=quick)]
+    _done, cores = metered(engine, "profile", lambda: subprocess.run(argv, check=True, stdout=sys.stderr))
+    return cores
+
+
+async def profile_within(
+    engine: Engine, file: Path, *, quick: bool, repeats: int, on_pass: Callable[[], Awaitable[None]]
+) -> None:
+    """Measure an engine as `qlm profile` does, in this process, and call `on_pass` after each repetition."""
+    arguments = [*_profile_arguments(engine, file, quick=quick), "--repeats", str(repeats)]
+    options = profile_command.make_context("profile", arguments).params
+    with contextlib.redirect_stdout(sys.stderr):
+        await profile_engine(options, Console(stderr=True, force_terminal=False), on_pass)
+
+
+def _profile_arguments(engine: Engine, file: Path, *, quick: bool) -> list[str]:
+    """Return the command line of `qlm profile`.
 
     What no request shows (loading and waking) plays no part here and is set to a second.
     """
@@ -84,14 +104,12 @@ def measure_profile(engine: Engine, file: Path, *, quick: bool) -> Cores:
         "--unload-s": 1, "--host-bandwidth-bytes-per-s": 1e10,
     }  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
-    argv = [
-        QLM, "profile", engine.url, "--accelerator", ACCELERATOR, "--max-num-seqs", str(SEQS_MAX),
+    return [
+        engine.url, "--accelerator", ACCELERATOR, "--max-num-seqs", str(SEQS_MAX),
         "--max-num-batched-tokens", str(BATCHED_TOKENS_MAX),
         "--async-scheduling" if ASYNC_SCHEDULING else "--no-async-scheduling", "--out", str(file), "--force",
         *(str(word) for fact in facts.items() for word in fact), *(["--quick"] if quick else []),
     ]  # fmt: skip
-    _done, cores = metered(engine, "profile", lambda: subprocess.run(argv, check=True, stdout=sys.stderr))
-    return cores
 
 
 def provenance() -> dict[str, Any]:

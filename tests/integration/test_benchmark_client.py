@@ -28,5 +28,5 @@ def test_each_token_of_each_answer_is_seen_in_order_after_its_request_was_due() 
         assert done.cores.engine > 0
         assert done.cores.client > 0
         assert done.cores.others >= 0
-    load = compare(first.answers, second.answers, first.answers, places=16)
-    assert load.model.each == pytest.approx(0)
+    load = compare([first.answers, second.answers], first.answers, places=16)
+    assert load.model[0].each == pytest.approx(0)

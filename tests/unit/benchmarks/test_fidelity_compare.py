@@ -51,37 +51,46 @@ def test_a_run_below_capacity_has_no_steady_part() -> None:
 
 def test_equal_runs_do_not_differ() -> None:
     run = served(plan(100, 20.0, 3))
-    load = compare(run, run, run, places=PLACES)
-    assert load.model == load.own
-    assert (load.model.each, load.model.bias, load.model.p95, load.model.throughput) == (0, 0, 0, 0)
+    load = compare([run, run], run, places=PLACES)
+    (own,) = load.own
+    assert load.model == (own, own)
+    assert (own.each, own.bias, own.p95, own.throughput) == (0, 0, 0, 0)
 
 
 @given(st.floats(0.5, 2.0), st.floats(0.5, 2.0))
 def test_a_run_that_takes_longer_by_a_factor_differs_by_it(factor: float, again: float) -> None:
     run = served(plan(100, 20.0, 3))
-    load = compare(run, stretched(run, again), stretched(run, factor), places=PLACES)
-    assert load.model.each == pytest.approx(abs(factor - 1), abs=1e-9)
-    assert load.model.bias == pytest.approx(factor - 1, abs=1e-9)
-    assert load.model.first_token_bias == pytest.approx(factor - 1, abs=1e-9)
-    assert load.model.pace_bias == pytest.approx(factor - 1, abs=1e-9)
-    assert load.model.p95 == pytest.approx(factor - 1, abs=1e-9)
-    assert load.model_again.bias == pytest.approx(factor / again - 1, abs=1e-9)
-    assert load.own.each == pytest.approx(abs(again - 1), abs=1e-9)
-    assert load.own.p95 == pytest.approx(again - 1, abs=1e-9)
-    assert load.own.first_token_bias == pytest.approx(again - 1, abs=1e-9)
+    load = compare([run, stretched(run, again)], stretched(run, factor), places=PLACES)
+    (first, second), (own,) = load.model, load.own
+    assert first.each == pytest.approx(abs(factor - 1), abs=1e-9)
+    assert first.bias == pytest.approx(factor - 1, abs=1e-9)
+    assert first.first_token_bias == pytest.approx(factor - 1, abs=1e-9)
+    assert first.pace_bias == pytest.approx(factor - 1, abs=1e-9)
+    assert first.p95 == pytest.approx(factor - 1, abs=1e-9)
+    assert second.bias == pytest.approx(factor / again - 1, abs=1e-9)
+    assert own.each == pytest.approx(abs(again - 1), abs=1e-9)
+    assert own.p95 == pytest.approx(again - 1, abs=1e-9)
+    assert own.first_token_bias == pytest.approx(again - 1, abs=1e-9)
+
+
+def test_every_pair_of_real_runs_tells_the_engines_own_error() -> None:
+    run = served(plan(100, 20.0, 3))
+    load = compare([run, stretched(run, 1.1), stretched(run, 1.21)], run, places=PLACES)
+    assert [one.bias for one in load.own] == pytest.approx([0.1, 0.21, 0.1])
+    assert [one.bias for one in load.model] == pytest.approx([0.0, 1 / 1.1 - 1, 1 / 1.21 - 1])
 
 
 def test_throughput_differs_by_the_pace() -> None:
     planned = plan(100, float("inf"), 5)
-    load = compare(served(planned), served(planned), served(planned, pace_s=0.0125), places=PLACES)
-    assert load.model.throughput == pytest.approx(-0.2, abs=0.01)
+    load = compare([served(planned)] * 2, served(planned, pace_s=0.0125), places=PLACES)
+    assert load.model[0].throughput == pytest.approx(-0.2, abs=0.01)
 
 
-def test_the_median_of_both_comparisons_of_all_rounds_is_judged_against_the_real_engines_own_error() -> None:
+def test_the_median_of_all_comparisons_of_all_rounds_is_judged_against_the_real_engines_own_error() -> None:
     run = served(plan(100, 20.0, 3))
 
     def a_round(emulated: float, again: float) -> Load:
-        return compare(run, stretched(run, again), stretched(run, emulated), places=PLACES)
+        return compare([run, stretched(run, again)], stretched(run, emulated), places=PLACES)
 
     rounds = [a_round(1.12, 1.10), a_round(1.14, 1.10), a_round(3.0, 1.0)]
     latency, p95 = judge("x", rounds, saturated=False)
@@ -96,5 +105,5 @@ def test_the_median_of_both_comparisons_of_all_rounds_is_judged_against_the_real
 
 def test_a_saturated_load_that_never_filled_the_batch_is_not_held() -> None:
     apart = served([Planned(float(number), 10, 20) for number in range(40)])
-    *_others, pace = judge("x", [compare(apart, apart, apart, places=PLACES)], saturated=True)
+    *_others, pace = judge("x", [compare([apart, apart], apart, places=PLACES)], saturated=True)
     assert not pace.passed

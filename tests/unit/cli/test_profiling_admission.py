@@ -11,8 +11,8 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.fit import Fitted, fit_iteration
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.points import FitPoint
+from support.profiled_engine import LARGE, TRUTH, engine_profile, measured_by
 from support.virtual_engine import VirtualEngine, in_virtual_time
-from unit.cli.test_profiling_measure import LARGE, TRUTH, engine_profile, measured_by
 
 SLOW = replace(TRUTH, admission_ms=4.0)
 WINDOW = Window(

@@ -21,16 +21,14 @@ from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
 from qlm.domain.sampling import Sampling
 from qlm.rct_estimator.profiles.beyond import beyond_fit
-from qlm.rct_estimator.profiles.builtin import unmeasured_profile
 from qlm.rct_estimator.profiles.columns import Columns, unidentified
 from qlm.rct_estimator.profiles.file import parse_profile_text, profile_text
 from qlm.rct_estimator.profiles.fit import fit_iteration
-from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.points import FitPoint, errors
 from qlm.rct_estimator.profiles.profile import Profile, SourceKind
+from support.profiled_engine import LARGE, TRUTH, engine_profile, measured_by
 from support.virtual_engine import WAY_S, VirtualEngine, in_virtual_time
 
-LARGE = EngineCapacity(kv_tokens=450_000, block_tokens=16, seqs_max=256, context_tokens=8192)
 MS = 1_000_000
 
 
@@ -153,32 +151,6 @@ def test_an_engine_too_small_to_measure_is_refused() -> None:
     tiny = EngineCapacity(kv_tokens=128, block_tokens=16, seqs_max=4, context_tokens=100)
     with pytest.raises(InvalidValueError, match="context is 100"):
         choose_grid(tiny, quick=True, batched_tokens_max=2048)
-
-
-TRUTH = IterationTime(
-    host_ms=1.0,
-    linear_ms=((1, 11.0), (150, 11.5), (2048, 130.0)),
-    kv_ms=8e-5,
-    kv_mixed_ms=1.1e-4,
-    sequence_ms=0.02,
-    square_ms=2e-6,
-)
-
-
-def engine_profile(**changes: object) -> Profile:
-    plain = unmeasured_profile("m", "X", context_tokens=8192)
-    known = {"iteration": TRUTH, "kv_tokens": 200_000, "seqs_max": 64}
-    return replace(plain, **{**known, **changes})  # type: ignore[arg-type]
-
-
-def measured_by(engine: VirtualEngine, grid: Grid, context_tokens: int = 8192) -> Prober:
-    return Prober(
-        engine,
-        batched_tokens_max=grid.batched_tokens_max,
-        context_tokens=context_tokens,
-        clock_ns=engine.now_ns,
-        rng=random.Random(1),
-    )
 
 
 def measure_engine(profile: Profile, *, quick: bool, stated: int = 2048) -> tuple[Measured, list[str]]:

@@ -115,8 +115,14 @@ def test_disturbed_iterations_hardly_move_the_fit() -> None:
     ("grid", "named"),
     [
         (PROMPTS + CHUNKS + DECODES, {"kv_mixed_ms"}),
-        ([row for row in PROMPTS if row[0] == 1], {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"}),
-        ([row for row in DECODES if row[3] == 8], {"kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"}),
+        (
+            [row for row in PROMPTS if row[0] == 1],
+            {"kv_ms", "kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"},
+        ),
+        (
+            [row for row in DECODES if row[3] == 8],
+            {"kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"},
+        ),
         (DECODES, {"kv_mixed_ms", "sequence_ms", "square_ms", "admission_ms"}),
         (
             [row for row in DECODES if row[4] == 512],

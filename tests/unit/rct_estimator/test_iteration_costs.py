@@ -140,6 +140,29 @@ def test_the_steady_state_is_that_of_the_simulated_engine(
     prompt: float, prompt_log_sd: float, output: float, slots: int, scheduled_early: bool
 ) -> None:
     profile = replace(PROFILE, seqs_max=slots, async_scheduling=scheduled_early)
+    assert pace_ratio(profile, prompt, prompt_log_sd, output) == pytest.approx(1.0, abs=0.025)
+
+
+@pytest.mark.parametrize("prompt", [100, 3000], ids=["one chunk", "some chunks"])
+def test_the_time_per_request_counts_once_for_each(prompt: float) -> None:
+    profile = replace(PROFILE, seqs_max=64, iteration=replace(BENT, admission_ms=6.0))
+    assert pace_ratio(profile, prompt, 0.5, 60) == pytest.approx(1.0, abs=0.025)
+    without = steady_state(replace(profile, iteration=BENT), SOME).request_s
+    assert steady_state(profile, SOME).request_s == pytest.approx(without + 0.006, rel=0.01)
+
+
+def test_the_time_per_request_delays_its_own_first_token() -> None:
+    slow = replace(PROFILE, iteration=replace(BENT, admission_ms=6.0))
+    states = [steady_state(profile, SOME, batch=8) for profile in (PROFILE, slow)]
+    assert states[1].own_prefill_s - states[0].own_prefill_s > 0.006
+
+
+SOME = Workload(prompt_tokens=100.0, output=Normal(60.0, 900.0), prompt_var=2500.0)
+
+
+def pace_ratio(profile: Profile, prompt: float, prompt_log_sd: float, output: float) -> float:
+    """Return the estimated over the simulated time between two ends, the mean of four bursts."""
+    slots = profile.seqs_max
     rng = np.random.default_rng(8)
     ratios = []
     for _ in range(4):
@@ -154,4 +177,4 @@ def test_the_steady_state_is_that_of_the_simulated_engine(
         )
         state = steady_state(profile, work)
         ratios.append(state.request_s / request_s(profile, prompts, outputs, state.batch))
-    assert np.mean(ratios) == pytest.approx(1.0, abs=0.025)
+    return float(np.mean(ratios))

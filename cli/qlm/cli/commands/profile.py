@@ -4,7 +4,8 @@ import asyncio
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,9 @@ def _asks_for_facts(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--start", help="Profile to begin with: a file, or MODEL on GPUS x ACCELERATOR.")
 @click.option("--force", is_flag=True, help="Overwrite that file.")
 @click.option("--quick", is_flag=True, help="Measure few points.")
+@click.option(
+    "--repeats", type=click.IntRange(1), help="Measurements per point.  [default: 5, or 3 with --quick]"
+)
 @click.option("--swap", is_flag=True, help="Also measure sleep and wake (aborts running requests).")
 @click.option(
     "--facts",
@@ -103,7 +107,7 @@ def profile_command(**options: Any) -> None:
         for name, flag in (("url", "URL"), ("accelerator", "--accelerator")):
             if options[name] is None:
                 raise InvalidValueError(flag, None, "a value, or --from-log with a log")
-        asyncio.run(_profile(options, Console(stderr=True)))
+        asyncio.run(profile_engine(options, Console(stderr=True)))
 
 
 def _from_log(options: dict[str, Any]) -> None:
@@ -118,7 +122,20 @@ def _from_log(options: dict[str, Any]) -> None:
     profile_from_log(options["log_file"], options["start"], options["out"])
 
 
-async def _profile(options: dict[str, Any], console: Console) -> None:
+async def _nothing() -> None:
+    return
+
+
+async def profile_engine(
+    options: dict[str, Any], console: Console, on_pass: Callable[[], Awaitable[None]] = _nothing
+) -> None:
+    """Measure an engine and write its profile.
+
+    Args:
+        options: Values of the command's options, by name.
+        console: Shows the progress.
+        on_pass: Called after each time that all points have been measured.
+    """
     engine_says = await describe(options["url"], options["model"], options["api_key"])
     settings, assumed = choose_settings(engine_says, {name: options[name] for name in SETTINGS})
     name = options["name"] or engine_says.served
@@ -144,7 +161,8 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
     try:
         capacity = await engine.capacity()
         grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=settings.batched_tokens_max)
-        measured, windows = await _measure(engine, capacity, grid, console)
+        grid = replace(grid, repeats=options["repeats"] or grid.repeats)
+        measured, windows = await _measure(engine, capacity, grid, console, on_pass)
         if options["swap"]:
             source = Source(SourceKind.MEASURED, identity.measured)
             times = await measure_swap(engine, time.monotonic_ns)
@@ -162,7 +180,11 @@ async def _profile(options: dict[str, Any], console: Console) -> None:
 
 
 async def _measure(
-    engine: VllmEngine, capacity: EngineCapacity, grid: Grid, console: Console
+    engine: VllmEngine,
+    capacity: EngineCapacity,
+    grid: Grid,
+    console: Console,
+    on_pass: Callable[[], Awaitable[None]],
 ) -> tuple[Measured, list[Window]]:
     prober = Prober(
         engine,
@@ -182,10 +204,11 @@ async def _measure(
             progress.update(task, description=description, completed=begun)
             begun += 1
 
-        async def on_pass() -> None:
+        async def end_pass() -> None:
             windows.extend(await measure_windows(prober, capacity))
+            await on_pass()
 
-        measured = await measure(prober, grid, on_point, on_pass)
+        measured = await measure(prober, grid, on_point, end_pass)
         progress.update(task, description="done", completed=grid.measurements)
     return measured, windows
 

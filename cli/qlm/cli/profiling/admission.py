@@ -2,8 +2,8 @@
 
 The iteration that computes a prompt is timed by itself. But an engine spends time on a request before that
 iteration, when it reads the request, and after it, when it forgets the request. So here all time counts: that
-of every iteration while short requests come and go, against the iterations without them just before and after.
-What their tokens do not explain, by the fit, is the time per request.
+of every iteration while short requests come and go, against the iterations just before and after. What their
+tokens do not explain, by the fit, is the time per request.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from qlm.rct_estimator.profiles.iteration import IterationTime, pairs_of
 _CLIENTS: Final = (1, 2, 4)
 """Short requests under way at a time."""
 _REQUESTS: Final = 8
-"""Short requests of a window; a multiple of each of _CLIENTS. Short windows, since the engine's speed drifts."""
+"""Short requests of a window; a multiple of each of _CLIENTS. Few, since the engine's speed drifts."""
 _TURNS: Final = 3
 """Windows at each number of clients, by turns."""
 _PROMPT_TOKENS: Final = 16

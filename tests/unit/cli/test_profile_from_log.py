@@ -114,3 +114,13 @@ def test_a_log_at_half_of_capacity_gives_the_capacity_of_an_engine_four_times_as
     error = compare("full", full, replay(full, fitted)).rate_error
     assert error is not None
     assert abs(error) < 0.05
+
+
+def test_a_log_tells_what_an_engine_takes_per_request() -> None:
+    source = Source(SourceKind.DERIVED, "made up")
+    truth = with_coefficients(START, replace(ENGINE, admission_ms=12.0), REQUEST_MS, source)
+    fit = fit_log(served(drawn_log(300, 10.0, seed=1, mean_tokens=250), truth), START)
+    assert fit.e2e_error < 0.02
+    fitted = with_coefficients(START, fit.iteration, fit.request_ms, source)
+    log = served(drawn_log(200, 16.0, seed=5, mean_tokens=250), truth)
+    assert np.abs((replay(log, fitted).end_ns - log.arrival_ns) / 1e9 / log.e2e_s - 1).mean() < 0.04

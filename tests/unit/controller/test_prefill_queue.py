@@ -120,15 +120,20 @@ def test_an_idle_engine_takes_the_prompt_only() -> None:
 
 @pytest.mark.parametrize("prompt", [1, 300, 353, 1500, 2000, 2001, 5000])
 @pytest.mark.parametrize("running", [0, RUNNING])
-def test_a_prompt_alone_takes_the_iterations_of_the_profile(prompt: int, running: int) -> None:
-    costs, at, expected_ms = beside(FLOOR, running), 0, 0.0
+@pytest.mark.parametrize("admission_ms", [0.0, 4.0])
+def test_a_prompt_alone_takes_the_iterations_of_the_profile(
+    prompt: int, running: int, admission_ms: float
+) -> None:
+    profile = replace(FLOOR, iteration=replace(FLOOR.iteration, admission_ms=admission_ms))
+    costs, at, expected_ms = beside(profile, running), 0, 0.0
     while at < prompt:
         new = min(prompt - at, int(costs.budget_tokens))
-        expected_ms += FLOOR.iteration.ms(
+        expected_ms += profile.iteration.ms(
             tokens=running + new,
             context_tokens=running * CONTEXT,
             sequences=running + 1,
             pairs=pairs_of(new, at),
+            admitted=float(at == 0),
             mixed=True,
         )
         at += new

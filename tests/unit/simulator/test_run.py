@@ -61,6 +61,7 @@ def test_whole_ticks_are_within_a_nanosecond_of_the_formula(
 ) -> None:
     times = StepTimes(timed(PROFILE, of), TOKENS_MAX)
     computed = sum(new for _position, new in chunks)
+    admitted = sum(not position for position, _new in chunks)
     context = context if decodes else 0
     ticks = times.ticks(
         prefills=len(chunks),
@@ -68,6 +69,7 @@ def test_whole_ticks_are_within_a_nanosecond_of_the_formula(
         double_pairs=sum(new * (2 * position + new) for position, new in chunks),
         decodes=decodes,
         context_tokens=context,
+        admitted=admitted,
     )
     if not chunks and not decodes:
         assert ticks == 0
@@ -77,6 +79,7 @@ def test_whole_ticks_are_within_a_nanosecond_of_the_formula(
         context_tokens=context,
         sequences=len(chunks) + decodes,
         pairs=sum(pairs_of(new, position) for position, new in chunks),
+        admitted=admitted,
         mixed=bool(chunks),
     )
     assert ticks / NS == pytest.approx(ms * 1e6, rel=1e-9, abs=1)

@@ -66,7 +66,7 @@ class Window(NamedTuple):
     def unexplained_ms(self, iteration: IterationTime) -> float:
         """Return the time per short request that these coefficients do not explain.
 
-        Iterations without short requests tell by which factor the engine is slower now than in the fit.
+        Iterations without short requests show the factor by which the engine is slower now than in the fit.
         """
         quiet_ms = self._predicted_ms(iteration, 0)
         extra_ms = sum(self._predicted_ms(iteration, prompts) - quiet_ms for prompts in self.prompts)
@@ -86,7 +86,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Result: the fit with the time per request, and a line if the windows do not tell it."""
+    """Result: the fit with the time per request, and a line if the windows leave it open."""
 
     fitted: Fitted
     line: str | None = None

@@ -16,7 +16,7 @@ import dataclasses
 import io
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the rounds; write and print the tables."""
     options = parse_options("fidelity", __doc__, arguments, requests=100, more=_more)
     begun_s = time.monotonic()
-    rounds = _rounds(options, begun_s)
-    result, text = _report(rounds, options, time.monotonic() - begun_s)
+    about = provenance()
+    result: dict[str, Any] = {}
+    text = ""
+    for rounds in _rounds(options, begun_s):
+        result, text = report(rounds, options, about | {"took_s": time.monotonic() - begun_s})
     print(text)
     print(f"written to {options.out}")
     return int(options.check and not all(verdict["passed"] for verdict in result["verdicts"]))
@@ -49,23 +52,22 @@ def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="keep finished rounds of an earlier run")
 
 
-def _rounds(options: argparse.Namespace, begun_s: float) -> list[Round]:
-    """Run all rounds, or those for which there is time; the report is written after each."""
+def _rounds(options: argparse.Namespace, begun_s: float) -> Iterator[list[Round]]:
+    """Run all rounds, or those for which there is time; yield those that are done after each."""
     rounds: list[Round] = []
     longest_s = 0.0
     with real_engine() as engine:
         for seed in range(options.seed, options.seed + options.rounds):
             start_s = time.monotonic()
-            if (done := _kept(options, seed)) is None:
+            if (done := kept(options, seed)) is None:
                 if rounds and options.minutes and start_s + longest_s > begun_s + 60 * options.minutes:
                     say(f"no time for another round of {longest_s:.0f} s")
-                    break
+                    return
                 done = (whole_round if options.whole else sliced_round)(engine, options, seed)
-                _file(options, seed).write_bytes(pickle.dumps((_what(options), done)))
+                keep(options, done)
                 longest_s = max(longest_s, time.monotonic() - start_s)
             rounds.append(done)
-            _report(rounds, options, time.monotonic() - begun_s)
-    return rounds
+            yield rounds
 
 
 def _file(options: argparse.Namespace, seed: int) -> Path:
@@ -79,7 +81,12 @@ def _what(options: argparse.Namespace) -> tuple[Any, ...]:
     return options.requests, options.whole, options.quick, options.profile and str(options.profile)
 
 
-def _kept(options: argparse.Namespace, seed: int) -> Round | None:
+def keep(options: argparse.Namespace, done: Round) -> None:
+    """Write a finished round beside the result."""
+    _file(options, done.seed).write_bytes(pickle.dumps((_what(options), done)))
+
+
+def kept(options: argparse.Namespace, seed: int) -> Round | None:
     """Return a finished round of an earlier run of the same procedure, with --resume."""
     if not options.resume or not _file(options, seed).exists():
         return None
@@ -87,8 +94,8 @@ def _kept(options: argparse.Namespace, seed: int) -> Round | None:
     return done if of == _what(options) else None
 
 
-def _report(
-    rounds: Sequence[Round], options: argparse.Namespace, took_s: float
+def report(
+    rounds: Sequence[Round], options: argparse.Namespace, about: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Write the result and its tables beside each other; return both."""
     judged = {one.seed: _replayed(one, options.out) for one in rounds}
@@ -98,18 +105,18 @@ def _report(
         for verdict in judge(load, [one.replay(load).compared for one in rounds], saturated=load == SATURATED)
     ]
     result: dict[str, Any] = {
-        "provenance": provenance(),
+        "provenance": dict(about),
         "lengths": {"prompts": dataclasses.asdict(PROMPTS), "answers": dataclasses.asdict(ANSWERS)},
         "requests": options.requests,
         "whole": options.whole,
     }
-    result |= plain(rounds, verdicts) | {"took_s": took_s}
+    result |= plain(rounds, verdicts)
     result["replayed"] = {
         seed: [dataclasses.asdict(one) for one in levels] for seed, levels in judged.items()
     }
     setups.save(options.out, result)
     with contextlib.redirect_stdout(io.StringIO()) as text:
-        print(f"\nmachine: {result['provenance']['machine']}; {options.requests} requests per run")
+        print(f"\nmachine: {about['machine']}; {options.requests} requests per run")
         show(rounds, verdicts)
         print("\nengine model in virtual time, against the first real run")
         print("                        TTFT     TPOT      E2E     each")

@@ -31,8 +31,9 @@ from qlm.domain.lease_answer import Granted
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.view import RequestFilter
-from qlm.store.core.limits import PLAN_TTL_S, SIGNAL_TTL_S, StoreLimits
+from qlm.store.core.limits import StoreLimits
 from qlm.store.redis.codec import class_key
 from qlm.store.redis.store import APPEND_CHUNK, RedisStore
 from support.redis import RedisServer
@@ -260,42 +261,37 @@ async def test_ended_requests_expire_and_unfinished_ones_do_not(redis_server: Re
         assert await client.llen(f"{prefix}ended") == 0
 
 
-async def test_a_plan_that_is_not_renewed_expires(redis_server: RedisServer) -> None:
+KEYS_AND_LIFETIMES_S = {"plan": 3600, "signal": 60, "clusters": 604_800, "history": 2_592_000}
+"""As earlier versions know them: during a roll-out both read and write them."""
+
+
+@pytest.mark.parametrize("kind", PublishedKind)
+async def test_what_is_published_expires_unless_it_is_renewed(
+    redis_server: RedisServer, kind: PublishedKind
+) -> None:
     prefix = next(_prefixes)
+    key, lifetime_s = f"{prefix}{kind}", KEYS_AND_LIFETIMES_S[kind]
     async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
-        await store.publish_plan(b"first")
-        assert 0 < await client.ttl(f"{prefix}plan") <= PLAN_TTL_S
-        await client.expire(f"{prefix}plan", 7)
-        await store.publish_plan(b"second")
-        assert await client.ttl(f"{prefix}plan") > 7
-        assert await store.published_plan() == b"second"
-        await client.pexpire(f"{prefix}plan", 1)
+        await store.publish(kind, b"first")
+        assert lifetime_s - 30 < await client.ttl(key) <= lifetime_s
+        await client.expire(key, 7)
+        await store.publish(kind, b"second")
+        assert await client.ttl(key) > 7
+        assert await client.get(key) == await store.published(kind) == b"second"
+        await client.pexpire(key, 1)
 
         async def forgotten() -> bool:
-            return await store.published_plan() is None
+            return await store.published(kind) is None
 
-        await until(forgotten, "the end of the plan")
-
-
-async def test_a_signal_that_is_not_renewed_expires(redis_server: RedisServer) -> None:
-    prefix = next(_prefixes)
-    async with _store(redis_server, prefix=prefix) as store, _client(redis_server) as client:
-        await store.publish_signal(b"signal")
-        assert 0 < await client.ttl(f"{prefix}signal") <= SIGNAL_TTL_S
-        await client.pexpire(f"{prefix}signal", 1)
-
-        async def forgotten() -> bool:
-            return await store.published_signal() is None
-
-        await until(forgotten, "the end of the signal")
+        await until(forgotten, "the end of its life")
 
 
 async def test_a_plan_is_not_kept_in_a_redis_that_is_down() -> None:
     store = RedisStore("redis://127.0.0.1:1/0", SystemClock())
     with pytest.raises(StoreUnavailableError, match="cannot be used"):
-        await store.publish_plan(b"plan")
+        await store.publish(PublishedKind.PLAN, b"plan")
     with pytest.raises(StoreUnavailableError, match="cannot be used"):
-        await store.published_plan()
+        await store.published(PublishedKind.PLAN)
     await store.close()
 
 

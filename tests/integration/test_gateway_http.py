@@ -14,13 +14,14 @@ from qlm.broker.codec import decode_request
 from qlm.controller.core.history.codec import history_to_plain
 from qlm.controller.core.history.history import History
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
-from qlm.domain.formats.clusters import Clusters, clusters_to_plain
+from qlm.domain.formats.clusters import CLUSTERS, Clusters
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId, QueueName, RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
 from qlm.domain.view import Enqueued, RequestFilter
 from qlm.gateway.core.access import AccessRules
@@ -925,7 +926,7 @@ async def test_operators_see_the_plan_as_it_was_kept(
     none = await http.get(f"{admin_url}/admin/v1/plan")
     assert (none.status_code, refusal(none)["code"]) == (404, "plan_not_found")
     assert refusal(none)["message"].startswith("there is no plan yet")
-    await cluster.store.publish_plan(b'{"version": 1, "at_ms": 5}')
+    await cluster.store.publish(PublishedKind.PLAN, b'{"version": 1, "at_ms": 5}')
     there = await http.get(f"{admin_url}/admin/v1/plan")
     assert (there.status_code, there.content) == (200, b'{"version": 1, "at_ms": 5}')
     assert there.headers["content-type"] == "application/json"
@@ -937,7 +938,7 @@ async def test_operators_see_the_forecast_as_it_was_kept(
 ) -> None:
     none = await http.get(f"{admin_url}/admin/v1/forecast")
     assert (none.status_code, refusal(none)["code"]) == (404, "forecast_not_found")
-    await cluster.store.publish_signal(b'{"version": 1}')
+    await cluster.store.publish(PublishedKind.SIGNAL, b'{"version": 1}')
     there = await http.get(f"{admin_url}/admin/v1/forecast")
     assert (there.status_code, there.content) == (200, b'{"version": 1}')
     assert there.headers["content-type"] == "application/json"
@@ -951,7 +952,7 @@ async def test_operators_see_the_clusters_that_the_gateway_uses(
     assert (await http.get(url)).json() == {"clusters": []}
     chat = RequestClass(ModelId("m"), "deadline-60s", target_ms=60_000.0)
     clusters = Clusters(fixed={ModelId("n"): (100, 8000)}, found={chat: (4096,)})
-    await cluster.store.publish_clusters(orjson.dumps(clusters_to_plain(clusters)))
+    await cluster.store.publish(PublishedKind.CLUSTERS, CLUSTERS.encode(clusters))
 
     async def read() -> bool:
         return bool((await http.get(url)).json()["clusters"])
@@ -983,7 +984,7 @@ async def test_operators_see_the_history_as_it_was_kept(
     none = await http.get(f"{admin_url}/admin/v1/history")
     assert (none.status_code, refusal(none)["code"]) == (404, "history_not_found")
     kept = orjson.dumps(history_to_plain(History(at_ns=5)))
-    await cluster.store.keep_history(kept)
+    await cluster.store.publish(PublishedKind.HISTORY, kept)
     there = await http.get(f"{admin_url}/admin/v1/history")
     assert (there.status_code, there.content) == (200, kept)
 

@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 from qlm.cli.main import main
 from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.fleet import ModelSpec
-from qlm.domain.formats.clusters import Clusters, clusters_to_plain
+from qlm.domain.formats.clusters import CLUSTERS, Clusters
 from qlm.domain.ids import GatewayId, RequestId
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import Request
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.http.app import admin_app_of, create_app
@@ -50,7 +51,7 @@ class Live:
         return await qlm(self.url, *arguments)
 
     async def kept(self) -> PublishedPlan | None:
-        data = await self.plant.store.published_plan()
+        data = await self.plant.store.published(PublishedKind.PLAN)
         return None if data is None else published_plan_from_plain(orjson.loads(data))
 
     async def plans(self, requests: int) -> bool:
@@ -187,10 +188,10 @@ async def test_a_gateway_whose_plan_is_of_no_use_gets_one_clear_line(tmp_path: P
         problem = random_problem(4)
         good = published_plan_to_plain(PublishedPlan(at_ms=1, problem=problem, plan=random_plan(problem, 1)))
         bad = published_plan_to_plain(PublishedPlan(at_ms=1, problem=problem, plan=Plan(queues={})))
-        await store.publish_plan(orjson.dumps(good | {"version": 7}))
+        await store.publish(PublishedKind.PLAN, orjson.dumps(good | {"version": 7}))
         unread = "the plan of the gateway cannot be read: kept plan.version is 7; expected 1"
         refused += [(await qlm(url, *command), unread) for command in (["show"], ["explain", "g0"])]
-        await store.publish_plan(orjson.dumps(bad))
+        await store.publish(PublishedKind.PLAN, orjson.dumps(bad))
         why = "the live plan cannot be explained: violated: each_group_once: g0 is placed nowhere"
         refused += [(await qlm(url, "explain", "g0"), why)]
         for result, message in refused:
@@ -201,7 +202,7 @@ async def test_a_gateway_whose_plan_is_of_no_use_gets_one_clear_line(tmp_path: P
         assert (shown.exit_code, "violated: each_group_once" in shown.stdout) == (1, True)
         assert "; no newer plan has arrived: is a controller running?" in shown.stdout
         clusters = Clusters(fixed={M: (8000,)})
-        await store.publish_clusters(orjson.dumps(clusters_to_plain(clusters)))
+        await store.publish(PublishedKind.CLUSTERS, CLUSTERS.encode(clusters))
         line = "prompts of m, all objectives, are divided by tokens: to-8000, over-8000"
 
         async def divided() -> bool:

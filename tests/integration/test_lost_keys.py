@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from qlm.domain.ids import ControllerId
 from qlm.domain.lease_answer import Granted
 from qlm.domain.output import LogEntry
 from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestState
 from qlm.domain.view import RequestFilter
 from qlm.store.redis.store import RedisStore
@@ -69,7 +71,7 @@ async def _fill(store: RedisStore) -> None:
     await enqueued(store, RUNNING, watcher=GATEWAY)
     created, queued = CreateGroup(id=G1, cls=CHAT, count=2), SetQueue(instance=A.instance, groups=(G1,))
     await store.apply([created, queued], term)
-    await store.publish_plan(b"{}", term)
+    await store.publish(PublishedKind.PLAN, b"{}", term)
     epoch = await leased(store, RUNNING, A, G1)
     await store.append([LogEntry(id=metadata(RUNNING).id, epoch=epoch, offset=0, token_ids=(1, 2))])
 
@@ -123,9 +125,7 @@ def _operations(store: RedisStore) -> Mapping[str, Callable[[], Awaitable[object
         "expire": lambda: store.expire(2**62),
         "leave": lambda: store.leave(A),
         "leader": store.leader,
-        "published_plan": store.published_plan,
-        "published_clusters": store.published_clusters,
-        "history": store.history,
+        **{f"published {kind}": partial(store.published, kind) for kind in PublishedKind},
     }
 
 

@@ -1,7 +1,7 @@
 """Failures of single calls: each port of each process can be made to raise at any of its calls."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -13,6 +13,7 @@ from qlm.domain.errors import (
     StoreDataError,
     StoreUnavailableError,
 )
+from qlm.domain.ports.published import operation
 
 P = TypeVar("P")
 
@@ -125,14 +126,16 @@ class _Port:
         found = getattr(self._served, name)
         if name in NOT_CALLS:
             return self._injector.wrap(self._part, "engine", found) if name == "engine" else found
-        site = Site(self._part, self._port, name)
-        wrapped = self._stream(site, found) if name in STREAMS else self._call(site, found)
+        wrapped = self._stream(name, found) if name in STREAMS else self._call(name, found)
         self.__dict__[name] = wrapped
         return wrapped
 
-    def _call(self, site: Site, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _site(self, name: str, arguments: Sequence[object]) -> Site:
+        return Site(self._part, self._port, operation(name, arguments))
+
+    def _call(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*arguments: Any, **named: Any) -> Any:
-            fail = self._injector.begin(site)
+            fail = self._injector.begin(self._site(name, arguments))
             fail(When.BEFORE)
             answer = await method(*arguments, **named)
             fail(When.AFTER)
@@ -140,9 +143,9 @@ class _Port:
 
         return call
 
-    def _stream(self, site: Site, method: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
+    def _stream(self, name: str, method: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
         async def stream(*arguments: Any, **named: Any) -> AsyncIterator[Any]:
-            fail = self._injector.begin(site)
+            fail = self._injector.begin(self._site(name, arguments))
             fail(When.BEFORE)
             async for item in method(*arguments, **named):
                 yield item

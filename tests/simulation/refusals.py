@@ -15,10 +15,7 @@ _READS: Final = frozenset(
         "virtual_queue",
         "unplaced",
         "leader",
-        "history",
-        "published_plan",
-        "published_signal",
-        "published_clusters",
+        "published",
     }
 )
 _FREEING: Final = frozenset({"unwatch", "leave", "resign", "view"})

@@ -10,6 +10,7 @@ from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Holder, InstanceHeld
 from qlm.domain.lease_answer import Granted, LeaseAnswer
 from qlm.domain.output import AppendResult, LogEntry
+from qlm.domain.ports.published import operation
 from qlm.domain.request import RequestMetadata
 from qlm.domain.view import Enqueued
 from simulation.history import (
@@ -31,10 +32,7 @@ _UNDER_A_TERM: Final = (
     "apply",
     "expire_leases",
     "mark_indexed",
-    "keep_history",
-    "publish_clusters",
-    "publish_plan",
-    "publish_signal",
+    "publish",
 )
 
 
@@ -77,10 +75,10 @@ class StoreRecorder:
         try:
             answer = await getattr(store, name)(*arguments, **named)
         except NotLeadingError:
-            self._fenced_write(process, name, arguments, done=False)
+            self._fenced_write(process, operation(name, arguments), arguments, done=False)
             raise
         if name in _UNDER_A_TERM:
-            self._fenced_write(process, name, arguments, done=True)
+            self._fenced_write(process, operation(name, arguments), arguments, done=True)
         record = self._record_by_name.get(name)
         if record is not None:
             record(answer, *arguments, **named)

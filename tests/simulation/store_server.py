@@ -107,7 +107,7 @@ class StoreServer(LossyStore):
     def flush(self) -> None:
         """Clear the state, as FLUSHALL does; the next incarnation is larger."""
         self._state = self._make_state(max(self._loop.now_ns, self._state.incarnation + 1))
-        self._plan = self._signal = None
+        self._published.clear()
         self._damaged.clear()
         self._history.add(Flushed(self._loop.time(), self._state.incarnation))
 
@@ -120,7 +120,7 @@ class StoreServer(LossyStore):
         """List the topics with subscribers."""
         return [topic for topic, opened in self._subscriptions.items() if opened]
 
-    def publish(self, topic: str, message: bytes) -> None:
+    def announce(self, topic: str, message: bytes) -> None:
         """Announce what any client of the server may write."""
         for opened in self._subscriptions.get(topic, ()):
             opened.put(message)

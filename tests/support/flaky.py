@@ -7,11 +7,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar, cast
 
+from qlm.domain.ports.published import operation
+
 T = TypeVar("T")
 
 
 class Faults:
     """Which methods fail at present, and how often each has failed.
+
+    Those of `publish` and `published` are told apart by kind: `publish_plan`.
 
     Attributes:
         raised: Errors raised so far, by method.
@@ -90,10 +94,11 @@ class _Flaky:
 
     def _call(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*arguments: Any, **named: Any) -> Any:
-            self._faults.before(name)
+            called = operation(name, arguments)
+            self._faults.before(called)
             answer = await method(*arguments, **named)
-            self._faults.after(name)
-            await self._faults.linger(name)
+            self._faults.after(called)
+            await self._faults.linger(called)
             return answer
 
         return call

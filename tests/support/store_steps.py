@@ -31,6 +31,7 @@ from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
 from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestMetadata, RequestState
 from qlm.domain.view import RequestFilter
@@ -260,15 +261,11 @@ _steps = st.one_of(
         off_by,
     ),
     st.builds(
-        lambda data, off: _led(f"keep {data!r}", off, lambda store, term: store.publish_plan(data, term)),
-        st.sampled_from((b"plan", b"")),
-        off_by,
-    ),
-    st.builds(
-        lambda data, off: _led(
-            f"divide {data!r}", off, lambda store, term: store.publish_clusters(data, term)
+        lambda kind, data, off: _led(
+            f"publish {kind} {data!r}", off, lambda store, term: store.publish(kind, data, term)
         ),
-        st.sampled_from((b"clusters", b"")),
+        st.sampled_from(PublishedKind),
+        st.sampled_from((b"published", b"")),
         off_by,
     ),
     st.builds(lambda off: _led("mark indexed", off, lambda store, term: store.mark_indexed(term)), off_by),
@@ -290,8 +287,7 @@ async def snapshot(store: Store) -> dict[str, Any]:
         "outputs": [await store.read_output(metadata.id, 0) for metadata in REQUESTS],
         "indexed": await store.indexed(),
         "leader": await store.leader(),
-        "plan": await store.published_plan(),
-        "clusters": await store.published_clusters(),
+        "published": [await store.published(kind) for kind in PublishedKind],
         "queues": [await store.virtual_queue(InstanceId(name)) for name in INSTANCES],
     }
 

@@ -7,8 +7,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.formats.published import Published
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.ports.published import PublishedKind
 from qlm.planner.limits import CLOCK_MAX_S
 from qlm.planner.plain_reader import Reader, number
 from qlm.rct_estimator.normal import Normal
@@ -211,3 +213,6 @@ def _departures_from_plain(where: str, plain: Any) -> DepartureCurve:
         )
     reader.done()
     return DepartureCurve(**columns)
+
+
+SIGNAL: Final = Published(kind=PublishedKind.SIGNAL, to_plain=signal_to_plain, from_plain=signal_from_plain)

@@ -15,7 +15,7 @@ import orjson
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.planner.methods import with_bound, with_scale_up
 from qlm.planner.problem import ScaleUp
-from qlm.planner.published_plan import PublishedPlan, published_plan_from_plain
+from qlm.planner.published_plan import PLAN, PublishedPlan
 from qlm.planner.verify.referee import verify
 
 NICENESS: Final = 10
@@ -90,7 +90,7 @@ def audit_from_plain(plain: Mapping[str, Any]) -> Audit:
 def main() -> None:
     """Audit the plan on standard input."""
     os.nice(NICENESS)
-    published = published_plan_from_plain(orjson.loads(sys.stdin.buffer.read()))
+    published = PLAN.decode(sys.stdin.buffer.read())
     sys.stdout.buffer.write(orjson.dumps(audit_to_plain(audit(published))))
 
 

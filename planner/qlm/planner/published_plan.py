@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from qlm.domain.formats.published import Published
+from qlm.domain.ports.published import PublishedKind
 from qlm.planner.limits import CLOCK_MAX_S
 from qlm.planner.plain_reader import Reader
 from qlm.planner.plan_json import plan_from_plain, plan_to_plain
@@ -49,3 +51,8 @@ def published_plan_from_plain(plain: Mapping[str, Any]) -> PublishedPlan:
     plan = plan_from_plain(reader.take("plan"), problem)
     reader.done()
     return PublishedPlan(at_ms=at_ms, problem=problem, plan=plan)
+
+
+PLAN: Final = Published(
+    kind=PublishedKind.PLAN, to_plain=published_plan_to_plain, from_plain=published_plan_from_plain
+)

@@ -63,7 +63,7 @@ async def _garble_channels(cluster: Cluster, fault: PlannedFault) -> None:
     while cluster.loop.time() < until_s:
         topics = cluster.store.topics()
         if topics:
-            cluster.store.publish(fault.chance.choice(topics), _garbage(fault.chance))
+            cluster.store.announce(fault.chance.choice(topics), _garbage(fault.chance))
         await asyncio.sleep(_GARBAGE_EVERY_S * fault.chance.random())
 
 

@@ -23,6 +23,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.metric_labels import OTHER, ClassLabels
 from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.published import PublishedKind
 from qlm.gateway.core.access import AccessRules
 from qlm.store.embedded.memory import MemoryStore
 from support.agent_bench import Bench
@@ -172,10 +173,6 @@ async def test_renamed_store_calls_keep_their_label(tmp_path: Path) -> None:
     labels = {
         "acquire_leadership": "lead",
         "expire_leases": "reap",
-        "publish_plan": "keep_plan",
-        "publish_signal": "keep_signal",
-        "published_plan": "kept_plan",
-        "published_signal": "kept_signal",
         "queue_position": "queue_place",
         "report_unplaced": "say_unplaced",
     }
@@ -184,8 +181,24 @@ async def test_renamed_store_calls_keep_their_label(tmp_path: Path) -> None:
         for name in labels:
             with pytest.raises(StoreUnavailableError):
                 await getattr(backends.store, name)()
+        published = {
+            "publish_clusters": "publish_clusters",
+            "publish_history": "keep_history",
+            "publish_plan": "keep_plan",
+            "publish_signal": "keep_signal",
+            "published_clusters": "published_clusters",
+            "published_history": "history",
+            "published_plan": "kept_plan",
+            "published_signal": "kept_signal",
+        }
+        world.store_faults.fail(StoreUnavailableError("the store is away"), *published)
+        for kind in PublishedKind:
+            with pytest.raises(StoreUnavailableError):
+                await backends.store.publish(kind, b"")
+            with pytest.raises(StoreUnavailableError):
+                await backends.store.published(kind)
         text = shown(world.telemetry)
-        for label in labels.values():
+        for label in (*labels.values(), *published.values()):
             assert value(text, "qlm_store_errors_total", operation=label) == 1
 
 

@@ -29,6 +29,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, InstanceId, ModelId
 from qlm.domain.leadership import Term
 from qlm.domain.length_histogram import NO_LENGTHS, LengthHistogram, length_bin
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.view import ClassView, ClusterView
 from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
@@ -290,12 +291,14 @@ async def test_it_is_kept_every_half_minute_and_recalled_once() -> None:
     term, state = await led(store), learned(seen(CHAT, same(20, 10)))
     keeper = HistoryKeeper(store, FaultLog())
     await keeper.keep_now(state, NOW_NS, term)
-    assert await store.history() is None, "what another kept is not replaced before it was read"
+    assert await store.published(PublishedKind.HISTORY) is None, (
+        "what another kept is not replaced before it was read"
+    )
     assert await keeper.recall(state, NOW_NS) is state
     await keeper.keep(state, NOW_NS + KEEP_EVERY_NS - 1, term)
-    assert await store.history() is None
+    assert await store.published(PublishedKind.HISTORY) is None
     await keeper.keep(state, NOW_NS + KEEP_EVERY_NS, term)
-    kept = await store.history()
+    kept = await store.published(PublishedKind.HISTORY)
     assert kept is not None
     fresh = HistoryKeeper(store, FaultLog())
     recalled_state = await fresh.recall(NOTHING_LEARNED, NOW_NS)
@@ -308,7 +311,7 @@ async def test_what_cannot_be_read_is_reported_once_and_replaced(
     foreign: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MemoryStore(Clock())
-    await store.keep_history(foreign)
+    await store.publish(PublishedKind.HISTORY, foreign)
     term, state, keeper = (
         await led(store),
         learned(seen(CHAT, same(20, 10))),
@@ -320,22 +323,22 @@ async def test_what_cannot_be_read_is_reported_once_and_replaced(
     (reported,) = caplog.messages
     assert "learning begins anew" in reported
     await keeper.keep(state, NOW_NS + KEEP_EVERY_NS, term)
-    kept = await store.history()
+    kept = await store.published(PublishedKind.HISTORY)
     assert kept is not None and CHAT in history_from_plain(orjson.loads(kept)).classes
 
 
 class AwayStore(MemoryStore):
     away = True
 
-    async def history(self) -> bytes | None:
+    async def published(self, kind: PublishedKind) -> bytes | None:
         if self.away:
             raise StoreUnavailableError("away")
-        return await super().history()
+        return await super().published(kind)
 
-    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
+    async def publish(self, kind: PublishedKind, data: bytes, term: Term | None = None) -> None:
         if self.away:
             raise StoreUnavailableError("away")
-        await super().keep_history(data, term)
+        await super().publish(kind, data, term)
 
 
 async def test_a_store_that_is_away_delays_the_recall_and_stops_no_planning() -> None:
@@ -349,7 +352,7 @@ async def test_a_store_that_is_away_delays_the_recall_and_stops_no_planning() ->
     await keeper.keep_now(state, NOW_NS, None)
     store.away = False
     await keeper.keep_now(state, NOW_NS, None)
-    assert await store.history() is not None
+    assert await store.published(PublishedKind.HISTORY) is not None
 
 
 def test_models_of_the_history_need_not_be_served_any_more() -> None:

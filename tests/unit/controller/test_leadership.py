@@ -1,6 +1,7 @@
 """Several controllers on one store: one plans, another takes over, and who lost the lead changes nothing."""
 
 import asyncio
+import inspect
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,6 +24,7 @@ from qlm.domain.errors import NotLeadingError, StoreUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import ControllerId, GroupId, InstanceId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.ports.published import PublishedKind, operation
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.request import RequestState
 from qlm.domain.shell.faults import FaultLog
@@ -111,7 +113,10 @@ class Bench:
 
     async def all_there_is(self) -> list[Any]:
         records = await self.store.records(RequestFilter())
-        kept = await self.store.published_plan(), await self.store.published_signal()
+        kept = (
+            await self.store.published(PublishedKind.PLAN),
+            await self.store.published(PublishedKind.SIGNAL),
+        )
         return [await self.store.view(), list(records), kept, await self.store.leader()]
 
 
@@ -177,12 +182,13 @@ class Pausing:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._real, name)
-        if name != self._method or self.paused:
+        if not inspect.iscoroutinefunction(real):
             return real
 
         async def call(*arguments: Any) -> Any:
-            self.paused = True
-            await self._meanwhile()
+            if operation(name, arguments) == self._method and not self.paused:
+                self.paused = True
+                await self._meanwhile()
             return await real(*arguments)
 
         return call

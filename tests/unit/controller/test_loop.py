@@ -21,11 +21,12 @@ from qlm.controller.shell import loop as loop_module
 from qlm.controller.shell.loop import ControllerLoop
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
-from qlm.domain.formats.clusters import NO_CLUSTERS, Clusters, clusters_from_plain, clusters_to_plain
+from qlm.domain.formats.clusters import CLUSTERS, NO_CLUSTERS, Clusters
 from qlm.domain.ids import GroupId, InstanceId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.outcome import Outcome
 from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import Request
 from qlm.domain.slo import OnMiss
 from qlm.planner.baselines.edf import plan_edf
@@ -206,7 +207,7 @@ async def test_what_was_applied_is_kept_for_those_who_look(bench: Bench) -> None
     await bench.store.heartbeat(status(), 60)
     await bench.accept(a_request("a"))
     decision = await bench.loop.run_once()
-    data = await bench.store.published_plan()
+    data = await bench.store.published(PublishedKind.PLAN)
     assert data is not None
     kept = published_plan_from_plain(orjson.loads(data))
     assert (kept.problem, kept.plan) == (decision.problem, decision.plan)
@@ -220,17 +221,17 @@ async def test_a_plan_that_cannot_be_kept_is_applied_all_the_same(bench: Bench) 
     await bench.loop.run_once()
     assert bench.store_faults.raised["publish_plan"] == 1
     assert len(await bench.planned()) == 1
-    assert await bench.store.published_plan() is None
+    assert await bench.store.published(PublishedKind.PLAN) is None
 
 
 async def test_a_controller_goes_on_from_the_published_clusters(bench: Bench) -> None:
     clusters = Clusters(found={a_request().cls: (4096,)})
-    await bench.store.publish_clusters(orjson.dumps(clusters_to_plain(clusters)))
+    await bench.store.publish(PublishedKind.CLUSTERS, CLUSTERS.encode(clusters))
     await bench.store.heartbeat(status(), 60)
     await bench.accept(a_request())
     assert (await bench.loop.run_once()).clusters.clusters == clusters
-    data = await bench.store.published_clusters()
-    assert data is not None and clusters_from_plain(orjson.loads(data)) == clusters
+    data = await bench.store.published(PublishedKind.CLUSTERS)
+    assert data is not None and CLUSTERS.decode(data) == clusters
 
 
 @pytest.mark.parametrize(
@@ -239,7 +240,7 @@ async def test_a_controller_goes_on_from_the_published_clusters(bench: Bench) ->
 async def test_clusters_that_cannot_be_read_are_found_again(
     bench: Bench, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
-    await bench.store.publish_clusters(data)
+    await bench.store.publish(PublishedKind.CLUSTERS, data)
     await bench.store.heartbeat(status(), 60)
     await bench.accept(a_request())
     with caplog.at_level(logging.WARNING, "qlm.controller"):

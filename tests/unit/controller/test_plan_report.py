@@ -13,6 +13,7 @@ from qlm.controller.shell import plan_report
 from qlm.controller.shell.plan_report import PERIOD_NS, UNCHANGED_NS, PlanReporter
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import GroupId
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.shell.faults import FaultKind, FaultLog
 from qlm.domain.view import ClusterView
 from qlm.planner.admission_signal import signal_from_plain
@@ -36,7 +37,7 @@ def store() -> MemoryStore:
 
 
 async def kept(store: MemoryStore) -> PublishedPlan:
-    data = await store.published_plan()
+    data = await store.published(PublishedKind.PLAN)
     assert data is not None
     return published_plan_from_plain(orjson.loads(data))
 
@@ -109,7 +110,7 @@ async def test_a_large_plan_is_encoded_on_a_thread(
 async def test_the_forecast_of_a_decision_is_kept_with_its_plan(store: MemoryStore) -> None:
     reporter = PlanReporter(store, FaultLog())
     await reporter.publish(decision(1), START_NS)
-    assert await store.published_signal() is None, "without a snapshot there is no signal"
+    assert await store.published(PublishedKind.SIGNAL) is None, "without a snapshot there is no signal"
     made = decide(
         ClusterView(classes=(), instances=(), queues=()),
         now_ns=START_NS,
@@ -119,6 +120,6 @@ async def test_the_forecast_of_a_decision_is_kept_with_its_plan(store: MemorySto
         new_id=lambda cls: GroupId("unused"),
     )
     await reporter.publish(made, START_NS + PERIOD_NS)
-    data = await store.published_signal()
+    data = await store.published(PublishedKind.SIGNAL)
     assert data is not None
     assert signal_from_plain(orjson.loads(data)).at_ms == START_NS // 1_000_000

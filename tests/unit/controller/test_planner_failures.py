@@ -25,6 +25,7 @@ from qlm.controller.shell.time_limited_planner import TimeLimitedPlanner
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.view import ClusterView
 from qlm.planner.baselines.edf import plan_edf
 from qlm.planner.placement.policy import PlacementState
@@ -93,7 +94,7 @@ class World:
         return sum(group.remaining for group in queue.groups)
 
     async def method(self) -> str:
-        data = await self.store.published_plan()
+        data = await self.store.published(PublishedKind.PLAN)
         return "" if data is None else published_plan_from_plain(orjson.loads(data)).plan.method
 
     def failures(self, kind: FailureKind) -> float | None:

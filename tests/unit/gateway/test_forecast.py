@@ -11,6 +11,7 @@ from qlm.cli.runtime.clock import SystemClock
 from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.ports.published import PublishedKind
 from qlm.gateway.core.admission import Admit, Load, Refuse, decide
 from qlm.gateway.core.forecast import (
     SIGNAL_OLD_S,
@@ -209,22 +210,22 @@ async def test_requests_count_until_a_forecast_knows_them(caplog: pytest.LogCapt
     watch.count_accepted(M, NOW_NS)
     await watch.refresh()
     assert watch.current(NOW_NS) is None, "there is none yet"
-    await store.publish_signal(orjson.dumps(signal_to_plain(SIGNAL)))
+    await store.publish(PublishedKind.SIGNAL, orjson.dumps(signal_to_plain(SIGNAL)))
     await watch.refresh()
     for after_s in (1, 2, 3):
         watch.count_accepted(M, NOW_NS + after_s * S)
     assert _came(watch, 3) == {M: 3}
     newer = replace(SIGNAL, at_ms=SIGNAL.at_ms + 2500)
-    await store.publish_signal(orjson.dumps(signal_to_plain(newer)))
+    await store.publish(PublishedKind.SIGNAL, orjson.dumps(signal_to_plain(newer)))
     await watch.refresh()
     assert _came(watch, 3) == {M: 1}
     with caplog.at_level(logging.WARNING):
         for data in (b"{", b'{"version": 9}'):
-            await store.publish_signal(data)
+            await store.publish(PublishedKind.SIGNAL, data)
             await watch.refresh()
             assert watch.current(NOW_NS) is None
     assert len(caplog.records) == 1, "said once"
-    await store.publish_signal(orjson.dumps(signal_to_plain(newer)))
+    await store.publish(PublishedKind.SIGNAL, orjson.dumps(signal_to_plain(newer)))
     await watch.refresh()
     assert _came(watch, 3) == {M: 0}
 

@@ -25,6 +25,7 @@ from qlm.domain.lease_answer import Granted, Over
 from qlm.domain.length_histogram import length_bin
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.view import RequestFilter
 from qlm.store.core.limits import StoreLimits
@@ -309,12 +310,12 @@ async def test_the_history_comes_back_and_waits_for_no_disk() -> None:
     journal = DictJournal()
     store = await _opened(journal)
     journal.open.clear()
-    await store.keep_history(b"first")
-    await store.keep_history(b"second")
-    assert await store.history() == b"second"
+    await store.publish(PublishedKind.HISTORY, b"first")
+    await store.publish(PublishedKind.HISTORY, b"second")
+    assert await store.published(PublishedKind.HISTORY) == b"second"
     journal.open.set()
     await store.close()
-    assert await (await _opened(journal)).history() == b"second"
+    assert await (await _opened(journal)).published(PublishedKind.HISTORY) == b"second"
 
 
 async def test_closing_gives_up_on_a_broken_journal() -> None:
@@ -370,13 +371,13 @@ async def test_an_answer_of_which_tokens_are_missing_in_the_journal_is_lost() ->
 async def test_clusters_survive_a_kill_and_are_written_when_they_change() -> None:
     journal = DictJournal()
     store = await _opened(journal)
-    assert await store.published_clusters() is None
-    await store.publish_clusters(b"first")
-    await store.publish_clusters(b"second")
+    assert await store.published(PublishedKind.CLUSTERS) is None
+    await store.publish(PublishedKind.CLUSTERS, b"first")
+    await store.publish(PublishedKind.CLUSTERS, b"second")
     writes = journal.writes
-    await store.publish_clusters(b"second")
+    await store.publish(PublishedKind.CLUSTERS, b"second")
     assert journal.writes == writes
-    assert await (await _opened(journal)).published_clusters() == b"second"
+    assert await (await _opened(journal)).published(PublishedKind.CLUSTERS) == b"second"
 
 
 async def test_clusters_that_cannot_be_written_are_an_error_and_not_published() -> None:
@@ -384,5 +385,5 @@ async def test_clusters_that_cannot_be_written_are_an_error_and_not_published() 
     store = await _opened(journal)
     journal.error = StoreUnavailableError("the disk is full")
     with pytest.raises(StoreUnavailableError, match="full"):
-        await store.publish_clusters(b"first")
-    assert await store.published_clusters() is None
+        await store.publish(PublishedKind.CLUSTERS, b"first")
+    assert await store.published(PublishedKind.CLUSTERS) is None

@@ -17,7 +17,7 @@ from qlm.domain.errors import QlmError
 from qlm.domain.shown import shown
 from qlm.planner.audit import Audit, audit_from_plain
 from qlm.planner.policy.misses import LATE_REQUESTS_MIN
-from qlm.planner.published_plan import PublishedPlan, published_plan_to_plain
+from qlm.planner.published_plan import PLAN, PublishedPlan
 
 log = logging.getLogger("qlm.cli")
 
@@ -95,7 +95,7 @@ async def audit_beside(decision: Decision, code: Path | None) -> Audit:
     kept = PublishedPlan(
         at_ms=round(1000 * decision.problem.now_s), problem=decision.problem, plan=decision.plan
     )
-    problem = await asyncio.to_thread(_encode, kept)
+    problem = await asyncio.to_thread(PLAN.encode, kept)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "qlm.planner.audit"),
         stdin=asyncio.subprocess.PIPE,
@@ -118,7 +118,3 @@ async def audit_beside(decision: Decision, code: Path | None) -> Audit:
         return audit_from_plain(orjson.loads(result))
     except ValueError as error:
         raise AuditFailedError(f"it returned {shown(result.decode(errors='replace'))}") from error
-
-
-def _encode(kept: PublishedPlan) -> bytes:
-    return orjson.dumps(published_plan_to_plain(kept))

@@ -16,6 +16,7 @@ from qlm.cli.runtime.outage import Outage
 from qlm.domain.errors import BrokerUnavailableError, QlmError, StoreUnavailableError
 from qlm.domain.ids import QueueName
 from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.published import operation
 from qlm.domain.ports.store import Store
 from qlm.domain.shell.tasks import end_tasks
 
@@ -32,15 +33,17 @@ _OPERATIONS: Final = MappingProxyType(
     {
         "acquire_leadership": "lead",
         "expire_leases": "reap",
+        "publish_history": "keep_history",
         "publish_plan": "keep_plan",
         "publish_signal": "keep_signal",
+        "published_history": "history",
         "published_plan": "kept_plan",
         "published_signal": "kept_signal",
         "queue_position": "queue_place",
         "report_unplaced": "say_unplaced",
     }
 )
-"""Values of the label `operation` that differ from the method's name: exported values do not change."""
+"""Values of the label `operation` that differ from the name of the call: exported values do not change."""
 
 P = TypeVar("P")
 S = TypeVar("S", bound=Store)
@@ -183,7 +186,8 @@ class _Counted:
             try:
                 answer = await method(*args, **kwargs)
             except self._error as error:
-                self._errors.labels(_OPERATIONS.get(name, name)).inc()
+                called = operation(name, args)
+                self._errors.labels(_OPERATIONS.get(called, called)).inc()
                 if self._outage is not None:
                     self._outage.failed(asyncio.get_running_loop().time(), error)
                 raise

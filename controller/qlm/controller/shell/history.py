@@ -4,13 +4,12 @@ import asyncio
 import logging
 from typing import Final
 
-import orjson
-
 from qlm.controller.core.estimating.state import EstimatorState
-from qlm.controller.core.history.codec import history_from_plain, history_to_plain
-from qlm.controller.core.history.history import History, recalled, remembered
+from qlm.controller.core.history.codec import HISTORY
+from qlm.controller.core.history.history import recalled, remembered
 from qlm.domain.errors import InvalidValueError, NotLeadingError
 from qlm.domain.leadership import Term
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.shell.faults import FaultLog
 
@@ -42,13 +41,13 @@ class HistoryKeeper:
         """
         if self._recalled:
             return state
-        data = await self._store.history()
+        data = await self._store.published(PublishedKind.HISTORY)
         self._recalled, self._kept_ns = True, now_ns
         if data is None:
             return state
         try:
-            return recalled(history_from_plain(orjson.loads(data)), now_ns)
-        except (InvalidValueError, orjson.JSONDecodeError) as error:
+            return recalled(HISTORY.decode(data), now_ns)
+        except InvalidValueError as error:
             log.warning("the stored history is not used, learning begins anew: %s", error)
             return state
 
@@ -75,13 +74,9 @@ class HistoryKeeper:
         history = remembered(state, now_ns)
         try:
             large = len(history.classes) > INLINE_CLASSES_MAX
-            data = await asyncio.to_thread(_encoded, history) if large else _encoded(history)
-            await self._store.keep_history(data, term)
+            data = await asyncio.to_thread(HISTORY.encode, history) if large else HISTORY.encode(history)
+            await self._store.publish(PublishedKind.HISTORY, data, term)
         except NotLeadingError:
             raise
         except Exception as error:
             self._faults.note(log, error, "history not kept; planning continues")
-
-
-def _encoded(history: History) -> bytes:
-    return orjson.dumps(history_to_plain(history))

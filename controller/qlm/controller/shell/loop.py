@@ -30,6 +30,7 @@ from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import WAKE_LEADER, Term
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
@@ -163,7 +164,7 @@ class ControllerLoop:
     async def _take_over_clusters(self, term: Term) -> None:
         """Go on from the published clusters at the beginning of a term."""
         if term != self._clusters_term:
-            published = self._reporter.read_clusters(await self._store.published_clusters())
+            published = self._reporter.read_clusters(await self._store.published(PublishedKind.CLUSTERS))
             if published is not None:
                 self._clusters = with_published(self._clusters, published)
             self._clusters_term = term

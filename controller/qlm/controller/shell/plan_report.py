@@ -5,19 +5,18 @@ import logging
 from functools import partial
 from typing import Final
 
-import orjson
-
 from qlm.controller.core.admission_signal import admission_signal
 from qlm.controller.core.decide import Decision
 from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.domain.errors import InvalidValueError, NotLeadingError
-from qlm.domain.formats.clusters import Clusters, clusters_from_plain, clusters_to_plain
+from qlm.domain.formats.clusters import CLUSTERS, Clusters
 from qlm.domain.leadership import Term
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import ControllerStore
 from qlm.domain.shell.faults import FaultLog
-from qlm.planner.admission_signal import signal_to_plain
+from qlm.planner.admission_signal import SIGNAL
 from qlm.planner.problem import Plan, Problem
-from qlm.planner.published_plan import PublishedPlan, published_plan_to_plain
+from qlm.planner.published_plan import PLAN, PublishedPlan
 
 log = logging.getLogger("qlm.controller")
 
@@ -63,12 +62,12 @@ class PlanReporter:
         self._known, self._published_ns = known, now_ns
         published = PublishedPlan(at_ms=now_ns // 1_000_000, problem=decision.problem, plan=decision.plan)
         try:
-            clusters = orjson.dumps(clusters_to_plain(decision.clusters.clusters))
-            await self._store.publish_clusters(clusters, term)
+            clusters = CLUSTERS.encode(decision.clusters.clusters)
+            await self._store.publish(PublishedKind.CLUSTERS, clusters, term)
             await self._publish_signal(decision, term)
             large = len(decision.problem.groups) > INLINE_GROUPS_MAX
             data = await asyncio.to_thread(_encoded, published) if large else _encoded(published)
-            await self._store.publish_plan(data, term)
+            await self._store.publish(PublishedKind.PLAN, data, term)
         except NotLeadingError:
             raise
         except Exception as error:
@@ -80,8 +79,8 @@ class PlanReporter:
         if data is None:
             return None
         try:
-            return clusters_from_plain(orjson.loads(data))
-        except (InvalidValueError, orjson.JSONDecodeError) as error:
+            return CLUSTERS.decode(data)
+        except InvalidValueError as error:
             log.warning("cannot read the published token clusters; they are found again: %s", error)
             return None
 
@@ -90,7 +89,8 @@ class PlanReporter:
             return
         signal = partial(_signal, decision.snapshot, decision.problem, decision.plan)
         large = len(decision.problem.groups) > INLINE_GROUPS_MAX
-        await self._store.publish_signal(await asyncio.to_thread(signal) if large else signal(), term)
+        data = await asyncio.to_thread(signal) if large else signal()
+        await self._store.publish(PublishedKind.SIGNAL, data, term)
 
     def _is_time(self, known: Known, now_ns: int) -> bool:
         # abs: after the clock was set back, the old plan must not stay for that time.
@@ -99,8 +99,8 @@ class PlanReporter:
 
 
 def _signal(snapshot: Snapshot, problem: Problem, plan: Plan) -> bytes:
-    return orjson.dumps(signal_to_plain(admission_signal(snapshot, problem, plan)))
+    return SIGNAL.encode(admission_signal(snapshot, problem, plan))
 
 
 def _encoded(published: PublishedPlan) -> bytes:
-    return orjson.dumps(published_plan_to_plain(published))
+    return PLAN.encode(published)

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.plain import class_to_plain
+from qlm.domain.formats.published import Published
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import ModelId
+from qlm.domain.ports.published import PublishedKind
 
 Thresholds = tuple[int, ...]
 """Prompt lengths in tokens, ascending: each the longest of its cluster; the last cluster has no end."""
@@ -128,3 +130,8 @@ def clusters_from_plain(plain: Any) -> Clusters:
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise InvalidValueError("clusters", repr(error), "what clusters_to_plain wrote") from error
+
+
+CLUSTERS: Final = Published(
+    kind=PublishedKind.CLUSTERS, to_plain=clusters_to_plain, from_plain=clusters_from_plain
+)

@@ -1,74 +1,53 @@
 """Port to what controllers publish in the shared state: plans, forecasts, and what they have learned."""
 
+from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol
 
 from qlm.domain.leadership import Term
 
 
-class LearnedState(Protocol):
-    """What a controller has learned, for gateways and for the controllers after it.
+class PublishedKind(StrEnum):
+    """Kind of what controllers publish, of which the shared state keeps the latest; its key in a store."""
 
-    Every method may raise StoreUnavailableError.
-    """
-
-    async def published_clusters(self) -> bytes | None:
-        """Return the published token clusters; None if there are none."""
-        ...
-
-    async def history(self) -> bytes | None:
-        """Return what a controller has learned, as it was kept; None if there is none, or it is too old."""
-        ...
+    PLAN = "plan"
+    """The plan with its problem, for operators."""
+    SIGNAL = "signal"
+    """The forecast for admission, for gateways."""
+    CLUSTERS = "clusters"
+    """The token clusters, for gateways and for the controllers after this one."""
+    HISTORY = "history"
+    """What a controller has learned, for the controllers after it."""
 
 
-class PublishedPlans(Protocol):
-    """The latest plan and forecast, for gateways.
+class PublishedState(Protocol):
+    """Reads of what a controller has published."""
 
-    Every method may raise StoreUnavailableError.
-    """
-
-    async def published_plan(self) -> bytes | None:
-        """Return the published plan; None if there is none, or if it is too old."""
-        ...
-
-    async def published_signal(self) -> bytes | None:
-        """Return the published forecast for admission; None if there is none, or if it is too old."""
-        ...
-
-
-class PlanPublisher(Protocol):
-    """Writes of the leading controller.
-
-    Every method may raise StoreUnavailableError.
-    """
-
-    async def publish_plan(self, data: bytes, term: Term | None = None) -> None:
-        """Replace the published plan.
+    async def published(self, kind: PublishedKind) -> bytes | None:
+        """Return the latest of a kind, as it was published; None if there is none, or if it is too old.
 
         Raises:
-            NotLeadingError: The term is not current; nothing was changed.
+            StoreUnavailableError: The store is unavailable.
         """
         ...
 
-    async def publish_signal(self, data: bytes, term: Term | None = None) -> None:
-        """Replace the published forecast for admission.
+
+class Publisher(Protocol):
+    """Writes of the leading controller."""
+
+    async def publish(self, kind: PublishedKind, data: bytes, term: Term | None = None) -> None:
+        """Replace the latest of a kind.
+
+        Token clusters and the history outlive the process wherever results do.
 
         Raises:
             NotLeadingError: The term is not current; nothing was changed.
+            StoreUnavailableError: The store is unavailable.
         """
         ...
 
-    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
-        """Replace the published token clusters, which outlive a restart of this process.
 
-        Raises:
-            NotLeadingError: The term is not current; nothing was changed.
-        """
-        ...
-
-    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
-        """Replace what was learned; it outlives the process wherever results do.
-
-        Raises:
-            NotLeadingError: The term is not current; nothing was changed.
-        """
-        ...
+def operation(method: str, arguments: Sequence[object]) -> str:
+    """Return the name of a call to a store: its method, with the kind of what it publishes or reads."""
+    kind = arguments[0] if arguments else None
+    return f"{method}_{kind}" if isinstance(kind, PublishedKind) else method

@@ -12,13 +12,13 @@ from qlm.domain.notices import InstanceNotice
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.plan_change import PlanChange
-from qlm.domain.ports.published import LearnedState, PlanPublisher, PublishedPlans
+from qlm.domain.ports.published import PublishedState, Publisher
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
 from qlm.domain.virtual_queue import VirtualQueue
 
 
-class RequestIndex(LearnedState, Protocol):
+class RequestIndex(PublishedState, Protocol):
     """Index of requests and view of the cluster, for gateways and controllers.
 
     Every method may raise StoreUnavailableError.
@@ -62,7 +62,7 @@ class RequestIndex(LearnedState, Protocol):
         ...
 
 
-class GatewayStore(RequestIndex, PublishedPlans, Protocol):
+class GatewayStore(RequestIndex, Protocol):
     """Operations of a gateway: accept, cancel and look up requests, and receive their output.
 
     Every method may raise StoreUnavailableError.
@@ -242,7 +242,7 @@ class AgentStore(Protocol):
         ...
 
 
-class ControllerStore(RequestIndex, PlanPublisher, Protocol):
+class ControllerStore(RequestIndex, Publisher, Protocol):
     """Operations of a controller: leadership, plans, and repairs after failures.
 
     Writes take the term of their controller; None where only one can plan (a simulation).

@@ -7,6 +7,7 @@ from starlette.requests import Request as HttpRequest
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import InstanceId, RequestId
 from qlm.domain.operations import OperationStats
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.shown import cut
 from qlm.domain.view import RequestFilter, RequestPosition
@@ -79,7 +80,7 @@ async def cancel_any_request(gateway: Gateway, request: HttpRequest) -> Json[Req
 
 async def get_plan(gateway: Gateway, request: HttpRequest) -> StoredJson[PublishedPlan]:
     """Answer GET /admin/v1/plan: the latest plan with its problem, as the controller stored it."""
-    if (plan := await gateway.store.published_plan()) is None:
+    if (plan := await gateway.store.published(PublishedKind.PLAN)) is None:
         message = "there is no plan yet: no controller has made one; is a controller running?"
         raise ApiError(status=404, message=message, code="plan_not_found")
     return StoredJson(plan)
@@ -87,7 +88,7 @@ async def get_plan(gateway: Gateway, request: HttpRequest) -> StoredJson[Publish
 
 async def get_forecast(gateway: Gateway, request: HttpRequest) -> StoredJson[Forecast]:
     """Answer GET /admin/v1/forecast: the forecast for new requests, as the controller stored it."""
-    if (signal := await gateway.store.published_signal()) is None:
+    if (signal := await gateway.store.published(PublishedKind.SIGNAL)) is None:
         message = "there is no forecast: no controller has made one recently; is a controller running?"
         raise ApiError(status=404, message=message, code="forecast_not_found")
     return StoredJson(signal)
@@ -100,7 +101,7 @@ async def list_clusters(gateway: Gateway, request: HttpRequest) -> Json[Clusters
 
 async def get_history(gateway: Gateway, request: HttpRequest) -> StoredJson[StoredHistory]:
     """Answer GET /admin/v1/history: what the controllers have learned, as one stored it."""
-    if (history := await gateway.store.history()) is None:
+    if (history := await gateway.store.published(PublishedKind.HISTORY)) is None:
         message = "there is no history: controllers store what they have learned every 30 s; does one run?"
         raise ApiError(status=404, message=message, code="history_not_found")
     return StoredJson(history)

@@ -5,14 +5,13 @@ import logging
 from collections import Counter, deque
 from typing import Final
 
-import orjson
-
 from qlm.domain.errors import InvalidValueError
-from qlm.domain.formats.clusters import NO_CLUSTERS, Clusters, clusters_from_plain
+from qlm.domain.formats.clusters import CLUSTERS, NO_CLUSTERS, Clusters
 from qlm.domain.ids import ModelId
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import GatewayStore
 from qlm.gateway.core.forecast import CurrentForecast, current_forecast
-from qlm.planner.admission_signal import AdmissionSignal, signal_from_plain
+from qlm.planner.admission_signal import SIGNAL, AdmissionSignal
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class ForecastWatch:
         Raises:
             StoreUnavailableError: The store is unavailable.
         """
-        data = await self._store.published_signal()
+        data = await self._store.published(PublishedKind.SIGNAL)
         if data == self._data:
             return
         self._data = data
@@ -62,7 +61,7 @@ class ForecastWatch:
         try:
             self._signal = await asyncio.to_thread(_parse, data) if large else _parse(data)
             self._unreadable = False
-        except (InvalidValueError, orjson.JSONDecodeError) as error:
+        except InvalidValueError as error:
             self._signal = None
             if not self._unreadable:
                 _log.warning("cannot parse the forecast; admission goes on without it: %s", error)
@@ -95,15 +94,15 @@ class ClusterWatch:
         Raises:
             StoreUnavailableError: The store is unavailable.
         """
-        data = await self._store.published_clusters()
+        data = await self._store.published(PublishedKind.CLUSTERS)
         if data is None or data == self._data:
             return
         self._data = data
         try:
-            self.latest = clusters_from_plain(orjson.loads(data))
-        except (InvalidValueError, orjson.JSONDecodeError) as error:
+            self.latest = CLUSTERS.decode(data)
+        except InvalidValueError as error:
             _log.warning("cannot read the token clusters; the former ones stay: %s", error)
 
 
 def _parse(data: bytes | None) -> AdmissionSignal | None:
-    return None if data is None else signal_from_plain(orjson.loads(data))
+    return None if data is None else SIGNAL.decode(data)

@@ -1,9 +1,12 @@
 """Limits of the shared state."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.ports.published import PublishedKind
 
 # These requests fill the batch of an engine (vLLM's default is 256), and an agent reads its queue twice a
 # second in any case (`agents.shell.runner`). With a notice for every request of a long queue, notices would
@@ -11,17 +14,17 @@ from qlm.domain.errors import InvalidValueError
 NOTIFY_WITHIN: Final = 256
 """An instance is notified at once of a new request among the first this many of its virtual queue."""
 
-PLAN_TTL_S: Final = 3600
-"""Lifetime of the latest plan in Redis, seconds; an older one shows only that no controller plans."""
-
-SIGNAL_TTL_S: Final = 60
-"""Lifetime of the latest forecast for admission in Redis, seconds."""
-
-CLUSTERS_TTL_S: Final = 7 * 24 * 3600
-"""Lifetime of the token clusters in Redis without a controller, seconds."""
-
-HISTORY_TTL_S: Final = 30 * 86_400
-"""Lifetime in Redis of what a controller has learned, seconds: nothing older counts."""
+LIFETIMES_S: Final[Mapping[PublishedKind, int]] = MappingProxyType(
+    {
+        # An older plan shows only that no controller plans.
+        PublishedKind.PLAN: 3600,
+        PublishedKind.SIGNAL: 60,
+        PublishedKind.CLUSTERS: 7 * 86_400,
+        # Nothing older counts.
+        PublishedKind.HISTORY: 30 * 86_400,
+    }
+)
+"""Lifetime in Redis of what a controller has published and does not renew, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,6 @@ from qlm.store.core.effects import Logged
 from qlm.store.core.token_codec import decode_tokens, encode_tokens
 
 INCARNATION_KEY: Final = "incarnation"
-CLUSTERS_KEY: Final = "clusters"
-HISTORY_KEY: Final = "history"
 LOG_PREFIX: Final = "log/"
 ENDED_PREFIX: Final = "ended/"
 EXTENSIONS_PREFIX: Final = "extensions/"

@@ -14,6 +14,7 @@ from qlm.domain.outcome import Outcome
 from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.clock import Clock
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPosition
@@ -37,10 +38,7 @@ class MemoryStore(Store):
         self._clock = clock
         self._state = state or State(clock.now_ns(), limits)
         self._feeds = Feeds(self._state.limits.backlog_max)
-        self._plan: bytes | None = None
-        self._signal: bytes | None = None
-        self._clusters: bytes | None = None
-        self._kept_history: bytes | None = None
+        self._published: dict[PublishedKind, bytes] = {}
 
     async def _settled(self, id: RequestId) -> None:
         """Wait until a request may be read: here not at all."""
@@ -204,33 +202,12 @@ class MemoryStore(Store):
         self._check_term(term)
         await self._commit(plans.apply(self._state, changes, self._clock.now_ns()))
 
-    async def publish_plan(self, data: bytes, term: Term | None = None) -> None:
+    async def publish(self, kind: PublishedKind, data: bytes, term: Term | None = None) -> None:
         self._check_term(term)
-        self._plan = data
+        self._published[kind] = data
 
-    async def published_plan(self) -> bytes | None:
-        return self._plan
-
-    async def publish_signal(self, data: bytes, term: Term | None = None) -> None:
-        self._check_term(term)
-        self._signal = data
-
-    async def published_signal(self) -> bytes | None:
-        return self._signal
-
-    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
-        self._check_term(term)
-        self._clusters = data
-
-    async def published_clusters(self) -> bytes | None:
-        return self._clusters
-
-    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
-        self._check_term(term)
-        self._kept_history = data
-
-    async def history(self) -> bytes | None:
-        return self._kept_history
+    async def published(self, kind: PublishedKind) -> bytes | None:
+        return self._published.get(kind)
 
     def wakeups(self) -> AsyncIterator[str]:
         return self._feeds.wakeups()

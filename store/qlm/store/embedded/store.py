@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from qlm.domain.errors import UndecodableDataError
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
@@ -11,15 +11,14 @@ from qlm.domain.ids import RequestId
 from qlm.domain.leadership import Term
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.journal import Journal
+from qlm.domain.ports.published import PublishedKind
 from qlm.store.core import output_log, requests
 from qlm.store.core.effects import Effects, Logged
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import RestoredLog, State
 from qlm.store.embedded.journal_codec import (
-    CLUSTERS_KEY,
     ENDED_PREFIX,
     EXTENSIONS_PREFIX,
-    HISTORY_KEY,
     INCARNATION_KEY,
     LOG_PREFIX,
     Ended,
@@ -37,6 +36,9 @@ from qlm.store.embedded.journal_writer import RETRY_S, Changes, JournalWriter
 from qlm.store.embedded.memory import MemoryStore
 
 T = TypeVar("T")
+
+_JOURNALED: Final = (PublishedKind.CLUSTERS, PublishedKind.HISTORY)
+"""What outlives the process of all that is published; its kind is its journal key."""
 
 
 class EmbeddedStore(MemoryStore):
@@ -97,7 +99,7 @@ class EmbeddedStore(MemoryStore):
         await journal.write([incarnation], left_over, durable=True)
         writer = JournalWriter(journal, retry_s=retry_s)
         store = cls(clock, state, writer, log_keys)
-        store._clusters, store._kept_history = entries.get(CLUSTERS_KEY), entries.get(HISTORY_KEY)
+        store._published.update({kind: entries[kind] for kind in _JOURNALED if kind in entries})
         return store
 
     async def close(self) -> None:
@@ -113,16 +115,14 @@ class EmbeddedStore(MemoryStore):
     async def warnings(self) -> Sequence[str]:
         return self._writer.warnings()
 
-    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
+    async def publish(self, kind: PublishedKind, data: bytes, term: Term | None = None) -> None:
         self._check_term(term)
-        if data != self._clusters:
-            await self._writer.put(CLUSTERS_KEY, data)
-            self._clusters = data
-
-    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
-        self._check_writable()
-        await super().keep_history(data, term)
-        self._writer.write_later({HISTORY_KEY: data})  # planning does not wait for a disk
+        if kind is PublishedKind.CLUSTERS and data != self._published.get(kind):
+            await self._writer.put(kind.value, data)
+        if kind is PublishedKind.HISTORY:
+            self._check_writable()
+            self._writer.write_later({kind.value: data})  # planning does not wait for a disk
+        self._published[kind] = data
 
     def _check_writable(self) -> None:
         self._writer.check()

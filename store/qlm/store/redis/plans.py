@@ -1,4 +1,4 @@
-"""Operations of controllers in Redis: leadership, plans and forecasts."""
+"""Operations of controllers in Redis: leadership, plans, and what they publish."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,8 +8,9 @@ from redis.asyncio import Redis
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.plan_change import PlanChange
+from qlm.domain.ports.published import PublishedKind
 from qlm.store.core.leadership import not_leading
-from qlm.store.core.limits import CLUSTERS_TTL_S, HISTORY_TTL_S, PLAN_TTL_S, SIGNAL_TTL_S
+from qlm.store.core.limits import LIFETIMES_S
 from qlm.store.core.plans import check_changes
 from qlm.store.redis import codec, plan_codec
 from qlm.store.redis.errors import readable, translated_errors
@@ -49,29 +50,11 @@ class RedisPlans:
         if changes or term is not None:
             await self._fenced("apply", plan_codec.changes_argument(changes), term=term)
 
-    async def publish_plan(self, data: bytes, term: Term | None = None) -> None:
-        await self._fenced("set_expiring", "plan", data, PLAN_TTL_S, term=term)
+    async def publish(self, kind: PublishedKind, data: bytes, term: Term | None = None) -> None:
+        await self._fenced("set_expiring", kind, data, LIFETIMES_S[kind], term=term)
 
-    async def published_plan(self) -> bytes | None:
-        return await self._read("plan")
-
-    async def publish_signal(self, data: bytes, term: Term | None = None) -> None:
-        await self._fenced("set_expiring", "signal", data, SIGNAL_TTL_S, term=term)
-
-    async def published_signal(self) -> bytes | None:
-        return await self._read("signal")
-
-    async def publish_clusters(self, data: bytes, term: Term | None = None) -> None:
-        await self._fenced("set_expiring", "clusters", data, CLUSTERS_TTL_S, term=term)
-
-    async def published_clusters(self) -> bytes | None:
-        return await self._read("clusters")
-
-    async def keep_history(self, data: bytes, term: Term | None = None) -> None:
-        await self._fenced("set_expiring", "history", data, HISTORY_TTL_S, term=term)
-
-    async def history(self) -> bytes | None:
-        return await self._read("history")
+    async def published(self, kind: PublishedKind) -> bytes | None:
+        return await self._read(kind)
 
     async def _read(self, what: str) -> bytes | None:
         with translated_errors(self._address):

@@ -1,6 +1,7 @@
 """Contract of every store: one controller leads, and one that lost leadership changes nothing."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from contract.suites.store.values import (
@@ -20,6 +21,7 @@ from qlm.domain.errors import InvalidValueError, NotLeadingError
 from qlm.domain.ids import ControllerId
 from qlm.domain.leadership import Term
 from qlm.domain.plan_change import CreateGroup, PlanChange, ResizeGroup, SetQueue
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestState
 
@@ -43,10 +45,7 @@ def _writes(store: Store, term: Term) -> dict[str, Callable[[], Awaitable[object
         "apply nothing": lambda: store.apply((), term),
         "expire_leases": lambda: store.expire_leases(term),
         "mark_indexed": lambda: store.mark_indexed(term),
-        "publish_plan": lambda: store.publish_plan(b"stale", term),
-        "publish_signal": lambda: store.publish_signal(b"stale", term),
-        "publish_clusters": lambda: store.publish_clusters(b"stale", term),
-        "keep_history": lambda: store.keep_history(b"stale", term),
+        **{f"publish {kind}": partial(store.publish, kind, b"stale", term) for kind in PublishedKind},
     }
 
 
@@ -68,10 +67,7 @@ async def _written(store: Store) -> tuple[object, ...]:
     return (
         await store.view(),
         await store.indexed(),
-        await store.published_plan(),
-        await store.published_signal(),
-        await store.published_clusters(),
-        await store.history(),
+        *[await store.published(kind) for kind in PublishedKind],
     )
 
 
@@ -141,11 +137,9 @@ async def test_the_leader_plans(subject: Subject) -> None:
     term = (await store.acquire_leadership(ONE, LONG_S)).term
     await store.apply(PLAN, term)
     assert [group.id for group in (await store.virtual_queue(A.instance)).groups] == [G1]
-    await store.publish_plan(b"plan", term)
-    await store.publish_signal(b"signal", term)
-    await store.keep_history(b"history", term)
-    assert await store.history() == b"history"
-    assert (await store.published_plan(), await store.published_signal()) == (b"plan", b"signal")
+    for kind in PublishedKind:
+        await store.publish(kind, kind.encode(), term)
+    assert [await store.published(kind) for kind in PublishedKind] == [k.encode() for k in PublishedKind]
     assert list(await store.expire_leases(term)) == []
     await store.leave(A)
     assert list(await store.expire_leases(term)) == [metadata(2).id]
@@ -169,12 +163,12 @@ async def test_a_former_leader_changes_nothing(subject: Subject) -> None:
     led = await store.acquire_leadership(OTHER, LONG_S)
     assert led.term > former
     await _is_refused(store, former)
-    await store.publish_plan(b"plan", led.term)
+    await store.publish(PublishedKind.PLAN, b"plan", led.term)
     assert await store.resign(led.term)
     assert (await store.acquire_leadership(ONE, LONG_S)).term > led.term
     for stale in (former, led.term):
         await _is_refused(store, stale)
-    assert await store.published_plan() == b"plan"
+    assert await store.published(PublishedKind.PLAN) == b"plan"
     record = await store.record(metadata(2).id)
     assert record is not None and record.state is RequestState.RUNNING
 

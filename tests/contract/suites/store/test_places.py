@@ -1,4 +1,4 @@
-"""Contract of every store: queue positions, latest plan, forecast and clusters, unplaced instances."""
+"""Contract of every store: queue positions, what controllers publish, unplaced instances."""
 
 from collections import Counter
 from dataclasses import replace
@@ -20,6 +20,7 @@ from contract.suites.store.values import (
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.length_histogram import length_bin
 from qlm.domain.plan_change import CreateGroup, SetQueue
+from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import Store
 
 
@@ -64,38 +65,20 @@ async def test_a_waiting_request_has_a_place(subject: Subject) -> None:
     assert await _place(store, 2) is None
 
 
-async def test_the_latest_plan_is_published(subject: Subject) -> None:
-    """It is returned unchanged; there is none at first, and an empty one counts."""
-    store = subject.store
-    assert await store.published_plan() is None
+async def test_the_latest_of_each_kind_is_published(subject: Subject) -> None:
+    """It is returned unchanged, whatever else is published; none is there at first; an empty one counts."""
+    store, latest = subject.store, dict[PublishedKind, bytes | None].fromkeys(PublishedKind)
+    assert await _published(store) == latest
     for data in (b'{"version": 1}', bytes(range(256)), b""):
-        await store.publish_plan(data)
-        assert await store.published_plan() == data
-        assert await store.published_plan() == data
+        for kind in PublishedKind:
+            await store.publish(kind, data + kind.encode() if data else data)
+            latest[kind] = data + kind.encode() if data else data
+            assert await _published(store) == latest
+            assert await _published(store) == latest, "a second time"
 
 
-async def test_the_latest_signal_is_published(subject: Subject) -> None:
-    """The signal is returned unchanged, and independent of the plan."""
-    store = subject.store
-    assert await store.published_signal() is None
-    await store.publish_plan(b"plan")
-    assert await store.published_signal() is None
-    for data in (b'{"version": 1}', bytes(range(256)), b""):
-        await store.publish_signal(data)
-        assert await store.published_signal() == data
-    assert await store.published_plan() == b"plan"
-
-
-async def test_the_latest_clusters_are_published(subject: Subject) -> None:
-    """They are returned unchanged, and independent of plan and signal."""
-    store = subject.store
-    assert await store.published_clusters() is None
-    await store.publish_signal(b"signal")
-    for data in (b'{"version": 1}', bytes(range(256)), b""):
-        await store.publish_clusters(data)
-        assert await store.published_clusters() == data
-    assert await store.published_plan() is None
-    assert await store.published_signal() == b"signal"
+async def _published(store: Store) -> dict[PublishedKind, bytes | None]:
+    return {kind: await store.published(kind) for kind in PublishedKind}
 
 
 async def test_accepted_prompts_are_counted_by_length(subject: Subject) -> None:
@@ -106,17 +89,6 @@ async def test_accepted_prompts_are_counted_by_length(subject: Subject) -> None:
     (chat,) = (await store.view()).classes
     expected = Counter(length_bin(tokens) for tokens in (1, 8, 9, 30_000, 10_000_000))
     assert {at: count for at, count in enumerate(chat.prompts) if count} == expected
-
-
-async def test_the_history_is_kept(subject: Subject) -> None:
-    """It is returned unchanged, and independent of the plan."""
-    store = subject.store
-    assert await store.history() is None
-    await store.publish_plan(b"plan")
-    for data in (b'{"version": 1}', bytes(range(256)), b""):
-        await store.keep_history(data)
-        assert await store.history() == data
-    assert await store.published_plan() == b"plan"
 
 
 async def test_an_unplaced_instance_is_listed_until_it_lives(subject: Subject) -> None:

@@ -16,8 +16,10 @@ from qlm.controller.core.history.history import History
 from qlm.controller.core.history.speeds import SPEEDS_MAX, SpeedRecord
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.formats.plain import class_to_plain
+from qlm.domain.formats.published import Published
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
+from qlm.domain.ports.published import PublishedKind
 from qlm.planner.plain_reader import Reader
 from qlm.rct_estimator.correction import Correction
 from qlm.rct_estimator.length_predictive import BINS, TOKENS_MAX
@@ -178,3 +180,8 @@ def _time(reader: Reader, key: str) -> int:
 
 def _short(number: float) -> float:
     return float(f"{number:.6g}")
+
+
+HISTORY: Final = Published(
+    kind=PublishedKind.HISTORY, to_plain=history_to_plain, from_plain=history_from_plain
+)

@@ -116,6 +116,8 @@ class ServedWork:
         token_steps: Sum of O (p + O / 2) over ended requests with prompt p and answer O: tokens in the KV
             cache, integrated over iterations.
         token_step_squares: Sum of the squares of these terms.
+        cached_tokens: Prompt tokens that the engine did not compute: it found them in its prefix cache. They
+            are known once a generation has ended, and 0 from engines that do not report them.
     """
 
     busy_s: float = 0.0
@@ -127,6 +129,7 @@ class ServedWork:
     repeated_tokens: int = 0
     token_steps: float = 0.0
     token_step_squares: float = 0.0
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +165,25 @@ class OpenAnswers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CachedPrompts:
+    """Share of the prompts of one class that prefix caches held: sums over its latest answers.
+
+    Later ones weigh more. Only first generations count, of engines that report what they found.
+
+    Attributes:
+        cls: The class.
+        prompts: Number of prompts.
+        prompt_tokens: Their tokens.
+        cached_tokens: Tokens of them found in the prefix cache.
+    """
+
+    cls: RequestClass
+    prompts: float
+    prompt_tokens: float
+    cached_tokens: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStatus:
     """Status of an instance, sent by its agent with each heartbeat.
 
@@ -176,6 +198,7 @@ class InstanceStatus:
         parked: Pulled requests that wait for a batch slot, preempted ones included.
         staged: The same by class; empty from older agents.
         answers: Lengths of its unfinished answers; empty from older agents.
+        prompts: Prompts of the latest answers and what of them was cached; empty from older agents.
         kv_used_tokens: Tokens of KV cache in use by its ledger.
         work: Work of the awake engine so far.
         operations: Operations in this session; empty from older agents.
@@ -194,6 +217,7 @@ class InstanceStatus:
     parked: int = 0
     staged: tuple[StagedWork, ...] = ()
     answers: tuple[OpenAnswers, ...] = ()
+    prompts: tuple[CachedPrompts, ...] = ()
     kv_used_tokens: int = 0
     work: ServedWork = ServedWork()
     operations: OperationStats = NO_OPERATIONS

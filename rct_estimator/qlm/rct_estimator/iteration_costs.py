@@ -63,7 +63,7 @@ def load_of(profile: Profile, workload: Workload, *, ends: float, chunks: float,
         chunks: Iterations for one prompt.
         decodes: Decodes per iteration.
     """
-    prompt = max(1.0, workload.prompt_tokens)
+    prompt = max(1.0, workload.computed_share * workload.prompt_tokens)
     room = max(1.0, profile.batched_tokens_max - decodes)
     tokens = prompt / chunks
     used = min(1.0, ends * prompt / room)
@@ -72,8 +72,8 @@ def load_of(profile: Profile, workload: Workload, *, ends: float, chunks: float,
         chunks=ends * chunks,
         chunk_tokens=tokens,
         # No chunk is larger than the budget, which bounds the variance for its mean.
-        chunk_var=min(workload.prompt_var, max(0.0, tokens * (room - tokens))),
-        chunk_pairs=(prompt**2 + workload.prompt_var) / 2 / chunks,
+        chunk_var=min(workload.computed_share**2 * workload.prompt_var, max(0.0, tokens * (room - tokens))),
+        chunk_pairs=workload.prompt_pairs / chunks,
         backlog=used**BACKLOG_POWER,
         first_share=1 / chunks,
     )

@@ -38,6 +38,7 @@ def served_work_s(
         output=Normal(output),
         prompt_var=prompt_cv2 * prompt**2,
         prompt_bias=prompt_bias,
+        cached_share=min(1.0, work.cached_tokens / computed_tokens) if computed_tokens else 0.0,
     )
     batch = work.request_s / work.busy_s
     state = steady_state(profile, workload, batch=batch)

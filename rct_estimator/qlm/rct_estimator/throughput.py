@@ -187,7 +187,10 @@ def steady_state(profile: Profile, workload: Workload, *, batch: float | None = 
     """
     full = full_batch(profile, workload)
     slots = max(1.0, full if batch is None else min(batch, profile.seqs_max))
-    prompt, steps = max(1.0, workload.prompt_tokens), max(0.0, workload.output.mean - 1)
+    prompt, steps = (
+        max(1.0, workload.computed_share * workload.prompt_tokens),
+        max(0.0, workload.output.mean - 1),
+    )
     empty, chunks, ends = _pace(profile, slots, prompt, steps)
     # Where the token budget is the bottleneck, all slots are taken and requests queue for prefill (Little).
     prefill_iterations = slots / ends - steps - empty
@@ -261,14 +264,14 @@ def _first_prompts_s(profile: Profile, workload: Workload, slots: float) -> floa
     The token budget computes several prompts together. The slots start over k iterations, on average
     (k - 1) / 2 after the first. Those iterations decode for only half of the slots.
     """
-    of, prompt = profile.iteration, max(1.0, workload.prompt_tokens)
+    of, prompt = profile.iteration, max(1.0, workload.computed_share * workload.prompt_tokens)
     iterations = max(1.0, slots * prompt / profile.batched_tokens_max)
     floor_s = profile.decode_ms(1, 0.0) / 1000
     together_ms = of.ms(
         tokens=slots * prompt / iterations,
         context_tokens=0.0,
         sequences=slots / iterations,
-        pairs=slots / iterations * (prompt**2 + workload.prompt_var) / 2,
+        pairs=slots / iterations * workload.prompt_pairs,
         admitted=slots / iterations,
         mixed=True,
     )

@@ -24,7 +24,7 @@ class Workload:
     """Demand of the requests of a class on an engine.
 
     Attributes:
-        prompt_tokens: Mean prompt length p without cached prefixes; 0 or more.
+        prompt_tokens: Mean prompt length p, with cached prefixes; 0 or more.
         output: Length O of one answer, tokens; its mean mu is 1 or more.
         mean_var: Variance of the true mean length of the class around `output.mean`, tokens squared.
         prompt_var: Variance of the prompt lengths, tokens squared.
@@ -32,6 +32,8 @@ class Workload:
             with long answers are in the batch more often (length-biased sampling).
         output_cube: E[O^3], tokens cubed; None assumes log-normal answers.
         cost_dispersion: Measured variance of O (p + O / 2) over the one that the moments above imply.
+        cached_share: Share h in [0, 1] of each prompt that the prefix cache holds: not computed, but in the
+            KV cache.
     """
 
     prompt_tokens: float
@@ -41,6 +43,7 @@ class Workload:
     prompt_bias: float = 1.0
     output_cube: float | None = None
     cost_dispersion: float = 1.0
+    cached_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.prompt_tokens) and self.prompt_tokens >= 0):
@@ -50,8 +53,24 @@ class Workload:
         for name in ("mean_var", "prompt_var", "prompt_bias", "cost_dispersion"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InvalidValueError(name, getattr(self, name), "a number, 0 or more")
+        if not 0 <= self.cached_share <= 1:
+            raise InvalidValueError("cached_share", self.cached_share, "a number from 0 to 1")
         if self.output_cube is not None and not (math.isfinite(self.output_cube) and self.output_cube > 0):
             raise InvalidValueError("output_cube", self.output_cube, "a positive number, or none")
+
+    @property
+    def computed_share(self) -> float:
+        """Share of the tokens of a prompt that the engine computes, 1 - h."""
+        return 1 - self.cached_share
+
+    @property
+    def prompt_pairs(self) -> float:
+        """Mean pairs of tokens that the computed part of a prompt compares, (1 - h^2) E[p^2] / 2.
+
+        Computed tokens compare with the cached ones too.
+        """
+        square = max(1.0, self.prompt_tokens) ** 2 + self.prompt_var
+        return (1 - self.cached_share**2) * square / 2
 
     @property
     def context_tokens(self) -> float:
@@ -138,6 +157,7 @@ def class_workload(
     *,
     prompt_var: float = 0.0,
     max_var: float = 0.0,
+    cached_share: float = 0.0,
 ) -> Workload:
     """Build the workload of a class.
 
@@ -147,6 +167,7 @@ def class_workload(
         max_tokens: Mean output limit.
         prompt_var: Variance of the prompts, tokens squared.
         max_var: Variance of the limits, tokens squared. It adds to the variance of answers that reach them.
+        cached_share: Share of the prompts that the prefix cache holds.
     """
     output = lengths.length(max_tokens)
     # Law of total variance: the mean of min(O, cap) changes with the cap by P(O > cap).
@@ -157,6 +178,7 @@ def class_workload(
         mean_var=lengths.mean_var(max_tokens),
         prompt_var=prompt_var,
         output_cube=_cube(lengths, max_tokens),
+        cached_share=cached_share,
     )
 
 
@@ -182,6 +204,7 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
     square = sum(share * (w.output.var + w.output.mean**2) for share, w in parts)
     prompt = sum(share * w.prompt_tokens for share, w in parts)
     prompt_square = sum(share * (w.prompt_var + w.prompt_tokens**2) for share, w in parts)
+    cached = sum(share * w.prompt_tokens * w.cached_share for share, w in parts)
     biased = sum(share * w.prompt_tokens * w.prompt_bias * w.output.mean for share, w in parts)
     return Workload(
         prompt_tokens=prompt,
@@ -191,4 +214,5 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
         prompt_bias=biased / (prompt * mean) if prompt > _NO_PROMPT else 1.0,
         output_cube=sum(share * w.cube for share, w in parts),
         cost_dispersion=sum(share * w.cost_dispersion for share, w in parts),
+        cached_share=min(1.0, cached / prompt) if prompt > _NO_PROMPT else 0.0,
     )

@@ -134,6 +134,7 @@ class Agent:
             parked=requests.ready,
             staged=requests.ready_work(),
             answers=requests.open_answers(),
+            prompts=state.stats.prompts.report(),
             kv_used_tokens=requests.kv.tokens,
             work=ServedWork() if engines.active is None else state.stats.work.work(),
             operations=state.stats.operations.stats(),
@@ -224,6 +225,9 @@ class Agent:
         stats.work.stopped(tracked)
         if len(tracked.output) == tracked.resumed_at:
             stats.gpu_time.spared(computing_again_ns(state, tracked))
+        if event.cached_tokens is not None:
+            stats.work.found(tracked, event.cached_tokens)
+            stats.prompts.ended(tracked, event.cached_tokens)
         if event.finish in ("stop", "length"):
             elapsed_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
             model, resumed_at = tracked.request.model, tracked.resumed_at

@@ -50,11 +50,13 @@ class GenerationEnded:
         finish: `stop`, `length`, `abort`, `refused` (for good), `lost` (the engine died) or `garbled` (its
             answer cannot be read).
         detail: Message of the engine with `refused`, `lost` and `garbled`.
+        cached_tokens: Prompt tokens found in the prefix cache, if the engine reported them.
     """
 
     call_id: str
     finish: str
     detail: str = ""
+    cached_tokens: int | None = None
 
 
 @value

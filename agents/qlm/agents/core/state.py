@@ -14,6 +14,7 @@ from qlm.agents.core.stats.gpu_time import GpuTime
 from qlm.agents.core.stats.operation_stats import OperationRecorder
 from qlm.agents.core.stats.pace import NO_PACE, LeadTimes, Pace
 from qlm.agents.core.stats.progress import ProgressWatch, WatchSettings
+from qlm.agents.core.stats.prompt_cache import PromptCache
 from qlm.agents.core.stats.work_meter import WorkMeter
 from qlm.agents.core.timers import Alarm
 from qlm.domain.fleet import EngineCapacity, EngineState
@@ -219,6 +220,7 @@ class AgentStats:
 
     Attributes:
         work: Work of the awake engine since it woke.
+        prompts: What prefix caches held of the latest prompts.
         operations: Counts and durations of serving operations.
         gpu_time: Account of the instance's time.
         paces: Recent speed of each model's engine, of models of which a generation has finished.
@@ -230,6 +232,7 @@ class AgentStats:
     def __init__(self, gpu_time: GpuTime) -> None:
         self.gpu_time: Final = gpu_time
         self.work = WorkMeter()
+        self.prompts: Final = PromptCache()
         self.operations: Final = OperationRecorder()
         self.paces: Final[dict[ModelId, Pace]] = {}
         self.lead_times: Final = LeadTimes()

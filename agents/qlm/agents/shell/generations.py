@@ -84,7 +84,7 @@ class Generations:
         await end_tasks([self._tasks[call_id] for call_id in call_ids if call_id in self._tasks])
 
     async def _run(self, call: EngineCall, span: GenerationSpan | None) -> None:
-        finish, detail = "abort", ""
+        finish, detail, cached_tokens = "abort", "", None
         try:
             engine = self._host.engine()
             if engine is None:
@@ -94,7 +94,8 @@ class Generations:
                     if span is not None:
                         span.generated(len(chunk.token_ids), self._clock.now_ns())
                     self._post(Progress(chunks=((call.call_id, chunk.token_ids),)))
-                finish = chunk.finish or finish
+                # The last chunk says what the engine did not compute.
+                finish, cached_tokens = chunk.finish or finish, chunk.cached_tokens
         except EngineRefusedError as error:
             finish, detail = "refused", str(error)
         except EngineUnavailableError as error:
@@ -107,7 +108,10 @@ class Generations:
             self._tasks.pop(call.call_id, None)
             if span is not None:
                 span.end(finish, detail, self._clock.now_ns())
-        self._post(GenerationEnded(call_id=call.call_id, finish=finish, detail=detail))
+        ended = GenerationEnded(
+            call_id=call.call_id, finish=finish, detail=detail, cached_tokens=cached_tokens
+        )
+        self._post(ended)
 
     async def _chunks(self, engine: Engine, call: EngineCall) -> AsyncIterator[EngineChunk]:
         """Iterate over a generation; an error of the client costs this call only.

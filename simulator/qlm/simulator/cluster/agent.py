@@ -259,11 +259,13 @@ class SimulatedAgent:
     def _deliver(self, emissions: Sequence[Emission], chunks: Sequence[Chunk]) -> None:
         # All output of an iteration at once. Tokens come first: an end frees capacity for new requests.
         tokens, ended = list(chunks), list[Event]()
-        for call_id, token_ids, finish, _stop_reason, _cached_tokens in emissions:
+        for call_id, token_ids, finish, _stop_reason, cached_tokens in emissions:
             if token_ids:
                 tokens.append((call_id, token_ids))
             if finish is not None:
-                ended.append(GenerationEnded(call_id=call_id, finish=finish))
+                # An abort says nothing of the cache.
+                cached = None if finish == "abort" else cached_tokens
+                ended.append(GenerationEnded(call_id=call_id, finish=finish, cached_tokens=cached))
         if tokens:
             ended.insert(0, Progress(chunks=tuple(tokens)))
         self._post(ended)

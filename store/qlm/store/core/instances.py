@@ -15,7 +15,9 @@ from qlm.store.core.lifecycle import is_alive
 from qlm.store.core.state import State
 from qlm.store.core.tables import InstanceRow
 
-_GAUGES: Final = ("running", "parked", "staged", "answers", "kv_used_tokens", "work", "operations")
+_GAUGES: Final = (
+    "running", "parked", "staged", "answers", "prompts", "kv_used_tokens", "work", "operations",
+)  # fmt: skip
 _NOT_GAUGES: Final = attrgetter(*(each.name for each in fields(InstanceStatus) if each.name not in _GAUGES))
 
 
@@ -95,7 +97,7 @@ def live_instances(state: State, now_ns: int) -> tuple[InstanceStatus, ...]:
 def steady(status: InstanceStatus) -> InstanceStatus:
     """Reset the gauges that change with every token: a change of these alone does not concern the plan."""
     return replace(
-        status, running=0, parked=0, staged=(), answers=(), kv_used_tokens=0, work=ServedWork(),
+        status, running=0, parked=0, staged=(), answers=(), prompts=(), kv_used_tokens=0, work=ServedWork(),
         operations=OperationStats(),
     )  # fmt: skip
 

@@ -8,7 +8,15 @@ from typing import Any
 import orjson
 
 from qlm.domain.errors import UndecodableDataError
-from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus, OpenAnswers, ServedWork, StagedWork
+from qlm.domain.fleet import (
+    CachedPrompts,
+    EngineCapacity,
+    EngineState,
+    InstanceStatus,
+    OpenAnswers,
+    ServedWork,
+    StagedWork,
+)
 from qlm.domain.formats.extensions import (
     NO_CLASS_EXTENSIONS,
     NO_LOG_EXTENSIONS,
@@ -100,7 +108,7 @@ def entry_arguments(entry: LogEntry) -> tuple[Argument, ...]:
 def status_argument(status: InstanceStatus) -> bytes:
     """Encode the status of a heartbeat as JSON."""
     plain = asdict(status)
-    for by_class in (*plain["staged"], *plain["answers"]):
+    for by_class in (*plain["staged"], *plain["answers"], *plain["prompts"]):
         by_class["cls"] = class_to_plain(RequestClass(**by_class["cls"]))
     return orjson.dumps(plain)
 
@@ -128,6 +136,7 @@ def read_status(text: bytes) -> InstanceStatus:
         plain["operations"] = _read_operations(plain.get("operations", {}))
         plain["staged"] = tuple(_read_staged(each) for each in plain.get("staged", ()))
         plain["answers"] = tuple(_read_open(each) for each in plain.get("answers", ()))
+        plain["prompts"] = tuple(_read_cached(each) for each in plain.get("prompts", ()))
         if (process := plain.get("process")) is not None:
             plain["process"] = AgentProcess(**known(AgentProcess, process))
         return InstanceStatus(**plain)
@@ -171,6 +180,10 @@ def _read_staged(plain: dict[str, Any]) -> StagedWork:
 def _read_open(plain: dict[str, Any]) -> OpenAnswers:
     counts = tuple((at, answers, tokens) for at, answers, tokens in plain["counts"])
     return OpenAnswers(cls=RequestClass(**plain["cls"]), counts=counts)
+
+
+def _read_cached(plain: dict[str, Any]) -> CachedPrompts:
+    return CachedPrompts(**{**known(CachedPrompts, plain), "cls": RequestClass(**plain["cls"])})
 
 
 def read_counts(flat: Sequence[bytes]) -> dict[InstanceId, int]:

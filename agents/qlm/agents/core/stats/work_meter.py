@@ -15,6 +15,7 @@ class WorkMeter:
         repeated_tokens: Prompt tokens computed again.
         token_steps: Sum of O (p + O / 2) over finished requests, for prompt p and output O.
         token_step_squares: Sum of the squares.
+        cached_tokens: Prompt tokens that the engine found in its prefix cache.
         request_ns: Running time, summed over requests, up to the last observation.
     """
 
@@ -26,6 +27,7 @@ class WorkMeter:
         self.repeated_tokens = 0
         self.token_steps = 0.0
         self.token_step_squares = 0.0
+        self.cached_tokens = 0
         self._busy_ns = 0
         self.request_ns = 0
         self._running = 0
@@ -75,6 +77,11 @@ class WorkMeter:
         self.token_steps += steps
         self.token_step_squares += steps * steps
 
+    def found(self, tracked: TrackedRequest, cached_tokens: int) -> None:
+        """Count what the prefix cache held of the prompt of a generation that is over."""
+        if not (tracked.generation.swapped_in and tracked.resumed_at):  # else the prompt was not counted
+            self.cached_tokens += cached_tokens
+
     def work(self) -> ServedWork:
         """Return the sums up to the last observation."""
         return ServedWork(
@@ -87,4 +94,5 @@ class WorkMeter:
             repeated_tokens=self.repeated_tokens,
             token_steps=self.token_steps,
             token_step_squares=self.token_step_squares,
+            cached_tokens=self.cached_tokens,
         )

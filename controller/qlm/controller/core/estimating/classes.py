@@ -1,9 +1,12 @@
 """Posteriors of each class's output lengths, learned from the counts in the store and in former records."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
+
+import numpy as np
 
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.model_answers import (
@@ -15,7 +18,7 @@ from qlm.controller.core.history.model_answers import (
 )
 from qlm.domain.group import RequestClass
 from qlm.domain.view import ClassView, ClusterView
-from qlm.rct_estimator.length_predictive import TOKENS_MAX, LengthPredictive
+from qlm.rct_estimator.length_predictive import TOKENS_MAX, FloatArray, LengthPredictive
 from qlm.rct_estimator.output_length import (
     PRIOR_STRENGTH,
     LengthCounts,
@@ -34,6 +37,13 @@ PRIOR_MOVED_SHARE: Final = 0.2
 
 PROMPT_MOVED_SHARE: Final = 0.01
 """The same threshold for the mean prompt: the batch that fits the KV cache depends on it, and all waits."""
+
+
+CACHED_MOVED: Final = 0.02
+"""The same threshold for the cached share of the prompts, absolute."""
+
+PROMPTS_PRIOR: Final = 4.0
+"""Weight of the assumption that nothing is cached, in prompts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,8 +71,12 @@ class ClassPosterior:
         """Mean output limit, tokens."""
         return self.mean_max_tokens or TOKENS_MAX
 
-    def is_current(self, view: ClassView, answers: float, pooled: float, usual_tokens: float) -> bool:
+    def is_current(
+        self, view: ClassView, answers: float, pooled: float, usual_tokens: float, cached_share: float
+    ) -> bool:
         """Return whether no count has changed by more than its threshold."""
+        if abs(cached_share - self.workload.cached_share) > CACHED_MOVED:
+            return False
         # A prior whose weight is below the threshold does not matter.
         matters = self.answers < PRIOR_STRENGTH / MOVED_SHARE
         strength = PRIOR_STRENGTH
@@ -96,12 +110,14 @@ def class_posteriors(
     recalled = (
         records[cls].view(cls) for cls in kept if cls not in present | before.keys() and cls in records
     )
+    cached = cached_shares(view)
     after: dict[RequestClass, ClassPosterior] = {}
     for each in chain(view.classes, recalled):
         record, of_model = records.get(each.cls), of_models.get(each.cls.model, NO_ANSWERS)
         own = each.lengths.answers + (record.former_answers if record else 0.0)
         known = before.get(each.cls)
-        current = (own, max(0.0, of_model.answers - own), of_model.mean_tokens)
+        pooled, share = max(0.0, of_model.answers - own), cached.get(each.cls, 0.0)
+        current = (own, pooled, of_model.mean_tokens, share)
         if known is None or not known.is_current(each, *current):
             prior = pool.prior(each.cls, typical_prior(each.mean_max_tokens or None, of_model.mean_tokens))
             former = record.former if record else None
@@ -119,6 +135,7 @@ def class_posterior(
     answers: float = 0.0,
     pooled: float = 0.0,
     usual_tokens: float = USUAL_TOKENS,
+    cached_share: float = 0.0,
 ) -> ClassPosterior:
     """Compute the posterior of one class.
 
@@ -129,6 +146,7 @@ def class_posterior(
         answers: Number of its answers.
         pooled: Answers of other classes behind the prior.
         usual_tokens: Mean answer of the model behind the prior.
+        cached_share: Share of its prompts that the prefix caches hold.
     """
     prior = prior or typical_prior(view.mean_max_tokens or None, usual_tokens)
     known = prior if former is None else OutputLengths(prior.prior, prior.seen.combined(former))
@@ -146,5 +164,21 @@ def class_posterior(
             view.mean_max_tokens or TOKENS_MAX,
             prompt_var=view.var_prompt_tokens,
             max_var=view.var_max_tokens,
+            cached_share=cached_share,
         ),
     )
+
+
+def cached_shares(view: ClusterView) -> dict[RequestClass, float]:
+    """Return the share of the prompts of each class that prefix caches held lately, over all instances.
+
+    No instance is better than another in advance: the requests of a class go to any of those that serve it.
+    """
+    sums: defaultdict[RequestClass, FloatArray] = defaultdict(lambda: np.zeros(3))
+    for status in view.instances:
+        for each in status.prompts:
+            sums[each.cls] += (each.prompts, each.prompt_tokens, each.cached_tokens)
+    return {
+        cls: min(1.0, cached / max(1.0, tokens)) * prompts / (prompts + PROMPTS_PRIOR)
+        for cls, (prompts, tokens, cached) in ((cls, each.tolist()) for cls, each in sums.items())
+    }

@@ -60,15 +60,16 @@ class PrefillCosts:
         full = np.maximum(0.0, np.ceil(prompt_tokens / self.budget_tokens) - 1)
         return full, prompt_tokens - full * self.budget_tokens
 
-    def seconds(self, prompt_tokens: FloatArray) -> FloatArray:
-        """Return the time of all iterations of a prompt, elementwise."""
+    def seconds(self, prompt_tokens: FloatArray, cached_share: float = 0.0) -> FloatArray:
+        """Return the time of all iterations of a prompt of which the cache holds a share, elementwise."""
         of = self.profile.iteration
-        full, rest = self.chunks(prompt_tokens)
+        full, rest = self.chunks((1 - cached_share) * prompt_tokens)
         each_ms = of.sequence_ms + (of.kv_beside_prompts_ms - of.kv_ms) * self.running * self.context_tokens
         if not self.decode_s:
             each_ms += of.host_ms + of.linear(self.running)
         extra_ms = full * self.linear_ms(self.budget_tokens) + self.linear_ms(rest)
-        extra_ms += (full + 1) * each_ms + of.square_ms * prompt_tokens**2 / 2 + of.admission_ms
+        extra_ms += (full + 1) * each_ms + of.square_ms * (1 - cached_share**2) * prompt_tokens**2 / 2
+        extra_ms += of.admission_ms
         return np.maximum((full + 1) * self.decode_s + extra_ms / 1000, _INSTANT_S)
 
     def linear_ms(self, prompt_tokens: FloatArray | float) -> FloatArray:
@@ -99,9 +100,12 @@ def first_token_s(
     """
     prompts = _prompts(own) if prompt_tokens is None else np.full(STRATA, float(prompt_tokens))
     prompts = prompts[_SHUFFLED_AGAIN]
-    own_s = prefills.seconds(prompts)
+    own_s = prefills.seconds(prompts, own.cached_share)
     outside_s = prefills.profile.request_ms / 1000
-    times = [(rate_rps, prefills.seconds(_prompts(workload))) for rate_rps, workload in arriving]
+    times = [
+        (rate_rps, prefills.seconds(_prompts(workload), workload.cached_share))
+        for rate_rps, workload in arriving
+    ]
     share = min(SHARE_MAX, sum(rate_rps * float(each_s.mean()) for rate_rps, each_s in times))
     wait_s = sum(rate_rps * float((each_s**2).mean()) for rate_rps, each_s in times) / 2 / (1 - share)
     scheduled_s = np.zeros(STRATA)
@@ -117,8 +121,8 @@ def first_token_s(
         queue_s = _queue_s(share, wait_s, 2 * wait_s**2 + cube / 3 / (1 - share))
     waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED] + scheduled_s
     # Later arrivals share its last iteration as far as the token budget allows.
-    behind = waited_s * sum(rate_rps * workload.prompt_tokens for rate_rps, workload in arriving)
-    _, rest = prefills.chunks(prompts)
+    behind = waited_s * sum(rps * each.computed_share * each.prompt_tokens for rps, each in arriving)
+    _, rest = prefills.chunks(own.computed_share * prompts)
     together = rest + np.minimum(behind, prefills.budget_tokens - rest)
     behind_s = (prefills.linear_ms(together) - prefills.linear_ms(rest)) / 1000
     return np.sort(waited_s + own_s + behind_s + outside_s)

@@ -1,0 +1,38 @@
+"""Prompt tokens that the engines found in their prefix caches, by class, over the latest answers."""
+
+from typing import Final
+
+from qlm.agents.core.request import TrackedRequest
+from qlm.domain.fleet import CachedPrompts
+from qlm.domain.group import RequestClass
+
+CLASSES_MAX: Final = 100
+"""Classes counted; of more, the one that was served longest ago goes first."""
+
+KEEP: Final = 1 - 1 / 500
+"""Factor by which each prompt of a class reduces the weight of its earlier ones."""
+
+
+class PromptCache:
+    """Sums for `CachedPrompts`, of all models of an instance: they outlive a swap."""
+
+    def __init__(self) -> None:
+        self._sums: dict[RequestClass, tuple[float, float, float]] = {}
+
+    def ended(self, tracked: TrackedRequest, cached_tokens: int) -> None:
+        """Count the prompt of an answer that has ended; a resumed one would find what it left itself."""
+        if tracked.resumed_at:
+            return
+        cls, prompt_tokens = tracked.request.cls, tracked.request.prompt_tokens
+        prompts, tokens, cached = self._sums.pop(cls, (0.0, 0.0, 0.0))
+        found = min(prompt_tokens, max(0, cached_tokens))
+        self._sums[cls] = (KEEP * prompts + 1, KEEP * tokens + prompt_tokens, KEEP * cached + found)
+        if len(self._sums) > CLASSES_MAX:
+            del self._sums[next(iter(self._sums))]
+
+    def report(self) -> tuple[CachedPrompts, ...]:
+        """Return the sums."""
+        return tuple(
+            CachedPrompts(cls=cls, prompts=prompts, prompt_tokens=tokens, cached_tokens=cached)
+            for cls, (prompts, tokens, cached) in self._sums.items()
+        )

@@ -21,6 +21,7 @@ from qlm.simulator.report import summary
 from qlm.simulator.results import SimulationResult
 from qlm.simulator.rules import policy_named
 from qlm.simulator.simulation import simulate
+from qlm.simulator.workload.stream import StreamCounts
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,12 +48,14 @@ def run(scenario: Path, arm: str, load: float, seed: int, policy: Policy | None 
     """Simulate a scenario; return its arguments, attainment, rates and counts."""
     drawn = draw_scenario(scenario, seed, load=load)
     result = simulate(drawn.scenario, policy or policy_named(arm), seed, stopwatch_s=time.perf_counter)
-    total = summary(result, drawn.streams)
+    names = {"scenario": scenario.stem, "arm": arm, "load": load, "seed": seed}
+    return names | figures(result, drawn.streams)
+
+
+def figures(result: SimulationResult, streams: Sequence[StreamCounts]) -> dict[str, Any]:
+    """Return attainment, rates and counts of a simulation."""
+    total = summary(result, streams)
     return {
-        "scenario": scenario.stem,
-        "arm": arm,
-        "load": load,
-        "seed": seed,
         "attainment": round(total["attainment"], 4),
         "by_class": {name: round(share, 3) for name, share in total["attainment_by_class"].items()},
         **_while_requests_arrive(result),

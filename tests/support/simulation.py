@@ -25,10 +25,12 @@ REPORT = SloClass(name="report", slo=DeadlineSlo(deadline_ms=60_000))
 BATCH = SloClass(name="batch", slo=BatchSlo())
 
 
-def profiles(kind: str = "A100") -> dict[tuple[ModelId, str], Profile]:
-    """Return the shipped profiles of both models on one kind."""
+def profiles(
+    kind: str = "A100", models: Sequence[ModelId] = (SMALL, LARGE)
+) -> dict[tuple[ModelId, str], Profile]:
+    """Return the shipped profiles of the models on one kind."""
     shipped = builtin_profiles()
-    return {(model, kind): find_profile(shipped, model, kind, 1) for model in (SMALL, LARGE)}
+    return {(model, kind): find_profile(shipped, model, kind, 1) for model in models}
 
 
 def workload(
@@ -74,7 +76,7 @@ def scenario(
     queue_depth_max: int = 1_000_000,
 ) -> Scenario:
     """Build a scenario of like instances that can serve all models."""
-    speeds = {key: profile for key, profile in profiles(kind).items() if key[0] in models}
+    speeds = profiles(kind, models)
     costs = {
         model: ModelCost(
             weights_bytes=profile.weights_bytes,

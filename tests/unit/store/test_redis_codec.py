@@ -31,8 +31,8 @@ def test_only_late_classes_have_a_field_that_older_readers_do_not_know() -> None
 def test_a_status_of_an_agent_without_counts_by_class_is_read() -> None:
     before = InstanceStatus(holder=A, accelerator="A10", models=(), parked=3)
     plain = asdict(before)
-    del plain["staged"], plain["answers"], plain["operations"]
-    for name in ("withdrawn_tokens", "repeated_tokens", "token_steps", "token_step_squares"):
+    del plain["staged"], plain["answers"], plain["prompts"], plain["operations"]
+    for name in ("withdrawn_tokens", "repeated_tokens", "token_steps", "token_step_squares", "cached_tokens"):
         del plain["work"][name]
     assert read_status(orjson.dumps(plain)) == before
 
@@ -43,7 +43,8 @@ def test_the_known_part_of_a_newer_agents_status_is_read() -> None:
     plain = orjson.loads(status_argument(written))
     new = {"operation": "teleport", "model": "m", "count": 1, "seconds": 0.5}
     plain["operations"]["counts"].append(new)
-    for part in (plain, plain["work"], plain["capacity"], plain["operations"], plain["staged"][0]):
+    parts = (plain, plain["work"], plain["capacity"], plain["operations"])
+    for part in (*parts, plain["staged"][0], plain["prompts"][0]):
         part["a_later_field"] = 1
     for count in plain["operations"]["counts"]:
         count["a_later_field"] = 1

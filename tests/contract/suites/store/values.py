@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
-from qlm.domain.fleet import InstanceStatus, OpenAnswers, ServedWork, StagedWork
+from qlm.domain.fleet import CachedPrompts, InstanceStatus, OpenAnswers, ServedWork, StagedWork
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import AgentProcess, Epoch, Holder
@@ -86,6 +86,7 @@ def status(holder: Holder, *, active: ModelId | None = None, running: int = 0) -
         parked=3,
         staged=(StagedWork(cls=CHAT, fresh=2, evicted=1, evicted_tokens=70),),
         answers=(OpenAnswers(cls=CHAT, counts=((3, 2, 8), (9, 1, 11))),),
+        prompts=(CachedPrompts(cls=CHAT, prompts=2.5, prompt_tokens=800.0, cached_tokens=300.25),),
         operations=OperationStats(
             counts=(OperationCount(Operation.MODEL_SWAP_WARM, ModelId("llama"), 2, 3.5),),
             swap_lost=(SwapCharge("qlm.class.llama.batch.all", 2, 3.5),),

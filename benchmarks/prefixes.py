@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+from unittest.mock import patch
 
 from benchmarks.motion.arms import ARMS, arm_policy, figures
 from qlm.agents.core.agent import Agent
@@ -106,11 +107,8 @@ def unreported() -> Iterator[None]:
         status = whole(agent)
         return replace(status, prompts=(), work=replace(status.work, cached_tokens=0))
 
-    Agent.status = without  # type: ignore[method-assign]
-    try:
+    with patch.object(Agent, "status", without):
         yield
-    finally:
-        Agent.status = whole  # type: ignore[method-assign]
 
 
 def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:

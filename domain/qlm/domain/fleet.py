@@ -173,12 +173,14 @@ class CachedPrompts:
     Attributes:
         cls: The class.
         prompts: Number of prompts.
+        hits: Number of those of which something was found.
         prompt_tokens: Their tokens.
         cached_tokens: Tokens of them found in the prefix cache.
     """
 
     cls: RequestClass
     prompts: float
+    hits: float
     prompt_tokens: float
     cached_tokens: float
 

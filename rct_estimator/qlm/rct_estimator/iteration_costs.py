@@ -72,7 +72,7 @@ def load_of(profile: Profile, workload: Workload, *, ends: float, chunks: float,
         chunks=ends * chunks,
         chunk_tokens=tokens,
         # No chunk is larger than the budget, which bounds the variance for its mean.
-        chunk_var=min(workload.computed_share**2 * workload.prompt_var, max(0.0, tokens * (room - tokens))),
+        chunk_var=min(workload.computed_var, max(0.0, tokens * (room - tokens))),
         chunk_pairs=workload.prompt_pairs / chunks,
         backlog=used**BACKLOG_POWER,
         first_share=1 / chunks,

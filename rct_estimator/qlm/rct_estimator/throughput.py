@@ -78,8 +78,8 @@ class SteadyState:
 
     @property
     def prompt_cv2(self) -> float:
-        """Squared coefficient of variation of the prompt length; 0 without prompts."""
-        return self.workload.prompt_cv2
+        """Squared coefficient of variation of the computed part of a prompt; 0 without prompts."""
+        return self.workload.computed_cv2
 
     @property
     def work_cv2(self) -> float:
@@ -255,7 +255,7 @@ def decodes_from_empty_s(
 def _prefill_queue_s(workload: Workload, busy: float, own_s: float) -> float:
     """Return the mean wait for prefills of other requests, seconds (Pollaczek and Khinchine)."""
     share = min(busy, _PREFILL_SHARE_MAX)
-    return share * own_s * (1 + workload.prompt_cv2) / 2 / (1 - share)
+    return share * own_s * (1 + workload.computed_cv2) / 2 / (1 - share)
 
 
 def _first_prompts_s(profile: Profile, workload: Workload, slots: float) -> float:

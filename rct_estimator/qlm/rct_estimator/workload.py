@@ -32,8 +32,9 @@ class Workload:
             with long answers are in the batch more often (length-biased sampling).
         output_cube: E[O^3], tokens cubed; None assumes log-normal answers.
         cost_dispersion: Measured variance of O (p + O / 2) over the one that the moments above imply.
-        cached_share: Share h in [0, 1] of each prompt that the prefix cache holds: not computed, but in the
-            KV cache.
+        cached_share: Share h in [0, 1] of the prompt tokens that the prefix cache holds: not computed, but in
+            the KV cache.
+        hit_share: Share q of the prompts of which it holds something, then h / q of each.
     """
 
     prompt_tokens: float
@@ -44,6 +45,7 @@ class Workload:
     output_cube: float | None = None
     cost_dispersion: float = 1.0
     cached_share: float = 0.0
+    hit_share: float = 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.prompt_tokens) and self.prompt_tokens >= 0):
@@ -55,6 +57,8 @@ class Workload:
                 raise InvalidValueError(name, getattr(self, name), "a number, 0 or more")
         if not 0 <= self.cached_share <= 1:
             raise InvalidValueError("cached_share", self.cached_share, "a number from 0 to 1")
+        if not self.cached_share <= self.hit_share <= 1:
+            raise InvalidValueError("hit_share", self.hit_share, "a number from cached_share to 1")
         if self.output_cube is not None and not (math.isfinite(self.output_cube) and self.output_cube > 0):
             raise InvalidValueError("output_cube", self.output_cube, "a positive number, or none")
 
@@ -65,12 +69,32 @@ class Workload:
 
     @property
     def prompt_pairs(self) -> float:
-        """Mean pairs of tokens that the computed part of a prompt compares, (1 - h^2) E[p^2] / 2.
+        """Mean pairs of tokens that the computed part of a prompt compares, (1 - h^2 / q) E[p^2] / 2.
 
         Computed tokens compare with the cached ones too.
         """
         square = max(1.0, self.prompt_tokens) ** 2 + self.prompt_var
-        return (1 - self.cached_share**2) * square / 2
+        return (1 - self._cached_square) * square / 2
+
+    @property
+    def computed_var(self) -> float:
+        """Variance of the computed tokens of a prompt: E[p^2] (1 - 2 h + h^2 / q) - (1 - h)^2 p^2."""
+        if not self.cached_share:
+            return self.prompt_var
+        square = self.prompt_tokens**2
+        kept = 1 - 2 * self.cached_share + self._cached_square
+        return max(0.0, kept * (square + self.prompt_var) - self.computed_share**2 * square)
+
+    @property
+    def computed_cv2(self) -> float:
+        """Squared coefficient of variation of the computed tokens of a prompt; 0 without any."""
+        computed = self.computed_share * self.prompt_tokens
+        return self.computed_var / computed**2 if computed > _NO_PROMPT else 0.0
+
+    @property
+    def _cached_square(self) -> float:
+        """Mean square of the cached share of a prompt, h^2 / q."""
+        return self.cached_share**2 / self.hit_share if self.cached_share else 0.0
 
     @property
     def context_tokens(self) -> float:
@@ -158,6 +182,7 @@ def class_workload(
     prompt_var: float = 0.0,
     max_var: float = 0.0,
     cached_share: float = 0.0,
+    hit_share: float = 1.0,
 ) -> Workload:
     """Build the workload of a class.
 
@@ -167,7 +192,8 @@ def class_workload(
         max_tokens: Mean output limit.
         prompt_var: Variance of the prompts, tokens squared.
         max_var: Variance of the limits, tokens squared. It adds to the variance of answers that reach them.
-        cached_share: Share of the prompts that the prefix cache holds.
+        cached_share: Share of the prompt tokens that the prefix cache holds.
+        hit_share: Share of the prompts of which it holds something.
     """
     output = lengths.length(max_tokens)
     # Law of total variance: the mean of min(O, cap) changes with the cap by P(O > cap).
@@ -179,6 +205,7 @@ def class_workload(
         prompt_var=prompt_var,
         output_cube=_cube(lengths, max_tokens),
         cached_share=cached_share,
+        hit_share=hit_share,
     )
 
 
@@ -205,6 +232,7 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
     prompt = sum(share * w.prompt_tokens for share, w in parts)
     prompt_square = sum(share * (w.prompt_var + w.prompt_tokens**2) for share, w in parts)
     cached = sum(share * w.prompt_tokens * w.cached_share for share, w in parts)
+    held = min(1.0, cached / prompt) if prompt > _NO_PROMPT else 0.0
     biased = sum(share * w.prompt_tokens * w.prompt_bias * w.output.mean for share, w in parts)
     return Workload(
         prompt_tokens=prompt,
@@ -214,5 +242,6 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
         prompt_bias=biased / (prompt * mean) if prompt > _NO_PROMPT else 1.0,
         output_cube=sum(share * w.cube for share, w in parts),
         cost_dispersion=sum(share * w.cost_dispersion for share, w in parts),
-        cached_share=min(1.0, cached / prompt) if prompt > _NO_PROMPT else 0.0,
+        cached_share=held,
+        hit_share=max(held, sum(share * w.hit_share for share, w in parts)),
     )

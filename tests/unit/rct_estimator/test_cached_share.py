@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from qlm.domain.errors import InvalidValueError
@@ -56,3 +57,16 @@ def test_an_engine_is_not_taken_for_a_fast_one_because_of_its_cache() -> None:
 def test_a_share_is_a_share(share: float) -> None:
     with pytest.raises(InvalidValueError, match="cached_share"):
         replace(LONG, cached_share=share)
+
+
+@pytest.mark.parametrize("hits", [0.4, 0.7, 1.0])
+def test_the_moments_of_the_computed_tokens_are_those_of_hits_and_misses(hits: float) -> None:
+    share = 0.4
+    work = replace(LONG, cached_share=share, hit_share=hits)
+    random = np.random.default_rng(1)
+    spread = np.sqrt(np.log1p(LONG.prompt_cv2))
+    prompts = LONG.prompt_tokens * random.lognormal(-(spread**2) / 2, spread, 400_000)
+    cached = np.where(random.random(len(prompts)) < hits, share / hits, 0.0) * prompts
+    assert work.computed_share * work.prompt_tokens == pytest.approx((prompts - cached).mean(), rel=0.01)
+    assert work.computed_var == pytest.approx((prompts - cached).var(), rel=0.02)
+    assert work.prompt_pairs == pytest.approx((prompts**2 - cached**2).mean() / 2, rel=0.02)

@@ -86,7 +86,7 @@ def status(holder: Holder, *, active: ModelId | None = None, running: int = 0) -
         parked=3,
         staged=(StagedWork(cls=CHAT, fresh=2, evicted=1, evicted_tokens=70),),
         answers=(OpenAnswers(cls=CHAT, counts=((3, 2, 8), (9, 1, 11))),),
-        prompts=(CachedPrompts(cls=CHAT, prompts=2.5, prompt_tokens=800.0, cached_tokens=300.25),),
+        prompts=(CachedPrompts(cls=CHAT, prompts=2.5, hits=1.5, prompt_tokens=800.0, cached_tokens=300.25),),
         operations=OperationStats(
             counts=(OperationCount(Operation.MODEL_SWAP_WARM, ModelId("llama"), 2, 3.5),),
             swap_lost=(SwapCharge("qlm.class.llama.batch.all", 2, 3.5),),

@@ -17,22 +17,23 @@ class PromptCache:
     """Sums for `CachedPrompts`, of all models of an instance: they outlive a swap."""
 
     def __init__(self) -> None:
-        self._sums: dict[RequestClass, tuple[float, float, float]] = {}
+        self._sums: dict[RequestClass, tuple[float, ...]] = {}
 
     def ended(self, tracked: TrackedRequest, cached_tokens: int) -> None:
         """Count the prompt of an answer that has ended; a resumed one would find what it left itself."""
         if tracked.resumed_at:
             return
         cls, prompt_tokens = tracked.request.cls, tracked.request.prompt_tokens
-        prompts, tokens, cached = self._sums.pop(cls, (0.0, 0.0, 0.0))
         found = min(prompt_tokens, max(0, cached_tokens))
-        self._sums[cls] = (KEEP * prompts + 1, KEEP * tokens + prompt_tokens, KEEP * cached + found)
+        new = (1, int(found > 0), prompt_tokens, found)
+        before = self._sums.pop(cls, (0.0,) * len(new))
+        self._sums[cls] = tuple(KEEP * each + more for each, more in zip(before, new, strict=True))
         if len(self._sums) > CLASSES_MAX:
             del self._sums[next(iter(self._sums))]
 
     def report(self) -> tuple[CachedPrompts, ...]:
         """Return the sums."""
         return tuple(
-            CachedPrompts(cls=cls, prompts=prompts, prompt_tokens=tokens, cached_tokens=cached)
-            for cls, (prompts, tokens, cached) in self._sums.items()
+            CachedPrompts(cls=cls, prompts=prompts, hits=hits, prompt_tokens=tokens, cached_tokens=cached)
+            for cls, (prompts, hits, tokens, cached) in self._sums.items()
         )

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,21 @@ PROMPTS_PRIOR: Final = 4.0
 """Weight of the assumption that nothing is cached, in prompts."""
 
 
+class CachedShare(NamedTuple):
+    """What prefix caches hold of the prompts of a class.
+
+    Attributes:
+        tokens: Share of the prompt tokens.
+        hits: Share of the prompts of which they hold something.
+    """
+
+    tokens: float = 0.0
+    hits: float = 1.0
+
+
+NOTHING_CACHED: Final = CachedShare()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClassPosterior:
     """Posterior of one class, with the counts it was computed from.
@@ -72,10 +87,11 @@ class ClassPosterior:
         return self.mean_max_tokens or TOKENS_MAX
 
     def is_current(
-        self, view: ClassView, answers: float, pooled: float, usual_tokens: float, cached_share: float
+        self, view: ClassView, answers: float, pooled: float, usual_tokens: float, cached: CachedShare
     ) -> bool:
         """Return whether no count has changed by more than its threshold."""
-        if abs(cached_share - self.workload.cached_share) > CACHED_MOVED:
+        known = self.workload.cached_share, self.workload.hit_share
+        if any(abs(now - before) > CACHED_MOVED for now, before in zip(cached, known, strict=True)):
             return False
         # A prior whose weight is below the threshold does not matter.
         matters = self.answers < PRIOR_STRENGTH / MOVED_SHARE
@@ -116,7 +132,7 @@ def class_posteriors(
         record, of_model = records.get(each.cls), of_models.get(each.cls.model, NO_ANSWERS)
         own = each.lengths.answers + (record.former_answers if record else 0.0)
         known = before.get(each.cls)
-        pooled, share = max(0.0, of_model.answers - own), cached.get(each.cls, 0.0)
+        pooled, share = max(0.0, of_model.answers - own), cached.get(each.cls, NOTHING_CACHED)
         current = (own, pooled, of_model.mean_tokens, share)
         if known is None or not known.is_current(each, *current):
             prior = pool.prior(each.cls, typical_prior(each.mean_max_tokens or None, of_model.mean_tokens))
@@ -135,7 +151,7 @@ def class_posterior(
     answers: float = 0.0,
     pooled: float = 0.0,
     usual_tokens: float = USUAL_TOKENS,
-    cached_share: float = 0.0,
+    cached: CachedShare = NOTHING_CACHED,
 ) -> ClassPosterior:
     """Compute the posterior of one class.
 
@@ -146,7 +162,7 @@ def class_posterior(
         answers: Number of its answers.
         pooled: Answers of other classes behind the prior.
         usual_tokens: Mean answer of the model behind the prior.
-        cached_share: Share of its prompts that the prefix caches hold.
+        cached: What the prefix caches hold of its prompts.
     """
     prior = prior or typical_prior(view.mean_max_tokens or None, usual_tokens)
     known = prior if former is None else OutputLengths(prior.prior, prior.seen.combined(former))
@@ -164,21 +180,27 @@ def class_posterior(
             view.mean_max_tokens or TOKENS_MAX,
             prompt_var=view.var_prompt_tokens,
             max_var=view.var_max_tokens,
-            cached_share=cached_share,
+            cached_share=cached.tokens,
+            hit_share=cached.hits,
         ),
     )
 
 
-def cached_shares(view: ClusterView) -> dict[RequestClass, float]:
-    """Return the share of the prompts of each class that prefix caches held lately, over all instances.
+def cached_shares(view: ClusterView) -> dict[RequestClass, CachedShare]:
+    """Return what prefix caches held lately of the prompts of each class, over all instances.
 
     No instance is better than another in advance: the requests of a class go to any of those that serve it.
     """
-    sums: defaultdict[RequestClass, FloatArray] = defaultdict(lambda: np.zeros(3))
+    sums: defaultdict[RequestClass, FloatArray] = defaultdict(lambda: np.zeros(4))
     for status in view.instances:
         for each in status.prompts:
-            sums[each.cls] += (each.prompts, each.prompt_tokens, each.cached_tokens)
-    return {
-        cls: min(1.0, cached / max(1.0, tokens)) * prompts / (prompts + PROMPTS_PRIOR)
-        for cls, (prompts, tokens, cached) in ((cls, each.tolist()) for cls, each in sums.items())
-    }
+            sums[each.cls] += (each.prompts, each.hits, each.prompt_tokens, each.cached_tokens)
+    return {cls: _share(*each.tolist()) for cls, each in sums.items()}
+
+
+def _share(prompts: float, hits: float, prompt_tokens: float, cached_tokens: float) -> CachedShare:
+    weight = prompts / (prompts + PROMPTS_PRIOR)
+    tokens = weight * min(1.0, cached_tokens / max(1.0, prompt_tokens))
+    if not tokens:
+        return NOTHING_CACHED
+    return CachedShare(tokens, min(1.0, max(tokens, hits / prompts)))

@@ -32,6 +32,7 @@ _SHUFFLED: Final = np.array([int(f"{at:05b}"[::-1], 2) for at in range(STRATA)])
 """Bit reversal: pairs the values of two distributions as if these were independent."""
 _SHUFFLED_AGAIN: Final = (_SHUFFLED * 13 + 5) % STRATA
 _SHUFFLED_THRICE: Final = (_SHUFFLED * 7 + 19) % STRATA
+_SHUFFLED_FOR_HITS: Final = (np.arange(STRATA) * 11 + 7) % STRATA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class PrefillCosts:
         full = np.maximum(0.0, np.ceil(prompt_tokens / self.budget_tokens) - 1)
         return full, prompt_tokens - full * self.budget_tokens
 
-    def seconds(self, prompt_tokens: FloatArray, cached_share: float = 0.0) -> FloatArray:
+    def seconds(self, prompt_tokens: FloatArray, cached_share: FloatArray | float = 0.0) -> FloatArray:
         """Return the time of all iterations of a prompt of which the cache holds a share, elementwise."""
         of = self.profile.iteration
         full, rest = self.chunks((1 - cached_share) * prompt_tokens)
@@ -100,11 +101,11 @@ def first_token_s(
     """
     prompts = _prompts(own) if prompt_tokens is None else np.full(STRATA, float(prompt_tokens))
     prompts = prompts[_SHUFFLED_AGAIN]
-    own_s = prefills.seconds(prompts, own.cached_share)
+    own_cached = _cached(own)
+    own_s = prefills.seconds(prompts, own_cached)
     outside_s = prefills.profile.request_ms / 1000
     times = [
-        (rate_rps, prefills.seconds(_prompts(workload), workload.cached_share))
-        for rate_rps, workload in arriving
+        (rate_rps, prefills.seconds(_prompts(workload), _cached(workload))) for rate_rps, workload in arriving
     ]
     share = min(SHARE_MAX, sum(rate_rps * float(each_s.mean()) for rate_rps, each_s in times))
     wait_s = sum(rate_rps * float((each_s**2).mean()) for rate_rps, each_s in times) / 2 / (1 - share)
@@ -122,7 +123,7 @@ def first_token_s(
     waited_s = queue_s + (prefills.decode_s * _SHARES)[_SHUFFLED] + scheduled_s
     # Later arrivals share its last iteration as far as the token budget allows.
     behind = waited_s * sum(rps * each.computed_share * each.prompt_tokens for rps, each in arriving)
-    _, rest = prefills.chunks(own.computed_share * prompts)
+    _, rest = prefills.chunks((1 - own_cached) * prompts)
     together = rest + np.minimum(behind, prefills.budget_tokens - rest)
     behind_s = (prefills.linear_ms(together) - prefills.linear_ms(rest)) / 1000
     return np.sort(waited_s + own_s + behind_s + outside_s)
@@ -153,6 +154,15 @@ def _scheduled_s(prefills: PrefillCosts, work: PromptWork) -> FloatArray:
 def _prompts(workload: Workload) -> FloatArray:
     """Return equally likely prompt lengths: log-normal with the mean and variance of the class."""
     return workload.prompt_tokens * _lognormal(_NORMAL, workload.prompt_cv2)
+
+
+def _cached(workload: Workload) -> FloatArray | float:
+    """Return equally likely cached shares of a prompt: of some something, of the others nothing."""
+    if not workload.cached_share:
+        return 0.0
+    hits = _SHARES[_SHUFFLED_FOR_HITS] < max(workload.hit_share, workload.cached_share)
+    shares = hits * (workload.cached_share / max(1 / STRATA, float(hits.mean())))
+    return np.asarray(np.minimum(1.0, shares), dtype=np.float64)
 
 
 def _lognormal(normal: FloatArray, cv2: float) -> FloatArray:

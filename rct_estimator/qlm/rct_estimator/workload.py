@@ -232,7 +232,7 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
     prompt = sum(share * w.prompt_tokens for share, w in parts)
     prompt_square = sum(share * (w.prompt_var + w.prompt_tokens**2) for share, w in parts)
     cached = sum(share * w.prompt_tokens * w.cached_share for share, w in parts)
-    held = min(1.0, cached / prompt) if prompt > _NO_PROMPT else 0.0
+    cached_share = min(1.0, cached / prompt) if prompt > _NO_PROMPT else 0.0
     biased = sum(share * w.prompt_tokens * w.prompt_bias * w.output.mean for share, w in parts)
     return Workload(
         prompt_tokens=prompt,
@@ -242,6 +242,7 @@ def mixture(workloads: Sequence[tuple[float, Workload]]) -> Workload:
         prompt_bias=biased / (prompt * mean) if prompt > _NO_PROMPT else 1.0,
         output_cube=sum(share * w.cube for share, w in parts),
         cost_dispersion=sum(share * w.cost_dispersion for share, w in parts),
-        cached_share=held,
-        hit_share=max(held, sum(share * w.hit_share for share, w in parts)),
+        cached_share=cached_share,
+        # Shares that add up to 1 may do so with an error of rounding.
+        hit_share=min(1.0, max(cached_share, sum(share * w.hit_share for share, w in parts))),
     )

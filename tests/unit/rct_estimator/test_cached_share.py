@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import ServedWork
@@ -43,6 +45,16 @@ def test_a_mixture_computes_what_its_parts_compute() -> None:
     computed = sum(n * each.computed_share * each.prompt_tokens for n, each in parts) / 4
     mixed = mixture(parts)
     assert mixed.computed_share * mixed.prompt_tokens == pytest.approx(computed)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 9), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=8))
+def test_any_mixture_is_a_workload(parts: list[tuple[float, float, float]]) -> None:
+    works = [(n, replace(LONG, cached_share=min(a, b), hit_share=max(a, b))) for n, a, b in parts]
+    mixed = mixture(works)
+    low, high = min(w.cached_share for _, w in works), max(w.cached_share for _, w in works)
+    assert low - 1e-9 <= mixed.cached_share <= high + 1e-9
+    whole = mixture([(n, LONG) for n, _, _ in parts])
+    assert (whole.cached_share, whole.hit_share) == (0.0, pytest.approx(1.0))
 
 
 def test_an_engine_is_not_taken_for_a_fast_one_because_of_its_cache() -> None:

@@ -38,9 +38,9 @@ def test_the_share_of_each_class_and_the_speed_of_the_engine_are_learned_apart()
     result = run(scenario(conversations, instances=1), policy="qlm", observer=observer)
     state = observer.simulation.controller.estimator
     shares = {cls.slo: known.workload.cached_share for cls, known in state.classes.items()}
-    held = result.prefix_hits / int(PROMPT * (result.workload.slo_class == 0).sum())
-    assert held > 0.8
-    assert shares["ttft-2s-tpot-100ms"] == pytest.approx(held, abs=0.05)
+    cached_share = result.prefix_hits / int(PROMPT * (result.workload.slo_class == 0).sum())
+    assert cached_share > 0.8
+    assert shares["ttft-2s-tpot-100ms"] == pytest.approx(cached_share, abs=0.05)
     assert shares["deadline-60s"] == 0.0
     (history,) = state.instances.values()
     (correction,) = history.corrections.values()

@@ -19,6 +19,7 @@ import uvloop
 from benchmarks import (
     attainment,
     classes,
+    controller_loop,
     fidelity,
     hang,
     hostile,
@@ -50,6 +51,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "fuzz": fuzz.main,
     "hang": hang.main,
     "hostile": hostile.main,
+    "loop": controller_loop.main,
     "motion": drawn.main,
     "overhead": overhead.main,
     "planner": planner.main,

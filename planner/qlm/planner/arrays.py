@@ -6,7 +6,7 @@ Groups and instances are sorted by their ids, so that no result depends on the i
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ class ProblemArrays:
     Attributes:
         groups: Ids, sorted; length G.
         instances: Ids, sorted; length I.
-        kinds: Names, sorted; length K.
+        kinds: Names, sorted, without those that equal an earlier one; length K.
         models: Names, sorted; length M.
         model: Model of each group; (G,).
         requests: Requests of each group; (G,).
@@ -168,13 +168,18 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
     home, place = _homes(groups, instances)
     runs, times = _times(groups, kinds, problem.kinds)
     takes_s, unload_s, holds_bytes = _costs(problem.kinds, kinds, number)
+    memory_bytes = np.array([problem.kinds[name].host_memory_bytes for name in kinds], dtype=np.int64)
+    first, merged = _different(
+        runs, times.transpose(1, 0, 2), takes_s, unload_s, holds_bytes, memory_bytes[:, np.newaxis]
+    )
+    runs, times = runs[first], times[:, first]
     classes = sorted({group.cls for group in groups if group.cls is not None})
     cls_number = {name: at for at, name in enumerate(classes)}
     cls = np.array([NONE if g.cls is None else cls_number[g.cls] for g in groups], dtype=np.int64)
     return ProblemArrays(
         groups=tuple(g.id for g in groups),
         instances=tuple(i.id for i in instances),
-        kinds=tuple(kinds),
+        kinds=tuple(kinds[k] for k in first),
         models=tuple(models),
         model=np.array([number[g.model] for g in groups], dtype=np.int64),
         requests=np.array([g.requests for g in groups], dtype=np.float64),
@@ -191,7 +196,7 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         tail_speed_sd_s=times[6],
         cls=cls,
         classes=tuple(classes),
-        kind=np.array([at_kind[i.kind] for i in instances], dtype=np.int64),
+        kind=merged[np.array([at_kind[i.kind] for i in instances], dtype=np.int64)],
         loaded=np.array(
             [NONE if i.loaded_model is None else number[i.loaded_model] for i in instances], dtype=np.int64
         ),
@@ -199,10 +204,10 @@ def problem_arrays(problem: Problem) -> ProblemArrays:
         busy_s=np.array([i.busy.mean for i in instances], dtype=np.float64),
         busy_var=np.array([i.busy.var for i in instances], dtype=np.float64),
         leave_s=np.array([i.leave_s for i in instances], dtype=np.float64),
-        takes_s=takes_s,
-        unload_s=unload_s,
-        holds_bytes=holds_bytes,
-        host_memory_bytes=np.array([problem.kinds[name].host_memory_bytes for name in kinds], dtype=np.int64),
+        takes_s=takes_s[first],
+        unload_s=unload_s[first],
+        holds_bytes=holds_bytes[first],
+        host_memory_bytes=memory_bytes[first],
         home=home,
         place=place,
         miss_weight_s=float(problem.miss_weight_s),
@@ -231,35 +236,64 @@ def _times(
 ) -> tuple[Bools, Floats]:
     """Return which kind runs which group, (K, G), and the columns of times, (7, K, G).
 
-    Groups of a class share one `time` object, which is read once.
+    Groups of a class share one `time` object, and kinds share times: each is read once.
     """
-    shape = (len(kinds), len(groups))
-    runs = np.zeros(shape, dtype=np.bool_)
-    times = np.zeros((7, *shape))
-    rows: dict[int, list[tuple[int, tuple[float, ...]]]] = {}
+    rows: dict[int, int] = {}
+    columns: dict[int, tuple[float, ...]] = {}
+    known: list[list[tuple[float, ...]]] = []
+    row_of = np.empty(len(groups), dtype=np.int64)
     for at, group in enumerate(groups):
         row = rows.get(id(group.time))
         if row is None:
-            row = rows[id(group.time)] = [
-                (k, _columns(time))
-                for k, kind in enumerate(kinds)
-                if (time := group.time.get(kind)) is not None
-            ]
-        for k, values in row:
-            if group.model in costs[kinds[k]].models:
-                runs[k, at] = True
-                times[:, k, at] = values
-    return runs, times
+            row = rows[id(group.time)] = len(known)
+            known.append([_columns(group.time.get(kind), columns) for kind in kinds])
+        row_of[at] = row
+    table = np.array(known, dtype=np.float64).reshape(len(known), len(kinds), 8)
+    models = {model: at for at, model in enumerate(sorted({group.model for group in groups}))}
+    has = np.array([[model in costs[kind].models for model in models] for kind in kinds], dtype=np.bool_)
+    has = has.reshape(len(kinds), len(models))
+    model_of = np.array([models[group.model] for group in groups], dtype=np.int64)
+    times = np.ascontiguousarray(table[row_of].transpose(2, 1, 0))
+    runs: Bools = (times[7] > 0.0) & has[:, model_of]
+    times *= runs
+    return runs, times[:7]
 
 
 def _asleep(instance: Instance, kind: Kind, number: Mapping[ModelId, int]) -> tuple[tuple[int, int], ...]:
     return tuple((number[model], _TIERS[tier]) for model, tier in Swaps(kind).at_first(instance))
 
 
-def _columns(time: GroupTime) -> tuple[float, ...]:
-    service, tail = time.service, time.tail
-    shared = time.class_sd_s, time.speed_sd_s, time.tail_speed_sd_s
-    return (service.mean, service.var, tail.mean, tail.var, *shared)
+_NOT_THERE: Final = (0.0,) * 8
+"""Columns of a kind that cannot run a group."""
+
+
+def _columns(time: GroupTime | None, known: dict[int, tuple[float, ...]]) -> tuple[float, ...]:
+    """Return the columns of times, and 1; zeros without times."""
+    if time is None:
+        return _NOT_THERE
+    values = known.get(id(time))
+    if values is None:
+        service, tail = time.service, time.tail
+        shared = time.class_sd_s, time.speed_sd_s, time.tail_speed_sd_s
+        values = known[id(time)] = (service.mean, service.var, tail.mean, tail.var, *shared, 1.0)
+    return values
+
+
+def _different(*of_kinds: NDArray[Any]) -> tuple[Ints, Ints]:
+    """Return the first of all kinds with equal rows, and for each kind the number of its first one.
+
+    A controller makes a kind of each batch size and loaded model; behind a long queue most are equal.
+    """
+    numbers: dict[bytes, int] = {}
+    first: list[int] = []
+    number = np.empty(len(of_kinds[0]), dtype=np.int64)
+    for k in range(len(number)):
+        key = b"".join(np.ascontiguousarray(each[k]).tobytes() for each in of_kinds)
+        if key not in numbers:
+            numbers[key] = len(first)
+            first.append(k)
+        number[k] = numbers[key]
+    return np.array(first, dtype=np.int64), number
 
 
 def _costs(

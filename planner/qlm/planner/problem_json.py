@@ -1,6 +1,6 @@
 """Problems as JSON-like data, in their published format; unknown fields are refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qlm.domain.errors import InvalidValueError
@@ -41,7 +41,7 @@ def problem_to_plain(problem: Problem) -> dict[str, Any]:
         **({"promise_s": problem.promise_s} if problem.promise_s else {}),
         "kinds": {name: _kind_to_plain(kind) for name, kind in problem.kinds.items()},
         "instances": [_instance_to_plain(instance) for instance in problem.instances],
-        "groups": [_group_to_plain(group) for group in problem.groups],
+        "groups": _groups_to_plain(problem.groups),
     }
 
 
@@ -206,14 +206,32 @@ def _if_set(**fields: Any) -> dict[str, Any]:
     }
 
 
-def _group_to_plain(group: PlannedGroup) -> dict[str, Any]:
+def _groups_to_plain(groups: Sequence[PlannedGroup]) -> list[dict[str, Any]]:
+    """Write groups; times that they share are written once, and are shared by what is returned."""
+    known: dict[int, dict[str, Any]] = {}
+    plain = []
+    for group in groups:
+        if id(group.time) not in known:
+            known[id(group.time)] = _times_to_plain(group.time, known)
+        plain.append(_group_to_plain(group, known[id(group.time)]))
+    return plain
+
+
+def _times_to_plain(times: Mapping[str, GroupTime], known: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    for time in times.values():
+        if id(time) not in known:
+            known[id(time)] = _time_to_plain(time)
+    return {kind: known[id(time)] for kind, time in times.items()}
+
+
+def _group_to_plain(group: PlannedGroup, times: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": group.id,
         "model": group.model,
         "requests": group.requests,
         "deadline_s": group.deadline_s,
         "priority": group.priority,
-        "time": {kind: _time_to_plain(time) for kind, time in group.time.items()},
+        "time": times,
         **({} if group.cls is None else {"class": group.cls}),
         **({} if group.p_met is None else {"p_met": group.p_met}),
     }

@@ -1,7 +1,10 @@
 """Lanes: the instances from the point of view of one class, and the work before a new request on each."""
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from qlm.agents.core.queue_head import SWAPS_THERE_AND_BACK
 from qlm.controller.core.estimating.service_times import ServiceTimes
@@ -32,6 +35,29 @@ class Lane:
     short: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _QueuedWork:
+    """Groups with waiting requests on the queue of an instance, by urgency.
+
+    Attributes:
+        waiting: Requests of each model.
+        urgencies: Urgency of each group, ascending.
+        upto_s: Work of the first groups: of none, of one, and so on.
+        of_group: Urgency and work of each group.
+    """
+
+    waiting: Counter[ModelId]
+    urgencies: Sequence[tuple[int, float]]
+    upto_s: Sequence[float]
+    of_group: Mapping[GroupId, tuple[tuple[int, float], float]]
+
+    def before_s(self, urgency: tuple[int, float], excluded: Collection[GroupId]) -> float:
+        """Return the work that is at least as urgent, without some groups."""
+        known = [self.of_group[id] for id in excluded if id in self.of_group]
+        excluded_s = sum(work_s for each, work_s in known if each <= urgency)
+        return max(0.0, self.upto_s[bisect_right(self.urgencies, urgency)] - excluded_s)
+
+
 class Lanes:
     """Work of each instance from leases, virtual queues and the requests assigned during this regrouping.
 
@@ -49,6 +75,7 @@ class Lanes:
         self._able = [each for each in view.instances if not each.draining]
         self._serving = {each.id: _serving(each) for each in self._able}
         self._of_model = {(cls.model, kind): entry for (cls, kind), entry in times.entries.items()}
+        self._queued = {each.id: self._queued_work(each) for each in self._able}
 
     def claim(self, lane: Lane, requests: int) -> None:
         """Count requests as work of an instance from now on."""
@@ -107,9 +134,7 @@ class Lanes:
     def _is_short(self, status: InstanceStatus, cls: RequestClass, times: ClassTimes) -> bool:
         if status.active_model != cls.model:
             return False
-        groups = self._queues.get(status.id, ())
-        own = sum(group.remaining for group in groups if group.cls.model == cls.model)
-        own += self._view.leased.get(status.id, 0)
+        own = self._queued[status.id].waiting[cls.model] + self._view.leased.get(status.id, 0)
         return own + self._claims.get(status.id, 0.0) / times.request_s < times.batch
 
     def _work_s(
@@ -119,13 +144,26 @@ class Lanes:
         kind = status.accelerator
         loaded = self._of_model.get((status.active_model, kind)) if status.active_model else None
         leased_s = self._view.leased.get(status.id, 0) * (loaded.times.request_s if loaded else request_s)
-        queued_s = 0.0
-        for group in self._queues.get(status.id, ()):
-            entry = self._times.entries.get((group.cls, kind))
-            goes_first = group.remaining and class_urgency(group.cls) <= class_urgency(cls)
-            if entry is not None and goes_first and group.id not in excluded:
-                queued_s += group.remaining * entry.times.request_s
+        queued_s = self._queued[status.id].before_s(class_urgency(cls), excluded)
         return leased_s + queued_s + self._claims.get(status.id, 0.0)
+
+    def _queued_work(self, status: InstanceStatus) -> "_QueuedWork":
+        """Sum up the queue of an instance once: each class asks for another part of it."""
+        waiting: Counter[ModelId] = Counter()
+        rows: list[tuple[tuple[int, float], GroupId, float]] = []
+        for group in self._queues.get(status.id, ()):
+            waiting[group.cls.model] += group.remaining
+            entry = self._times.entries.get((group.cls, status.accelerator))
+            if entry is not None and group.remaining:
+                work_s = group.remaining * entry.times.request_s
+                rows.append((class_urgency(group.cls), group.id, work_s))
+        rows.sort()
+        return _QueuedWork(
+            waiting=waiting,
+            urgencies=[urgency for urgency, _, _ in rows],
+            upto_s=[0.0, *accumulate(work_s for _, _, work_s in rows)],
+            of_group={id: (urgency, work_s) for urgency, id, work_s in rows},
+        )
 
     def _swap_s(self, status: InstanceStatus, cls: RequestClass) -> float:
         """Return the time to load the model of the class, with the time to empty the present batch."""

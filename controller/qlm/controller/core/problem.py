@@ -1,5 +1,6 @@
 """Builds the planning problem from a cluster snapshot: the plain data that planning methods work on."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -138,9 +139,18 @@ def _variant(instance: InstanceSnapshot, snapshot: Snapshot, *, swap_hysteresis:
         accelerator=status.accelerator,
         models=tuple(sorted(m for m in status.models if m not in failed)),
         loaded=instance.loaded,
-        running=status.running + status.parked if instance.loaded is not None else 0,
+        running=_running(instance, snapshot),
         in_use=in_use,
     )
+
+
+def _running(instance: InstanceSnapshot, snapshot: Snapshot) -> int:
+    """Return the batch that a group joins, at most the full one: beyond it, no times differ."""
+    status = instance.status
+    if instance.loaded is None:
+        return 0
+    full = snapshot.full_batches.get((instance.loaded, status.accelerator), math.inf)
+    return math.ceil(min(status.running + status.parked, full))
 
 
 def _kind(kind: Kind, variant: _Variant) -> Kind:
@@ -213,8 +223,10 @@ def _planned(snapshot: Snapshot, kinds: Mapping[str, _Variant], *, demotes: bool
 def _forms(
     snapshot: Snapshot, cls: RequestClass, kinds: Mapping[str, _Variant], waited: float
 ) -> dict[str, PlanningForm]:
+    accelerators = {variant.accelerator for variant in kinds.values() if cls.model in variant.models}
+    of_accelerator = {each: planning_form(snapshot, cls, each, waited) for each in sorted(accelerators)}
     forms = {
-        name: planning_form(snapshot, cls, variant.accelerator, waited)
+        name: of_accelerator[variant.accelerator]
         for name, variant in kinds.items()
         if cls.model in variant.models
     }

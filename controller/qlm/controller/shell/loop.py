@@ -20,6 +20,7 @@ from qlm.controller.core.decide import (
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.grouping import NewGroupId
+from qlm.controller.core.pace import pause_s
 from qlm.controller.shell.history import HistoryKeeper
 from qlm.controller.shell.leadership import LeadershipLoop
 from qlm.controller.shell.plan_report import PlanReporter
@@ -102,6 +103,7 @@ class ControllerLoop:
         try:
             while True:
                 self._woken.clear()
+                began_s = time.perf_counter()
                 try:
                     await self._turn()
                 except Exception as error:
@@ -109,7 +111,8 @@ class ControllerLoop:
                     if self._metrics is not None:
                         self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)
-                await asyncio.sleep(self._settings.min_interval_s)
+                took_s = time.perf_counter() - began_s
+                await asyncio.sleep(pause_s(took_s, self._settings.min_interval_s))
                 await self._wait()
         finally:
             await end_tasks(helpers)

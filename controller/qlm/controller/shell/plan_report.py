@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from functools import partial
 from typing import Final
 
@@ -21,7 +22,10 @@ from qlm.planner.published_plan import PLAN, PublishedPlan
 log = logging.getLogger("qlm.controller")
 
 PERIOD_NS: Final = 1_000_000_000
-"""Least time between two published plans."""
+"""Least time between two published plans, and usual one."""
+
+SHARE_MAX: Final = 0.03
+"""Largest share of the time that reports take: those of long queues are published less often."""
 
 UNCHANGED_NS: Final = 10_000_000_000
 """Period of an unchanged plan: its age shows that a controller still plans."""
@@ -44,6 +48,7 @@ class PlanReporter:
         self._faults = faults
         self._known: Known | None = None
         self._published_ns: int | None = None
+        self._period_ns = PERIOD_NS
 
     async def publish(self, decision: Decision, now_ns: int, term: Term | None = None) -> None:
         """Publish the plan and the admission signal of an applied decision, if a period has passed.
@@ -60,6 +65,7 @@ class PlanReporter:
         if not self._is_time(known, now_ns):
             return
         self._known, self._published_ns = known, now_ns
+        began_s = time.perf_counter()
         published = PublishedPlan(at_ms=now_ns // 1_000_000, problem=decision.problem, plan=decision.plan)
         try:
             clusters = CLUSTERS.encode(decision.clusters.clusters)
@@ -73,6 +79,8 @@ class PlanReporter:
         except Exception as error:
             self._known = None
             self._faults.note(log, error, "plan not published for `qlm plan show`; planning continues")
+        took_s = time.perf_counter() - began_s
+        self._period_ns = min(UNCHANGED_NS, max(PERIOD_NS, round(took_s / SHARE_MAX * 1e9)))
 
     def read_clusters(self, data: bytes | None) -> Clusters | None:
         """Return published clusters; None if there are none, or if they cannot be read."""
@@ -94,8 +102,8 @@ class PlanReporter:
 
     def _is_time(self, known: Known, now_ns: int) -> bool:
         # abs: after the clock was set back, the old plan must not stay for that time.
-        since_ns = PERIOD_NS if self._published_ns is None else abs(now_ns - self._published_ns)
-        return since_ns >= PERIOD_NS and (since_ns >= UNCHANGED_NS or known != self._known)
+        since_ns = self._period_ns if self._published_ns is None else abs(now_ns - self._published_ns)
+        return since_ns >= self._period_ns and (since_ns >= UNCHANGED_NS or known != self._known)
 
 
 def _signal(snapshot: Snapshot, problem: Problem, plan: Plan) -> bytes:

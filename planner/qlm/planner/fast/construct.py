@@ -32,6 +32,27 @@ from qlm.planner.swapping.compiled import tier_of
 
 
 @njit(cache=True, nogil=True)
+def fill_all(data: Data, queues: Queues, candidates: Candidates, order: Ints, ends: Ints) -> None:
+    """Fill each queue.
+
+    Args:
+        data: The problem.
+        queues: Empty queues.
+        candidates: Workspace.
+        order: Groups of the first queue, in order, then those of the next one, and so on.
+        ends: Where each queue begins in `order`, and where the last one ends; (I + 1,).
+    """
+    data, queues, candidates, order, ends = without_refcounts((data, queues, candidates, order, ends))
+    for instance in range(len(ends) - 1):
+        begin, length = ends[instance], ends[instance + 1] - ends[instance]
+        for place in range(length):
+            candidates.groups[0, place] = order[begin + place]
+        candidates.span[0, INSTANCE], candidates.span[0, BEGIN] = instance, 0
+        candidates.span[0, SAME] = candidates.span[0, END] = length
+        set_queue(data, queues, candidates)
+
+
+@njit(cache=True, nogil=True)
 def append_all(data: Data, queues: Queues, candidates: Candidates, order: Ints) -> bool:
     """Append groups, in this order, to the queue where each ends first (list scheduling).
 

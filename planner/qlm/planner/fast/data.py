@@ -250,16 +250,17 @@ def _eligible(arrays: ProblemArrays, peers: list[NDArray[np.int64]]) -> tuple[In
 
 
 def empty_queues(data: Data, capacity: int) -> Queues:
-    """Make empty queues of the given capacity."""
+    """Make empty queues of the given capacity; places behind the first are not cleared."""
     instances = len(data.fleet)
     queues = Queues(
-        queue=np.zeros((instances, capacity), dtype=np.int64),
+        queue=np.empty((instances, capacity), dtype=np.int64),
         length=np.zeros(instances, dtype=np.int64),
-        state=np.zeros((instances, capacity + 1, REST + 1)),
-        memory_at=np.zeros((instances, capacity + 1), dtype=np.int64),
-        memory=np.zeros((instances, capacity + 1, data.asleep.shape[1]), dtype=np.int16),
+        state=np.empty((instances, capacity + 1, REST + 1)),
+        memory_at=np.empty((instances, capacity + 1), dtype=np.int64),
+        memory=np.empty((instances, capacity + 1, data.asleep.shape[1]), dtype=np.int16),
         position=np.full((len(data.traits), 2), -1, dtype=np.int64),
     )
+    queues.state[:, 0], queues.memory_at[:, 0] = 0.0, 0
     queues.state[:, 0, :2] = data.busy[:, :LEAVE]
     queues.memory[:, 0] = data.asleep
     return queues

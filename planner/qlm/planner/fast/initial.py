@@ -10,25 +10,19 @@ from typing import Final
 import numpy as np
 
 from qlm.planner.arrays import NONE, Bools, Ints, ProblemArrays
-from qlm.planner.fast.construct import append_all, insert_all
+from qlm.planner.fast.construct import append_all, fill_all, insert_all
 from qlm.planner.fast.data import (
-    BEGIN,
     CANNOT_RUN,
     CHAIN,
-    END,
     HOME,
-    INSTANCE,
     KIND,
     RANK,
-    SAME,
     SERVICE,
-    Candidates,
     Data,
     Queues,
     empty_candidates,
     empty_queues,
 )
-from qlm.planner.fast.queues import set_queue
 
 QUEUE_SLOTS_MAX: Final = 4_000_000
 """Slots for groups in all queues together (260 MB), unless the present plan or an even load needs longer
@@ -97,31 +91,38 @@ def list_scheduling_plan(
 def present_plan(arrays: ProblemArrays, data: Data, workspace: Workspace, groups: Bools) -> Queues | None:
     """Keep the selected groups (G,) at their present places, and insert new ones; None if a queue is full."""
     queues = workspace.queues()
-    kept = groups & (arrays.home != NONE) & _runs_at_home(data)
-    for instance in range(len(arrays.instances)):
-        here = np.flatnonzero(kept & (arrays.home == instance))
-        order = _in_chain_order(data, here[np.lexsort((arrays.place[here], arrays.priority[here]))])
-        _fill(data, queues, workspace.candidates, instance, order)
-    rest = urgency_order(arrays, np.flatnonzero(groups & ~kept))
+    kept = np.flatnonzero(groups & (arrays.home != NONE) & _runs_at_home(data))
+    kept = kept[np.lexsort((arrays.place[kept], arrays.priority[kept], arrays.home[kept]))]
+    ends = np.searchsorted(arrays.home[kept], np.arange(len(arrays.instances) + 1))
+    fill_all(data, queues, workspace.candidates, _in_chain_order(data, kept, arrays.home[kept]), ends)
+    new = groups.copy()
+    new[kept] = False
+    rest = urgency_order(arrays, np.flatnonzero(new))
     return queues if insert_all(data, queues, workspace.candidates, rest) else None
 
 
 def priced_again(data: Data, workspace: Workspace, queues: Queues) -> Queues:
     """Return the same queues with the prices of `data`."""
     priced = workspace.queues()
-    for instance, length in enumerate(queues.length):
-        _fill(data, priced, workspace.candidates, instance, queues.queue[instance, :length])
+    order = np.concatenate([queue[:length] for queue, length in zip(*queues[:2], strict=True)])
+    ends = np.concatenate([[0], np.cumsum(queues.length)]).astype(np.int64)
+    fill_all(data, priced, workspace.candidates, order, ends)
     return priced
 
 
-def _in_chain_order(data: Data, order: Ints) -> Ints:
-    """Sort the groups of each chain within the places that they have: otherwise new ones fit nowhere."""
-    order = order.copy()
-    chains = data.traits[order, CHAIN]
-    for chain in np.unique(chains[chains >= 0]):
-        places = np.flatnonzero(chains == chain)
-        order[places] = order[places][np.argsort(data.traits[order[places], RANK])]
-    return order
+def _in_chain_order(data: Data, order: Ints, home: Ints) -> Ints:
+    """Sort the groups of each chain within the places that they have: otherwise new ones fit nowhere.
+
+    Args:
+        data: The problem.
+        order: Groups of one instance after the other, in the order of their places.
+        home: Instance of each.
+    """
+    places, chain, rank = np.arange(len(order)), data.traits[order, CHAIN], data.traits[order, RANK]
+    rank = np.where(chain >= 0, rank, 0)
+    sorted_: Ints = order.copy()
+    sorted_[np.lexsort((places, chain, home))] = order[np.lexsort((places, rank, chain, home))]
+    return sorted_
 
 
 def _runs_at_home(data: Data) -> Bools:
@@ -131,21 +132,15 @@ def _runs_at_home(data: Data) -> Bools:
     return runs
 
 
-def _fill(data: Data, queues: Queues, candidates: Candidates, instance: int, order: Ints) -> None:
-    candidates.groups[0, : len(order)] = order
-    candidates.span[0, [INSTANCE, BEGIN, SAME, END]] = instance, 0, len(order), len(order)
-    set_queue(data, queues, candidates)
-
-
 def copy_queues(queues: Queues) -> Queues:
-    """Return a copy; unused places are left empty."""
+    """Return a copy; unused places are neither copied nor cleared, since most of the memory is theirs."""
     used = int(queues.length.max(initial=0)) + 1
     copy = Queues(
-        queue=np.zeros_like(queues.queue),
+        queue=np.empty_like(queues.queue),
         length=queues.length.copy(),
-        state=np.zeros_like(queues.state),
-        memory_at=np.zeros_like(queues.memory_at),
-        memory=np.zeros_like(queues.memory),
+        state=np.empty_like(queues.state),
+        memory_at=np.empty_like(queues.memory_at),
+        memory=np.empty_like(queues.memory),
         position=queues.position.copy(),
     )
     for name in ("queue", "state", "memory_at", "memory"):

@@ -7,6 +7,7 @@ number of moves.
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,11 +67,39 @@ def solve_fast(
     Raises:
         InvalidValueError: Its queues need too much memory (`initial.QUEUE_SLOTS_MAX`).
     """
+    return search(problem, seed=seed, budget=budget, settings=settings, in_order=in_order).plan
+
+
+Costs = tuple[float, float, float]
+"""Penalty, completion cost, and price of promises."""
+
+
+class Found(NamedTuple):
+    """Plan of a search.
+
+    Attributes:
+        plan: The plan.
+        moves: Moves that were made: often fewer than the budget allows.
+    """
+
+    plan: Plan
+    moves: int
+
+
+def search(
+    problem: Problem,
+    *,
+    seed: int = 0,
+    budget: SearchBudget = UNLIMITED,
+    settings: SearchSettings = DEFAULT_SETTINGS,
+    in_order: bool = False,
+) -> Found:
+    """Do what `solve_fast` does, and tell the moves."""
     solver = _Solver(problem, seed, budget, settings, in_order)
     queues = solver.solve()
-    penalty_s, _completion, promises_s = true_cost(solver.data, queues)
+    penalty_s, _completion, promises_s = solver.true_cost(solver.data, queues)
     plan = solver.arrays.plan(as_lists(queues), method="fast")
-    return replace(plan, penalty_s=penalty_s + promises_s)
+    return Found(replace(plan, penalty_s=penalty_s + promises_s), solver.clock.moved)
 
 
 class _Clock:
@@ -112,6 +141,25 @@ class _Solver:
         self.groups = self.arrays.placeable
         self.placed = self.groups & (self.arrays.home != NONE)
         self.penalty_free = self.groups & _penalty_free(self.arrays)
+        self._costs: dict[int, tuple[Data, Queues, Costs]] = {}
+
+    def true_cost(self, data: Data, queues: Queues) -> Costs:
+        """Return `queues.true_cost`, a sum over all requests, once for queues that stay as they are."""
+        known = self._costs.get(id(queues))
+        if known is None or known[0] is not data or known[1] is not queues:
+            known = self._costs[id(queues)] = (data, queues, true_cost(data, queues))
+        return known[2]
+
+    def _copied(self, queues: Queues) -> Queues:
+        copy = copy_queues(queues)
+        if known := self._costs.get(id(queues)):
+            self._costs[id(copy)] = (known[0], copy, known[2])
+        return copy
+
+    def _changes(self, queues: Queues) -> Queues:
+        """Forget what queues cost: they are about to change."""
+        self._costs.pop(id(queues), None)
+        return queues
 
     def solve(self) -> Queues:
         """Return the best queues found."""
@@ -126,7 +174,8 @@ class _Solver:
 
     def _replan(self, queues: Queues, count: int) -> Queues:
         """Improve the present plan; if much can be gained, or groups are new, plan from scratch, too."""
-        start, few = copy_queues(queues), self.settings.replan_moves_per_group * count
+        self.true_cost(self.data, queues)
+        start, few = self._copied(queues), self.settings.replan_moves_per_group * count
         moves = min(few, self.clock.moves(few))
         queues = self._search(self.data, queues, moves, self.settings.replan_temperature)
         complete = int(self.placed.sum()) == count
@@ -134,7 +183,7 @@ class _Solver:
             return start
         if self._budget_allows_restart(count):
             restarted = self._plan_from_scratch(count)
-            queues = min((queues, restarted), key=lambda each: sum(true_cost(self.data, each)))
+            queues = min((queues, restarted), key=lambda each: sum(self.true_cost(self.data, each)))
         return queues if self._gains_enough(start, queues) else start
 
     def _gains_enough(self, old: Queues, new: Queues) -> bool:
@@ -143,8 +192,8 @@ class _Solver:
         Promises that no plan keeps, which may be dear, raise no threshold.
         """
         s, requests = self.settings, float(self.arrays.requests.sum())
-        penalty_s, completion_s, promises_s = true_cost(self.data, old)
-        new_penalty_s, new_completion_s, new_promises_s = true_cost(self.data, new)
+        penalty_s, completion_s, promises_s = self.true_cost(self.data, old)
+        new_penalty_s, new_completion_s, new_promises_s = self.true_cost(self.data, new)
         gain_s = penalty_s + promises_s - new_penalty_s - new_promises_s
         if gain_s > max(s.keep_share * penalty_s, s.keep_s * requests):
             return True
@@ -163,14 +212,14 @@ class _Solver:
         if has_promises(data):
             ignoring = round(s.ignoring_share * moves)
             plain = self._without_promises(data, urgent, count, ignoring)
-            queues = min((plain, queues), key=lambda each: sum(true_cost(data, each)))
+            queues = min((plain, queues), key=lambda each: sum(self.true_cost(data, each)))
             moves -= ignoring
         queues = self._search(data, queues, moves, 1.0)
         rest = urgency_order(self.arrays, np.flatnonzero(self.groups & ~urgent))
         if len(rest) * len(self.data.fleet) <= s.free_pairs_max and self._inserts_quickly(count):
-            complete = insert_all(self.data, queues, workspace.candidates, rest)
+            complete = insert_all(self.data, self._changes(queues), workspace.candidates, rest)
         else:
-            complete = append_all(self.data, queues, workspace.candidates, rest)
+            complete = append_all(self.data, self._changes(queues), workspace.candidates, rest)
         if not complete:
             raise self._full(count)
         polish = max(self.clock.moved // 20, min(self.clock.moved // 4, s.polish_moves))
@@ -204,7 +253,7 @@ class _Solver:
         complete = [queues for queues in plans if queues is not None]
         if not complete:
             raise self._full(count)
-        return min(complete, key=lambda each: sum(true_cost(data, each)))
+        return min(complete, key=lambda each: sum(self.true_cost(data, each)))
 
     def _full(self, count: int) -> InvalidValueError:
         return InvalidValueError("groups", count, f"queues of at most {self.workspace.capacity} groups")
@@ -223,8 +272,8 @@ class _Solver:
 
     def _search(self, data: Data, queues: Queues, moves: int, heat: float) -> Queues:
         """Anneal round after round; return the best result of a round, or the start."""
-        penalty_s, completion_s, promises_s = true_cost(data, queues)
-        best, best_cost = copy_queues(queues), penalty_s + completion_s + promises_s
+        penalty_s, completion_s, promises_s = self.true_cost(data, queues)
+        best, best_cost = self._copied(queues), penalty_s + completion_s + promises_s
         # The price of a broken promise does not heat the search: it would weigh nothing else then.
         mean_s = (penalty_s + completion_s) / max(1, len(data.peers))
         rounds = self._round_count(data, queues, moves, heat * mean_s)
@@ -234,11 +283,11 @@ class _Solver:
                 break
             hot_s, ratio = self._temperatures(data, heat, mean_s, number, rounds)
             self._anneal(data, queues, moves // rounds, left_s / (rounds - number), hot_s, ratio)
-            cost = sum(true_cost(data, queues))
+            cost = sum(self.true_cost(data, queues))
             if cost < best_cost:
-                best, best_cost = copy_queues(queues), cost
+                best, best_cost = self._copied(queues), cost
             elif number % 2:
-                queues = copy_queues(best)
+                queues = self._copied(best)
         return best
 
     def _temperatures(
@@ -286,7 +335,16 @@ class _Solver:
 
     def _make_moves(self, data: Data, queues: Queues, moves: int, hot_s: float, cold_s: float) -> None:
         neighborhood = self.settings.neighborhood
-        anneal(data, queues, self.workspace.candidates, self.random, neighborhood, moves, hot_s, cold_s)
+        anneal(
+            data,
+            self._changes(queues),
+            self.workspace.candidates,
+            self.random,
+            neighborhood,
+            moves,
+            hot_s,
+            cold_s,
+        )
 
 
 def _penalty_free(arrays: ProblemArrays) -> Bools:

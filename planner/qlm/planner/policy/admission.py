@@ -6,7 +6,7 @@ completion, and it is later only if more work that is as urgent comes before it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +67,8 @@ def admission(problem: Problem, plan: Plan, classes: Iterable[AdmissionClass]) -
         One answer per class, in their order; of equal instances the one with the first id.
     """
     queues = planned_queues(ProblemIndex.of(problem), plan)
-    means = _request_times(problem)
+    classes = tuple(classes)
+    means = _request_times(problem, {each.model for each in classes if each.time is None})
     return tuple(_expected(queues, cls, problem.now_s, means.get(cls.model, {})) for cls in classes)
 
 
@@ -92,10 +93,10 @@ def _expected(
     return Admission(cls=cls, instance=instance, leaves=leaves, completion=completion, p_met=p_met)
 
 
-def _request_times(problem: Problem) -> dict[ModelId, dict[str, GroupTime]]:
+def _request_times(problem: Problem, models: Collection[ModelId]) -> dict[ModelId, dict[str, GroupTime]]:
     """Return the times of one request by model and kind: means over the waiting requests."""
     sums: defaultdict[tuple[ModelId, str], Floats] = defaultdict(lambda: np.zeros(5))
-    for group in sorted(problem.groups, key=lambda g: g.id):
+    for group in sorted((each for each in problem.groups if each.model in models), key=lambda g: g.id):
         n = group.requests
         for kind, time in group.time.items():
             service, tail = time.service, time.whole_tail

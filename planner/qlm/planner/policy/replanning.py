@@ -12,8 +12,8 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId
-from qlm.planner.fast.settings import SearchBudget
-from qlm.planner.fast.solve import solve_fast
+from qlm.planner.fast.settings import DEFAULT_SETTINGS, SearchBudget
+from qlm.planner.fast.solve import search, solve_fast
 from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem
 
 GROWN_SHARE: Final = 0.1
@@ -30,18 +30,22 @@ class ReplanSettings:
     Attributes:
         every_s: Interval of improvements of the whole plan.
         urgent_s: Shortest interval of improvements.
-        moves_per_group: Moves of the solver per improvement; simulations charge planning time for them.
+        moves_per_group: Most moves of the solver per improvement; simulations charge planning time for them.
+        share_max: Largest share of the time that the moves may take: large plans are improved less often.
     """
 
     every_s: float = 1.0
     urgent_s: float = 0.2
     moves_per_group: int = 640
+    share_max: float = 0.04
 
     def __post_init__(self) -> None:
         if not 0 < self.urgent_s <= self.every_s:
             raise InvalidValueError("urgent_s", self.urgent_s, f"more than 0, at most {self.every_s:g}")
         if self.moves_per_group < 0:
             raise InvalidValueError("moves_per_group", self.moves_per_group, "0 or more")
+        if not 0 < self.share_max <= 1:
+            raise InvalidValueError("share_max", self.share_max, "more than 0, at most 1")
 
 
 class Replanner:
@@ -59,13 +63,15 @@ class Replanner:
         self._fleet: frozenset[object] = frozenset()
         self._improved_s = float("-inf")
         self._penalty_s = 0.0
+        self._rest_s = 0.0
 
     def __call__(self, problem: Problem) -> Plan:
         """Plan the waiting groups; `now_s` must not fall from call to call."""
         fleet = frozenset(_identity(problem, instance) for instance in problem.instances)
         since_s = problem.now_s - self._improved_s
-        due = since_s >= self._settings.every_s or since_s < 0
-        due = due or (fleet != self._fleet and since_s >= self._settings.urgent_s)
+        urgent_s = max(self._settings.urgent_s, self._rest_s)
+        due = since_s >= max(self._settings.every_s, self._rest_s) or since_s < 0
+        due = due or (fleet != self._fleet and since_s >= urgent_s)
         waiting = frozenset(group.id for group in problem.groups)
         new_groups = waiting - self._planned
         self.moves = 0
@@ -73,7 +79,7 @@ class Replanner:
             plan = self._improve(problem, new_groups, fleet)
         elif new_groups or not _covers(problem):
             plan = self._insert(problem, new_groups)
-            if self._grown(plan, problem) and since_s >= self._settings.urgent_s:
+            if self._grown(plan, problem) and since_s >= urgent_s:
                 plan = self._improve(problem, new_groups, fleet)
         else:
             plan = _kept(problem, waiting)
@@ -82,11 +88,16 @@ class Replanner:
 
     def _improve(self, problem: Problem, new_groups: frozenset[GroupId], fleet: frozenset[object]) -> Plan:
         self.moves = self._settings.moves_per_group * len(problem.groups)
-        plan = solve_fast(
+        found = search(
             _without(problem, new_groups),
             seed=self._seed,
             budget=SearchBudget(moves=self.moves),
             in_order=True,
+        )
+        plan = found.plan
+        # What fits into the share of one interval needs no rest.
+        self._rest_s = (
+            found.moves * DEFAULT_SETTINGS.move_s / self._settings.share_max - self._settings.every_s
         )
         self._improved_s, self._penalty_s, self._fleet = problem.now_s, plan.penalty_s or 0.0, fleet
         return plan

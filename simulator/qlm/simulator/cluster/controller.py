@@ -9,6 +9,7 @@ from qlm.controller.core.clustering import NOTHING_COUNTED
 from qlm.controller.core.decide import NO_PLACEMENT, ControllerSettings, Decision, Planner, decide
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
 from qlm.controller.core.fleet import Fleet
+from qlm.controller.core.pace import pause_s
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.planner.policy.fallback import FailureKind
@@ -133,8 +134,9 @@ class SimulatedController:
         self.plan_s.append(self._stopwatch_s() - began_s)
         self._planning = True
         lasts_ns = self._planning_ns(decision)
-        self._next_ns = now_ns + lasts_ns + quiet_ns
-        self._earliest_ns = now_ns + lasts_ns + round(self._settings.min_interval_s * 1e9)
+        pause_ns = round(pause_s(lasts_ns / 1e9, self._settings.min_interval_s) * 1e9)
+        self._next_ns = now_ns + lasts_ns + max(quiet_ns, pause_ns)
+        self._earliest_ns = now_ns + lasts_ns + pause_ns
         self._event_queue.schedule(now_ns + lasts_ns, Rank.CONTROLLER, 0, self._apply, decision)
 
     def _planning_ns(self, decision: Decision) -> int:

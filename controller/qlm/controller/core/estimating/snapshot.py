@@ -73,6 +73,7 @@ class Snapshot:
         instances: Instances that accept work, by name.
         pooled: Corrections common to a model on a kind of accelerator.
         serving: Number of instances that accept work, by model.
+        full_batches: Largest full batch of a class, by model and kind of accelerator.
     """
 
     now_ns: int
@@ -83,6 +84,7 @@ class Snapshot:
     instances: Mapping[InstanceId, InstanceSnapshot]
     pooled: Mapping[tuple[ModelId, str], Correction]
     serving: Mapping[ModelId, int]
+    full_batches: Mapping[tuple[ModelId, str], float]
 
     def on(self, id: InstanceId) -> Kind:
         """Return the swap costs on the kind of an instance."""
@@ -128,7 +130,16 @@ def take_snapshot(
         instances=instances,
         pooled=pooled,
         serving=Counter(model for each in instances.values() for model in each.status.models),
+        full_batches=_full_batches(state),
     )
+
+
+def _full_batches(state: EstimatorState) -> dict[tuple[ModelId, str], float]:
+    largest: dict[tuple[ModelId, str], float] = {}
+    for (cls, kind), entry in state.times.entries.items():
+        key = (cls.model, kind)
+        largest[key] = max(largest.get(key, 0.0), entry.times.batch, entry.on_kind.state.batch)
+    return largest
 
 
 def _waiting(ids: Sequence[GroupId], present: Mapping[GroupId, Group]) -> tuple[Group, ...]:

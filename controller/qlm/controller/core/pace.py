@@ -1,0 +1,22 @@
+"""Pace of the controller's turns: a long queue is planned less often, so that the loop leaves the core free."""
+
+from typing import Final
+
+UNPACED_S: Final = 0.02
+"""Turns up to this long are followed by the shortest pause only."""
+
+PAUSES_PER_TURN: Final = 30.0
+"""Pause after a longer turn, over what it took beyond `UNPACED_S`."""
+
+PAUSE_MAX_S: Final = 2.0
+"""Longest pause: improvements of a large plan, which take a second, have an interval of their own."""
+
+
+def pause_s(took_s: float, least_s: float) -> float:
+    """Return the pause after a turn, wakeups or not.
+
+    Args:
+        took_s: Duration of the turn.
+        least_s: Shortest pause.
+    """
+    return max(least_s, min(PAUSE_MAX_S, PAUSES_PER_TURN * (took_s - UNPACED_S)))

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import cProfile
 import itertools
-import pstats
 import tempfile
 import time
 from collections import deque
@@ -225,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--instances", type=int, default=100)
     parser.add_argument("--group", type=int, default=250, help="largest group: 250 makes 1 600 groups")
     parser.add_argument("--seconds", type=float, default=20.0, help="time that is to pass")
-    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    parser.add_argument("--profile", type=Path, help="write where the main thread's time goes, for pstats")
     parser.add_argument("--out", type=Path, default=Path("build/bench-loop.json"))
     options = parser.parse_args(arguments)
     print(f"machine: {machine()}\n", flush=True)
@@ -235,13 +234,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         measure(options.waiting, options.instances, options.group, options.seconds, profiler=profiler)
     )
     median_s, most_s = quantiles(share.turns_s, (0.5, 1.0))
-    print(
-        f"{options.waiting} waiting in {share.groups} groups, {options.instances} instances of {share.kinds} kinds"
-    )
+    print(f"{options.waiting} waiting in {share.groups} groups, ", end="")
+    print(f"{options.instances} instances of {share.kinds} kinds")
     print(f"{len(share.turns_s)} turns in {share.passed_s:.1f} s: median {1000 * median_s:.1f} ms, ", end="")
     print(f"longest {1000 * most_s:.1f} ms of the processor; {share.share:.1%} of a core")
     if profiler is not None:
-        pstats.Stats(profiler).sort_stats("tottime").print_stats(45)
+        profiler.dump_stats(options.profile)
     result: dict[str, Any] = {
         "machine": machine(),
         "turns_s": list(share.turns_s),

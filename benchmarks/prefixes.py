@@ -19,12 +19,13 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from benchmarks.motion.arms import ARMS, arm_policy, figures
+from benchmarks.motion.arms import arm_name, figures
 from qlm.agents.core.agent import Agent
 from qlm.cli.scenario.workload import draw_scenario
 from qlm.domain.fleet import InstanceStatus
 from qlm.simulator.evaluation.accuracy import accuracy, group_pairs, request_pairs
 from qlm.simulator.evaluation.forecasts import ForecastRecorder
+from qlm.simulator.rules import policy_named
 from qlm.simulator.simulation import simulate
 
 MODELS: Final = ("mistral-7b", "llama-3-8b")
@@ -114,7 +115,7 @@ def unreported() -> Iterator[None]:
 def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
     """Simulate one cell; return its figures."""
     drawn, recorder = draw_scenario(scenario, seed, load=load), ForecastRecorder(every=5)
-    result = simulate(drawn.scenario, arm_policy(arm), seed, stopwatch_s=time.perf_counter, observer=recorder)
+    result = simulate(drawn.scenario, policy_named(arm), seed, stopwatch_s=time.perf_counter, observer=recorder)
     groups = accuracy(group_pairs(result, recorder.groups.values()))
     requests = {
         time: accuracy(request_pairs(result, recorder.requests.values(), time))
@@ -135,7 +136,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.prefixes", description=__doc__)
     parser.add_argument("seeds", type=int, nargs="*", default=[1, 2, 3], metavar="SEED")
     parser.add_argument("--load", type=float, default=1.0, help="factor on all arrival rates [%(default)s]")
-    parser.add_argument("--arm", choices=ARMS, metavar="ARM", default="qlm", help="[%(default)s]")
+    parser.add_argument("--arm", type=arm_name, metavar="ARM", default="qlm", help="[%(default)s]")
     parser.add_argument("--folder", type=Path, default=Path("build/prefixes"), help="[%(default)s]")
     options = parser.parse_args(arguments)
     for seed in options.seeds:

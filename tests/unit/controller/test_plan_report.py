@@ -57,6 +57,21 @@ async def test_plans_are_kept_once_a_second_at_most(store: MemoryStore) -> None:
         assert (await kept(store)).problem == decision(expected).problem
 
 
+async def test_plans_of_many_bytes_are_kept_less_often(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await PlanReporter(store, FaultLog()).publish(decision(2), START_NS)
+    data = await store.published_plan()
+    assert data is not None
+    reporter = PlanReporter(store, FaultLog())
+    await reporter.publish(decision(1), START_NS)
+    monkeypatch.setattr(plan_report, "BYTES_PER_S_MAX", len(data) / 3)
+    for passed_s, expected in ((1, 2), (2, 2), (3.5, 2), (6, 3)):
+        seed = expected if passed_s in (1, 6) else 4
+        await reporter.publish(decision(seed), START_NS + round(passed_s * 1e9))
+        assert (await kept(store)).problem == decision(expected).problem
+
+
 async def test_a_plan_that_does_not_change_is_kept_now_and_then(store: MemoryStore) -> None:
     reporter, ages_ns = PlanReporter(store, FaultLog()), []
     for passed_ns in range(0, 2 * UNCHANGED_NS + 1, PERIOD_NS // 2):

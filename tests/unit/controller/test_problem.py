@@ -141,6 +141,20 @@ def test_a_group_is_due_with_its_middle_request_and_never_given_up(
     assert planned.deadline_s - written.now_s == pytest.approx(due_s + 20.0, abs=1e-5)
 
 
+def test_batches_beyond_the_full_one_are_of_one_kind() -> None:
+    groups = groups_of(CHAT, 3)
+    full = tuple(
+        replace(instance(name, running=running), parked=parked)
+        for name, running, parked in (("gpu-0", PLACES, 0), ("gpu-1", PLACES, 5), ("gpu-2", PLACES - 4, 0))
+    )
+    view = cluster(class_view(CHAT, LENGTHS, *groups), instances=full, queues={"gpu-0": groups})
+    fleet = steady_fleet(PLACES)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    written = make_problem(view, take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state), move_s=1.0)
+    of = {each.id: each.kind for each in written.instances}
+    assert of["gpu-0"] == of["gpu-1"] != of["gpu-2"]
+
+
 def test_a_model_on_its_way_is_loaded_for_the_planner_once_it_is_there() -> None:
     starting = replace(instance(), active_model=None, engines=((M, EngineState.STARTING),))
     written, _, _ = problem(5, status=starting)

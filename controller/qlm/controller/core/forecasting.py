@@ -21,9 +21,9 @@ CHANGED_RPS: Final = 0.02
 def forecast_changes(view: ClusterView, snapshot: Snapshot) -> Iterator[SetForecasts]:
     """Yield the forecasts of each instance that differ from those it has."""
     known = {queue.instance: queue.forecasts for queue in view.queues}
-    shares = _shares(snapshot)
+    shares, equal = _shares(snapshot), _Known()
     for id in snapshot.instances:
-        forecasts = tuple(_forecasts(snapshot, id, shares))
+        forecasts = tuple(_forecasts(snapshot, id, shares, equal))
         if _differ(known.get(id, ()), forecasts):
             yield SetForecasts(instance=id, forecasts=forecasts)
 
@@ -37,7 +37,13 @@ def _shares(snapshot: Snapshot) -> Mapping[ModelId, int]:
     return {model: loaded.get(model) or count for model, count in snapshot.serving.items()}
 
 
-def _forecasts(snapshot: Snapshot, id: InstanceId, shares: Mapping[ModelId, int]) -> Iterator[ClassForecast]:
+_Known = dict[tuple[RequestClass, str, float], ClassForecast]
+"""Forecasts by class, kind and speed correction: most instances share them."""
+
+
+def _forecasts(
+    snapshot: Snapshot, id: InstanceId, shares: Mapping[ModelId, int], known: _Known
+) -> Iterator[ClassForecast]:
     instance = snapshot.instances[id]
     kind = instance.status.accelerator
     for (cls, of_kind), entry in snapshot.state.times.entries.items():
@@ -45,12 +51,14 @@ def _forecasts(snapshot: Snapshot, id: InstanceId, shares: Mapping[ModelId, int]
             continue
         own = instance.correction if cls.model == instance.loaded else None
         factor = (own or snapshot.pooled.get((cls.model, kind)) or Correction()).factor
-        yield ClassForecast(
-            cls=cls,
-            service_s=entry.times.request_s * factor,
-            answer_s=entry.answer.mean * factor,
-            rate_rps=_rate_rps(snapshot, cls) / shares.get(cls.model, 1),
-        )
+        if (cls, kind, factor) not in known:
+            known[cls, kind, factor] = ClassForecast(
+                cls=cls,
+                service_s=entry.times.request_s * factor,
+                answer_s=entry.answer.mean * factor,
+                rate_rps=_rate_rps(snapshot, cls) / shares.get(cls.model, 1),
+            )
+        yield known[cls, kind, factor]
 
 
 def _rate_rps(snapshot: Snapshot, cls: RequestClass) -> float:
@@ -67,6 +75,8 @@ def _differ(before: tuple[ClassForecast, ...], after: tuple[ClassForecast, ...])
 
 
 def _moved(old: ClassForecast, new: ClassForecast) -> bool:
+    if old is new:
+        return False
     times = ((old.service_s, new.service_s), (old.answer_s, new.answer_s))
     if any(abs(b - a) > CHANGED_SHARE * a for a, b in times):
         return True

@@ -87,15 +87,22 @@ class Lanes:
         The work excludes the waiting requests of the groups to spread. As long as an instance has the model
         loaded, no other one is considered: that would take a model swap.
         """
-        lanes = self.able(cls, spread)
-        serving = [lane for lane in lanes if cls.model in self._serving[lane.instance]]
-        return serving or self._worth_swapping(lanes, cls, requests)
+        serving = [status for status in self._able if cls.model in self._serving[status.id]]
+        lanes = self._lanes(serving, cls, spread)
+        if lanes or cls.due_ms is None:
+            return lanes
+        return self._worth_swapping(self.able(cls, spread), cls, requests)
 
     def able(self, cls: RequestClass, spread: Collection[Group]) -> list[Lane]:
         """Return the instances that can serve a class."""
+        return self._lanes(self._able, cls, spread)
+
+    def _lanes(
+        self, statuses: Sequence[InstanceStatus], cls: RequestClass, spread: Collection[Group]
+    ) -> list[Lane]:
         excluded = {group.id for group in spread}
         lanes = []
-        for status in self._able:
+        for status in statuses:
             entry = self._times.entries.get((cls, status.accelerator))
             engine = dict(status.engines).get(cls.model)
             if entry is None or cls.model not in status.models or engine is EngineState.FAILED:
@@ -113,8 +120,6 @@ class Lanes:
         the mean wait falls by half of that. This must exceed the delay of the requests that the instance
         serves now, or each burst makes all instances swap. Work without a deadline gains nothing.
         """
-        if cls.due_ms is None:
-            return []
         taken: list[Lane] = []
         for lane in sorted(lanes, key=lambda lane: (lane.work_s, lane.instance)):
             if taken:

@@ -1,4 +1,4 @@
-"""Pace of the controller's turns: a long queue is planned less often, so that the loop leaves the core free."""
+"""Pace of the controller's turns: a long queue is planned less often, and the loop leaves the core free."""
 
 from typing import Final
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from functools import partial
 from typing import Final
 
@@ -24,8 +23,8 @@ log = logging.getLogger("qlm.controller")
 PERIOD_NS: Final = 1_000_000_000
 """Least time between two published plans, and usual one."""
 
-SHARE_MAX: Final = 0.03
-"""Largest share of the time that reports take: those of long queues are published less often."""
+BYTES_PER_S_MAX: Final = 1_000_000
+"""Most bytes of plans per second: those of long queues take long to write, and are published less often."""
 
 UNCHANGED_NS: Final = 10_000_000_000
 """Period of an unchanged plan: its age shows that a controller still plans."""
@@ -65,7 +64,6 @@ class PlanReporter:
         if not self._is_time(known, now_ns):
             return
         self._known, self._published_ns = known, now_ns
-        began_s = time.perf_counter()
         published = PublishedPlan(at_ms=now_ns // 1_000_000, problem=decision.problem, plan=decision.plan)
         try:
             clusters = CLUSTERS.encode(decision.clusters.clusters)
@@ -74,13 +72,12 @@ class PlanReporter:
             large = len(decision.problem.groups) > INLINE_GROUPS_MAX
             data = await asyncio.to_thread(_encoded, published) if large else _encoded(published)
             await self._store.publish(PublishedKind.PLAN, data, term)
+            self._period_ns = min(UNCHANGED_NS, max(PERIOD_NS, round(len(data) / BYTES_PER_S_MAX * 1e9)))
         except NotLeadingError:
             raise
         except Exception as error:
             self._known = None
             self._faults.note(log, error, "plan not published for `qlm plan show`; planning continues")
-        took_s = time.perf_counter() - began_s
-        self._period_ns = min(UNCHANGED_NS, max(PERIOD_NS, round(took_s / SHARE_MAX * 1e9)))
 
     def read_clusters(self, data: bytes | None) -> Clusters | None:
         """Return published clusters; None if there are none, or if they cannot be read."""

@@ -16,6 +16,31 @@ from qlm.planner.fast.data import (
     Data,
     Queues,
 )
+from qlm.planner.swapping.compiled import tier_of
+
+
+@njit(cache=True, nogil=True, inline="always")
+def tier_if_fits(data: Data, instance: int, asleep: int, model: int) -> int:
+    """Return the tier of a model that is not awake, where all models fit into host memory.
+
+    Args:
+        data: The problem.
+        instance: The instance.
+        asleep: As in `Queues.memory_at`.
+        model: The model.
+    """
+    if (-asleep >> model) & 1:
+        return int(data.later_tier[data.fleet[instance, KIND], model])
+    return int(data.first_tier[instance, model])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def sleeping_tier(data: Data, queues: Queues, instance: int, place: int, model: int) -> int:
+    """Return the tier of a model that is not awake before a place of a queue."""
+    asleep = queues.memory_at[instance, place]
+    if data.fits[data.fleet[instance, KIND]]:
+        return tier_if_fits(data, instance, asleep, model)
+    return tier_of(queues.memory, instance, asleep, model)
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -6,7 +6,7 @@ Both take groups in a given order, and write them into empty queues.
 from numba import njit
 
 from qlm.planner.arrays import Ints
-from qlm.planner.fast.clock import swap_time
+from qlm.planner.fast.clock import sleeping_tier, swap_time
 from qlm.planner.fast.data import (
     BEGIN,
     CANNOT_RUN,
@@ -28,7 +28,6 @@ from qlm.planner.fast.data import (
 )
 from qlm.planner.fast.queues import INFEASIBLE, chains_hold, evaluate, set_queue
 from qlm.planner.refcounts import without_refcounts
-from qlm.planner.swapping.compiled import tier_of
 
 
 @njit(cache=True, nogil=True)
@@ -90,7 +89,7 @@ def _end_s(data: Data, queues: Queues, instance: int, group: int) -> float:
     loaded = data.traits[before, MODEL] if before >= 0 else data.fleet[instance, LOADED]
     end_s = queues.state[instance, end, CLOCK] + work[kind, group, SERVICE] + work[kind, group, TAIL]
     if loaded != model:
-        tier = tier_of(queues.memory, instance, queues.memory_at[instance, end], model)
+        tier = sleeping_tier(data, queues, instance, end, model)
         end_s += swap_time(data, instance, tier, before, loaded, model, 0.0)[0]
     if home >= 0 and home != instance:
         end_s += data.prices[MOVE]

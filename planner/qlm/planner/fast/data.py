@@ -11,8 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qlm.planner.arrays import NONE, Bools, Floats, Ints, ProblemArrays, row_major
-from qlm.planner.fast.penalty import EXACT_REQUESTS_MAX, SHORT_S
-from qlm.planner.swapping.compiled import Memory, Rows, first_rows, memory_of, row_size
+from qlm.planner.fast.penalty import SHORT_S, integrated
+from qlm.planner.swapping.compiled import (
+    Memory,
+    Rows,
+    all_fits,
+    first_rows,
+    memory_of,
+    row_size,
+    tiers_at_first,
+    tiers_if_fits,
+)
 
 COMPLETION_WEIGHT: Final = 1e-5
 """Weight of the total completion time of all requests, beside the penalty. It decides between plans of equal
@@ -20,7 +29,8 @@ penalty, so that work without a deadline is not delayed for nothing."""
 
 # Columns of `Data.work`.
 SERVICE, SERVICE_VAR, TAIL, TAIL_VAR, REQUESTS, DEADLINE, HALF, SERVICE_RATE = range(8)
-CLASS_SD, SPEED_SD, TAIL_SPEED_SD, ALLOWED = range(8, 12)
+OTHER_VAR_FROM, OTHER_VAR_TO, LEAST_VAR = range(8, 11)
+CLASS_SD, SPEED_SD, TAIL_SPEED_SD, ALLOWED = range(11, 15)
 CANNOT_RUN: Final = -1.0
 """Value in the column `SERVICE` where the kind cannot run the group."""
 
@@ -48,9 +58,10 @@ class Data(NamedTuple):
 
     Attributes:
         work: Work by kind and group: mean and variance of service time and tail, requests, deadline, half of
-            a request's service time, and 1 / service time (0 where the penalty is not integrated); standard
+            a request's service time, and 1 / service time; for which other variances, from and below, and
+            above which variance at the deadline its penalty is integrated (`penalty.integrated`); standard
             deviations of the service time by the errors of class and speed, and of the tail by that of the
-            speed, all of them parts of the variances; misses that its promise allows; (K, G, 12).
+            speed, all of them parts of the variances; misses that its promise allows; (K, G, 15).
         traits: Traits by group: model, priority, home instance or -1, chain or -1, rank in the chain, index
             in `peers`, and class whose error it shares or -1; (G, 7). A chain is a class whose groups must
             keep their order on each instance.
@@ -59,6 +70,9 @@ class Data(NamedTuple):
             the head of its queue discards; (I, 3).
         asleep: What sleeps on each instance at first; (I, H), rows as in `swapping.compiled`.
         memory: Host memory, and times of swaps.
+        fits: All models fit into the host memory of the kind together: then none is ever evicted; (K,).
+        first_tier: Tier in which each model sleeps on each instance at first; (I, M).
+        later_tier: Tier in which it sleeps once it has been awake, where all fit; (K, M).
         unload: Time to unload each model; (K, M).
         prices: Price of a miss, of a move, and of a request short of a promise; (3,).
         peers: Groups of the search by model, and by deadline within a model; (P,).
@@ -75,6 +89,9 @@ class Data(NamedTuple):
     busy: Floats
     asleep: Rows
     memory: Memory
+    fits: Bools
+    first_tier: Ints
+    later_tier: Ints
     unload: Floats
     prices: Floats
     peers: Ints
@@ -95,7 +112,8 @@ class Queues(NamedTuple):
             deviation by the error of the speed; standard deviation by the error of the class of the group
             there, behind it; cost of that group, penalty and completion; cost from there to the end;
             (I, C + 1, 6).
-        memory_at: Row of `memory` that holds before each place; (I, C + 1).
+        memory_at: Row of `memory` that holds before each place; where all models fit, the bits of those that
+            were put to sleep before it, negated; (I, C + 1).
         memory: What sleeps: at 0 at first, at p + 1 after a swap at place p; (I, C + 1, H).
         position: Instance and place of each group, or -1; (G, 2).
     """
@@ -116,7 +134,8 @@ class Candidates(NamedTuple):
         span: Instance; `BEGIN`, first changed place; `SAME`, from which on the groups are the present end of
             the queue, in the same order; `END`, new length; (2, 4).
         state: The clock behind each place, and the group's cost; columns as in `Queues`; (2, C + 1, 5).
-        memory_at: Row of `memory` that holds behind each place; up to `BEGIN` one of `Queues`; (2, C + 1).
+        memory_at: Row of `memory` that holds behind each place, up to `BEGIN` one of `Queues`; where all
+            models fit, bits as in `Queues`; (2, C + 1).
         memory: What sleeps, at p + 1 after a swap at place p; (2, C + 2, H).
     """
 
@@ -152,6 +171,9 @@ def make_data(arrays: ProblemArrays, *, in_order: bool = False) -> Data:
         busy=np.stack([arrays.busy_s, arrays.busy_var, arrays.leave_s], axis=1),
         asleep=first_rows(arrays, number, row_size(arrays, memory)),
         memory=memory,
+        fits=all_fits(memory),
+        first_tier=tiers_at_first(arrays, number, models),
+        later_tier=tiers_if_fits(memory),
         unload=arrays.unload_s[:, used],
         prices=np.array([arrays.miss_weight_s, arrays.move_s, arrays.promise_s], dtype=np.float64),
         peers=np.concatenate([*peers, np.empty(0, dtype=np.int64)]),
@@ -199,18 +221,19 @@ def _work(arrays: ProblemArrays) -> Floats:
     requests = np.broadcast_to(arrays.requests, shape)
     deadline_s = np.broadcast_to(arrays.deadline_s, shape)
     half_s = 0.5 * arrays.service_s / requests
-    integrated = (arrays.service_s > SHORT_S) & (requests > EXACT_REQUESTS_MAX)
+    service_var = arrays.service_var + arrays.class_sd_s**2 + arrays.speed_sd_s**2
     service_rate = np.zeros(shape)
-    np.divide(1.0, arrays.service_s, out=service_rate, where=integrated)
+    np.divide(1.0, arrays.service_s, out=service_rate, where=arrays.service_s > SHORT_S)
     columns = [
         service_s,
-        arrays.service_var + arrays.class_sd_s**2 + arrays.speed_sd_s**2,
+        service_var,
         arrays.tail_s,
         arrays.tail_var + arrays.tail_speed_sd_s**2,
         requests,
         deadline_s,
         half_s,
         service_rate,
+        *integrated(requests, arrays.service_s, service_var),
         arrays.class_sd_s,
         arrays.speed_sd_s,
         arrays.tail_speed_sd_s,

@@ -1,10 +1,12 @@
 """Expected penalty of a group that starts at a given time, in compiled code; seconds."""
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
 from numba import njit
 
+from qlm.planner.arrays import Floats
 from qlm.planner.fast.integrals import CERTAIN_SD, part_penalty, request_penalty
 from qlm.planner.limits import ON_TIME_S
 
@@ -54,6 +56,45 @@ LEAST_SERVICE: Final = 0.1
 """Least node of the quadrature over service times, as a share of the mean."""
 
 
+class GroupWork(NamedTuple):
+    """A group on a kind.
+
+    Attributes:
+        requests: Number of requests, n.
+        service_s: Mean service time.
+        service_var: Its variance.
+        tail_var: Variance of the tail.
+        half_s: Half the service time of one request, service_s / (2n).
+        service_rate: 1 / service_s.
+        other_var_from: Least variance of start and tail for which it is integrated; see `integrated`.
+        other_var_to: Variance of start and tail from which it is not.
+        least_var: Variance at the deadline up to which it is not.
+    """
+
+    requests: float
+    service_s: float
+    service_var: float
+    tail_var: float
+    half_s: float
+    service_rate: float
+    other_var_from: float
+    other_var_to: float
+    least_var: float
+
+
+def integrated(requests: Floats, service_s: Floats, service_var: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return for which variances `group_penalty` integrates groups: the last three fields of `GroupWork`.
+
+    Nothing is at least the first for groups that are never integrated.
+    """
+    can = (service_s > SHORT_S) & (requests > EXACT_REQUESTS_MAX)
+    known_s = np.where(can, service_s, 1.0)
+    from_var = np.where(can, (service_var / (COMMON_SD_RATIO * known_s)) ** 2, np.inf)
+    to_var = (known_s / INSTANT_SERVICE_RATIO) ** 2
+    least_var = np.maximum((0.5 * known_s / requests) ** 2, (NO_VARIANCE_RATIO * known_s) ** 2)
+    return from_var, to_var, least_var
+
+
 @njit(cache=True, nogil=True)
 def summed_penalty(
     requests: float,
@@ -92,16 +133,7 @@ def summed_penalty(
 
 @njit(cache=True, nogil=True, inline="always")
 def group_penalty(
-    requests: float,
-    late_s: float,
-    var: float,
-    service_s: float,
-    service_var: float,
-    tail_var: float,
-    miss_weight_s: float,
-    half_s: float,
-    service_rate: float,
-    cross_var: float,
+    group: GroupWork, late_s: float, var: float, miss_weight_s: float, cross_var: float
 ) -> float:
     """Return the penalty of a group in constant time.
 
@@ -118,49 +150,42 @@ def group_penalty(
     smaller sd, requests near the deadline are summed one by one.
 
     Args:
-        requests: Number of requests, n.
+        group: The group.
         late_s: Mean of start plus tail minus deadline.
         var: Variance of the start.
-        service_s: Mean service time.
-        service_var: Its variance.
-        tail_var: Variance of the tail.
         miss_weight_s: Price of a miss.
-        half_s: Half the service time of one request, service_s / (2n).
-        service_rate: 1 / service_s; 0 for groups that are not integrated.
         cross_var: Twice the covariance of the service time with start and tail, by errors that groups share.
     """
-    from_s = late_s + half_s
-    to_s = from_s + service_s
-    fixed_var = var + tail_var
-    if to_s <= 0.0 and to_s * to_s >= CERTAIN_SD * CERTAIN_SD * (fixed_var + cross_var + service_var):
-        return 0.0
-    share = min(1.0, max(0.0, -late_s * service_rate))
-    sd_var = fixed_var + share * (cross_var + share * service_var)
-    if (
-        service_rate <= 0.0
-        or service_rate > 1.0 / SHORT_S
-        or service_var * service_var > COMMON_SD_RATIO * COMMON_SD_RATIO * service_s * service_s * fixed_var
-        or service_s * service_s <= INSTANT_SERVICE_RATIO * INSTANT_SERVICE_RATIO * fixed_var
-        or sd_var <= half_s * half_s
-        or sd_var <= NO_VARIANCE_RATIO * NO_VARIANCE_RATIO * service_s * service_s
-    ):
+    from_s = late_s + group.half_s
+    to_s = from_s + group.service_s
+    fixed_var = var + group.tail_var
+    if to_s <= 0.0:
+        whole_var = fixed_var + cross_var + group.service_var
+        if to_s * to_s >= CERTAIN_SD * CERTAIN_SD * whole_var:
+            return 0.0
+    share = min(1.0, max(0.0, -late_s * group.service_rate))
+    sd_var = fixed_var + share * (cross_var + share * group.service_var)
+    if fixed_var < group.other_var_from or fixed_var >= group.other_var_to or sd_var <= group.least_var:
         return special_penalty(
-            requests, late_s, var, service_s, service_var, tail_var, miss_weight_s, cross_var
+            group.requests,
+            late_s,
+            var,
+            group.service_s,
+            group.service_var,
+            group.tail_var,
+            miss_weight_s,
+            cross_var,
         )
-    return requests * service_rate * part_penalty(from_s, to_s, math.sqrt(sd_var), miss_weight_s)
+    whole_s = part_penalty(from_s, to_s, math.sqrt(sd_var), miss_weight_s)
+    return group.requests * group.service_rate * whole_s
 
 
 @njit(cache=True, nogil=True)
 def promised_penalty(
-    requests: float,
+    group: GroupWork,
     late_s: float,
     var: float,
-    service_s: float,
-    service_var: float,
-    tail_var: float,
     miss_weight_s: float,
-    half_s: float,
-    service_rate: float,
     cross_var: float,
     allowed: float,
     promise_s: float,
@@ -171,23 +196,15 @@ def promised_penalty(
     L + w m + p max(0, m - a) = max(L + w m, L + (w + p) m - p a). This is the second of the two.
 
     Args:
-        requests: See `group_penalty` for this and the others.
+        group: See `group_penalty` for this and the others.
         late_s: Mean of start plus tail minus deadline.
         var: Variance of the start.
-        service_s: Mean service time.
-        service_var: Its variance.
-        tail_var: Variance of the tail.
         miss_weight_s: Price of a miss.
-        half_s: Half the service time of one request.
-        service_rate: 1 / service_s, or 0.
         cross_var: Twice the covariance of the service time with start and tail.
         allowed: Misses that the promise allows.
         promise_s: Price of a request short of it.
     """
-    weight_s = miss_weight_s + promise_s
-    whole_s = group_penalty(
-        requests, late_s, var, service_s, service_var, tail_var, weight_s, half_s, service_rate, cross_var
-    )
+    whole_s = group_penalty(group, late_s, var, miss_weight_s + promise_s, cross_var)
     return float(whole_s - promise_s * allowed)
 
 

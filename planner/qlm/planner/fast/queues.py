@@ -5,7 +5,7 @@ from typing import Final
 from numba import njit
 
 from qlm.planner.arrays import Ints
-from qlm.planner.fast.clock import class_sum, swap_time
+from qlm.planner.fast.clock import class_sum, sleeping_tier, swap_time, tier_if_fits
 from qlm.planner.fast.data import (
     ALLOWED,
     BEGIN,
@@ -23,10 +23,13 @@ from qlm.planner.fast.data import (
     HOME,
     INSTANCE,
     KIND,
+    LEAST_VAR,
     LOADED,
     MISS_WEIGHT,
     MODEL,
     MOVE,
+    OTHER_VAR_FROM,
+    OTHER_VAR_TO,
     PRIORITY,
     PROMISE,
     RANK,
@@ -45,7 +48,7 @@ from qlm.planner.fast.data import (
     Data,
     Queues,
 )
-from qlm.planner.fast.penalty import group_penalty, promised_penalty, summed_penalty
+from qlm.planner.fast.penalty import GroupWork, group_penalty, promised_penalty, summed_penalty
 from qlm.planner.swapping.compiled import copy_row, swap_models, tier_of
 
 INFEASIBLE: Final = 1e300
@@ -74,11 +77,20 @@ def cost_at(
         of_class: Its standard deviation by the error of the group's class.
         group: The group.
     """
-    n = data.work[kind, group, REQUESTS]
-    service_s = data.work[kind, group, SERVICE]
-    half_s = data.work[kind, group, HALF]
+    n, service_s = data.work[kind, group, REQUESTS], data.work[kind, group, SERVICE]
+    of_group = GroupWork(
+        n,
+        service_s,
+        data.work[kind, group, SERVICE_VAR],
+        data.work[kind, group, TAIL_VAR],
+        data.work[kind, group, HALF],
+        data.work[kind, group, SERVICE_RATE],
+        data.work[kind, group, OTHER_VAR_FROM],
+        data.work[kind, group, OTHER_VAR_TO],
+        data.work[kind, group, LEAST_VAR],
+    )
     first_s = clock_s + data.work[kind, group, TAIL]
-    cost: float = COMPLETION_WEIGHT * n * (first_s + 0.5 * service_s + half_s)
+    cost: float = COMPLETION_WEIGHT * n * (first_s + 0.5 * service_s + of_group.half_s)
     home = data.traits[group, HOME]
     if home >= 0 and home != instance:
         cost += data.prices[MOVE]
@@ -86,19 +98,12 @@ def cost_at(
     if data.has_shared:
         tail_sd, speed_sd = data.work[kind, group, TAIL_SPEED_SD], data.work[kind, group, SPEED_SD]
         var += 2.0 * speed_sum * tail_sd
-        cross_var = (speed_sum + tail_sd) * speed_sd + of_class * data.work[kind, group, CLASS_SD]
-    late_s, cross_var = first_s - data.work[kind, group, DEADLINE], 2.0 * cross_var
-    service_var, tail_var = data.work[kind, group, SERVICE_VAR], data.work[kind, group, TAIL_VAR]
-    weight_s, rate = data.prices[MISS_WEIGHT], data.work[kind, group, SERVICE_RATE]
-    penalty: float = group_penalty(
-        n, late_s, var, service_s, service_var, tail_var, weight_s, half_s, rate, cross_var
-    )
+        cross_var = 2.0 * ((speed_sum + tail_sd) * speed_sd + of_class * data.work[kind, group, CLASS_SD])
+    late_s, weight_s = first_s - data.work[kind, group, DEADLINE], data.prices[MISS_WEIGHT]
+    penalty: float = group_penalty(of_group, late_s, var, weight_s, cross_var)
     promise_s, allowed = data.prices[PROMISE], data.work[kind, group, ALLOWED]
     if promise_s > 0.0 and allowed < n and penalty > weight_s * allowed:
-        short = promised_penalty(
-            n, late_s, var, service_s, service_var, tail_var, weight_s, half_s, rate, cross_var,
-            allowed, promise_s,
-        )  # fmt: skip
+        short = promised_penalty(of_group, late_s, var, weight_s, cross_var, allowed, promise_s)
         penalty = max(penalty, short)
     return cost + penalty
 
@@ -150,6 +155,32 @@ def _copy_memory(queues: Queues, candidates: Candidates, side: int, place: int, 
 
 
 @njit(cache=True, nogil=True, inline="always")
+def _swap_memory(
+    data: Data,
+    queues: Queues,
+    candidates: Candidates,
+    side: int,
+    place: int,
+    asleep: int,
+    loaded: int,
+    model: int,
+) -> tuple[int, int]:
+    """Put the loaded model to sleep, and wake another; return the tier of that, and what sleeps then.
+
+    What sleeps is as in `memory_at`, before and after.
+    """
+    instance = candidates.span[side, INSTANCE]
+    kind = data.fleet[instance, KIND]
+    if data.fits[kind]:
+        tier = tier_if_fits(data, instance, asleep, model)
+        return tier, -(-asleep | (1 << loaded)) if loaded >= 0 else asleep
+    asleep = _copy_memory(queues, candidates, side, place, asleep)
+    tier = tier_of(candidates.memory, side, asleep, model)
+    swap_models(data.memory, candidates.memory, side, asleep, kind, loaded, model)
+    return tier, asleep
+
+
+@njit(cache=True, nogil=True, inline="always")
 def evaluate(
     data: Data, queues: Queues, candidates: Candidates, side: int, most: float, strict: bool
 ) -> float:
@@ -190,9 +221,7 @@ def evaluate(
             break
         model = data.traits[group, MODEL]
         if model != loaded:
-            asleep = _copy_memory(queues, candidates, side, place, asleep)
-            tier = tier_of(candidates.memory, side, asleep, model)
-            swap_models(data.memory, candidates.memory, side, asleep, kind, loaded, model)
+            tier, asleep = _swap_memory(data, queues, candidates, side, place, asleep, loaded, model)
             swap_s, swap_var, swap_sd = swap_time(data, instance, tier, before, loaded, model, speed_sum)
             clock_s += swap_s
             var += swap_var
@@ -271,7 +300,7 @@ def true_cost(data: Data, queues: Queues) -> tuple[float, float, float]:
             speed_sum = state[instance, place, SPEED_SUM]
             model = traits[group, MODEL]
             if model != loaded:
-                tier = tier_of(queues.memory, instance, queues.memory_at[instance, place], model)
+                tier = sleeping_tier(data, queues, instance, place, model)
                 swap_s, swap_var, swap_sd = swap_time(data, instance, tier, before, loaded, model, speed_sum)
                 clock_s += swap_s
                 var += swap_var

@@ -334,17 +334,8 @@ class _Solver:
             self.clock.moved += size
 
     def _make_moves(self, data: Data, queues: Queues, moves: int, hot_s: float, cold_s: float) -> None:
-        neighborhood = self.settings.neighborhood
-        anneal(
-            data,
-            self._changes(queues),
-            self.workspace.candidates,
-            self.random,
-            neighborhood,
-            moves,
-            hot_s,
-            cold_s,
-        )
+        neighborhood, candidates = self.settings.neighborhood, self.workspace.candidates
+        anneal(data, self._changes(queues), candidates, self.random, neighborhood, moves, hot_s, cold_s)
 
 
 def _penalty_free(arrays: ProblemArrays) -> Bools:

@@ -17,6 +17,9 @@ Rows = NDArray[np.int16]
 
 EMPTY: Final = -1
 
+BITS_MAX: Final = 62
+"""Most models whose numbers are bits of one integer."""
+
 
 class Memory(NamedTuple):
     """Host memory of K kinds, for M models.
@@ -81,6 +84,30 @@ def row_size(arrays: ProblemArrays, memory: Memory) -> int:
 def always_fits(memory: Memory, kind: int, models: Bools) -> bool:
     """Return True if these models fit into host memory all together: none is ever evicted; (M,)."""
     return bool(memory.holds_bytes[kind, models].max(axis=1).sum() <= memory.size_bytes[kind])
+
+
+def all_fits(memory: Memory) -> Bools:
+    """Return for each kind if all models fit into host memory together, and their numbers into 62 bits."""
+    kinds, models = memory.holds_bytes.shape[:2]
+    if models > BITS_MAX:
+        return np.zeros(kinds, dtype=np.bool_)
+    every = np.ones(models, dtype=np.bool_)
+    return np.array([always_fits(memory, kind, every) for kind in range(kinds)], dtype=np.bool_)
+
+
+def tiers_at_first(arrays: ProblemArrays, number: Ints, models: int) -> Ints:
+    """Return the tier in which each model sleeps on each instance now, `COLD` for not at all; (I, models)."""
+    tiers = np.full((len(arrays.asleep), models), COLD, dtype=np.int64)
+    for at, entries in enumerate(arrays.asleep):
+        for model, tier in entries:
+            tiers[at, number[model]] = tier
+    return tiers
+
+
+def tiers_if_fits(memory: Memory) -> Ints:
+    """Return the tier in which `swap_models` puts each model to sleep where all fit; (K, M)."""
+    best = memory.saves_s.argmax(axis=2)
+    return np.where(memory.saves_s.max(axis=2) > 0.0, best, COLD).astype(np.int64)
 
 
 @njit(cache=True, nogil=True)

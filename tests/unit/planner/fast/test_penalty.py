@@ -2,21 +2,37 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qlm.planner.fast.integrals import part_penalty, request_penalty
-from qlm.planner.fast.penalty import EXACT_REQUESTS_MAX, group_penalty, summed_penalty
+from qlm.planner.fast.penalty import (
+    SHORT_S,
+    GroupWork,
+    group_penalty,
+    integrated,
+    summed_penalty,
+)
 from qlm.planner.limits import ON_TIME_S
 
 Group = tuple[float, float, float, float, float, float, float]
 
 
 def in_constant_time(group: Group, cross_var: float = 0.0) -> float:
-    requests, service_s = group[0], group[3]
-    service_rate = 1.0 / service_s if service_s > 0.0 and requests > EXACT_REQUESTS_MAX else 0.0
-    return group_penalty(*group, 0.5 * service_s / requests, service_rate, cross_var)
+    requests, late_s, var, service_s, service_var, tail_var, miss_weight_s = group
+    limits = integrated(*(np.array([each]) for each in (requests, service_s, service_var)))
+    work = GroupWork(
+        requests,
+        service_s,
+        service_var,
+        tail_var,
+        0.5 * service_s / requests,
+        1.0 / service_s if service_s > SHORT_S else 0.0,
+        *(float(each[0]) for each in limits),
+    )
+    return group_penalty(work, late_s, var, miss_weight_s, cross_var)
 
 
 def in_sum(group: Group, cross_var: float = 0.0) -> float:

@@ -107,3 +107,26 @@ def test_settings_are_checked() -> None:
         ReplanSettings(every_s=0.1, urgent_s=0.2)
     with pytest.raises(InvalidValueError, match="moves_per_group"):
         ReplanSettings(moves_per_group=-1)
+
+
+def test_a_plan_whose_improvement_takes_long_is_improved_less_often() -> None:
+    planner = Replanner(ReplanSettings(share_max=1e-4), seed=1)
+    plan = planner(PROBLEM)
+    again = planner(queued(PROBLEM, plan, passed_s=1.0))
+    assert planner.moves == 0, "moves of 40 ms take a ten thousandth of 400 s"
+    assert again.queues == plan.queues
+    planner(queued(PROBLEM, plan, passed_s=1e4))
+    assert planner.moves > 0
+
+
+def test_a_small_plan_is_improved_every_second() -> None:
+    planner = Replanner(seed=1)
+    plan = planner(PROBLEM)
+    planner(queued(PROBLEM, plan, passed_s=1.0))
+    assert planner.moves > 0
+
+
+@pytest.mark.parametrize("share_max", [0.0, 1.5])
+def test_a_share_of_the_time_is_above_0_and_at_most_1(share_max: float) -> None:
+    with pytest.raises(InvalidValueError, match="share_max"):
+        ReplanSettings(share_max=share_max)

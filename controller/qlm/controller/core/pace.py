@@ -5,11 +5,11 @@ from typing import Final
 UNPACED_S: Final = 0.02
 """Turns up to this long are followed by the shortest pause only."""
 
-PAUSES_PER_TURN: Final = 30.0
+PAUSES_PER_TURN: Final = 15.0
 """Pause after a longer turn, over what it took beyond `UNPACED_S`."""
 
-PAUSE_MAX_S: Final = 2.0
-"""Longest pause: improvements of a large plan, which take a second, have an interval of their own."""
+PAUSE_MAX_S: Final = 8.0
+"""Longest pause: behind a queue of hours, that an agent has minutes of, nothing is urgent for so long."""
 
 
 def pause_s(took_s: float, least_s: float) -> float:

@@ -59,9 +59,9 @@ class SearchSettings:
     round_moves_per_pair: int = 3
     """Moves of a round per pair of groups: one slow annealing of a large problem beats several short ones."""
     chunk_moves: int = 10_000
-    """Moves between two readings of the clock (3 ms)."""
-    move_s: float = 0.35e-6
-    """Estimated time of one move (AMD EPYC, 1 600 groups on 100 instances)."""
+    """Moves between two readings of the clock (8 ms)."""
+    move_s: float = 0.8e-6
+    """Estimated time of one move (a loaded AMD EPYC, 1 600 groups on 100 instances)."""
 
     temperature_ratio: float = 1e-3
     """Last temperature of a round over its first."""
@@ -100,7 +100,7 @@ class SearchSettings:
     """Share of `finish_s` that the final descent may take."""
     new_share_max: float = 0.2
     """Largest share of new groups for a re-plan; above it the plan is made from scratch."""
-    finish_s: float = 0.06
+    finish_s: float = 0.03
     """Part of a time limit kept for the work after the search, for 1 600 groups on 100 instances; less for
     fewer."""
 

@@ -37,7 +37,7 @@ class ReplanSettings:
     every_s: float = 1.0
     urgent_s: float = 0.2
     moves_per_group: int = 640
-    share_max: float = 0.04
+    share_max: float = 0.02
 
     def __post_init__(self) -> None:
         if not 0 < self.urgent_s <= self.every_s:

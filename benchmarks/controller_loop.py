@@ -201,12 +201,14 @@ class LoopShare:
 
     Attributes:
         turns_s: Processor time of each turn.
+        loop_s: Processor time of all, with that of a planner that goes on between turns.
         passed_s: Time that passed.
         groups: Groups of the last problem.
         kinds: Kinds of the last problem.
     """
 
     turns_s: Sequence[float]
+    loop_s: float
     passed_s: float
     groups: int
     kinds: int
@@ -214,7 +216,7 @@ class LoopShare:
     @property
     def share(self) -> float:
         """Share of a core."""
-        return sum(self.turns_s) / self.passed_s
+        return self.loop_s / self.passed_s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -304,7 +306,7 @@ async def _measure(
 ) -> LoopShare:
     decision = await loop.run_once()
     await traffic.pass_time(1.0)
-    begun_ns, turns_s = traffic.clock.now, list[float]()
+    begun_ns, begun_s, traffic_s, turns_s = traffic.clock.now, time.process_time(), 0.0, list[float]()
     while (traffic.clock.now - begun_ns) / 1e9 < seconds:
         if profiler is not None:
             profiler.enable()
@@ -313,9 +315,12 @@ async def _measure(
         turns_s.append(time.process_time() - began_s)
         if profiler is not None:
             profiler.disable()
+        thread_s = time.thread_time()
         await traffic.pass_time(turns_s[-1] + pause_s(turns_s[-1], settings.min_interval_s))
+        traffic_s += time.thread_time() - thread_s
+    loop_s = time.process_time() - begun_s - traffic_s
     passed_s = (traffic.clock.now - begun_ns) / 1e9
-    return LoopShare(turns_s, passed_s, len(decision.problem.groups), len(decision.problem.kinds))
+    return LoopShare(turns_s, loop_s, passed_s, len(decision.problem.groups), len(decision.problem.kinds))
 
 
 def _nodes(

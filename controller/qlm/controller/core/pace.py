@@ -9,7 +9,7 @@ PAUSES_PER_TURN: Final = 15.0
 """Pause after a longer turn, over what it took beyond `UNPACED_S`."""
 
 PAUSE_MAX_S: Final = 8.0
-"""Longest pause: behind a queue of hours, that an agent has minutes of, nothing is urgent for so long."""
+"""Longest pause."""
 
 
 def pause_s(took_s: float, least_s: float) -> float:

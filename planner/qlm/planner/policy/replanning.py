@@ -23,6 +23,10 @@ GROWN_S: Final = 0.5
 """Least growth in seconds per waiting request that triggers an improvement: small penalties double easily."""
 
 
+UNPACED_S: Final = 0.05
+"""Improvements that take no longer than this, of some hundred groups, are as frequent as asked for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanSettings:
     """Frequency and effort of improvements.
@@ -31,12 +35,14 @@ class ReplanSettings:
         every_s: Interval of improvements of the whole plan.
         urgent_s: Shortest interval of improvements.
         moves_per_group: Most moves of the solver per improvement; simulations charge planning time for them.
-        share_max: Largest share of the time that the moves may take: large plans are improved less often.
+        moves_max: Most moves of an improvement of any plan: they take half a second.
+        share_max: Share of the time that longer improvements may take: large plans are improved less often.
     """
 
     every_s: float = 1.0
     urgent_s: float = 0.2
     moves_per_group: int = 640
+    moves_max: int = 700_000
     share_max: float = 0.02
 
     def __post_init__(self) -> None:
@@ -87,7 +93,8 @@ class Replanner:
         return plan
 
     def _improve(self, problem: Problem, new_groups: frozenset[GroupId], fleet: frozenset[object]) -> Plan:
-        self.moves = self._settings.moves_per_group * len(problem.groups)
+        moves = self._settings.moves_per_group * len(problem.groups)
+        self.moves = min(self._settings.moves_max, moves)
         found = search(
             _without(problem, new_groups),
             seed=self._seed,
@@ -95,10 +102,8 @@ class Replanner:
             in_order=True,
         )
         plan = found.plan
-        # What fits into the share of one interval needs no rest.
-        self._rest_s = (
-            found.moves * DEFAULT_SETTINGS.move_s / self._settings.share_max - self._settings.every_s
-        )
+        took_s = found.moves * DEFAULT_SETTINGS.move_s
+        self._rest_s = (took_s - UNPACED_S) / self._settings.share_max
         self._improved_s, self._penalty_s, self._fleet = problem.now_s, plan.penalty_s or 0.0, fleet
         return plan
 

@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def measure(
     waiting: int, instances: int, group: int, seconds: float, *, profiler: cProfile.Profile | None = None
 ) -> LoopShare:
-    """Run the loop until so much time has passed, after a first turn that groups what waits."""
+    """Run the loop for a given time, after a first turn that groups what waits."""
     clock, settings = MovedClock(), ControllerSettings(group_requests_max=group, lead_ttl_s=1e6)
     names = [ModelId(f"m{at:02d}") for at in range(12)]
     profiles = {

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from qlm.planner.arrays import Floats, Ints
+from qlm.planner.certify.master import Column
 from qlm.planner.certify.pricing import Found, Space, cheapest_queue, traced_queue
 from qlm.planner.certify.tracks import Tracks
 
@@ -15,6 +16,12 @@ FIRST_STEP: Final = 0.3
 
 HALVED_AFTER: Final = 10
 """Passes after which the step is half of the first."""
+
+KEPT_PASSES: Final = 10
+"""Last passes whose queues are kept for the master program."""
+
+Over = Callable[[], bool]
+"""Tells that time is over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +34,7 @@ class Pricing:
     def best(self, k: int, prices: Floats) -> tuple[float, Found]:
         """Return the least reduced cost of a queue of a type, and that queue."""
         track, charges = self.tracks.tracks[k], self.tracks.charges[k]
-        space, own = self._space_for(len(charges), len(track.begins) - 1, 1 << track.marks), prices[track.groups]
+        space, own = self._space_for(charges.shape[1], len(track.begins) - 1, 1 << track.marks), prices[track.groups]
         value = cheapest_queue(track, charges, own, space)
         return value, traced_queue(track, charges, own, space)
 
@@ -44,32 +51,40 @@ def bound_at(tracks: Tracks, prices: Floats, values: Floats) -> float:
 
 
 def ascend(
-    tracks: Tracks,
-    pricing: Pricing,
-    prices: Floats,
-    passes: int,
-    worth_s: Floats,
-    order: Callable[[int], Ints],
-    until: Callable[[], bool],
-) -> Floats:
-    """Improve prices by passes over the lane types; return the average of the later half."""
+    pricing: Pricing, prices: Floats, worth_s: Floats, passes: int, order: Callable[[int], Ints], over: Over
+) -> tuple[Floats, list[Column]]:
+    """Improve prices by passes over the lane types.
+
+    Args:
+        pricing: Of the problem.
+        prices: To start from.
+        worth_s: Scale of each price: what the group costs if it is late.
+        passes: Number of passes.
+        order: Order of the types in a pass.
+        over: Tells that time is over.
+
+    Returns:
+        The average of the later half, and the queues of the last passes.
+    """
+    tracks, prices = pricing.tracks, prices.copy()
     counts = np.array([len(each) for each in tracks.members])
     runs = np.zeros(len(prices))
     for track, count in zip(tracks.tracks, counts, strict=True):
         runs[track.groups] += count
-    total, summed = np.zeros(len(prices)), 0
+    total, summed, kept = np.zeros(len(prices)), 0, []
     for turn in range(passes):
         step = FIRST_STEP / (1.0 + turn / HALVED_AFTER)
         for k in order(turn):
-            if until():
-                return total / summed if summed else prices
-            track = tracks.tracks[k]
-            _, found = pricing.best(k, prices)
-            own = track.groups
+            if over():
+                return (total / summed if summed else prices), kept
+            own = tracks.tracks[k].groups
+            _, found = pricing.best(int(k), prices)
             change = counts[k] / runs[own]
             np.subtract.at(change, found.order, counts[k])
             prices[own] += step * worth_s[own] * change
             np.clip(prices, tracks.floor_s, tracks.ceiling_s, out=prices)
             if turn >= passes // 2:
                 total, summed = total + prices, summed + 1
-    return total / max(1, summed)
+            if turn >= passes - KEPT_PASSES:
+                kept.append(Column.of(tracks, int(k), found))
+    return (total / summed if summed else prices), kept

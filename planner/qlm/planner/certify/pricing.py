@@ -28,6 +28,7 @@ class Track(NamedTuple):
         mark: Mark of each group, or `UNMARKED`; (N,).
         model_mark: Mark of each model, or `UNMARKED`; (M,).
         marks: Number of marks.
+        level: Level of the variance of a start by the marked groups before it; (2^marks,).
         first: Steps of the first load of each model; (M,).
         again: Steps of a later one; (M,).
         second: Earliest step behind a second load of each model; (M,).
@@ -44,6 +45,7 @@ class Track(NamedTuple):
     mark: Ints
     model_mark: Ints
     marks: int
+    level: Ints
     first: Ints
     again: Ints
     second: Ints
@@ -102,21 +104,22 @@ def cheapest_queue(track: Track, charges: Floats, prices: Floats, space: Space) 
 
     Args:
         track: The lane type.
-        charges: Least penalty of each group of the track that starts in or after a step; (T + 1, N).
+        charges: Least penalty of each group of the track that starts in or after a step with at least the
+            variance of a level; (L, T + 1, N).
         prices: Dual price of each group of the track; (N,).
         space: Work space.
     """
-    last, models, size = len(charges) - 1, len(track.begins) - 1, 1 << track.marks
+    last, models, size = charges.shape[1] - 1, len(track.begins) - 1, 1 << track.marks
     stay, leave = space.stay, space.leave
     beyond = 0.0
     for i in range(len(prices)):
-        beyond += min(0.0, charges[last, i] + track.moves_s[i] - prices[i])
+        beyond += min(0.0, charges[0, last, i] + track.moves_s[i] - prices[i])
     stay[last, :, :size] = beyond
     leave[last, :, :size] = beyond
     for at in range(last - 1, track.start - 1, -1):
         for m in range(models):
             for marks in range(size):
-                best = 0.0
+                best, level = 0.0, track.level[marks]
                 for i in range(track.begins[m], track.begins[m + 1]):
                     mark = track.mark[i]
                     if mark >= 0 and marks >> mark & 1:
@@ -126,7 +129,7 @@ def cheapest_queue(track: Track, charges: Floats, prices: Floats, space: Space) 
                         stay[min(last, at + track.stays[i]), m, behind],
                         leave[min(last, at + track.leaves[i]), m, behind],
                     )
-                    best = min(best, charges[at, i] + track.moves_s[i] - prices[i] + rest)
+                    best = min(best, charges[level, at, i] + track.moves_s[i] - prices[i] + rest)
                 stay[at, m, marks] = best
         for m in range(models):
             for marks in range(size):
@@ -154,7 +157,7 @@ def _first_value(track: Track, space: Space, last: int) -> float:
 @njit(cache=True, nogil=True)
 def traced_queue(track: Track, charges: Floats, prices: Floats, space: Space) -> Found:
     """Trace the cheapest queue back after `cheapest_queue`."""
-    last, models = len(charges) - 1, len(track.begins) - 1
+    last, models = charges.shape[1] - 1, len(track.begins) - 1
     order = np.empty(last + 1 + len(prices), dtype=np.int64)
     cheats, visited = np.zeros(models, dtype=np.bool_), np.zeros(models, dtype=np.bool_)
     value, size, cost_s = _first_value(track, space, last), 0, 0.0
@@ -172,17 +175,17 @@ def traced_queue(track: Track, charges: Floats, prices: Floats, space: Space) ->
     while m >= 0 and at < last and space.stay[at, m, marks] < 0.0:
         visited[m] = True
         value = space.stay[at, m, marks]
-        leaving = -1
+        leaving, level = -1, track.level[marks]
         for i in range(track.begins[m], track.begins[m + 1]):
             mark = track.mark[i]
             if mark >= 0 and marks >> mark & 1:
                 continue
             behind = _marked(marks, mark)
-            here = charges[at, i] + track.moves_s[i] - prices[i]
+            here = charges[level, at, i] + track.moves_s[i] - prices[i]
             stays, leaves = min(last, at + track.stays[i]), min(last, at + track.leaves[i])
             kept, left = space.stay[stays, m, behind], space.leave[leaves, m, behind]
             if here + min(kept, left) == value:
-                order[size], size, cost_s = i, size + 1, cost_s + charges[at, i] + track.moves_s[i]
+                order[size], size, cost_s = i, size + 1, cost_s + charges[level, at, i] + track.moves_s[i]
                 marks = behind
                 at, leaving = (stays, -1) if kept <= left else (leaves, m)
                 break
@@ -204,6 +207,6 @@ def traced_queue(track: Track, charges: Floats, prices: Floats, space: Space) ->
                 break
     if m >= 0 and at >= last:
         for i in range(len(prices)):
-            if charges[last, i] + track.moves_s[i] - prices[i] < 0.0:
-                order[size], size, cost_s = i, size + 1, cost_s + charges[last, i] + track.moves_s[i]
+            if charges[0, last, i] + track.moves_s[i] - prices[i] < 0.0:
+                order[size], size, cost_s = i, size + 1, cost_s + charges[0, last, i] + track.moves_s[i]
     return Found(order[:size].copy(), cheats, size, cost_s)

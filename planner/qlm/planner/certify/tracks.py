@@ -1,11 +1,12 @@
 """Lane types on a grid of time, for pricing; every time is rounded down."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from qlm.planner.arrays import COLD, NONE, Bools, Floats, Ints, ProblemArrays
+from qlm.planner.arrays import COLD, NONE, Bools, Floats, Ints, ProblemArrays, row_major
+from qlm.planner.bound.charge import Charges
 from qlm.planner.bound.dual import charge_table
 from qlm.planner.bound.relaxation import Relaxation, Weights, relaxation
 from qlm.planner.certify.pricing import UNMARKED, Track
@@ -15,6 +16,9 @@ TABLE_CELLS_MAX: Final = 2**25
 
 STEPS_MAX: Final = 8_000
 """Most steps of the grid."""
+
+LEVELS: Final = 12
+"""Least variances of a start that are told apart, by what is surely before it."""
 
 ROUNDED: Final = 1e-9
 """Share by which times count as shorter, so that rounding makes no step too long."""
@@ -29,12 +33,15 @@ class Tracks:
         tracks: One per lane type.
         members: Instances of each type.
         charges: Least penalty of each group of a track that starts in or after a step, without the price of
-            a move; (T + 1, N) each.
+            a move, by level of variance; (L, T + 1, N) each.
         floor_s: Least cost of each priced group anywhere; (P,).
         ceiling_s: Its cost behind the grid, where that is least; (P,).
         apart_s: Least cost of all other groups.
         apart: Number of groups with a deadline that are not priced: their service is shorter than a step.
         step_s: Length of a step.
+        local: Groups of each track among all with a deadline.
+        service_var: Variance of their service times.
+        tables: Makes the charges.
     """
 
     groups: Ints
@@ -46,6 +53,9 @@ class Tracks:
     apart_s: float
     apart: int
     step_s: float
+    local: tuple[Ints, ...]
+    service_var: tuple[Floats, ...]
+    tables: "Tables"
 
 
 def build_tracks(arrays: ProblemArrays, horizon_s: float, steps: int) -> Tracks:
@@ -62,21 +72,24 @@ def build_tracks(arrays: ProblemArrays, horizon_s: float, steps: int) -> Tracks:
     shortest_s = float(c.service_s[c.runs & (c.service_s > 0)].min(initial=horizon_s))
     steps = min(max(steps, int(horizon_s / shortest_s) + 2), max(steps, STEPS_MAX))
     step_s = horizon_s / steps
-    table = _charges(arrays, relaxed, weights, step_s, steps)
+    tables = Tables.of(arrays, relaxed, weights, np.arange(steps + 1) * step_s)
+    used, row = np.unique(tables.rows, return_inverse=True)
+    table = tables.at(np.zeros(1), used)[0]
     instant = (c.runs & (_floors(c.service_s, step_s) < 1)).any(axis=0)
     priced = np.flatnonzero(~instant)
     sort = priced[np.argsort(c.model[priced], kind="stable")]
-    charges, tracks = [], []
+    charges, tracks, locals_ = [], [], []
     floor_s = np.full(len(c.requests), np.inf)
     ceiling_s = floor_s.copy()
     for k, members in enumerate(relaxed.members):
         first = np.minimum(_floors(c.first_s[k], step_s), steps)
         every = np.flatnonzero(c.runs[k])
-        least = table[k][every, first[every]] + c.extra_s[k, every]
+        least = table[row[k]][every, first[every]] + c.extra_s[k, every]
         floor_s[every] = np.minimum(floor_s[every], least)
-        ceiling_s[every] = np.minimum(ceiling_s[every], table[k][every, steps] + c.extra_s[k, every])
+        ceiling_s[every] = np.minimum(ceiling_s[every], table[row[k]][every, steps] + c.extra_s[k, every])
         local = sort[c.runs[k, sort]]
-        charges.append(np.ascontiguousarray(table[k][local].T))
+        charges.append(np.ascontiguousarray(table[row[k]][local].T)[None])
+        locals_.append(local)
         tracks.append(_track(arrays, relaxed, k, members, sort, local, step_s))
     return Tracks(
         groups=relaxed.groups[sort],
@@ -88,6 +101,12 @@ def build_tracks(arrays: ProblemArrays, horizon_s: float, steps: int) -> Tracks:
         apart_s=float(floor_s[instant].sum()) + relaxed.moves_s,
         apart=int(instant.sum()),
         step_s=step_s,
+        local=tuple(locals_),
+        service_var=tuple(
+            arrays.service_var[int(kind), relaxed.groups[each]]
+            for kind, each in zip(relaxed.kind, locals_, strict=True)
+        ),
+        tables=tables,
     )
 
 
@@ -97,21 +116,81 @@ def _floors(times_s: Floats, step_s: float) -> Ints:
     return np.asarray(steps, dtype=np.int64)
 
 
-def _charges(
-    arrays: ProblemArrays, relaxed: Relaxation, weights: Weights, step_s: float, steps: int
-) -> list[Floats]:
-    """Return the least penalty in or after each step, by lane type; (G, T + 1) each."""
-    edges = np.arange(steps + 1) * step_s
-    types, groups = relaxed.charges.runs.shape
-    by_type = types * groups * (steps + 1) <= TABLE_CELLS_MAX
-    base = relaxed if by_type else relaxation(arrays, weights, lanes="kind")
-    c = base.charges._replace(extra_s=np.zeros_like(base.charges.extra_s))
-    table = charge_table(c, edges)
-    table = np.minimum.accumulate(table[:, :, ::-1], axis=2)[:, :, ::-1]
-    if by_type:
-        return list(table)
-    row = {int(kind): k for k, kind in enumerate(base.kind)}
-    return [table[row[int(kind)]] for kind in relaxed.kind]
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """Makes tables of charges: by lane type, or by kind if these are too many.
+
+    Attributes:
+        charges: Parameters of the charges, without the price of moves.
+        rows: Row in these of each lane type.
+        edges: The grid, (T + 1,).
+    """
+
+    charges: Charges
+    rows: Ints
+    edges: Floats
+
+    @classmethod
+    def of(cls, arrays: ProblemArrays, relaxed: Relaxation, weights: Weights, edges: Floats) -> "Tables":
+        """Choose the rows."""
+        types, groups = relaxed.charges.runs.shape
+        by_type = types * groups * len(edges) <= TABLE_CELLS_MAX
+        base = relaxed if by_type else relaxation(arrays, weights, lanes="kind")
+        row = {int(kind): k for k, kind in enumerate(base.kind)}
+        rows = np.arange(types) if by_type else np.array([row[int(kind)] for kind in relaxed.kind])
+        c = base.charges._replace(extra_s=np.zeros_like(base.charges.extra_s))
+        return cls(row_major(c), rows, edges)
+
+    def at(self, variances: Floats, rows: Ints) -> Floats:
+        """Return the least penalty in or after each step, by least variance before; (L, rows, G, T + 1)."""
+        return np.stack([self._rising(float(var), rows) for var in variances])
+
+    def _rising(self, var: float, rows: Ints) -> Floats:
+        c = self.charges
+        some = {
+            name: getattr(c, name)[rows]
+            for name in (
+                "runs", "first_s", "service_s", "tail_s", "low_sd", "own_var", "extra_s", "busy_s", "busy_var",
+                "total_var", "prior_s", "prior_slope", "shared_most",
+            )
+        }  # fmt: skip
+        some["low_sd"] = np.sqrt(some["low_sd"] ** 2 + var)
+        shared = {"shared_sd": c.shared_sd[:, rows], "shared_slope": c.shared_slope[:, rows]}
+        table = charge_table(row_major(c._replace(**some, **shared)), self.edges)
+        rising: Floats = np.minimum.accumulate(table[:, :, ::-1], axis=2)[:, :, ::-1]
+        return rising
+
+
+def marked(tracks: Tracks, marks: list[tuple[list[int], list[int]]]) -> Tracks:
+    """Mark further groups and models of each lane type.
+
+    Args:
+        tracks: The problem.
+        marks: Priced groups and models of each type, by their indices among the priced groups and in the
+            track.
+    """
+    made = [_marked(tracks, k, *each) for k, each in enumerate(marks)]
+    return replace(tracks, tracks=tuple(t for t, _ in made), charges=tuple(c for _, c in made))
+
+
+def _marked(tracks: Tracks, k: int, groups: list[int], models: list[int]) -> tuple[Track, Floats]:
+    track = tracks.tracks[k]
+    if not groups and not models:
+        return track, tracks.charges[k]
+    mark, model_mark, marks = track.mark.copy(), track.model_mark.copy(), track.marks
+    for at in np.searchsorted(track.groups, groups):
+        mark[at], marks = marks, marks + 1
+    for model in models:
+        model_mark[model], marks = marks, marks + 1
+    var = np.zeros(1 << marks)
+    for at in np.flatnonzero(mark != UNMARKED):
+        var[(np.arange(len(var)) >> mark[at] & 1) > 0] += tracks.service_var[k][at]
+    levels = np.unique(np.linspace(0.0, var.max(), LEVELS if var.any() else 1))
+    level = np.searchsorted(levels, var * (1.0 - ROUNDED), side="right") - 1
+    table = tracks.tables.at(levels, tracks.tables.rows[k : k + 1])[:, 0]
+    charges = np.ascontiguousarray(table[:, tracks.local[k]].transpose(0, 2, 1))
+    new = track._replace(mark=mark, model_mark=model_mark, marks=marks, level=np.maximum(level, 0))
+    return new, charges
 
 
 def _track(
@@ -144,6 +223,7 @@ def _track(
         mark=np.full(len(local), UNMARKED),
         model_mark=np.full(len(models), UNMARKED),
         marks=0,
+        level=np.zeros(1, dtype=np.int64),
         first=_floors(first_s, step_s),
         again=_floors(again_s, step_s),
         second=_floors(second_s, step_s),

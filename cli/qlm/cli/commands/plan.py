@@ -1,6 +1,7 @@
 """`qlm plan`: plan the problem in a file."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ from qlm.cli.commands.plan_options import (
     solves,
 )
 from qlm.cli.commands.plan_show import show_command
+from qlm.cli.plans.certify import certificate_lines, certificate_text, certified, plan_limits
 from qlm.cli.plans.files import plan_text, read_problem, write_plan
+from qlm.planner.certify.certificate import Certificate
 from qlm.planner.methods import Limits, method
 from qlm.planner.policy.misses import LATE_REQUESTS_MIN
-from qlm.planner.problem import Objective
+from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.referee import verify
 
 
@@ -39,6 +42,11 @@ from qlm.planner.verify.referee import verify
 @click.option(
     "--scale-up", is_flag=True, help="Also find the fewest additional instances that avoid the misses."
 )
+@click.option(
+    "--certify",
+    is_flag=True,
+    help="Also prove how far the plan is from the best one, by column generation until --time-limit (600 s).",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="File for the plan, as JSON.")
 @click.pass_context
 def plan_command(
@@ -51,6 +59,7 @@ def plan_command(
     rows: int,
     as_json: bool,
     scale_up: bool,
+    certify: bool,
     out: Path | None,
     **limits: Any,
 ) -> None:
@@ -66,13 +75,16 @@ def plan_command(
     with plan_errors():
         problem = read_problem(problem_path)
         check_instances(problem, instances)
-        plan = solve(problem, name, Limits(objective=objective, stopwatch_s=time.perf_counter, **limits))
+        given = Limits(objective=objective, stopwatch_s=time.perf_counter, **limits)
+        plan, certificate = _planned(problem, name, given, certify)
         if scale_up:
             plan = scaled_up(problem, plan)
         report = verify(problem, plan, objective=objective)
         if out is not None:
             write_plan(out, plan)
-    if as_json:
+    if certificate is not None and as_json:
+        click.echo(certificate_text(problem, replace(certificate, plan=plan)))
+    elif as_json:
         click.echo(plan_text(plan))
     else:
         print_plan(problem, plan, report, instances, rows, drawn=False)
@@ -80,6 +92,18 @@ def plan_command(
             print_missed(problem, plan, report, rows)
         if objective == "paper" and objective not in method(name).minimises:
             click.echo(f"{name} does not minimise the objective {objective}, which only prices its plan")
+        for line in () if certificate is None else certificate_lines(problem, certificate):
+            click.echo(line)
+
+
+def _planned(problem: Problem, name: str, limits: Limits, certify: bool) -> tuple[Plan, Certificate | None]:
+    """Plan, and prove a bound if wanted."""
+    if not certify:
+        return solve(problem, name, limits), None
+    began_s = time.perf_counter()
+    plan = solve(problem, name, plan_limits(limits))
+    certificate = certified(problem, plan, limits, began_s)
+    return certificate.plan, certificate
 
 
 def _refuse_options_before(context: click.Context) -> None:

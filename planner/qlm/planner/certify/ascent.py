@@ -34,7 +34,10 @@ class Pricing:
     def best(self, k: int, prices: Floats) -> tuple[float, Found]:
         """Return the least reduced cost of a queue of a type, and that queue."""
         track, charges = self.tracks.tracks[k], self.tracks.charges[k]
-        space, own = self._space_for(charges.shape[1], len(track.begins) - 1, 1 << track.marks), prices[track.groups]
+        space, own = (
+            self._space_for(charges.shape[1], len(track.begins) - 1, 1 << track.marks),
+            prices[track.groups],
+        )
         value = cheapest_queue(track, charges, own, space)
         return value, traced_queue(track, charges, own, space)
 

@@ -3,21 +3,19 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
 from qlm.planner.arrays import Floats, Ints, problem_arrays
 from qlm.planner.bound.lower_bound import ROUNDED, lower_bound
 from qlm.planner.certify.ascent import Over, Pricing, ascend, bound_at
+from qlm.planner.certify.certificate import TIME_LIMIT_S, Certificate, Ended, Progress
 from qlm.planner.certify.marks import choose_marks, contradicts
 from qlm.planner.certify.master import Column, Master
 from qlm.planner.certify.tracks import Tracks, build_tracks, marked
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import Report, verify
-
-TIME_LIMIT_S: Final = 600.0
-"""Default time limit."""
 
 STEPS: Final = 3_000
 """Steps of the grid for up to `FINE_PAIRS_MAX` pairs of a group and an instance; else `COARSE_STEPS`."""
@@ -42,45 +40,6 @@ CONVERGED: Final = 1e-3
 
 PROVEN: Final = 1e-6
 """A plan is the best if it is within this share of the bound."""
-
-Ended = Literal["proven", "converged", "limit"]
-"""Why it ended: the plan is proven to be the best, the relaxation has no better bound, or time is over."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """State of a proof.
-
-    Attributes:
-        stage: What is done.
-        bound_s: Best bound so far.
-        took_s: Time since the beginning.
-    """
-
-    stage: str
-    bound_s: float
-    took_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    """A plan with a proof of how far it is from the best one.
-
-    Attributes:
-        plan: With its penalty and the bound.
-        ended: Why it ended.
-        rounds: Rounds of column generation.
-        columns: Queues in the master program at last.
-        apart: Groups with a deadline that count alone, since their service is shorter than a step.
-        took_s: Time that the bound took.
-    """
-
-    plan: Plan
-    ended: Ended
-    rounds: int
-    columns: int
-    apart: int
-    took_s: float
 
 
 def certify(
@@ -107,7 +66,9 @@ def certify(
     simple_s = lower_bound(problem)
     arrays = problem_arrays(problem)
     priced = bool((arrays.placeable & np.isfinite(arrays.deadline_s)).any())
-    horizon_s = BEYOND * max((row.start.mean for row in report.rows if row.deadline_s is not None), default=0.0)
+    horizon_s = BEYOND * max(
+        (row.start.mean for row in report.rows if row.deadline_s is not None), default=0.0
+    )
     if not priced or horizon_s <= 0.0 or report.penalty_s - simple_s <= PROVEN * report.penalty_s:
         search = None
     else:

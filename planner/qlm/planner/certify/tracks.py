@@ -150,8 +150,8 @@ class Tables:
         some = {
             name: getattr(c, name)[rows]
             for name in (
-                "runs", "first_s", "service_s", "tail_s", "low_sd", "own_var", "extra_s", "busy_s", "busy_var",
-                "total_var", "prior_s", "prior_slope", "shared_most",
+                "runs", "first_s", "service_s", "tail_s", "low_sd", "own_var", "extra_s", "busy_s",
+                "busy_var", "total_var", "prior_s", "prior_slope", "shared_most",
             )
         }  # fmt: skip
         some["low_sd"] = np.sqrt(some["low_sd"] ** 2 + var)

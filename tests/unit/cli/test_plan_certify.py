@@ -23,7 +23,7 @@ def problem(tmp_path: Path) -> Path:
     return path
 
 
-def qlm(*arguments: str | Path) -> Result:
+def qlm(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
 

@@ -12,6 +12,7 @@ from qlm.cli.plans.tables import percent, price
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.certify.certificate import TIME_LIMIT_S, Certificate, Progress
 from qlm.planner.extra import needs_solvers
+from qlm.planner.limits import TIME_LIMIT_MIN_S
 from qlm.planner.methods import Limits
 from qlm.planner.plan_json import plan_to_plain
 from qlm.planner.problem import Plan, Problem
@@ -37,7 +38,7 @@ def plan_limits(limits: Limits) -> Limits:
         raise InvalidValueError("--objective", limits.objective, "requests, with --certify")
     if limits.iterations is not None:
         return replace(limits, time_limit_s=None)
-    return replace(limits, time_limit_s=PLAN_SHARE * _whole_s(limits))
+    return replace(limits, time_limit_s=max(TIME_LIMIT_MIN_S, PLAN_SHARE * _whole_s(limits)))
 
 
 def certified(problem: Problem, plan: Plan, limits: Limits, began_s: float) -> Certificate:

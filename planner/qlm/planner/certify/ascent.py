@@ -8,7 +8,8 @@ import numpy as np
 
 from qlm.planner.arrays import Floats, Ints
 from qlm.planner.certify.master import Column
-from qlm.planner.certify.pricing import Found, Space, cheapest_queue, traced_queue
+from qlm.planner.certify.pricing import Space, cheapest_queue
+from qlm.planner.certify.tracing import Found, traced_queue
 from qlm.planner.certify.tracks import Tracks
 
 FIRST_STEP: Final = 0.3
@@ -74,7 +75,8 @@ def ascend(
     runs = np.zeros(len(prices))
     for track, count in zip(tracks.tracks, counts, strict=True):
         runs[track.groups] += count
-    total, summed, kept = np.zeros(len(prices)), 0, []
+    total, summed = np.zeros(len(prices)), 0
+    kept: list[Column] = []
     for turn in range(passes):
         step = FIRST_STEP / (1.0 + turn / HALVED_AFTER)
         for k in order(turn):

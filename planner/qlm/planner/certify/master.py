@@ -6,7 +6,7 @@ import highspy
 import numpy as np
 
 from qlm.planner.arrays import Floats, Ints
-from qlm.planner.certify.pricing import Found
+from qlm.planner.certify.tracing import Found
 from qlm.planner.certify.tracks import Tracks
 
 

@@ -5,14 +5,10 @@ from typing import Final
 
 import numpy as np
 
-from qlm.planner.arrays import COLD, NONE, Bools, Floats, Ints, ProblemArrays, row_major
-from qlm.planner.bound.charge import Charges
-from qlm.planner.bound.dual import charge_table
+from qlm.planner.arrays import COLD, NONE, Bools, Floats, Ints, ProblemArrays
 from qlm.planner.bound.relaxation import Relaxation, Weights, relaxation
 from qlm.planner.certify.pricing import UNMARKED, Track
-
-TABLE_CELLS_MAX: Final = 2**25
-"""Most charges kept by lane type (256 MB); larger problems have one table per kind, which is less tight."""
+from qlm.planner.certify.tables import Tables
 
 STEPS_MAX: Final = 8_000
 """Most steps of the grid."""
@@ -55,7 +51,7 @@ class Tracks:
     step_s: float
     local: tuple[Ints, ...]
     service_var: tuple[Floats, ...]
-    tables: "Tables"
+    tables: Tables
 
 
 def build_tracks(arrays: ProblemArrays, horizon_s: float, steps: int) -> Tracks:
@@ -72,7 +68,7 @@ def build_tracks(arrays: ProblemArrays, horizon_s: float, steps: int) -> Tracks:
     shortest_s = float(c.service_s[c.runs & (c.service_s > 0)].min(initial=horizon_s))
     steps = min(max(steps, int(horizon_s / shortest_s) + 2), max(steps, STEPS_MAX))
     step_s = horizon_s / steps
-    tables = Tables.of(arrays, relaxed, weights, np.arange(steps + 1) * step_s)
+    tables = Tables.of(arrays, relaxed, weights, np.arange(steps + 1, dtype=np.float64) * step_s)
     used, row = np.unique(tables.rows, return_inverse=True)
     table = tables.at(np.zeros(1), used)[0]
     instant = (c.runs & (_floors(c.service_s, step_s) < 1)).any(axis=0)
@@ -110,55 +106,10 @@ def build_tracks(arrays: ProblemArrays, horizon_s: float, steps: int) -> Tracks:
     )
 
 
-def _floors(times_s: Floats, step_s: float) -> Ints:
+def _floors(times_s: Floats | float, step_s: float) -> Ints:
     """Round times down to steps."""
     steps = np.minimum(np.floor(np.asarray(times_s) * (1.0 - ROUNDED) / step_s), 2.0**31)
     return np.asarray(steps, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tables:
-    """Makes tables of charges: by lane type, or by kind if these are too many.
-
-    Attributes:
-        charges: Parameters of the charges, without the price of moves.
-        rows: Row in these of each lane type.
-        edges: The grid, (T + 1,).
-    """
-
-    charges: Charges
-    rows: Ints
-    edges: Floats
-
-    @classmethod
-    def of(cls, arrays: ProblemArrays, relaxed: Relaxation, weights: Weights, edges: Floats) -> "Tables":
-        """Choose the rows."""
-        types, groups = relaxed.charges.runs.shape
-        by_type = types * groups * len(edges) <= TABLE_CELLS_MAX
-        base = relaxed if by_type else relaxation(arrays, weights, lanes="kind")
-        row = {int(kind): k for k, kind in enumerate(base.kind)}
-        rows = np.arange(types) if by_type else np.array([row[int(kind)] for kind in relaxed.kind])
-        c = base.charges._replace(extra_s=np.zeros_like(base.charges.extra_s))
-        return cls(row_major(c), rows, edges)
-
-    def at(self, variances: Floats, rows: Ints) -> Floats:
-        """Return the least penalty in or after each step, by least variance before; (L, rows, G, T + 1)."""
-        return np.stack([self._rising(float(var), rows) for var in variances])
-
-    def _rising(self, var: float, rows: Ints) -> Floats:
-        c = self.charges
-        some = {
-            name: getattr(c, name)[rows]
-            for name in (
-                "runs", "first_s", "service_s", "tail_s", "low_sd", "own_var", "extra_s", "busy_s",
-                "busy_var", "total_var", "prior_s", "prior_slope", "shared_most",
-            )
-        }  # fmt: skip
-        some["low_sd"] = np.sqrt(some["low_sd"] ** 2 + var)
-        shared = {"shared_sd": c.shared_sd[:, rows], "shared_slope": c.shared_slope[:, rows]}
-        table = charge_table(row_major(c._replace(**some, **shared)), self.edges)
-        rising: Floats = np.minimum.accumulate(table[:, :, ::-1], axis=2)[:, :, ::-1]
-        return rising
 
 
 def marked(tracks: Tracks, marks: list[tuple[list[int], list[int]]]) -> Tracks:
@@ -249,7 +200,8 @@ def _least_tails(arrays: ProblemArrays, others: Bools, kind: int) -> Floats:
         behind = others & (arrays.model == m)
         least_s = (arrays.service_s[kind] + arrays.tail_s[kind])[behind].min(initial=np.inf)
         tail_s[arrays.model == m] = np.minimum(tail_s[arrays.model == m], least_s)
-    return tail_s
+    least: Floats = tail_s
+    return least
 
 
 def _least_leave(arrays: ProblemArrays, others: Bools, kind: int, members: Ints) -> float:
@@ -272,4 +224,5 @@ def _second(
     np.minimum.at(least_s, arrays.model[arrays.runs[kind]], spent_s[arrays.runs[kind]])
     other_s = np.array([np.delete(least_s, m).min(initial=np.inf) for m in models])
     before_s = np.where(models == loaded, 0.0, first_s + least_s[models])
-    return np.minimum(idle_s + before_s + other_s, 1e12)
+    second_s: Floats = np.minimum(idle_s + before_s + other_s, 1e12)
+    return second_s

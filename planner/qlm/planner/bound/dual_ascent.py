@@ -7,7 +7,15 @@ import numpy as np
 
 from qlm.planner.arrays import Floats, Ints
 from qlm.planner.bound.ascent import ascend
-from qlm.planner.bound.dual import capacity_value, charge_table, model_prices, proven_value, tabulated_value
+from qlm.planner.bound.dual import (
+    best_start,
+    capacity_value,
+    charge_table,
+    model_prices,
+    proven_value,
+    tabulated_value,
+    totals,
+)
 from qlm.planner.bound.grid import edges_until
 from qlm.planner.bound.relaxation import Relaxation
 
@@ -51,6 +59,15 @@ def ascent_bound(relaxed: Relaxation, passes: int, *, finer: Relaxation | None =
     if passes >= 2:
         taken.append(fine.improved(taken[-1], FINER_PASSES * passes, FINER_STEP * ascent.step))
     return fine.best_value(taken)
+
+
+def group_prices(relaxed: Relaxation, passes: int) -> Floats:
+    """Return what each group costs at least with its share of capacity, at ascended prices; seconds, (G,).
+
+    The sum less the price of all capacity is about the bound.
+    """
+    ascent = _Ascent.of(relaxed, edges_until(relaxed.soon_s, PRICE_GROWTH))
+    return ascent.group_costs(ascent.improved(ascent.zero_prices, passes, ascent.step))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +129,16 @@ class _Ascent:
             step,
         )
         return _Prices(base, part)
+
+    def group_costs(self, prices: _Prices) -> Floats:
+        """Return the least charge and price of each group over the tabulated starts; (G,)."""
+        c, of_models = self.relaxed.charges, model_prices(prices.base, prices.part * self.surcharge)
+        until, least = totals(of_models, self.edges), np.full(len(c.requests), np.inf)
+        for k, g in np.argwhere(c.runs):
+            m = c.model[g]
+            cost, _ = best_start(c, k, g, self.edges, of_models[k, m], until[k, m], self.table[k, g])
+            least[g] = min(least[g], cost)
+        return least
 
     def best_value(self, candidates: list[_Prices]) -> float:
         """Return the proven value of the prices with the best estimate."""

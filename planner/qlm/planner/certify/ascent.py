@@ -12,7 +12,7 @@ from qlm.planner.certify.pricing import Space, cheapest_queue
 from qlm.planner.certify.tracing import Found, traced_queue
 from qlm.planner.certify.tracks import Tracks
 
-FIRST_STEP: Final = 0.3
+FIRST_STEP: Final = 0.1
 """First step: change of a price for a whole request too few or too many, over the worth of the group."""
 
 HALVED_AFTER: Final = 10

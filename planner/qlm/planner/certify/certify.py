@@ -7,8 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from qlm.planner.arrays import Floats, Ints, problem_arrays
+from qlm.planner.arrays import Floats, Ints, ProblemArrays, problem_arrays
+from qlm.planner.bound.dual_ascent import group_prices
 from qlm.planner.bound.lower_bound import ROUNDED, lower_bound
+from qlm.planner.bound.relaxation import Weights, relaxation
 from qlm.planner.certify.ascent import Over, Pricing, ascend, bound_at
 from qlm.planner.certify.certificate import TIME_LIMIT_S, Certificate, Ended, Progress
 from qlm.planner.certify.marks import choose_marks, contradicts
@@ -25,6 +27,9 @@ FINE_PAIRS_MAX: Final = 20_000
 
 BEYOND: Final = 1.1
 """End of the grid, over the latest start of the plan."""
+
+FIRST_PASSES: Final = 40
+"""Passes of the ascent of the simple relaxation that gives the first prices."""
 
 PASSES_MAX: Final = 150
 """Most passes of the ascent."""
@@ -78,7 +83,7 @@ def certify(
         worth_s = arrays.requests[tracks.groups] * max(1.0, arrays.miss_weight_s)
         search = _Search(tracks, clock, report.penalty_s, simple_s, worth_s)
         if len(tracks.groups):
-            search.run(plan_columns(tracks, problem, plan, report), seed)
+            search.run(first_prices(arrays, tracks), plan_columns(tracks, problem, plan, report), seed)
     bound_s = min(simple_s if search is None else search.bound_s, report.penalty_s)
     proven = report.penalty_s - bound_s <= PROVEN * max(1.0, report.penalty_s)
     return Certificate(
@@ -89,6 +94,15 @@ def certify(
         apart=search.tracks.apart if search else 0,
         took_s=stopwatch_s() - began_s,
     )
+
+
+def first_prices(arrays: ProblemArrays, tracks: Tracks) -> Floats:
+    """Return prices of the priced groups by the simple relaxation: with them the bound is about as high."""
+    weights = Weights(miss_s=arrays.miss_weight_s, promise_s=arrays.promise_s)
+    relaxed = relaxation(arrays, weights, lanes="kind")
+    prices = group_prices(relaxed, FIRST_PASSES)[np.searchsorted(relaxed.groups, tracks.groups)]
+    clipped: Floats = np.clip(prices, tracks.floor_s, tracks.ceiling_s)
+    return clipped
 
 
 def plan_columns(tracks: Tracks, problem: Problem, plan: Plan, report: Report) -> list[Column]:
@@ -136,9 +150,10 @@ class _Search:
         self.rounds, self.columns = 0, 0
         self.ended: Ended = "limit"
 
-    def run(self, known: list[Column], seed: int) -> None:
+    def run(self, prices: Floats, known: list[Column], seed: int) -> None:
         """Ascend, then generate columns, marking groups and models whenever that converges."""
-        prices, kept = self._ascent(seed)
+        self._pricing.best(0, prices)  # compiles
+        prices, kept = self._ascent(prices, seed)
         self._price(prices)
         master = Master(self.tracks, max(1.0, self._penalty_s / len(self.tracks.groups)))
         for column in (*known, *kept):
@@ -150,11 +165,10 @@ class _Search:
                 return
         self.columns = len(master.columns)
 
-    def _ascent(self, seed: int) -> tuple[Floats, list[Column]]:
+    def _ascent(self, prices: Floats, seed: int) -> tuple[Floats, list[Column]]:
         rng, types = np.random.default_rng(seed), len(self.tracks.tracks)
-        self._pricing.best(0, self._center)  # compiles
         began_s = self._clock.took_s
-        self._price(self._center)
+        self._price(prices)
         pass_s = max(1e-6, self._clock.took_s - began_s)
         passes = int(np.clip(0.5 * ASCENT_SHARE * self._clock.left_s / pass_s, 10, PASSES_MAX))
         over = self._clock.over(ASCENT_SHARE)
@@ -163,7 +177,7 @@ class _Search:
             self._told(f"pass {turn + 1} of {passes}")
             return rng.permutation(types)
 
-        return ascend(self._pricing, self._center, self._worth_s, passes, order, over)
+        return ascend(self._pricing, prices, self._worth_s, passes, order, over)
 
     def _generate(self, master: Master) -> bool:
         """Generate columns until prices are nearly the best; False if the limit or the proof came first."""

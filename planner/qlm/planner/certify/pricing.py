@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from qlm.planner.arrays import Floats, Ints
+from qlm.planner.refcounts import without_refcounts
 
 UNMARKED = -1
 
@@ -110,6 +111,7 @@ def cheapest_queue(track: Track, charges: Floats, prices: Floats, space: Space) 
         prices: Dual price of each group of the track; (N,).
         space: Work space.
     """
+    track, charges, prices, space = without_refcounts((track, charges, prices, space))
     last, models, size = charges.shape[1] - 1, len(track.begins) - 1, 1 << track.marks
     beyond = 0.0
     for i in range(len(prices)):

@@ -54,13 +54,13 @@ def certified(problem: Problem, plan: Plan, limits: Limits, began_s: float) -> C
         return certify(problem, plan, stopwatch_s=time.perf_counter, time_limit_s=left_s, seed=limits.seed)
     with errors.status("proving a bound") as status:
 
-        def tell(progress: Progress) -> None:
+        def notify(progress: Progress) -> None:
             status.update(
                 f"proving a bound: {progress.stage}, {price(progress.bound_s)}, {progress.took_s:.0f} s"
             )
 
         return certify(
-            problem, plan, stopwatch_s=time.perf_counter, time_limit_s=left_s, seed=limits.seed, tell=tell
+            problem, plan, stopwatch_s=time.perf_counter, time_limit_s=left_s, seed=limits.seed, notify=notify
         )
 
 

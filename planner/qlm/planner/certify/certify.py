@@ -54,7 +54,7 @@ def certify(
     stopwatch_s: Callable[[], float],
     time_limit_s: float = TIME_LIMIT_S,
     seed: int = 0,
-    tell: Callable[[Progress], None] = lambda progress: None,
+    notify: Callable[[Progress], None] = lambda progress: None,
 ) -> Certificate:
     """Prove a lower bound for the objective `requests`.
 
@@ -64,7 +64,7 @@ def certify(
         stopwatch_s: Reads a steady clock.
         time_limit_s: Time after which the best bound so far is returned.
         seed: Seed of the order in which lane types take turns.
-        tell: Receives the progress.
+        notify: Receives the progress.
     """
     began_s = stopwatch_s()
     report = verify(problem, plan)
@@ -79,7 +79,7 @@ def certify(
     else:
         fine = len(arrays.groups) * len(arrays.instances) <= FINE_PAIRS_MAX
         tracks = build_tracks(arrays, horizon_s, STEPS if fine else COARSE_STEPS)
-        clock = _Clock(stopwatch_s, began_s, time_limit_s, tell)
+        clock = _Clock(stopwatch_s, began_s, time_limit_s, notify)
         worth_s = arrays.requests[tracks.groups] * max(1.0, arrays.miss_weight_s)
         search = _Search(tracks, clock, report.penalty_s, simple_s, worth_s)
         if len(tracks.groups):
@@ -124,7 +124,7 @@ class _Clock:
     read_s: Callable[[], float]
     began_s: float
     limit_s: float
-    tell: Callable[[Progress], None]
+    notify: Callable[[Progress], None]
 
     @property
     def took_s(self) -> float:
@@ -174,7 +174,7 @@ class _Search:
         over = self._clock.over(ASCENT_SHARE)
 
         def order(turn: int) -> Ints:
-            self._told(f"pass {turn + 1} of {passes}")
+            self._notify(f"pass {turn + 1} of {passes}")
             return rng.permutation(types)
 
         return ascend(self._pricing, prices, self._worth_s, passes, order, over)
@@ -197,7 +197,7 @@ class _Search:
                 if not added and weight == 0.0:
                     return True
                 weight = weight / 2 if weight > 0.2 else 0.0
-            self._told(f"round {self.rounds}")
+            self._notify(f"round {self.rounds}")
         return False
 
     def _price(self, prices: Floats) -> list[Column]:
@@ -227,5 +227,5 @@ class _Search:
         self._price(self._center)
         return True
 
-    def _told(self, stage: str) -> None:
-        self._clock.tell(Progress(stage=stage, bound_s=self.bound_s, took_s=self._clock.took_s))
+    def _notify(self, stage: str) -> None:
+        self._clock.notify(Progress(stage=stage, bound_s=self.bound_s, took_s=self._clock.took_s))

@@ -23,7 +23,7 @@ class Track(NamedTuple):
     Attributes:
         groups: Index of each group among all that are priced; (N,).
         begins: First group of each model, and the end; (M + 1,).
-        stays: Steps until the next group of the same model; (N,).
+        follows: Steps until the next group of the same model; (N,).
         leaves: Steps until the next model can be loaded: service, tail and unloading; (N,).
         moves_s: Price of the move there; (N,).
         mark: Mark of each group, or `UNMARKED`; (N,).
@@ -40,7 +40,7 @@ class Track(NamedTuple):
 
     groups: Ints
     begins: Ints
-    stays: Ints
+    follows: Ints
     leaves: Ints
     moves_s: Floats
     mark: Ints
@@ -94,7 +94,7 @@ def cost_with(
         return np.inf
     behind = with_mark(marks, mark)
     rest = min(
-        space.stay[min(last, at + track.stays[i]), m, behind],
+        space.stay[min(last, at + track.follows[i]), m, behind],
         space.leave[min(last, at + track.leaves[i]), m, behind],
     )
     return float(charges[track.level[marks], at, i] + track.moves_s[i] - prices[i] + rest)

@@ -43,9 +43,9 @@ def traced_queue(track: Track, charges: Floats, prices: Floats, space: Space) ->
         cost_s += charges[track.level[marks], at, i] + track.moves_s[i]
         order[size], size = i, size + 1
         marks = with_mark(marks, track.mark[i])
-        stays, leaves = min(last, at + track.stays[i]), min(last, at + track.leaves[i])
-        if space.stay[stays, m, marks] <= space.leave[leaves, m, marks]:
-            at = stays
+        follows, leaves = min(last, at + track.follows[i]), min(last, at + track.leaves[i])
+        if space.stay[follows, m, marks] <= space.leave[leaves, m, marks]:
+            at = follows
         else:
             other, step = _next_model(track, space, leaves, m, marks, last)
             if other >= 0:

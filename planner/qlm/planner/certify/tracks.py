@@ -14,7 +14,7 @@ STEPS_MAX: Final = 8_000
 """Most steps of the grid."""
 
 LEVELS: Final = 12
-"""Least variances of a start that are told apart, by what is surely before it."""
+"""Least variances of a start that are distinguished, by what is surely before it."""
 
 ROUNDED: Final = 1e-9
 """Share by which times count as shorter, so that rounding makes no step too long."""
@@ -168,7 +168,7 @@ def _track(
     return Track(
         groups=np.flatnonzero(c.runs[k, sort]),
         begins=np.searchsorted(model, np.arange(len(models) + 1)),
-        stays=_floors(c.service_s[k, local], step_s),
+        follows=_floors(c.service_s[k, local], step_s),
         leaves=_floors(c.service_s[k, local] + tail_s + unload_s[c.model[local]], step_s),
         moves_s=c.extra_s[k, local].copy(),
         mark=np.full(len(local), UNMARKED),

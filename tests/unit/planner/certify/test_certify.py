@@ -128,16 +128,16 @@ def test_any_prices_and_marks_give_a_valid_bound() -> None:
 
 def test_marks_raise_the_bound_above_the_simple_one_under_overload() -> None:
     problem = live(1, groups=12, instances=2, models=3)
-    told: list[Progress] = []
+    progress: list[Progress] = []
     plan = solve_fast(problem, budget=SearchBudget(moves=20_000))
-    made = certify(problem, plan, stopwatch_s=time.perf_counter, time_limit_s=120.0, tell=told.append)
+    made = certify(problem, plan, stopwatch_s=time.perf_counter, time_limit_s=120.0, notify=progress.append)
     share = gap(problem, made.plan)
     assert made.plan.lower_bound_s is not None
     assert share is not None
     assert made.plan.lower_bound_s > 1.03 * lower_bound(problem)
     assert share < 0.06
     assert made.ended == "converged"
-    assert [each.bound_s for each in told] == sorted(each.bound_s for each in told)
+    assert [each.bound_s for each in progress] == sorted(each.bound_s for each in progress)
 
 
 def test_is_valid_whenever_it_stops() -> None:

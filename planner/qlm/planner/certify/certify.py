@@ -19,10 +19,10 @@ from qlm.planner.certify.tracks import Tracks, build_tracks, marked
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.referee import Report, verify
 
-STEPS: Final = 3_000
+STEPS: Final = 2_000
 """Steps of the grid for up to `FINE_PAIRS_MAX` pairs of a group and an instance; else `COARSE_STEPS`."""
 
-COARSE_STEPS: Final = 1_500
+COARSE_STEPS: Final = 1_000
 FINE_PAIRS_MAX: Final = 20_000
 
 BEYOND: Final = 1.1
@@ -194,6 +194,8 @@ class _Search:
             while not added:
                 columns = self._price(weight * self._center + (1.0 - weight) * duals)
                 added = sum([master.add(column) for column in columns])
+                if self._clock.left_s <= 0:
+                    return False
                 if not added and weight == 0.0:
                     return True
                 weight = weight / 2 if weight > 0.2 else 0.0
@@ -204,6 +206,8 @@ class _Search:
         """Price queues of all types; keeps the prices if they have the best bound, none if time is over."""
         values, columns = np.zeros(len(self.tracks.tracks)), []
         for k in range(len(values)):
+            if self._clock.left_s <= 0:
+                return []
             values[k], found = self._pricing.best(k, prices)
             columns.append(Column.of(self.tracks, k, found))
         value_s = bound_at(self.tracks, prices, values) + self.tracks.apart_s

@@ -9,7 +9,7 @@ from qlm.planner.certify.master import Column
 from qlm.planner.certify.pricing import UNMARKED
 from qlm.planner.certify.tracks import Tracks
 
-CELLS_MAX: Final = 2**26
+CELLS_MAX: Final = 2**24
 """Most states of the dynamic program of one lane type, by time step, model and marks."""
 
 MARKS_MAX: Final = 12

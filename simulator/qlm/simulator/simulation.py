@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
@@ -163,6 +164,7 @@ def _assemble(
             swap_hysteresis=policy.swap_idle_s > 0,
             balances=policy.balances,
             places=policy.places,
+            patience=Patience(settings.patience_s, settings.late_weight) if policy.visits else None,
             clusters=policy.clusters,
         ),
         planner=policy.make_planner(seed),

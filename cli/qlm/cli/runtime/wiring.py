@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.errors import ConfigError
@@ -105,6 +106,7 @@ def controller_settings(config: Config) -> ControllerSettings:
             if model.cluster_tokens is not None
         },
         places=used.place,
+        patience=Patience(used.patience_s, used.late_weight) if used.visit else None,
         promise_s=PROMISE_S[used.promises],
     )
 

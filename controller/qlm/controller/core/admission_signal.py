@@ -6,8 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.estimating.planning_times import PlanningForm
 from qlm.controller.core.estimating.snapshot import Snapshot
+from qlm.controller.core.expected.outlook import Outlook
 from qlm.controller.core.problem import class_forms
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
@@ -29,14 +31,18 @@ EACH_MIN_S: Final = 1e-6
 """Lower bound of the time that a request adds to the wait of others, seconds."""
 
 
-def admission_signal(snapshot: Snapshot, problem: Problem, plan: Plan) -> AdmissionSignal:
+def admission_signal(
+    snapshot: Snapshot, problem: Problem, plan: Plan, patience: Patience | None = None
+) -> AdmissionSignal:
     """Forecast an arriving request of each known class, and the departure curves of the queues.
 
     Args:
         snapshot: Origin of the problem.
         problem: The planning problem.
         plan: A feasible plan of it.
+        patience: That of agents that serve in visits; None if they follow their queue.
     """
+    outlook = Outlook.of(snapshot, problem, plan, patience)
     classes = _forecast_classes(snapshot)
     forms = class_forms(snapshot, problem, classes)
     waiting = _waiting(snapshot)
@@ -44,7 +50,9 @@ def admission_signal(snapshot: Snapshot, problem: Problem, plan: Plan) -> Admiss
     kinds = {each.id: each.kind for each in problem.instances}
     signals = admission(problem, plan, [_admission_class(cls, forms[cls]) for cls in classes])
     forecasts = {
-        cls: _forecast(cls, signal, forms[cls], kinds, waiting[cls], departures.get(cls, NO_DEPARTURES))
+        cls: _forecast(
+            cls, signal, forms[cls], kinds, waiting[cls], departures.get(cls, NO_DEPARTURES), outlook
+        )
         for cls, signal in zip(classes, signals, strict=True)
         if signal.instance is not None
     }
@@ -78,6 +86,7 @@ def _forecast(
     kinds: Mapping[InstanceId, str],
     waiting: int,
     departures: DepartureCurve,
+    outlook: Outlook,
 ) -> ClassForecast:
     """Forecast first token and end on the chosen instance, and alone on the fastest kind in the fleet."""
     assert signal.instance is not None
@@ -85,13 +94,14 @@ def _forecast(
     here = forms[kinds[signal.instance]]
     able = [forms[kind] for kind in kinds.values() if kind in forms]
     best = min(able, key=lambda form: form.answer.mean)
+    expected = outlook.arriving(cls, signal.instance, signal.leaves, here.first_token, here.answer)
     return ClassForecast(
         cls=cls,
         waiting=waiting,
         instance=signal.instance,
-        wait=signal.leaves,
-        first_token=signal.leaves + here.first_token,
-        completion=signal.leaves + here.answer,
+        wait=expected.leaves,
+        first_token=expected.first_token,
+        completion=expected.ends,
         alone_first_token=best.time(1).whole_service + best.first_token,
         alone_completion=best.time(1).whole_service + best.answer,
         token_s=here.token_s,

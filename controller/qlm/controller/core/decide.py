@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.balancing import BALANCED, LoadBalance
 from qlm.controller.core.clustering import NOTHING_COUNTED, ClusterState, update_clusters
 from qlm.controller.core.estimating.service_times import ServiceTimes
 from qlm.controller.core.estimating.snapshot import Snapshot, take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
+from qlm.controller.core.expected.made import with_forecasts
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.forecasting import forecast_changes
 from qlm.controller.core.grouping import NewGroupId, regroup
@@ -61,6 +63,8 @@ class ControllerSettings:
             (`controller.core.clustering`).
         cluster_tokens: Thresholds of models whose classes are divided at these prompt lengths, in any case.
         promise_s: Price of one request short of a promise (`Problem.promise_s`).
+        patience: Patience of agents that serve in visits, which forecasts foresee; None if they follow their
+            queue.
         lead_ttl_s: Leadership lapses after this time without a renewal.
         min_interval_s: Shortest time between two runs, so that a burst of arrivals is planned once.
         plan_time_max_s: Longest time of the planner in production; after that the plan is one by earliest
@@ -78,6 +82,7 @@ class ControllerSettings:
     clusters: bool = False
     cluster_tokens: Mapping[ModelId, Thresholds] = field(default_factory=dict)
     promise_s: float = PROMISE_S["priced"]
+    patience: Patience | None = None
     quiet_s: float = 0.5
     lead_ttl_s: float = 3.5
     min_interval_s: float = 0.01
@@ -202,7 +207,7 @@ def decide(
         changes=changes,
         problem=problem,
         plan=plan,
-        estimator=estimator,
+        estimator=with_forecasts(estimator, view, now, problem, plan, settings.patience),
         placement=placement,
         clusters=clusters,
         snapshot=now,

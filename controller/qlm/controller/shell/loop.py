@@ -80,7 +80,7 @@ class ControllerLoop:
         self._faults = faults = faults or FaultLog()
         self._store = store
         self._reconciler = Reconciler(broker=broker, store=store, clock=clock)
-        self._reporter = PlanReporter(store, faults)
+        self._reporter = PlanReporter(store, faults, settings.patience)
         self._history = HistoryKeeper(store, faults)
         self._leadership = LeadershipLoop(store, name, settings.lead_ttl_s, faults)
         self._clock = clock

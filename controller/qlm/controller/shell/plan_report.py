@@ -5,6 +5,7 @@ import logging
 from functools import partial
 from typing import Final
 
+from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.admission_signal import admission_signal
 from qlm.controller.core.decide import Decision
 from qlm.controller.core.estimating.snapshot import Snapshot
@@ -42,8 +43,9 @@ class PlanReporter:
     The virtual queues of the plan reach the store before, by `apply` in `loop`.
     """
 
-    def __init__(self, store: ControllerStore, faults: FaultLog) -> None:
+    def __init__(self, store: ControllerStore, faults: FaultLog, patience: Patience | None = None) -> None:
         self._store = store
+        self._patience = patience
         self._faults = faults
         self._known: Known | None = None
         self._published_ns: int | None = None
@@ -92,7 +94,7 @@ class PlanReporter:
     async def _publish_signal(self, decision: Decision, term: Term | None) -> None:
         if decision.snapshot is None:
             return
-        signal = partial(_signal, decision.snapshot, decision.problem, decision.plan)
+        signal = partial(_signal, decision.snapshot, decision.problem, decision.plan, self._patience)
         large = len(decision.problem.groups) > INLINE_GROUPS_MAX
         data = await asyncio.to_thread(signal) if large else signal()
         await self._store.publish(PublishedKind.SIGNAL, data, term)
@@ -103,8 +105,8 @@ class PlanReporter:
         return since_ns >= self._period_ns and (since_ns >= UNCHANGED_NS or known != self._known)
 
 
-def _signal(snapshot: Snapshot, problem: Problem, plan: Plan) -> bytes:
-    return SIGNAL.encode(admission_signal(snapshot, problem, plan))
+def _signal(snapshot: Snapshot, problem: Problem, plan: Plan, patience: Patience | None) -> bytes:
+    return SIGNAL.encode(admission_signal(snapshot, problem, plan, patience))
 
 
 def _encoded(published: PublishedPlan) -> bytes:

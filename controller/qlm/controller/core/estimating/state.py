@@ -14,6 +14,7 @@ from qlm.controller.core.estimating.classes import ClassPosterior, class_posteri
 from qlm.controller.core.estimating.instances import InstanceHistory, Profiles, update_histories
 from qlm.controller.core.estimating.kv_occupancy import kv_occupancies, model_mixtures
 from qlm.controller.core.estimating.service_times import NO_TIMES, ServiceTimes, service_times
+from qlm.controller.core.expected.log import NOTHING_FORECAST, ForecastLog, look
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.history.classes import ClassRecord, update_records
 from qlm.controller.core.history.speeds import Speeds, read_speeds
@@ -37,6 +38,7 @@ class EstimatorState:
         records: Counts of the classes that came lately, or are known from a history.
         speeds: Speeds of instances that have left the view, or are known from a history.
         since_ns: Time of the first view, nanoseconds since the epoch; None before it.
+        forecasts: Forecasts that were made, and how they came out.
     """
 
     classes: Mapping[RequestClass, ClassPosterior] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class EstimatorState:
     records: Mapping[RequestClass, ClassRecord] = field(default_factory=dict)
     speeds: Speeds = field(default_factory=dict)
     since_ns: int | None = None
+    forecasts: ForecastLog = NOTHING_FORECAST
 
 
 NOTHING_LEARNED: Final = EstimatorState()
@@ -73,7 +76,8 @@ def learn(state: EstimatorState, view: ClusterView, *, now_ns: int, fleet: Fleet
     instances = update_histories(view, now_ns, profiles, state.instances, mixed, speeds)
     occupancies = kv_occupancies(view, instances, mixed)
     times = service_times(view, fleet, classes, profiles, occupancies, state.times)
-    after = EstimatorState(classes, instances, profiles, times, arriving, records, speeds, since_ns)
+    came = look(state.forecasts, view, now_ns)
+    after = EstimatorState(classes, instances, profiles, times, arriving, records, speeds, since_ns, came)
     same = all(getattr(after, f.name) is getattr(state, f.name) for f in fields(EstimatorState))
     return state if same else after
 

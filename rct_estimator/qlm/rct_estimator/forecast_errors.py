@@ -35,7 +35,10 @@ MEMORY: Final = 100.0
 """Outcomes of one turn and horizon after which a count weighs 1 / e."""
 
 PRIOR_WEIGHT: Final = 15.0
-"""Weight of what is assumed at first, in outcomes."""
+"""Weight of what is assumed at first, in outcomes; half of it is left after as many, and so on."""
+
+ALONE_MIN: Final = 5.0
+"""Outcomes from which forecasts of groups that wait for no other model are corrected."""
 
 LEVEL: Final = 0.92
 """Share of the counted outcomes inside an interval of 90 %: slow outcomes are counted late."""
@@ -88,6 +91,10 @@ class ForecastErrors:
         """Return errors of which nothing is learned yet."""
         return cls(_prior_counts(prior), np.zeros(SHAPE))
 
+    def with_counts(self, counts: Counts) -> "ForecastErrors":
+        """Return the errors with these outcomes, of shape `SHAPE`."""
+        return replace(self, counts=counts)
+
     def after(self, turn: Turn, forecast_s: float, actual_s: float) -> "ForecastErrors":
         """Count one outcome."""
         at, counts = (turn, _horizon(forecast_s)), self.counts.copy()
@@ -106,9 +113,10 @@ class ForecastErrors:
         no other model are forecast well: nothing is assumed of them.
         """
         at = turn, _horizon(forecast.mean)
-        if turn is Turn.ALONE and self.counts[at].sum() < PRIOR_WEIGHT:
+        seen = float(self.counts[at].sum())
+        if turn is Turn.ALONE and seen < ALONE_MIN:
             return forecast
-        counts = self.assumed[at] + self.counts[at]
+        counts = self.assumed[at] / (1 + seen / PRIOR_WEIGHT) + self.counts[at]
         median = _quantile(counts, _EDGES, 0.5)
         # Errors as shares of the corrected time, on both sides alike.
         shares = np.abs(np.exp(_CENTERS - median) - 1)
@@ -116,6 +124,11 @@ class ForecastErrors:
         half = _quantile(counts[order], np.concatenate(([0.0], shares[order])), LEVEL)
         base_s = (max(0.0, forecast.mean) + OFFSET_S) * math.exp(median)
         return Normal(max(0.0, base_s - OFFSET_S), max(forecast.var, (half * base_s / WIDTH_SD) ** 2))
+
+
+def inside(time: Normal, actual_s: float) -> bool:
+    """Return whether an outcome is in the 90 % interval of its forecast."""
+    return abs(actual_s - time.mean) <= WIDTH_SD * math.sqrt(time.var)
 
 
 def _horizon(forecast_s: float) -> int:

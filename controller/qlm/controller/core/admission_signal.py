@@ -9,7 +9,7 @@ import numpy as np
 from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.estimating.planning_times import PlanningForm
 from qlm.controller.core.estimating.snapshot import Snapshot
-from qlm.controller.core.expected.outlook import Outlook
+from qlm.controller.core.expected.corrected import CorrectedForecasts
 from qlm.controller.core.problem import class_forms
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId
@@ -42,7 +42,7 @@ def admission_signal(
         plan: A feasible plan of it.
         patience: That of agents that serve in visits; None if they follow their queue.
     """
-    outlook = Outlook.of(snapshot, problem, plan, patience)
+    corrected = CorrectedForecasts.of(snapshot, problem, plan, patience)
     classes = _forecast_classes(snapshot)
     forms = class_forms(snapshot, problem, classes)
     waiting = _waiting(snapshot)
@@ -51,7 +51,7 @@ def admission_signal(
     signals = admission(problem, plan, [_admission_class(cls, forms[cls]) for cls in classes])
     forecasts = {
         cls: _forecast(
-            cls, signal, forms[cls], kinds, waiting[cls], departures.get(cls, NO_DEPARTURES), outlook
+            cls, signal, forms[cls], kinds, waiting[cls], departures.get(cls, NO_DEPARTURES), corrected
         )
         for cls, signal in zip(classes, signals, strict=True)
         if signal.instance is not None
@@ -86,7 +86,7 @@ def _forecast(
     kinds: Mapping[InstanceId, str],
     waiting: int,
     departures: DepartureCurve,
-    outlook: Outlook,
+    corrected: CorrectedForecasts,
 ) -> ClassForecast:
     """Forecast first token and end on the chosen instance, and alone on the fastest kind in the fleet."""
     assert signal.instance is not None
@@ -94,7 +94,7 @@ def _forecast(
     here = forms[kinds[signal.instance]]
     able = [forms[kind] for kind in kinds.values() if kind in forms]
     best = min(able, key=lambda form: form.answer.mean)
-    expected = outlook.arriving(cls, signal.instance, signal.leaves, here.first_token, here.answer)
+    expected = corrected.arriving(cls, signal.instance, signal.leaves, here.first_token, here.answer)
     return ClassForecast(
         cls=cls,
         waiting=waiting,

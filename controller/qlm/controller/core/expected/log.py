@@ -101,6 +101,10 @@ class ForecastLog:
     looked_ns: int = 0
     noted_ns: int = 0
 
+    def learned(self, weight: float = 1.0) -> "ForecastLog":
+        """Return what was learned, with that weight, and no open forecasts."""
+        return ForecastLog(waits=self.waits.faded(weight), ends=self.ends.faded(weight))
+
     def overdue(self, now_ns: int) -> "ForecastLog":
         """Return the log as if overdue forecasts had come out now: only the quick ones have, otherwise."""
         log = self

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
-from qlm.agents.core.scheduling.visits.decision import LEAST_VISIT_SWAPS, Candidate, Present, decide
+from qlm.agents.core.scheduling.visits.decision import (
+    DECIDE_WITHIN_S,
+    LEAST_VISIT_SWAPS,
+    Candidate,
+    Present,
+    decide,
+)
 from qlm.agents.core.scheduling.visits.remain import NEVER, Leave, Remain
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, ModelId
@@ -157,7 +163,7 @@ class VisitWalk:
         """Return the time until the next decision about a model with work."""
         if decision is NEVER:
             return LEAST_VISIT_SWAPS * self._back_s(others[0].model) - self._awake_s
-        return decision.until_s
+        return decision.until_s - DECIDE_WITHIN_S + STEP_MIN_S / 2
 
     def _serve(self, mine: deque[WaitingPart], budget_s: float) -> None:
         budget_s, self._idle_s = max(STEP_MIN_S, budget_s), 0.0

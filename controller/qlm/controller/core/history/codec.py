@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from qlm.controller.core.estimating.arrivals import Arrivals
+from qlm.controller.core.expected.log import NOTHING_FORECAST, ForecastLog
 from qlm.controller.core.history.classes import CLASSES_MAX, ClassRecord
 from qlm.controller.core.history.history import History
 from qlm.controller.core.history.speeds import SPEEDS_MAX, SpeedRecord
@@ -22,6 +23,7 @@ from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.ports.published import PublishedKind
 from qlm.planner.plain_reader import Reader
 from qlm.rct_estimator.correction import Correction
+from qlm.rct_estimator.forecast_errors import SHAPE, Counts
 from qlm.rct_estimator.length_predictive import BINS, TOKENS_MAX
 from qlm.rct_estimator.output_length import LengthCounts
 
@@ -29,8 +31,13 @@ VERSION: Final = 1
 
 _TIME_MAX_NS: Final = 2**63 - 1
 _NUMBER_MAX: Final = 1e15
+
+OUTCOME_MIN: Final = 0.01
+"""Least weight of outcomes in a bin that is written."""
+
 _MEANS: Final = ("mean_prompt_tokens", "var_prompt_tokens", "mean_max_tokens", "var_max_tokens")
 _WHOLE: Final = frozenset({"seen_ns", "present_ns", "total", "accepted"})
+_FORECASTS: Final = ("waits", "ends")
 _CORRECTION: Final = ("log_ratio", "log_var", "observed_var", "observed_weight")
 
 
@@ -47,6 +54,9 @@ def history_to_plain(history: History) -> dict[str, Any]:
             | {name: getattr(each.correction, name) for name in _CORRECTION}
             for (instance, model), each in history.speeds.items()
         ],
+        "forecast_errors": {
+            name: _outcomes_to_plain(getattr(history.forecasts, name).counts) for name in _FORECASTS
+        },
     }
 
 
@@ -69,7 +79,13 @@ def history_from_plain(plain: Any) -> History:
         _speed_from_plain(Reader(f"history.speeds.{at}", each))
         for at, each in enumerate(reader.sequence("speeds", SPEEDS_MAX))
     )
-    return History(at_ns=_time(reader, "at_ns"), classes=classes, arrivals=arrivals, speeds=speeds)
+    return History(
+        at_ns=_time(reader, "at_ns"),
+        classes=classes,
+        arrivals=arrivals,
+        speeds=speeds,
+        forecasts=_forecasts_from_plain(reader.take("forecast_errors", {})),
+    )
 
 
 def _class_to_plain(cls: RequestClass, record: ClassRecord, arrivals: Arrivals | None) -> dict[str, Any]:
@@ -133,6 +149,25 @@ def _speed_from_plain(reader: Reader) -> tuple[tuple[InstanceId, ModelId], Speed
         correction=Correction(**numbers),
     )
     return (InstanceId(reader.text("instance")), ModelId(reader.text("model"))), record
+
+
+def _outcomes_to_plain(counts: Counts) -> list[list[float]]:
+    """Return rows of turn, horizon, bin and weight."""
+    return [[*map(int, at), _short(float(counts[tuple(at)]))] for at in np.argwhere(counts >= OUTCOME_MIN)]
+
+
+def _forecasts_from_plain(plain: Any) -> ForecastLog:
+    """Return a log with stored outcomes; one of a former release has none."""
+    reader, found = Reader("history.forecast_errors", plain), {}
+    for name in _FORECASTS:
+        counts = np.zeros(SHAPE)
+        for row in reader.take(name, []):
+            good = isinstance(row, Sequence) and len(row) == 4 and all(_is_number(each) for each in row)
+            if not good or any(int(at) != at or at >= most for at, most in zip(row, SHAPE, strict=False)):
+                raise InvalidValueError(f"{reader.where}.{name}", row, "turn, horizon, bin and weight")
+            counts[tuple(int(at) for at in row[:3])] = row[3]
+        found[name] = getattr(NOTHING_FORECAST, name).with_counts(counts)
+    return ForecastLog(**found)
 
 
 def _counts_to_plain(counts: LengthCounts) -> list[list[float]]:

@@ -6,6 +6,7 @@ from typing import Final
 
 from qlm.controller.core.estimating.arrivals import Arrivals, is_recent
 from qlm.controller.core.estimating.state import EstimatorState
+from qlm.controller.core.expected.log import NOTHING_FORECAST, ForecastLog
 from qlm.controller.core.history.classes import ClassRecord, aged_weight, latest, limited
 from qlm.controller.core.history.speeds import Speeds, read_speeds
 from qlm.domain.group import RequestClass
@@ -21,12 +22,14 @@ class History:
         classes: Counts of the classes.
         arrivals: Arrival statistics of those of them that came lately.
         speeds: Speed corrections of the instances.
+        forecasts: Errors of forecasts.
     """
 
     at_ns: int
     classes: Mapping[RequestClass, ClassRecord] = field(default_factory=dict)
     arrivals: Mapping[RequestClass, Arrivals] = field(default_factory=dict)
     speeds: Speeds = field(default_factory=dict)
+    forecasts: ForecastLog = NOTHING_FORECAST
 
 
 RATES_MAX: Final = 64
@@ -42,6 +45,7 @@ def remembered(state: EstimatorState, now_ns: int) -> History:
         classes=state.records,
         arrivals={cls: known for cls, known in state.arrivals.items() if cls in state.records},
         speeds=read_speeds(statuses, corrections, now_ns, state.speeds),
+        forecasts=state.forecasts.learned(),
     )
 
 
@@ -60,6 +64,7 @@ def recalled(history: History, now_ns: int) -> EstimatorState:
         records=latest({cls: _recalled(each, now_ns) for cls, each in history.classes.items()}),
         arrivals=dict(recent[-RATES_MAX:]),
         speeds={key: each.aged(now_ns) for key, each in history.speeds.items()},
+        forecasts=history.forecasts.learned(aged_weight((now_ns - history.at_ns) / 1e9)),
     )
 
 

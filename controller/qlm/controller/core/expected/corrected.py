@@ -30,7 +30,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outlook:
+class CorrectedForecasts:
     """Forecasts of one plan.
 
     Attributes:
@@ -48,7 +48,9 @@ class Outlook:
     log: ForecastLog
 
     @classmethod
-    def of(cls, snapshot: Snapshot, problem: Problem, plan: Plan, patience: Patience | None) -> "Outlook":
+    def of(
+        cls, snapshot: Snapshot, problem: Problem, plan: Plan, patience: Patience | None
+    ) -> "CorrectedForecasts":
         """Forecast all groups of a plan."""
         waits = expected_waits(snapshot, problem, plan, patience)
         return cls(

@@ -204,9 +204,8 @@ def test_without_any_instance_requests_wait_in_groups(target_ms: float | None) -
 
 
 def test_what_was_learned_is_handed_on_and_kept_while_nothing_is_new() -> None:
-    view = ClusterView(
-        classes=(waiting(MISTRAL, 3),), instances=(instance("a10-0", "A10", MISTRAL),), queues=()
-    )
+    three = replace(waiting(MISTRAL, 3), accepted=3)
+    view = ClusterView(classes=(three,), instances=(instance("a10-0", "A10", MISTRAL),), queues=())
     first = run(view)
     assert set(first.estimator.classes) == {waiting(MISTRAL, 3).cls}
     assert run(view, estimator=first.estimator).estimator is first.estimator

@@ -22,13 +22,19 @@ def kind(host_memory_gib: int = 200) -> Kind:
 
 
 def part(
-    id: str, model: ModelId, requests: int, *, objective_s: float | None, came_s: float = 0.0
+    id: str,
+    model: ModelId,
+    requests: int,
+    *,
+    objective_s: float | None,
+    came_s: float = 0.0,
+    priority: int = 0,
 ) -> WaitingPart:
     slo = "batch" if objective_s is None else f"deadline-{objective_s:g}s"
     target_ms = None if objective_s is None else objective_s * 1e3
     return WaitingPart(
         id=GroupId(id),
-        cls=RequestClass(model, slo, target_ms=target_ms),
+        cls=RequestClass(model, slo, priority=priority, target_ms=target_ms),
         left=requests,
         service_s=0.5,
         lead_s=2.0,
@@ -71,14 +77,12 @@ def test_a_visit_has_a_least_length() -> None:
     assert walk.leaves_s["b"] > LEAST_VISIT_SWAPS * SWAP_S
 
 
-def test_a_model_that_left_host_memory_is_loaded_from_storage() -> None:
-    """The weights of both do not fit: the way back takes a reload, not a warm start."""
-    parts = [("b", N, 4, 30.0), ("a", M, 60, 200.0)]
-    large, small = (
-        walked(*(part(id, m, n, objective_s=s) for id, m, n, s in parts), host_memory_gib=size)
-        for size in (200, 17)
-    )
-    assert small.leaves_s["a"] >= large.leaves_s["a"]
+@pytest.mark.parametrize(("host_memory_gib", "back_s"), [(200, SWAP_S), (17, 60.0)])
+def test_what_fits_host_memory_no_more_is_loaded_from_storage(host_memory_gib: int, back_s: float) -> None:
+    urgent = part("b", N, 4, objective_s=30, priority=-1)
+    walk = walked(urgent, part("a", M, 20, objective_s=200), host_memory_gib=host_memory_gib)
+    left_s = walk.leaves_s["a"] - walk.leaves_s["b"] - 10.0
+    assert back_s <= left_s <= 2 * back_s + SWAP_S
 
 
 def test_it_stops_after_the_decisions_it_may_take() -> None:

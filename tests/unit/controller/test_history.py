@@ -11,6 +11,7 @@ import pytest
 
 from qlm.controller.core.estimating.arrivals import KEPT_S, SILENT_MAX, Arrivals, update_arrivals
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
+from qlm.controller.core.expected.log import NOTHING_FORECAST
 from qlm.controller.core.history.classes import (
     CLASSES_MAX,
     FORMER_ANSWERS_MAX,
@@ -33,6 +34,8 @@ from qlm.domain.ports.published import PublishedKind
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.view import ClassView, ClusterView
 from qlm.rct_estimator.correction import PRIOR_LOG_SD, Correction
+from qlm.rct_estimator.forecast_errors import Turn
+from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.output_length import length_counts
 from qlm.store.embedded.memory import MemoryStore
 from support.batch_slots import draw
@@ -215,6 +218,21 @@ def test_a_burst_after_a_restart_is_not_taken_for_the_rate_of_the_hours_before()
     assert burst.accepted_rps < 1.0
 
 
+def test_errors_of_forecasts_outlive_a_controller_and_lose_weight() -> None:
+    errors = NOTHING_FORECAST.ends
+    for _ in range(40):
+        errors = errors.after(Turn.SWAP, 20.0, 90.0)
+    state = replace(learned(seen(CHAT)), forecasts=replace(NOTHING_FORECAST, ends=errors))
+    now, later, former = (
+        each.forecasts.ends.corrected(Turn.SWAP, Normal(20.0)).mean
+        for each in (after_restart(state), after_restart(state, age_s=3 * HALF_LIFE_S), NOTHING_LEARNED)
+    )
+    assert now == pytest.approx(errors.corrected(Turn.SWAP, Normal(20.0)).mean, rel=1e-3)
+    kept = after_restart(state).forecasts.ends.counts.sum()
+    assert kept == pytest.approx(errors.counts.sum(), rel=0.01)
+    assert former < later < now
+
+
 def test_what_is_kept_is_bounded_and_the_latest_stays() -> None:
     classes = [replace(CHAT, slo=f"deadline-{n}ms") for n in range(CLASSES_MAX + 5)]
     records: Mapping[RequestClass, ClassRecord] = {}
@@ -261,6 +279,8 @@ def test_a_history_is_read_as_it_was_written() -> None:
         (("classes", 0, "lengths"), [[3, 1, None, 1]]),
         (("classes", 0, "cls", "model"), 7),
         (("classes", 0, "cls", "late"), "no"),
+        (("forecast_errors", "waits"), [[3, 0, 0, 1.0]]),
+        (("forecast_errors", "ends"), [[0, 0, 0.5, 1.0]]),
         (("classes", 0, "arrivals"), {}),
         (("classes", 0, "arrivals", "asked"), "many"),
         (("speeds", 0, "log_ratio"), 50.0),

@@ -7,7 +7,7 @@ from typing import Final
 from qlm.controller.core.estimating.arrivals import Arrivals, is_recent
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.expected.log import NOTHING_FORECAST, ForecastLog
-from qlm.controller.core.history.classes import ClassRecord, aged_weight, latest, limited
+from qlm.controller.core.history.classes import HALF_LIFE_S, ClassRecord, aged_weight, latest, limited
 from qlm.controller.core.history.speeds import Speeds, read_speeds
 from qlm.domain.group import RequestClass
 from qlm.domain.length_histogram import NO_LENGTHS
@@ -64,7 +64,7 @@ def recalled(history: History, now_ns: int) -> EstimatorState:
         records=latest({cls: _recalled(each, now_ns) for cls, each in history.classes.items()}),
         arrivals=dict(recent[-RATES_MAX:]),
         speeds={key: each.aged(now_ns) for key, each in history.speeds.items()},
-        forecasts=history.forecasts.learned(aged_weight((now_ns - history.at_ns) / 1e9)),
+        forecasts=history.forecasts.learned(0.5 ** (max(0, now_ns - history.at_ns) / 1e9 / HALF_LIFE_S)),
     )
 
 

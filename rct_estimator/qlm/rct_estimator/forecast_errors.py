@@ -57,7 +57,7 @@ class Turn(IntEnum):
     """What a group waits for besides those before it.
 
     Attributes:
-        ALONE: Nothing: its model is awake, and no other waits for the instance.
+        ALONE: Nothing: no other model takes the instance from it.
         AWAKE: Its model is awake; the instance may leave it for another.
         SWAP: Another model is awake.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.estimating.snapshot import Snapshot
 from qlm.controller.core.expected.log import ForecastLog
-from qlm.controller.core.expected.waits import ExpectedWait, expected_waits, turn_of
+from qlm.controller.core.expected.waits import ExpectedWait, expected_waits
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner.problem import Plan, Problem
@@ -92,7 +92,11 @@ class CorrectedForecasts:
         return Expected(leaves=leaves, first_token=first, ends=ends)
 
     def _turn(self, instance: InstanceId, model: ModelId) -> Turn:
-        return turn_of(self.snapshot, self.plan, self.models, instance, model)
+        """Return what a request waits for that arrives: nothing, where no other model has requests."""
+        if self.snapshot.instances[instance].loaded != model:
+            return Turn.SWAP
+        others = any(self.models.get(id, model) != model for id in self.plan.queues.get(instance, ()))
+        return Turn.AWAKE if others else Turn.ALONE
 
     def _shift_s(self, model: ModelId, instance: InstanceId, before_s: float) -> float:
         """Return by how much visits move what stands last before a time of the plan on an instance."""

@@ -9,7 +9,7 @@ from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.controller.core.expected.visits import ArrivalSlacks, VisitWalk, WaitingPart
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.ids import GroupId, ModelId
 from qlm.planner.problem import Plan, Problem
 from qlm.planner.verify.problem_index import ProblemIndex
 from qlm.planner.verify.timeline import Served, serve
@@ -56,35 +56,23 @@ def expected_waits(
     """
     served = serve(ProblemIndex.of(problem), plan)
     classes = {group.id: group.cls for group, _ in snapshot.groups}
-    models = {group.id: group.model for group in problem.groups}
     visited_s = {} if patience is None else _visited_s(snapshot, problem, served, patience)
     return {
         each.group.id: ExpectedWait(
             planned=each.leaves(),
             leaves=_moved(each.leaves(), visited_s.get(each.group.id)),
             answer=_answer(snapshot, each, classes.get(each.group.id)),
-            turn=turn_of(snapshot, plan, models, each.instance.id, each.group.model),
+            turn=_turn(snapshot.instances[each.instance.id], each.group.model),
         )
         for each in served
     }
 
 
-def turn_of(
-    snapshot: Snapshot, plan: Plan, models: Mapping[GroupId, ModelId], instance: InstanceId, model: ModelId
-) -> Turn:
-    """Return what requests of a model wait for on an instance, besides those before them.
-
-    Args:
-        snapshot: The cluster.
-        plan: The plan.
-        models: Models of its groups.
-        instance: The instance.
-        model: The model.
-    """
-    if snapshot.instances[instance].loaded != model:
+def _turn(instance: InstanceSnapshot, model: ModelId) -> Turn:
+    """Return what a waiting group waits for: its instance may leave any model that it has not alone."""
+    if instance.loaded != model:
         return Turn.SWAP
-    others = any(models.get(id, model) != model for id in plan.queues.get(instance, ()))
-    return Turn.AWAKE if others else Turn.ALONE
+    return Turn.AWAKE if len(instance.status.models) > 1 else Turn.ALONE
 
 
 def _answer(snapshot: Snapshot, served: Served, cls: RequestClass | None) -> Normal:

@@ -62,26 +62,26 @@ def test_a_plan_that_alternates_is_served_model_after_model() -> None:
         part("b", N, 20, objective_s=600),
         part("c", M, 20, objective_s=600),
     )
-    assert walk.leaves_s["c"] == pytest.approx(20.0), "before the swap"
-    assert walk.leaves_s["b"] >= 20.0 + SWAP_S + 10.0
+    assert walk.leaves_s[GroupId("c")] == pytest.approx(20.0), "before the swap"
+    assert walk.leaves_s[GroupId("b")] >= 20.0 + SWAP_S + 10.0
 
 
 def test_the_head_of_the_queue_waits_for_the_latest_moment() -> None:
     """Its model is not awake, and it can wait: the plan has it at once after a swap."""
     walk = walked(part("b", N, 4, objective_s=90), part("a", M, 400, objective_s=900))
-    assert 40.0 < walk.leaves_s["b"] <= 90.0
+    assert 40.0 < walk.leaves_s[GroupId("b")] <= 90.0
 
 
 def test_a_visit_has_a_least_length() -> None:
     walk = walked(part("b", N, 2, objective_s=5, came_s=0.0), part("a", M, 400, objective_s=900))
-    assert walk.leaves_s["b"] > LEAST_VISIT_SWAPS * SWAP_S
+    assert walk.leaves_s[GroupId("b")] > LEAST_VISIT_SWAPS * SWAP_S
 
 
 @pytest.mark.parametrize(("host_memory_gib", "back_s"), [(200, SWAP_S), (17, 60.0)])
 def test_what_fits_host_memory_no_more_is_loaded_from_storage(host_memory_gib: int, back_s: float) -> None:
     urgent = part("b", N, 4, objective_s=30, priority=-1)
     walk = walked(urgent, part("a", M, 20, objective_s=200), host_memory_gib=host_memory_gib)
-    left_s = walk.leaves_s["a"] - walk.leaves_s["b"] - 10.0
+    left_s = walk.leaves_s[GroupId("a")] - walk.leaves_s[GroupId("b")] - 10.0
     assert back_s <= left_s <= 2 * back_s + SWAP_S
 
 

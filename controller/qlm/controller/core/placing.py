@@ -19,6 +19,10 @@ READY: Final = frozenset(EngineState) - {EngineState.COLD, EngineState.FAILED}
 """States of an engine that serves, or will without a cold start."""
 
 
+SLACK_SHARE_MIN: Final = 0.2
+"""Least slack as a share of the objective: where full batches are too slow, smaller ones may not be."""
+
+
 def update_placement(
     state: PlacementState, view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
 ) -> PlacementState:
@@ -112,14 +116,16 @@ def _usable(view: ClusterView, fleet: Fleet) -> Iterator[InstanceStatus]:
 
 def _instance(status: InstanceStatus, fleet: Fleet) -> PlacedInstance:
     failed = {model for model, state in status.engines if state is EngineState.FAILED}
-    starting = [model for model, state in status.engines if state is EngineState.STARTING]
+    starting = next((model for model, state in status.engines if state is EngineState.STARTING), None)
     return PlacedInstance(
         id=status.id,
         kind=status.accelerator,
         models=frozenset(model for model in status.models if model not in failed),
-        loaded=status.active_model or next(iter(starting), None),
+        loaded=status.active_model or starting,
+        starting=status.active_model is None and starting is not None,
         asleep=frozenset(model for model, state in status.engines if state.sleeps),
         host_memory_bytes=fleet.kinds[status.accelerator].host_memory_bytes,
+        busy=bool(status.running or status.parked),
     )
 
 
@@ -136,11 +142,24 @@ def _demand(
             kinds[kind] = on_kind
     return ModelDemand(
         objectives=tuple(
-            (cls.target_ms / 1e3, rate) for cls, rate in rates.items() if cls.target_ms is not None
+            (_slack_s(cls, cls.target_ms / 1e3, estimator), rate)
+            for cls, rate in rates.items()
+            if cls.target_ms is not None
         ),
         batch_rps=sum(rate for cls, rate in rates.items() if cls.target_ms is None),
         kinds=kinds,
     )
+
+
+def _slack_s(cls: RequestClass, objective_s: float, estimator: EstimatorState) -> float:
+    """Return the time that a request can wait for its start, on the kind where that is longest."""
+    leads_s = [
+        state.own_prefill_s if cls.about_first_token else state.service.mean
+        for (known, _kind), entry in estimator.times.entries.items()
+        if known == cls
+        for state in (entry.on_kind.state,)
+    ]
+    return max(SLACK_SHARE_MIN * objective_s, objective_s - min(leads_s, default=0.0))
 
 
 def _on_kind(

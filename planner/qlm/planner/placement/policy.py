@@ -1,5 +1,6 @@
 """When placements change: first after some traffic, later only if what they save is worth the starts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -121,16 +122,34 @@ def _loads(problem: PlacementProblem, placement: Placement) -> list[float]:
 
 def _completed(problem: PlacementProblem, homes: dict[InstanceId, frozenset[ModelId]]) -> Placement:
     """Return the placement on the present fleet, with a home for models that have none, or lost theirs."""
-    kept = [
+    placement: Placement = tuple(
         frozenset(model for model in homes.get(each.id, ()) if model in problem.demands)
         for each in problem.instances
-    ]
-    placed = frozenset[ModelId]().union(*kept)
-    start = present_placement(problem)
-    return tuple(
-        models | frozenset(model for model in new if model not in placed)
-        for models, new in zip(kept, start, strict=True)
     )
+    placed = frozenset[ModelId]().union(*placement)
+    loads = _loads(problem, placement)
+    rest = [model for model in problem.demands if model not in placed and problem.able(model)]
+    for model in sorted(rest, key=lambda model: (-problem.demands[model].rate_rps, model)):
+        placement = _added(problem, placement, model, loads)
+    return placement
+
+
+def _added(
+    problem: PlacementProblem, placement: Placement, model: ModelId, loads: Sequence[float]
+) -> Placement:
+    """Add a model where that costs least: beside the models of an instance, or instead of copies."""
+
+    def cost(option: tuple[int, Placement]) -> tuple[float, bool, int]:
+        at, new = option
+        total = FIRST_HORIZON_S * lost_rps(problem, new) + once_lost(problem, new, loads)
+        return round(total, 2), problem.instances[at].busy, at
+
+    options = []
+    for at in problem.able(model):
+        elsewhere = frozenset[ModelId]().union(*(each for to, each in enumerate(placement) if to != at))
+        for kept in (placement[at], placement[at] - elsewhere):
+            options.append((at, (*placement[:at], kept | {model}, *placement[at + 1 :])))
+    return min(options, key=cost)[1]
 
 
 def _settled(

@@ -41,7 +41,8 @@ class ModelDemand:
     """Expected arrivals for a model.
 
     Attributes:
-        objectives: Pairs of objective in seconds and requests per second.
+        objectives: Pairs of slack in seconds and requests per second. The slack is the objective less the
+            time from a start to what it is about.
         batch_rps: Requests per second without an objective.
         kinds: The model on each kind that can run it.
     """
@@ -62,8 +63,8 @@ class ModelDemand:
 
     @property
     def tightest_s(self) -> float:
-        """Tightest objective; infinite without one."""
-        return min((objective_s for objective_s, rate in self.objectives if rate), default=float("inf"))
+        """Tightest slack; infinite without an objective."""
+        return min((slack_s for slack_s, rate in self.objectives if rate), default=float("inf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +74,25 @@ class PlacedInstance:
     Attributes:
         kind: Kind of accelerator.
         models: Models that it may serve.
-        loaded: The awake model.
+        loaded: The awake model, or the one that starts.
+        starting: The loaded model starts.
         asleep: Models that it can wake without a cold start.
         host_memory_bytes: Memory for sleeping models.
+        busy: Requests are running or parked there.
     """
 
     id: InstanceId
     kind: str
     models: frozenset[ModelId]
     loaded: ModelId | None = None
+    starting: bool = False
     asleep: frozenset[ModelId] = frozenset()
     host_memory_bytes: int = 0
+    busy: bool = False
+
+    def ready(self, model: ModelId) -> bool:
+        """Return True if it serves a model without a cold start, or once the present one has ended."""
+        return model == self.loaded or model in self.asleep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

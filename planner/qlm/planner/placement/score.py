@@ -1,7 +1,7 @@
 """Expected losses of a placement: requests per second that miss their objective, by a fluid model.
 
-An instance with several models serves them in rounds of visits. A round must fit into the tightest objective,
-and each swap takes its time and discards what runs. So the load of an instance is the work of its models, and
+An instance with several models serves them in rounds of visits. A round must fit into the tightest slack, and
+each swap takes its time and discards what runs. So the load of an instance is the work of its models, and
 the share of a round that goes to swaps.
 """
 
@@ -13,7 +13,7 @@ from qlm.domain.ids import ModelId
 from qlm.planner.placement.problem import ModelDemand, PlacedInstance, Placement, PlacementProblem
 
 ROUND_SHARE: Final = 0.8
-"""Share of the tightest objective that a round of visits may take."""
+"""Share of the tightest slack that a round of visits may take."""
 
 FULL: Final = 0.85
 """Load from which an instance loses requests: arrivals come in bursts."""
@@ -28,7 +28,7 @@ ROUNDS: Final = 3
 """Iterations of the split of models over their instances."""
 
 SLACK_SHARE: Final = 0.7
-"""Share of an objective that a cold start may take without losing the requests that come meanwhile."""
+"""Share of a slack that a cold start may take without losing the requests that come meanwhile."""
 
 
 def lost_rps(problem: PlacementProblem, placement: Placement) -> float:
@@ -147,25 +147,66 @@ def once_lost(problem: PlacementProblem, placement: Placement, loads: Sequence[f
         placement: The placement.
         loads: Present load of each instance: what it serves meanwhile if it did not start a model.
     """
+    shares = split(problem, placement)
+    ready = _ready(problem, placement)
+    lost = 0.0
+    for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True)):
+        waiting = {model: shares[at, model] for model in models if not ready[model] - {at}}
+        lost += sum(
+            _absence_lost(instance, waiting, start_s, problem.demands)
+            for start_s in _starts_s(problem, instance, models)
+        )
+        lost += _capacity_lost(problem, instance, models, waiting, loads[at])
+    return lost
+
+
+def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId, frozenset[int]]:
+    """Return the homes of each model that need no cold start."""
+    return {
+        model: frozenset(
+            at
+            for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
+            if model in models and instance.ready(model)
+        )
+        for model in problem.demands
+    }
+
+
+def _starts_s(problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId]) -> list[float]:
+    """Return the cold starts of an instance; one that has begun for a model without a home there goes on."""
+    starts = {model for model in models if not instance.ready(model)}
+    if instance.starting and instance.loaded is not None and instance.loaded not in models:
+        starts |= {instance.loaded} & problem.demands.keys()
+    return [problem.demands[model].kinds[instance.kind].cold_s for model in sorted(starts)]
+
+
+def _absence_lost(
+    instance: PlacedInstance,
+    waiting: Mapping[ModelId, float],
+    start_s: float,
+    demands: Mapping[ModelId, ModelDemand],
+) -> float:
+    """Return the requests lost during a cold start, of models that no other instance serves meanwhile."""
     return sum(
-        _cold_losses(problem, instance, models, load)
-        for instance, models, load in zip(problem.instances, placement, loads, strict=True)
+        share * rate * max(0.0, start_s - SLACK_SHARE * slack_s)
+        for model, share in waiting.items()
+        for slack_s, rate in demands[model].objectives
     )
 
 
-def _cold_losses(
-    problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId], load: float
+def _capacity_lost(
+    problem: PlacementProblem,
+    instance: PlacedInstance,
+    models: frozenset[ModelId],
+    waiting: Mapping[ModelId, float],
+    load: float,
 ) -> float:
-    known = instance.asleep | ({instance.loaded} if instance.loaded is not None else set())
-    lost = 0.0
-    for model in models - known:
-        cold_s = problem.demands[model].kinds[instance.kind].cold_s
-        rates = [pair for other in models for pair in problem.demands[other].objectives]
-        lost += sum(rate * max(0.0, cold_s - SLACK_SHARE * objective_s) for objective_s, rate in rates)
-        if instance.loaded is not None and instance.loaded not in models:
-            service_s = problem.demands[model].kinds[instance.kind].service_s
-            lost += min(1.0, load) * cold_s / max(service_s, 1e-3) * BATCH_SHARE
-    return lost
+    """Return the requests that the loaded model would serve during cold starts, and no other instance can."""
+    if instance.loaded is None or instance.starting or instance.loaded in waiting:
+        return 0.0
+    kinds = [problem.demands[model].kinds[instance.kind] for model in sorted(models)]
+    cold = [kind for model, kind in zip(sorted(models), kinds, strict=True) if not instance.ready(model)]
+    return sum(min(1.0, load) * kind.cold_s / max(kind.service_s, 1e-3) * BATCH_SHARE for kind in cold)
 
 
 BATCH_SHARE: Final = 0.1

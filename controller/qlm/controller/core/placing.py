@@ -14,13 +14,14 @@ from qlm.domain.view import ClusterView
 from qlm.planner.placement.policy import EVERY_S, PlacementState, place
 from qlm.planner.placement.problem import ModelDemand, ModelOnKind, PlacedInstance, PlacementProblem
 from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
+from qlm.rct_estimator.throughput import SteadyState
 
 READY: Final = frozenset(EngineState) - {EngineState.COLD, EngineState.FAILED}
 """States of an engine that serves, or will without a cold start."""
 
 
 SLACK_SHARE_MIN: Final = 0.2
-"""Least slack as a share of the objective: where full batches are too slow, smaller ones may not be."""
+"""Least slack as a share of the objective: lengths may be known badly."""
 
 
 def update_placement(
@@ -29,12 +30,17 @@ def update_placement(
     """Return the placement after a view; see `planner.placement.policy.place`."""
     if state.homes is not None and now_ns / 1e9 - state.decided_s < EVERY_S:
         return state
-    late = sum(each.accepted for each in view.classes if each.cls.late)
     problem = placement_problem(view, estimator, fleet, now_ns)
     watched_s = max((known.past_s for known in estimator.arrivals.values()), default=0.0)
-    # A class without requests leaves the view, with its count.
-    lost = max(float(late), state.lost)
+    lost = max(float(_late(view, estimator)), state.lost)
     return place(state, problem, now_s=now_ns / 1e9, lost=lost, watched_s=watched_s)
+
+
+def _late(view: ClusterView, estimator: EstimatorState) -> int:
+    """Return the requests demoted so far. A class without requests leaves the view, but stays known."""
+    accepted = {cls: known.accepted for cls, known in estimator.arrivals.items() if cls.late}
+    accepted |= {each.cls: each.accepted for each in view.classes if each.cls.late}
+    return sum(accepted.values())
 
 
 def restricted(view: ClusterView, state: PlacementState) -> ClusterView:
@@ -154,12 +160,17 @@ def _demand(
 def _slack_s(cls: RequestClass, objective_s: float, estimator: EstimatorState) -> float:
     """Return the time that a request can wait for its start, on the kind where that is longest."""
     leads_s = [
-        state.own_prefill_s if cls.about_first_token else state.service.mean
+        _lead_s(entry.on_kind.state, first_token=cls.about_first_token)
         for (known, _kind), entry in estimator.times.entries.items()
         if known == cls
-        for state in (entry.on_kind.state,)
     ]
     return max(SLACK_SHARE_MIN * objective_s, objective_s - min(leads_s, default=0.0))
+
+
+def _lead_s(state: SteadyState, *, first_token: bool) -> float:
+    """Return the time from a start to what the objective is about, alone: full batches may be too slow."""
+    tokens = 0.0 if first_token else max(0.0, state.workload.output.mean - 1)
+    return state.own_prefill_s + tokens * state.alone_s
 
 
 def _on_kind(

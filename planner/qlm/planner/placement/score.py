@@ -149,18 +149,27 @@ def once_lost(problem: PlacementProblem, placement: Placement, loads: Sequence[f
     """
     shares = split(problem, placement)
     ready = _ready(problem, placement)
+    here = [
+        load_of(instance, {model: shares[at, model] for model in models}, problem.demands)
+        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
+    ]
     lost = 0.0
     for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True)):
-        waiting = {model: shares[at, model] for model in models if not ready[model] - {at}}
-        lost += sum(
-            _absence_lost(instance, waiting, start_s, problem.demands)
-            for start_s in _starts_s(problem, instance, models)
-        )
-        lost += _capacity_lost(problem, instance, models, waiting, loads[at])
+        starts_s = _starts_s(problem, instance, models)
+        lost += START_RPS * sum(starts_s)
+        for model in models if starts_s else ():
+            demand, others = problem.demands[model], ready[model] - {at}
+            if others:  # they serve its requests meanwhile, as far as they can
+                over = _lost_share(sum(here[other] for other in {at, *others}) / len(others))
+                lost += shares[at, model] * over * demand.worth_rps * sum(starts_s)
+            else:
+                lost += shares[at, model] * sum(_missed(demand, start_s) for start_s in starts_s)
+        if instance.loaded not in models and not ready.get(instance.loaded):
+            lost += _capacity_lost(problem, instance, min(1.0, loads[at]) * sum(starts_s))
     return lost
 
 
-def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId, frozenset[int]]:
+def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId | None, frozenset[int]]:
     """Return the homes of each model that need no cold start."""
     return {
         model: frozenset(
@@ -175,39 +184,26 @@ def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId, 
 def _starts_s(problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId]) -> list[float]:
     """Return the cold starts of an instance; one that has begun for a model without a home there goes on."""
     starts = {model for model in models if not instance.ready(model)}
-    if instance.starting and instance.loaded is not None and instance.loaded not in models:
-        starts |= {instance.loaded} & problem.demands.keys()
+    if instance.starting and instance.loaded in problem.demands:
+        starts |= {instance.loaded} - models
     return [problem.demands[model].kinds[instance.kind].cold_s for model in sorted(starts)]
 
 
-def _absence_lost(
-    instance: PlacedInstance,
-    waiting: Mapping[ModelId, float],
-    start_s: float,
-    demands: Mapping[ModelId, ModelDemand],
-) -> float:
-    """Return the requests lost during a cold start, of models that no other instance serves meanwhile."""
-    return sum(
-        share * rate * max(0.0, start_s - SLACK_SHARE * slack_s)
-        for model, share in waiting.items()
-        for slack_s, rate in demands[model].objectives
-    )
+def _missed(demand: ModelDemand, start_s: float) -> float:
+    """Return the requests for a model that miss their objective since its instance starts another one."""
+    return sum(rate * max(0.0, start_s - SLACK_SHARE * slack_s) for slack_s, rate in demand.objectives)
 
 
-def _capacity_lost(
-    problem: PlacementProblem,
-    instance: PlacedInstance,
-    models: frozenset[ModelId],
-    waiting: Mapping[ModelId, float],
-    load: float,
-) -> float:
-    """Return the requests that the loaded model would serve during cold starts, and no other instance can."""
-    if instance.loaded is None or instance.starting or instance.loaded in waiting:
+def _capacity_lost(problem: PlacementProblem, instance: PlacedInstance, busy_s: float) -> float:
+    """Return the requests that the loaded model would serve in a time, and no other instance can."""
+    if instance.starting or instance.loaded not in problem.demands:
         return 0.0
-    kinds = [problem.demands[model].kinds[instance.kind] for model in sorted(models)]
-    cold = [kind for model, kind in zip(sorted(models), kinds, strict=True) if not instance.ready(model)]
-    return sum(min(1.0, load) * kind.cold_s / max(kind.service_s, 1e-3) * BATCH_SHARE for kind in cold)
+    service_s = problem.demands[instance.loaded].kinds[instance.kind].service_s
+    return busy_s / max(service_s, 1e-3) * BATCH_SHARE
 
+
+START_RPS: Final = 0.01
+"""Price of a cold start per second: it pays for no trifle, and a burst may come meanwhile."""
 
 BATCH_SHARE: Final = 0.1
 """Share of what an instance would serve during a cold start that no other can serve in time."""

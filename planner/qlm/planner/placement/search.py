@@ -56,7 +56,10 @@ def _first(pair: tuple[float, Placement]) -> float:
 
 
 def neighbours(problem: PlacementProblem, placement: Placement) -> Iterator[Placement]:
-    """Yield the placements that differ by one model moved, copied or dropped, or by two exchanged."""
+    """Yield the placements that differ by one model moved, copied or dropped, or by two exchanged.
+
+    Where all other models have further homes, a model also takes their place.
+    """
     homes = {
         model: [at for at, models in enumerate(placement) if model in models] for model in problem.demands
     }
@@ -68,7 +71,12 @@ def neighbours(problem: PlacementProblem, placement: Placement) -> Iterator[Plac
                     yield _with(placement, {to: placement[to] - {model}})
                 continue
             yield _with(placement, {to: placement[to] | {model}})
+            takes_over = placement[to] and all(len(homes[other]) > 1 for other in placement[to])
+            if takes_over:
+                yield _with(placement, {to: frozenset((model,))})
             for at in of:
+                if takes_over:
+                    yield _with(placement, {at: placement[at] - {model}, to: frozenset((model,))})
                 moved = {at: placement[at] - {model}, to: placement[to] | {model}}
                 yield _with(placement, moved)
                 for other in placement[to] - {model}:

@@ -10,7 +10,8 @@ from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
 from qlm.controller.core.forecasting import forecast_changes
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.history import History, recalled
-from qlm.controller.core.placing import placement_problem, restricted, update_placement
+from qlm.controller.core.placement_problem import placement_problem
+from qlm.controller.core.placing import restricted, update_placement
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId
@@ -20,7 +21,18 @@ from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.placement.policy import PlacementState
 from support.batch_slots import CAP
-from support.estimating import CHAT, NOW_NS, M, S, class_view, cluster, groups_of, instance, steady_fleet
+from support.estimating import (
+    CHAT,
+    NOW_NS,
+    STREAM,
+    M,
+    S,
+    class_view,
+    cluster,
+    groups_of,
+    instance,
+    steady_fleet,
+)
 
 A, B, C = ModelId("a"), ModelId("b"), ModelId("c")
 COLD = EngineState.COLD
@@ -143,6 +155,33 @@ def test_arrivals_since_the_last_reading_count_in_a_placement() -> None:
     assert state.arrivals[CHAT].accepted_rps == pytest.approx(2.0)
     problem = placement_problem(view, state, fleet, NOW_NS + 11 * S)
     assert problem.demands[M].rate_rps == pytest.approx(5.0, rel=0.05)
+
+
+def test_a_round_has_the_objective_less_the_time_of_an_answer() -> None:
+    groups = groups_of(CHAT, 3)
+    view = cluster(class_view(CHAT, NO_LENGTHS, *groups), instances=(instance(),), queues={})
+    fleet = steady_fleet(16)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    demand = placement_problem(view, state, fleet, NOW_NS).demands[M]
+    (entry,) = (entry for (cls, _kind), entry in state.times.entries.items() if cls == CHAT)
+    alone = entry.on_kind.state
+    alone_s = alone.own_prefill_s + (alone.workload.output.mean - 1) * alone.alone_s
+    ((slack_s, _rate),) = demand.objectives
+    assert slack_s == pytest.approx(20.0 - alone_s)
+    assert 1.0 < alone_s < 16.0
+
+
+def test_late_requests_count_as_lost_after_their_class_has_left_the_view() -> None:
+    """Else losses of one class hide behind those of another that is gone."""
+    fleet, groups, late = steady_fleet(16), groups_of(CHAT, 3), CHAT.missed()
+    state, placement = NOTHING_LEARNED, replace(HOMES, traffic_since_s=0.0)
+    for at_s, missed in ((0, {late: 5}), (40, {STREAM.missed(): 4})):
+        chat = replace(class_view(CHAT, NO_LENGTHS, *groups), accepted=30 + at_s)
+        gone = [ClassView(cls=cls, queued=1, groups=(), accepted=count) for cls, count in missed.items()]
+        view = cluster(chat, *gone, instances=(instance(),), queues={})
+        state = learn(state, view, now_ns=NOW_NS + at_s * S, fleet=fleet)
+        placement = update_placement(placement, view, state, fleet, NOW_NS + at_s * S)
+    assert placement.lost == 9.0
 
 
 @pytest.mark.parametrize(("factor", "sent"), [(1.0, False), (1.05, False), (1.2, True)])

@@ -6,8 +6,9 @@ from typing import Final
 
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.planner.placement.problem import Placement, PlacementProblem
-from qlm.planner.placement.score import load_of, lost_rps, once_lost, split
+from qlm.planner.placement.score import loads_of, lost_rps
 from qlm.planner.placement.search import improve, present_placement
+from qlm.planner.placement.starts import once_lost
 
 FIRST_AFTER_S: Final = 10.0
 """Traffic observed before the first placement: earlier, one burst moves models that are well placed."""
@@ -84,7 +85,7 @@ def place(
 
 def _first(problem: PlacementProblem) -> Placement:
     start = present_placement(problem)
-    loads = _loads(problem, start)
+    loads = loads_of(problem, start)
 
     def cost(placement: Placement) -> float:
         return FIRST_HORIZON_S * lost_rps(problem, placement) + once_lost(problem, placement, loads)
@@ -99,7 +100,7 @@ def _changed(
     assert state.traffic_since_s is not None
     horizon_s = min(HORIZON_MAX_S, max(HORIZON_MIN_S, now_s - state.traffic_since_s))
     really_rps = (lost - state.lost) / max(1.0, now_s - state.decided_s)
-    expected_rps, loads = lost_rps(problem, present), _loads(problem, present)
+    expected_rps, loads = lost_rps(problem, present), loads_of(problem, present)
 
     def cost(placement: Placement) -> float:
         return horizon_s * lost_rps(problem, placement) + once_lost(problem, placement, loads)
@@ -112,14 +113,6 @@ def _changed(
     return found if worth > once_lost(problem, found, loads) + CHANGE_REQUESTS else None
 
 
-def _loads(problem: PlacementProblem, placement: Placement) -> list[float]:
-    shares = split(problem, placement)
-    return [
-        load_of(instance, {model: shares[at, model] for model in models}, problem.demands)
-        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
-    ]
-
-
 def _completed(problem: PlacementProblem, homes: dict[InstanceId, frozenset[ModelId]]) -> Placement:
     """Return the placement on the present fleet, with a home for models that have none, or lost theirs."""
     placement: Placement = tuple(
@@ -127,7 +120,7 @@ def _completed(problem: PlacementProblem, homes: dict[InstanceId, frozenset[Mode
         for each in problem.instances
     )
     placed = frozenset[ModelId]().union(*placement)
-    loads = _loads(problem, placement)
+    loads = loads_of(problem, placement)
     rest = [model for model in problem.demands if model not in placed and problem.able(model)]
     for model in sorted(rest, key=lambda model: (-problem.demands[model].rate_rps, model)):
         placement = _added(problem, placement, model, loads)

@@ -44,11 +44,13 @@ class ModelDemand:
         objectives: Pairs of slack in seconds and requests per second. The slack is the objective less the
             time from a start to what it is about.
         batch_rps: Requests per second without an objective.
+        waiting: Waiting requests that can still meet their objective.
         kinds: The model on each kind that can run it.
     """
 
     objectives: tuple[tuple[float, float], ...] = ()
     batch_rps: float = 0.0
+    waiting: int = 0
     kinds: Mapping[str, ModelOnKind] = field(default_factory=dict)
 
     @property

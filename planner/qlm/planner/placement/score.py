@@ -27,9 +27,6 @@ SPREAD_RPS: Final = 0.02
 ROUNDS: Final = 3
 """Iterations of the split of models over their instances."""
 
-SLACK_SHARE: Final = 0.7
-"""Share of a slack that a cold start may take without losing the requests that come meanwhile."""
-
 
 def lost_rps(problem: PlacementProblem, placement: Placement) -> float:
     """Return the expected losses of a placement, requests per second."""
@@ -106,6 +103,15 @@ def load_of(
     return work + round_swaps_s(instance, shares, demands) / (ROUND_SHARE * tightest_s)
 
 
+def loads_of(problem: PlacementProblem, placement: Placement) -> list[float]:
+    """Return the load of each instance."""
+    shares = split(problem, placement)
+    return [
+        load_of(instance, {model: shares[at, model] for model in models}, problem.demands)
+        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
+    ]
+
+
 def round_swaps_s(
     instance: PlacedInstance, shares: Mapping[ModelId, float], demands: Mapping[ModelId, ModelDemand]
 ) -> float:
@@ -129,81 +135,11 @@ def _instance_lost_rps(
         return 0.0
     load = load_of(instance, shares, demands)
     worth_rps = sum(share * demands[model].worth_rps for model, share in shares.items())
-    return worth_rps * _lost_share(load) + SPREAD_RPS * load**2 * (1 + worth_rps)
+    return worth_rps * lost_share(load) + SPREAD_RPS * load**2 * (1 + worth_rps)
 
 
-def _lost_share(load: float) -> float:
+def lost_share(load: float) -> float:
     """Return the share of requests that are late at a load: max(0, 1 - FULL / load) with a smooth corner."""
     over = (load - FULL) / CORNER
     excess = CORNER * (over if over > 30 else math.log1p(math.exp(over)))
     return excess / (FULL + excess)
-
-
-def once_lost(problem: PlacementProblem, placement: Placement, loads: Sequence[float]) -> float:
-    """Return the requests lost by the cold starts of a new placement.
-
-    Args:
-        problem: The problem.
-        placement: The placement.
-        loads: Present load of each instance: what it serves meanwhile if it did not start a model.
-    """
-    shares = split(problem, placement)
-    ready = _ready(problem, placement)
-    here = [
-        load_of(instance, {model: shares[at, model] for model in models}, problem.demands)
-        for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
-    ]
-    lost = 0.0
-    for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True)):
-        starts_s = _starts_s(problem, instance, models)
-        lost += START_RPS * sum(starts_s)
-        for model in models if starts_s else ():
-            demand, others = problem.demands[model], ready[model] - {at}
-            if others:  # they serve its requests meanwhile, as far as they can
-                over = _lost_share(sum(here[other] for other in {at, *others}) / len(others))
-                lost += shares[at, model] * over * demand.worth_rps * sum(starts_s)
-            else:
-                lost += shares[at, model] * sum(_missed(demand, start_s) for start_s in starts_s)
-        if instance.loaded not in models and not ready.get(instance.loaded):
-            lost += _capacity_lost(problem, instance, min(1.0, loads[at]) * sum(starts_s))
-    return lost
-
-
-def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId | None, frozenset[int]]:
-    """Return the homes of each model that need no cold start."""
-    return {
-        model: frozenset(
-            at
-            for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
-            if model in models and instance.ready(model)
-        )
-        for model in problem.demands
-    }
-
-
-def _starts_s(problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId]) -> list[float]:
-    """Return the cold starts of an instance; one that has begun for a model without a home there goes on."""
-    starts = {model for model in models if not instance.ready(model)}
-    if instance.starting and instance.loaded in problem.demands:
-        starts |= {instance.loaded} - models
-    return [problem.demands[model].kinds[instance.kind].cold_s for model in sorted(starts)]
-
-
-def _missed(demand: ModelDemand, start_s: float) -> float:
-    """Return the requests for a model that miss their objective since its instance starts another one."""
-    return sum(rate * max(0.0, start_s - SLACK_SHARE * slack_s) for slack_s, rate in demand.objectives)
-
-
-def _capacity_lost(problem: PlacementProblem, instance: PlacedInstance, busy_s: float) -> float:
-    """Return the requests that the loaded model would serve in a time, and no other instance can."""
-    if instance.starting or instance.loaded not in problem.demands:
-        return 0.0
-    service_s = problem.demands[instance.loaded].kinds[instance.kind].service_s
-    return busy_s / max(service_s, 1e-3) * BATCH_SHARE
-
-
-START_RPS: Final = 0.01
-"""Price of a cold start per second: it pays for no trifle, and a burst may come meanwhile."""
-
-BATCH_SHARE: Final = 0.1
-"""Share of what an instance would serve during a cold start that no other can serve in time."""

@@ -14,8 +14,9 @@ from qlm.planner.placement.problem import (
     Placement,
     PlacementProblem,
 )
-from qlm.planner.placement.score import load_of, lost_rps, once_lost, split
+from qlm.planner.placement.score import load_of, lost_rps, split
 from qlm.planner.placement.search import improve, present_placement
+from qlm.planner.placement.starts import START_RPS, once_lost
 
 MODELS = tuple(ModelId(name) for name in ("a", "b", "c", "d"))
 A, B, C, D = MODELS
@@ -163,9 +164,60 @@ def test_a_silent_model_keeps_its_home() -> None:
     assert after.homes is not None and B in after.homes[InstanceId("i")]
 
 
-def test_cold_starts_cost_the_requests_that_come_meanwhile() -> None:
+def test_cold_starts_cost_the_requests_that_come_meanwhile_and_a_price() -> None:
     of = {A: demand(2.0, objective_s=30.0)}
     cold = problem(of, instance("i"))
-    assert once_lost(cold, placement((A,)), [0.0]) == pytest.approx(2.0 * (40 - 0.7 * 30))
+    price = 40 * START_RPS
+    assert once_lost(cold, placement((A,)), [0.0]) == pytest.approx(2.0 * (40 - 0.7 * 30) + price)
     warm = problem(of, instance("i", None, A))
     assert once_lost(warm, placement((A,)), [0.0]) == 0.0
+
+
+def test_a_copy_starts_without_losses_while_another_instance_serves_the_model() -> None:
+    of = {A: demand(2.0), B: demand(2.0)}
+    two = problem(of, instance("i", A), instance("j", B))
+    room = once_lost(two, placement((A,), (A, B)), [0.2, 0.2])
+    # B is not served anywhere while A starts beside it; A is, by the other instance.
+    assert room == pytest.approx(2.0 * (40 - 0.7 * 30) + 40 * START_RPS, rel=0.01)
+    full = {A: demand(11.0), B: demand(2.0)}
+    crowded = problem(full, instance("i", A), instance("j", B))
+    assert once_lost(crowded, placement((A,), (A, B)), [1.1, 0.2]) > room + 1
+
+
+def test_a_start_that_has_begun_is_not_abandoned_for_nothing() -> None:
+    of = {A: demand(1.0), B: demand(1.0), C: demand(1.0)}
+    starting = replace(instance("i", B, A), starting=True)
+    three = problem(of, starting, instance("j", C), instance("k", C))
+    abandoned = once_lost(three, placement((A,), (B,), (C,)), [0.0, 0.1, 0.1])
+    kept = once_lost(three, placement((B,), (A,), (C,)), [0.0, 0.1, 0.1])
+    # Each starts one model on j, but the first keeps A waiting for a start nobody needs any more.
+    assert abandoned > kept + 1
+
+
+def test_a_model_takes_the_place_of_copies() -> None:
+    of = {A: demand(1.0), B: demand(1.0), C: demand(3.0)}
+    three = problem(of, instance("i", A, B), instance("j", C), instance("k", C))
+    start = placement((A, B), (C,), (C,))
+    found = improve(three, start, lambda each: lost_rps(three, each))
+    assert sorted(map(sorted, found)) == [["a"], ["b"], ["c"]]
+
+
+def test_a_new_model_gets_an_idle_instance_whose_model_others_serve() -> None:
+    homes = {InstanceId(name): frozenset((A,)) for name in ("i", "j", "k")}
+    before = PlacementState(homes=homes, traffic_since_s=0.0, decided_s=0.0)
+    busy, idle = replace(instance("i", A), busy=True), instance("j", A)
+    of = {A: demand(1.0), B: demand(1.0)}
+    three = problem(of, busy, idle, replace(busy, id=InstanceId("k")))
+    after = place(before, three, now_s=EVERY_S, lost=0.0)
+    assert after.homes == {**homes, InstanceId("j"): frozenset((B,))}
+
+
+def test_a_start_that_waiting_requests_would_have_to_wait_for_loses_the_last_of_them() -> None:
+    """Else the home of a model moves while its burst is being served."""
+    of = {A: demand(1.0, 0.5, objective_s=100.0), B: demand(1.0, 0.5, objective_s=100.0)}
+    two = problem(of, instance("i", A), instance("j", B, A))
+    calm = once_lost(two, placement((B,), (A,)), [0.5, 0.5])
+    burst = problem({**of, B: replace(of[B], waiting=120)}, *two.instances)
+    # 60 s of work and a start of 40 s, of which 70 s are no loss: 30 s of work are late.
+    assert once_lost(burst, placement((B,), (A,)), [0.5, 0.5]) == pytest.approx(calm + 30 / 0.5)
+    assert once_lost(burst, placement((A,), (B,)), [0.5, 0.5]) == 0.0

@@ -1,0 +1,139 @@
+"""The placement problem in the controller: demands from what was learned, and the instances now."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from qlm.controller.core.estimating.arrivals import present_rates
+from qlm.controller.core.estimating.state import EstimatorState
+from qlm.controller.core.fleet import Fleet
+from qlm.domain.fleet import EngineState, InstanceStatus
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ModelId
+from qlm.domain.view import ClusterView
+from qlm.planner.placement.problem import ModelDemand, ModelOnKind, PlacedInstance, PlacementProblem
+from qlm.rct_estimator.recompute import discarded_s, recompute_token_s
+from qlm.rct_estimator.throughput import SteadyState
+
+SLACK_SHARE_MIN: Final = 0.2
+"""Least slack as a share of the objective: lengths may be known badly."""
+
+
+def placement_problem(
+    view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
+) -> PlacementProblem:
+    """Build the problem of the models that were asked for lately."""
+    classes = [cls for cls in estimator.arrivals if not cls.late]
+    models = sorted({cls.model for cls in classes})
+    rates = present_rates(view, now_ns, estimator.arrivals)
+    waiting = Counter[ModelId]()
+    for each in view.classes:
+        waiting[each.cls.model] += each.queued if each.cls.due_ms is not None else 0
+    demands = {
+        model: replace(
+            _demand(model, {c: rates[c] for c in classes if c.model == model}, estimator, fleet),
+            waiting=waiting[model],
+        )
+        for model in models
+    }
+    instances = tuple(_instance(status, fleet) for status in _usable(view, fleet))
+    kinds = {each.kind for each in instances}
+    return PlacementProblem(
+        demands={
+            model: demand
+            for model, demand in demands.items()
+            if any(kind in kinds for kind in demand.kinds)
+            and any(model in each.models and each.kind in demand.kinds for each in instances)
+        },
+        instances=instances,
+    )
+
+
+def _usable(view: ClusterView, fleet: Fleet) -> Iterator[InstanceStatus]:
+    return (each for each in view.instances if not each.draining and each.accelerator in fleet.kinds)
+
+
+def _instance(status: InstanceStatus, fleet: Fleet) -> PlacedInstance:
+    failed = {model for model, state in status.engines if state is EngineState.FAILED}
+    starting = next((model for model, state in status.engines if state is EngineState.STARTING), None)
+    return PlacedInstance(
+        id=status.id,
+        kind=status.accelerator,
+        models=frozenset(model for model in status.models if model not in failed),
+        loaded=status.active_model or starting,
+        starting=status.active_model is None and starting is not None,
+        asleep=frozenset(model for model, state in status.engines if state.sleeps),
+        host_memory_bytes=fleet.kinds[status.accelerator].host_memory_bytes,
+        busy=bool(status.running or status.parked),
+    )
+
+
+def _demand(
+    model: ModelId,
+    rates: dict[RequestClass, float],
+    estimator: EstimatorState,
+    fleet: Fleet,
+) -> ModelDemand:
+    kinds = {}
+    for kind in fleet.kinds:
+        on_kind = _on_kind(model, kind, rates, estimator, fleet)
+        if on_kind is not None:
+            kinds[kind] = on_kind
+    return ModelDemand(
+        objectives=tuple(
+            (_slack_s(cls, cls.target_ms / 1e3, estimator), rate)
+            for cls, rate in rates.items()
+            if cls.target_ms is not None
+        ),
+        batch_rps=sum(rate for cls, rate in rates.items() if cls.target_ms is None),
+        kinds=kinds,
+    )
+
+
+def _slack_s(cls: RequestClass, objective_s: float, estimator: EstimatorState) -> float:
+    """Return the time that a request can wait for its start, on the kind where that is longest."""
+    leads_s = [
+        _lead_s(entry.on_kind.state, first_token=cls.about_first_token)
+        for (known, _kind), entry in estimator.times.entries.items()
+        if known == cls
+    ]
+    return max(SLACK_SHARE_MIN * objective_s, objective_s - min(leads_s, default=0.0))
+
+
+def _lead_s(state: SteadyState, *, first_token: bool) -> float:
+    """Return the time from a start to what the objective is about, alone: full batches may be too slow."""
+    tokens = 0.0 if first_token else max(0.0, state.workload.output.mean - 1)
+    return state.own_prefill_s + tokens * state.alone_s
+
+
+def _on_kind(
+    model: ModelId,
+    kind: str,
+    rates: dict[RequestClass, float],
+    estimator: EstimatorState,
+    fleet: Fleet,
+) -> ModelOnKind | None:
+    """Return the model on a kind, with means over its classes weighted by arrivals."""
+    cost, profile = fleet.kinds[kind].models.get(model), fleet.profiles.get((model, kind))
+    known = [(rates[cls], entry) for cls in rates if (entry := estimator.times.entries.get((cls, kind)))]
+    if cost is None or profile is None or not known:
+        return None
+    weights = [rate or 1e-6 for rate, _entry in known]
+    total = sum(weights)
+
+    def mean(values: Iterable[float]) -> float:
+        return sum(w * v for w, v in zip(weights, values, strict=True)) / total
+
+    states = [entry.on_kind.state for _rate, entry in known]
+    return ModelOnKind(
+        service_s=mean(state.request_s for state in states),
+        answer_s=mean(state.service.mean for state in states),
+        recompute_s=discarded_s(
+            mean(state.workload.context_tokens for state in states), recompute_token_s(profile)
+        ),
+        warm_s=cost.swap_warm_s + cost.unload_s,
+        reload_s=profile.swap_reload_s + cost.unload_s,
+        cold_s=cost.swap_cold_s,
+        weights_bytes=cost.weights_bytes,
+    )

@@ -1,0 +1,90 @@
+"""What the cold starts of a placement cost: requests that miss their objective once, not per second."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from qlm.domain.ids import ModelId
+from qlm.planner.placement.problem import ModelDemand, PlacedInstance, Placement, PlacementProblem
+from qlm.planner.placement.score import loads_of, lost_share, split
+
+SLACK_SHARE: Final = 0.7
+"""Share of a slack that a cold start may take without losing the requests that come meanwhile."""
+
+START_RPS: Final = 0.01
+"""Price of a cold start per second: it pays for no trifle, and a burst may come meanwhile."""
+
+BATCH_SHARE: Final = 0.1
+"""Share of what an instance would serve during a cold start that no other can serve in time."""
+
+
+def once_lost(problem: PlacementProblem, placement: Placement, loads: Sequence[float]) -> float:
+    """Return the requests lost by the cold starts of a new placement.
+
+    Args:
+        problem: The problem.
+        placement: The placement.
+        loads: Present load of each instance: what it serves meanwhile if it did not start a model.
+    """
+    started = [
+        _starts_s(problem, instance, models)
+        for instance, models in zip(problem.instances, placement, strict=True)
+    ]
+    if not any(started):
+        return 0.0
+    ready, lost = _ready(problem, placement), START_RPS * sum(map(sum, started))
+    shares, new_loads = split(problem, placement), loads_of(problem, placement)
+    for at, starts_s in enumerate(started):
+        for model in placement[at] if starts_s else ():
+            others = ready[model] - {at}
+            if others:  # they serve its requests meanwhile, as far as they can
+                level = sum(new_loads[other] for other in {at, *others}) / len(others)
+                each = problem.demands[model].worth_rps * lost_share(level) * sum(starts_s)
+            else:
+                service_s = problem.demands[model].kinds[problem.instances[at].kind].service_s
+                each = sum(_missed(problem.demands[model], start_s, service_s) for start_s in starts_s)
+            lost += shares[at, model] * each
+        left = problem.instances[at].loaded
+        if left not in placement[at] and not ready.get(left):
+            lost += _capacity_lost(problem, problem.instances[at], min(1.0, loads[at]) * sum(starts_s))
+    return lost
+
+
+def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId | None, frozenset[int]]:
+    """Return the homes of each model that need no cold start."""
+    return {
+        model: frozenset(
+            at
+            for at, (instance, models) in enumerate(zip(problem.instances, placement, strict=True))
+            if model in models and instance.ready(model)
+        )
+        for model in problem.demands
+    }
+
+
+def _starts_s(problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId]) -> list[float]:
+    """Return the cold starts of an instance; one that has begun for a model without a home there goes on."""
+    starts = {model for model in models if not instance.ready(model)}
+    if instance.starting and instance.loaded in problem.demands:
+        starts |= {instance.loaded} - models
+    return [problem.demands[model].kinds[instance.kind].cold_s for model in sorted(starts)]
+
+
+def _missed(demand: ModelDemand, start_s: float, service_s: float) -> float:
+    """Return the requests for a model that miss their objective since its instance starts another one.
+
+    Of those that wait, each of which takes `service_s`, the last ones are late by the time of the start.
+    """
+    coming = sum(rate * max(0.0, start_s - SLACK_SHARE * slack_s) for slack_s, rate in demand.objectives)
+    if not demand.waiting:
+        return coming
+    late_s = demand.waiting * service_s + start_s - SLACK_SHARE * demand.tightest_s
+    most = min(float(demand.waiting), start_s / max(service_s, 1e-3))
+    return coming + min(most, max(0.0, late_s) / max(service_s, 1e-3))
+
+
+def _capacity_lost(problem: PlacementProblem, instance: PlacedInstance, busy_s: float) -> float:
+    """Return the requests that the loaded model would serve in a time, and no other instance can."""
+    if instance.starting or instance.loaded not in problem.demands:
+        return 0.0
+    service_s = problem.demands[instance.loaded].kinds[instance.kind].service_s
+    return busy_s / max(service_s, 1e-3) * BATCH_SHARE

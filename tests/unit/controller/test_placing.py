@@ -116,6 +116,19 @@ def test_nothing_is_placed_without_requests_and_the_problem_is_not_built_each_ti
     assert update_placement(fresh, empty, NOTHING_LEARNED, fleet, NOW_NS) is fresh
 
 
+def test_a_model_without_a_home_gets_one_at_once() -> None:
+    fleet, placement = steady_fleet(16), replace(HOMES, traffic_since_s=0.0)
+    view = cluster(class_view(CHAT, NO_LENGTHS, *groups_of(CHAT, 3)), instances=(instance(),), queues={})
+    state = NOTHING_LEARNED
+    for at_s, accepted in ((0, 0), (11, 33)):
+        view = replace(view, classes=(replace(view.classes[0], accepted=accepted),))
+        state = learn(state, view, now_ns=NOW_NS + at_s * S, fleet=fleet)
+    decided = replace(placement, decided_s=NOW_NS / 1e9 + 10.0)
+    after = update_placement(decided, view, state, fleet, NOW_NS + 11 * S)
+    assert after.homes == {InstanceId("gpu-0"): frozenset({M})}
+    assert update_placement(after, view, state, fleet, NOW_NS + 11 * S) is after
+
+
 def test_the_first_placement_waits_ten_seconds_unless_the_rates_are_known_from_a_history() -> None:
     """One placed by its first requests has its models where they happened to come."""
     fleet, groups = steady_fleet(16), groups_of(CHAT, 3)

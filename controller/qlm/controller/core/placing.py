@@ -1,5 +1,6 @@
 """Placement in the controller: when it is decided, and instances restricted to their models."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -19,12 +20,20 @@ def update_placement(
     state: PlacementState, view: ClusterView, estimator: EstimatorState, fleet: Fleet, now_ns: int
 ) -> PlacementState:
     """Return the placement after a view; see `planner.placement.policy.place`."""
-    if state.homes is not None and now_ns / 1e9 - state.decided_s < EVERY_S:
+    soon = now_ns / 1e9 - state.decided_s < EVERY_S
+    if state.homes is not None and soon and not _homeless(state.homes, view):
         return state
     problem = placement_problem(view, estimator, fleet, now_ns)
     watched_s = max((known.past_s for known in estimator.arrivals.values()), default=0.0)
     lost = max(float(_late(view, estimator)), state.lost)
     return place(state, problem, now_s=now_ns / 1e9, lost=lost, watched_s=watched_s)
+
+
+def _homeless(homes: Mapping[InstanceId, frozenset[ModelId]], view: ClusterView) -> bool:
+    """Return True if a model is waited for that has no home yet, though an instance could serve it."""
+    able = frozenset[ModelId]().union(*(each.models for each in view.instances if not each.draining))
+    placed = frozenset[ModelId]().union(*homes.values())
+    return any(each.queued and each.cls.model in able - placed for each in view.classes)
 
 
 def _late(view: ClusterView, estimator: EstimatorState) -> int:

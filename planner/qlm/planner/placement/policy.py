@@ -76,9 +76,10 @@ def place(
         if now_s - since_s < FIRST_AFTER_S and watched_s < WATCHED_MIN_S:
             return state
         return _settled(state, problem, _first(problem), now_s, lost)
-    if now_s - state.decided_s < EVERY_S:
-        return state
     present = _completed(problem, state.homes)
+    if now_s - state.decided_s < EVERY_S:
+        homes = _homes(problem, present)
+        return state if homes == state.homes else replace(state, homes=homes)
     better = _changed(state, problem, present, now_s, lost)
     return _settled(state, problem, better or present, now_s, lost)
 
@@ -148,5 +149,8 @@ def _added(
 def _settled(
     state: PlacementState, problem: PlacementProblem, placement: Placement, now_s: float, lost: float
 ) -> PlacementState:
-    homes = {each.id: models for each, models in zip(problem.instances, placement, strict=True)}
-    return replace(state, homes=homes, decided_s=now_s, lost=lost)
+    return replace(state, homes=_homes(problem, placement), decided_s=now_s, lost=lost)
+
+
+def _homes(problem: PlacementProblem, placement: Placement) -> dict[InstanceId, frozenset[ModelId]]:
+    return {each.id: models for each, models in zip(problem.instances, placement, strict=True)}

@@ -208,8 +208,9 @@ def test_a_new_model_gets_an_idle_instance_whose_model_others_serve() -> None:
     busy, idle = replace(instance("i", A), busy=True), instance("j", A)
     of = {A: demand(1.0), B: demand(1.0)}
     three = problem(of, busy, idle, replace(busy, id=InstanceId("k")))
-    after = place(before, three, now_s=EVERY_S, lost=0.0)
+    after = place(before, three, now_s=1.0, lost=0.0)
     assert after.homes == {**homes, InstanceId("j"): frozenset((B,))}
+    assert after.decided_s == 0.0  # all else is decided when it is due
 
 
 def test_a_start_that_waiting_requests_would_have_to_wait_for_loses_the_last_of_them() -> None:

@@ -34,7 +34,7 @@ def once_lost(problem: PlacementProblem, placement: Placement, loads: Sequence[f
     ready, lost = _ready(problem, placement), START_RPS * sum(map(sum, started))
     shares, new_loads = split(problem, placement), loads_of(problem, placement)
     for at, starts_s in enumerate(started):
-        for model in placement[at] if starts_s else ():
+        for model in sorted(placement[at]) if starts_s else ():
             others = ready[model] - {at}
             if others:  # they serve its requests meanwhile, as far as they can
                 level = sum(new_loads[other] for other in {at, *others}) / len(others)
@@ -64,8 +64,9 @@ def _ready(problem: PlacementProblem, placement: Placement) -> Mapping[ModelId |
 def _starts_s(problem: PlacementProblem, instance: PlacedInstance, models: frozenset[ModelId]) -> list[float]:
     """Return the cold starts of an instance; one that has begun for a model without a home there goes on."""
     starts = {model for model in models if not instance.ready(model)}
-    if instance.starting and instance.loaded in problem.demands:
-        starts |= {instance.loaded} - models
+    begun = instance.loaded if instance.starting else None
+    if begun is not None and begun in problem.demands and begun not in models:
+        starts.add(begun)
     return [problem.demands[model].kinds[instance.kind].cold_s for model in sorted(starts)]
 
 
@@ -84,7 +85,8 @@ def _missed(demand: ModelDemand, start_s: float, service_s: float) -> float:
 
 def _capacity_lost(problem: PlacementProblem, instance: PlacedInstance, busy_s: float) -> float:
     """Return the requests that the loaded model would serve in a time, and no other instance can."""
-    if instance.starting or instance.loaded not in problem.demands:
+    left = instance.loaded
+    if instance.starting or left is None or left not in problem.demands:
         return 0.0
-    service_s = problem.demands[instance.loaded].kinds[instance.kind].service_s
+    service_s = problem.demands[left].kinds[instance.kind].service_s
     return busy_s / max(service_s, 1e-3) * BATCH_SHARE

@@ -32,6 +32,7 @@ class SwapCost:
         warm_s: From host memory to serving.
         reload_s: From storage to serving, in a live process.
         cold_s: From nothing to serving.
+        unload_s: From serving to memory freed.
     """
 
     weights_bytes: int
@@ -39,6 +40,7 @@ class SwapCost:
     warm_s: float = 0.0
     reload_s: float = 1.0
     cold_s: float = 1.0
+    unload_s: float = 0.0
 
     @classmethod
     def of(cls, profile: Profile, *, host_kv_bytes: int = 0) -> "SwapCost":
@@ -49,6 +51,7 @@ class SwapCost:
             warm_s=profile.swap_warm_s,
             reload_s=profile.swap_reload_s,
             cold_s=profile.swap_cold_s,
+            unload_s=profile.unload_s,
         )
 
     def holds_bytes(self, tier: SwapTier) -> int:
@@ -60,6 +63,13 @@ class SwapCost:
     def takes_s(self, tier: SwapTier) -> float:
         """Return seconds until it serves."""
         return {SwapTier.WARM: self.warm_s, SwapTier.RELOAD: self.reload_s, SwapTier.COLD: self.cold_s}[tier]
+
+    def swap_s(self, tier: SwapTier, old: "SwapCost | None") -> float:
+        """Return seconds of a swap to it, with the unloading of the model that serves before; None for none.
+
+        Plans and agents price swaps by this function.
+        """
+        return self.takes_s(tier) + (0.0 if old is None else old.unload_s)
 
     def saves_s(self, tier: SwapTier) -> float:
         """Return seconds saved against a cold start."""

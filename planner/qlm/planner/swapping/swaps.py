@@ -40,8 +40,8 @@ class Swaps:
 
     def takes_s(self, asleep: Asleep, old: ModelId | None, new: ModelId) -> float:
         """Return the seconds of a swap, unloading included."""
-        cost = self._kind.models.get(old) if old is not None else None
-        return self.by_tier_s(new)[tier_of(asleep, new)] + (cost.unload_s if cost else 0.0)
+        left = self._costs[old] if old in self._kind.models else None
+        return self._costs[new].swap_s(tier_of(asleep, new), left)
 
     def by_tier_s(self, model: ModelId) -> Mapping[SwapTier, float]:
         """Return the seconds until a model serves, without unloading another, by its tier."""
@@ -63,6 +63,7 @@ def swap_cost(cost: ModelCost) -> SwapCost:
         warm_s=cost.swap_warm_s,
         reload_s=cost.swap_cold_s if cost.swap_reload_s is None else cost.swap_reload_s,
         cold_s=cost.swap_cold_s,
+        unload_s=cost.unload_s,
     )
 
 

@@ -29,9 +29,11 @@ class OperationCosts:
     host_memory_bytes: int = 0
 
     def swap_ns(self, engines: Mapping[ModelId, EngineState]) -> dict[ModelId, int]:
-        """Return nanoseconds until each model that is not awake would serve."""
+        """Return nanoseconds until each model that is not awake would serve, unloading included."""
+        awake = next((model for model, state in engines.items() if state is EngineState.AWAKE), None)
+        old = None if awake is None else self.swap.get(awake)
         return {
-            model: round(1e9 * self.swap[model].takes_s(ASLEEP_IN.get(state, SwapTier.COLD)))
+            model: round(1e9 * self.swap[model].swap_s(ASLEEP_IN.get(state, SwapTier.COLD), old))
             for model, state in engines.items()
             if model in self.swap and state is not EngineState.AWAKE
         }

@@ -134,3 +134,20 @@ def test_a_new_visit_begins_with_the_model_that_wakes() -> None:
     visit = bench.agent.state.visit
     assert (visit.leaving, visit.awake_ns) == (None, bench.now_ns)
     assert [pull.group for pull in bench.take(Pull)] == ["b"]
+
+
+def test_a_visit_counts_the_unloading_of_the_model_before_as_plans_do() -> None:
+    """It was in plans only: agents took swaps for shorter than they were."""
+    cost = SwapCost(weights_bytes=1, warm_s=2.0, reload_s=2.0, cold_s=2.0, unload_s=1.0)
+    costs = OperationCosts(swap={M: cost, N: cost}, host_memory_bytes=1 << 40)
+    assert costs.swap_ns({M: EngineState.AWAKE, N: EngineState.ASLEEP}) == {N: 3 * S}
+    assert costs.swap_ns({M: EngineState.ASLEEP, N: EngineState.COLD}) == {M: 2 * S, N: 2 * S}
+
+
+def test_an_idle_agent_begins_late_work_that_may_not_end_and_evicts_it_at_the_latest_moment() -> None:
+    bench = new_bench()
+    late = a_request("late", arrival_ns=bench.now_ns)
+    due = a_request("u", model="n", deadline_ms=30_000, arrival_ns=bench.now_ns)
+    groups = group_of(late, name="l"), several(due, 20, "u", bench.now_ns)
+    read(bench, *groups, forecasts=(forecast(late, answer_s=1e5), forecast(due)))
+    assert [pull.group for pull in bench.take(Pull)] == ["l"]

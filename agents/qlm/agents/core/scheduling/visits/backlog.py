@@ -173,6 +173,11 @@ class Backlog:
         """Return True if any request can still be in time."""
         return bool(self.parts)
 
+    @property
+    def worth(self) -> float:
+        """All requests, in missed objectives."""
+        return sum(part.worth for part in self.parts)
+
     def lost(self, begin_s: float) -> float:
         """Return the worth of the requests that start too late if the service of the model begins then."""
         lost, at_s = 0.0, begin_s

@@ -23,12 +23,19 @@ Without it each model is urgent again after every swap, and nothing is served.""
 DELAY_WORK_MAX_S: Final = 20.0
 """Longest work of the present model that a delay of the others is weighed with."""
 
+DELAY_MAX_S: Final = 30.0
+"""Longest delay of the others that a departure is weighed against. With objectives of many minutes, half of
+one would count all that waits as saved by leaving now, and no visit would last until its answers end."""
+
 RESIDENCE_S: Final = 120.0
 """Length of a visit to a model whose swap takes longer than its objective. What waits now is lost; only who
 comes while it is awake can be in time. So it is weighed as a change of residence."""
 
 IDLE_SWAPS: Final = 1.0
-"""Longest idle time before a swap to a model with waiting requests, in swap times."""
+"""Longest idle time before a swap to a model with waiting requests that are worth it, in swap times."""
+
+KNOWN_ARRIVALS: Final = 4.0
+"""Arrivals that an expected rate rests on: the longer none comes, the fewer are expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +94,7 @@ class Present:
         arrivals: Expected arrivals per second and time that one can wait, by class.
         priority: Lowest priority number among its running and waiting requests; None without any.
         waiting: Times and latest start of a request of each of its waiting groups.
+        spare_s: Work of prompts that can be begun as a stopgap (`Remain.spare_s`).
     """
 
     backlog: Backlog
@@ -100,13 +108,29 @@ class Present:
     arrivals: Sequence[tuple[float, float]] = ()
     priority: int | None = None
     waiting: Sequence[tuple[Work, float]] = ()
+    spare_s: float = 0.0
 
     def cost_of_absence(self, away_s: float) -> float:
         """Return the requests that are lost if it serves again only after `away_s`."""
         waiting = self.backlog.lost(away_s) - self.backlog.lost(0.0)
         running = sum(slack_s < away_s for slack_s in self.running_slack_s)
-        coming = sum(rate_rps * max(0.0, away_s - slack_s) for rate_rps, slack_s in self.arrivals)
-        return waiting + running + coming + self.evicting_s / max(self.service_s, 1e-6)
+        return waiting + running + self.coming_lost(away_s) + self.evicting_s / max(self.service_s, 1e-6)
+
+    def coming_lost(self, away_s: float) -> float:
+        """Return the expected arrivals that are lost if it serves again only after `away_s`."""
+        lost = sum(rate_rps * max(0.0, away_s - slack_s) for rate_rps, slack_s in self.arrivals)
+        return lost * self._still_expected
+
+    @property
+    def coming_rps(self) -> float:
+        """Expected arrivals with an objective."""
+        return sum(rate_rps for rate_rps, _slack_s in self.arrivals) * self._still_expected
+
+    @property
+    def _still_expected(self) -> float:
+        """Part of the expected rate that the time without arrivals leaves (mean of a Gamma distribution)."""
+        missed = self.idle_s * sum(rate_rps for rate_rps, _slack_s in self.arrivals)
+        return KNOWN_ARRIVALS / (KNOWN_ARRIVALS + missed)
 
 
 def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
@@ -118,7 +142,7 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
         return Leave(model=urgent.model, why="work of a higher priority needs it")
     order = sorted((each for each in others if each.backlog), key=lambda each: (each.leave_at_s, each.model))
     until_s = _latest_moment(order) - present.drain_s
-    remain = Remain(until_s=until_s, back_s=_round_s(order) + present.back_s)
+    remain = Remain(until_s=until_s, back_s=_round_s(order) + present.back_s, spare_s=present.spare_s)
     busy = present.idle_s <= 0.0
     if busy and present.awake_s < LEAST_VISIT_SWAPS * present.back_s:
         return NEVER
@@ -128,8 +152,10 @@ def decide(present: Present, others: Sequence[Candidate]) -> Remain | Leave:
             return best
         # Staying is worth more: begin what that is worth, at least for as long as a swap takes.
         until_s = max(until_s, min(each.swap_s for each in order))
-        remain = Remain(until_s=until_s, back_s=remain.back_s)
-    if busy or any(remain.begins(work, latest_start_s=start_s) for work, start_s in present.waiting):
+        remain = replace(remain, until_s=until_s)
+    if any(remain.meant(work, latest_start_s=start_s) for work, start_s in present.waiting):
+        return replace(remain, spare_s=0.0)
+    if busy or (present.waiting and present.spare_s > 0):
         return remain
     return _when_idle(present, others, order) or replace(remain, why=_why_idle(present, others, order))
 
@@ -167,7 +193,7 @@ def _gain(present: Present, visits: Sequence[Candidate]) -> float:
     at_s = present.drain_s
     for each in visits:
         at_s += each.swap_s
-        delay_s = max(DECIDE_WITHIN_S, work_s, each.backlog.objective_s / 2)
+        delay_s = max(DECIDE_WITHIN_S, work_s, min(DELAY_MAX_S, each.backlog.objective_s / 2))
         gain += each.saved(at_s + MARGIN_S, delay_s)
         at_s += each.backlog.work_s
     return gain
@@ -177,11 +203,14 @@ def _pause_s(present: Present, chosen: Candidate) -> float:
     """Return the idle time after which the instance leaves.
 
     Then the waiting requests have lost as much time as those that come meanwhile are expected to lose by the
-    absence, half of it each: at most twice the loss of a rule that knows the future (ski rental).
+    absence, half of it each: at most twice the loss of a rule that knows the future (ski rental). It does not
+    leave if more objectives would be missed by the absence than all that waits is worth: late and batch work
+    is worth more the longer it waits, and the expected arrivals fall if none comes.
     """
     away_s = chosen.swap_s + chosen.backlog.work_s + present.back_s
-    coming_rps = sum(rate_rps for rate_rps, _slack_s in present.arrivals)
-    return min(IDLE_SWAPS * chosen.swap_s, coming_rps * away_s**2 / 2 / max(1, chosen.waiting))
+    if chosen.backlog and chosen.backlog.worth < present.coming_lost(away_s):
+        return float("inf")
+    return min(IDLE_SWAPS * chosen.swap_s, present.coming_rps * away_s**2 / 2 / max(1, chosen.waiting))
 
 
 def _why_idle(present: Present, others: Sequence[Candidate], order: Sequence[Candidate]) -> str:

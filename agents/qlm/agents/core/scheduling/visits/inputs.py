@@ -1,13 +1,13 @@
 """What a decision about the visit is made from, taken from the agent's state."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.scheduling.visits.backlog import Backlog, HopefulRequests, Patience
 from qlm.agents.core.scheduling.visits.decision import Candidate, Present
-from qlm.agents.core.scheduling.visits.remain import Work
+from qlm.agents.core.scheduling.visits.remain import SPARE_S, Work
 from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ModelId
@@ -118,7 +118,19 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
         ),
         priority=min(priorities, default=None),
         waiting=tuple((forecasts.work(group.cls), _start_s(state, group, now_ns)) for group, _left in groups),
+        spare_s=_spare_s(requests.running.values(), recompute_s),
     )
+
+
+def _spare_s(running: Collection[TrackedRequest], recompute_s: float) -> float:
+    """Return the work of prompts that stopgaps may add; 0 if anything else runs.
+
+    Requests with an objective that arrive next wait for all prompts in the engine.
+    """
+    if not all(each.generation.stopgap for each in running):
+        return 0.0
+    begun = sum(each.tokens for each in running if len(each.output) <= each.resumed_at)
+    return max(0.0, SPARE_S - discarded_s(begun, recompute_s))
 
 
 def _start_s(state: AgentState, group: Group, now_ns: int) -> float:
@@ -207,4 +219,6 @@ def _back_s(state: AgentState, model: ModelId) -> float:
     if cost is None:
         return 0.0
     use = state.engines.host_memory(state.prefetch.models, costs.swap)
-    return cost.takes_s(plan_sleep(model, use, costs.swap, costs.host_memory_bytes).tier)
+    tier = plan_sleep(model, use, costs.swap, costs.host_memory_bytes).tier
+    others = (each for name, each in costs.swap.items() if name != model)
+    return cost.swap_s(tier, max(others, key=lambda each: each.unload_s, default=None))

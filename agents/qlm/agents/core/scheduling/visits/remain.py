@@ -9,6 +9,10 @@ MARGIN_S: Final = 3.0
 """Time kept between the planned start of a model and its first latest start: estimates are wrong by that."""
 
 
+SPARE_S: Final = 1.0
+"""Longest work of prompts that stopgaps put before a request with an objective."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Times of a request that could be begun.
@@ -32,22 +36,29 @@ class Remain:
         until_s: Latest moment to leave it; infinite if no other model waits.
         back_s: Time from now until it would serve again after a round of all visits.
         why: The comparison that keeps an idle instance from leaving; empty while it has work.
+        spare_s: Work of prompts that it would be idle without. What is begun in it may be evicted at any
+            time: its prompt must be computed after the visit in any case.
     """
 
     until_s: float = float("inf")
     back_s: float = float("inf")
     why: str = ""
+    spare_s: float = 0.0
 
     def begins(self, work: Work, *, latest_start_s: float) -> bool:
         """Return True if a request is still begun in this visit.
 
         It is if it ends in it, if it cannot wait for the next one, or as a stopgap: if until its eviction it
-        gets on by more than that discards.
+        gets on by more than that discards, or if the instance would be idle otherwise.
 
         Args:
             work: Its times.
             latest_start_s: Its latest start; infinite without an objective.
         """
+        return self.spare_s > 0 or self.meant(work, latest_start_s=latest_start_s)
+
+    def meant(self, work: Work, *, latest_start_s: float) -> bool:
+        """Return True if a request is begun even by an instance with other work."""
         return self.ends(work) or self._cannot_wait(latest_start_s) or self._gets_on(work)
 
     def ends(self, work: Work) -> bool:

@@ -42,7 +42,12 @@ def may_begin(state: AgentState, tracked: TrackedRequest) -> bool:
         latest_ns = None if deadline_ns is None else deadline_ns - state.stats.lead_times.lead_ns(cls)
     work = Forecasts(state).work(cls)
     tracked.generation.stopgap = not visit.remain.ends(work)
-    return visit.begins(work, latest_start_ns=latest_ns)
+    if visit.meant(work, latest_start_ns=latest_ns):
+        return True
+    begun = visit.remain.spare_s > 0 and tracked.preemptible
+    if begun:
+        visit.spend(work.refill_s)
+    return begun
 
 
 def leave(state: AgentState, decision: Leave, now_ns: int) -> list[Action]:

@@ -1,5 +1,6 @@
 """The visit of an instance to its present model, from the agent's point of view."""
 
+from dataclasses import replace
 from typing import Final
 
 from qlm.agents.core.scheduling.visits.remain import NEVER, Leave, Remain, Work
@@ -36,6 +37,15 @@ class VisitState:
 
     def begins(self, work: Work, *, latest_start_ns: int | None) -> bool:
         """Return True if a request is still begun in this visit; see `Remain.begins`."""
-        if latest_start_ns is None:
-            return self.remain.begins(work, latest_start_s=float("inf"))
-        return self.remain.begins(work, latest_start_s=(latest_start_ns - self.decided_ns) / 1e9)
+        return self.remain.begins(work, latest_start_s=self._left_s(latest_start_ns))
+
+    def meant(self, work: Work, *, latest_start_ns: int | None) -> bool:
+        """Return True if a request is begun even by an instance with other work; see `Remain.meant`."""
+        return self.remain.meant(work, latest_start_s=self._left_s(latest_start_ns))
+
+    def spend(self, prompt_s: float) -> None:
+        """Count the prompt of a stopgap."""
+        self.remain = replace(self.remain, spare_s=max(0.0, self.remain.spare_s - prompt_s))
+
+    def _left_s(self, latest_start_ns: int | None) -> float:
+        return float("inf") if latest_start_ns is None else (latest_start_ns - self.decided_ns) / 1e9

@@ -161,7 +161,7 @@ def _assemble(
         settings=replace(
             scenario.controller,
             demotes=policy.demotes,
-            swap_hysteresis=policy.swap_idle_s > 0,
+            swap_hysteresis=policy.swap_idle_s > 0 and not policy.visits,
             balances=policy.balances,
             places=policy.places,
             patience=Patience(settings.patience_s, settings.late_weight) if policy.visits else None,

@@ -97,7 +97,7 @@ def controller_settings(config: Config) -> ControllerSettings:
     used = config.operations
     return ControllerSettings(
         demotes=used.demote,
-        swap_hysteresis=True,
+        swap_hysteresis=not used.visit,
         balances=used.balance,
         clusters=used.cluster,
         cluster_tokens={

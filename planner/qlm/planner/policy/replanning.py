@@ -14,6 +14,7 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import GroupId
 from qlm.planner.fast.settings import DEFAULT_SETTINGS, SearchBudget
 from qlm.planner.fast.solve import search, solve_fast
+from qlm.planner.policy.idle_relief import relieve_idle
 from qlm.planner.problem import Instance, Plan, PlannedGroup, Problem
 
 GROWN_SHARE: Final = 0.1
@@ -101,7 +102,7 @@ class Replanner:
             budget=SearchBudget(moves=self.moves),
             in_order=True,
         )
-        plan = found.plan
+        plan = relieve_idle(problem, found.plan)
         took_s = found.moves * DEFAULT_SETTINGS.move_s
         self._rest_s = (took_s - UNPACED_S) / self._settings.share_max
         self._improved_s, self._penalty_s, self._fleet = problem.now_s, plan.penalty_s or 0.0, fleet

@@ -1,0 +1,91 @@
+"""Work for idle instances: who gets which group of another queue."""
+
+from dataclasses import replace
+
+import pytest
+
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.planner.policy.idle_relief import relieve_idle
+from qlm.planner.policy.replanning import Replanner
+from qlm.planner.problem import GroupTime, Instance, Kind, ModelCost, Plan, PlannedGroup, Problem
+from qlm.rct_estimator.normal import Normal
+
+A, B = ModelId("a"), ModelId("b")
+BUSY, IDLE, OTHER = InstanceId("busy"), InstanceId("idle"), InstanceId("other")
+SWAP_S = 2.0
+COST = ModelCost(weights_bytes=1, swap_warm_s=SWAP_S, swap_cold_s=30.0)
+
+
+def group(name: str, model: ModelId, service_s: float, requests: int = 2) -> PlannedGroup:
+    time = {"x": GroupTime(service=Normal(service_s, 0.0), tail=Normal(5.0, 0.0))}
+    return PlannedGroup(id=GroupId(name), model=model, requests=requests, deadline_s=None, time=time)
+
+
+def instance(id: InstanceId, *queue: str, busy_s: float = 0.0, leave_s: float = 0.0) -> Instance:
+    return Instance(
+        id=id,
+        kind="x",
+        loaded_model=A,
+        warm_models=(B,),
+        busy=Normal(busy_s, 0.0),
+        leave_s=leave_s,
+        queue=tuple(map(GroupId, queue)),
+    )
+
+
+def problem(groups: tuple[PlannedGroup, ...], *instances: Instance, move_s: float = 1.0) -> Problem:
+    kind = Kind(host_memory_bytes=10, models={A: COST, B: COST})
+    return Problem(now_s=0.0, move_s=move_s, kinds={"x": kind}, instances=instances, groups=groups)
+
+
+def present(problem: Problem) -> Plan:
+    return Plan(queues={each.id: each.queue for each in problem.instances})
+
+
+LONG, LATE, LATER = group("long", A, 60.0), group("late", B, 4.0), group("later", B, 4.0)
+GROUPS = (LONG, LATE, LATER)
+
+
+def test_groups_that_would_start_sooner_go_to_the_idle_instance_together() -> None:
+    subject = problem(GROUPS, instance(BUSY, "long", "late", "later"), instance(IDLE))
+    relieved = relieve_idle(subject, present(subject))
+    assert relieved.queues == {BUSY: ("long",), IDLE: ("late", "later")}
+
+
+def test_of_two_idle_instances_one_swaps_to_the_model_and_the_other_takes_nothing_that_gains_nothing() -> (
+    None
+):
+    subject = problem(GROUPS, instance(BUSY, "long", "late", "later"), instance(IDLE), instance(OTHER))
+    relieved = relieve_idle(subject, present(subject))
+    assert sorted(map(len, relieved.queues.values())) == [0, 1, 2]
+    assert {queue for queue in relieved.queues.values() if queue} == {("long",), ("late", "later")}
+
+
+@pytest.mark.parametrize("state", [{"busy_s": 3.0}, {"leave_s": 0.5}])
+def test_an_instance_that_loads_or_runs_something_is_not_idle(state: dict[str, float]) -> None:
+    subject = problem(GROUPS, instance(BUSY, "long", "late", "later"), instance(IDLE, **state))
+    assert relieve_idle(subject, present(subject)) == present(subject)
+
+
+def test_a_group_that_starts_sooner_where_it_is_stays() -> None:
+    short = group("long", A, SWAP_S / 2)
+    subject = problem((short, group("late", A, 4.0)), instance(BUSY, "long", "late"), instance(IDLE))
+    far = replace(subject, instances=(subject.instances[0], replace(subject.instances[1], loaded_model=B)))
+    assert relieve_idle(far, present(far)) == present(far)
+
+
+def test_a_model_that_is_not_placed_there_is_not_brought_there() -> None:
+    subject = problem(GROUPS, instance(BUSY, "long", "late", "later"), instance(IDLE))
+    only_a = Kind(host_memory_bytes=10, models={A: COST})
+    idle = replace(subject.instances[1], kind="y", warm_models=())
+    restricted = replace(
+        subject, kinds={**subject.kinds, "y": only_a}, instances=(subject.instances[0], idle)
+    )
+    assert relieve_idle(restricted, present(restricted)) == present(restricted)
+
+
+def test_late_work_whose_move_gains_the_search_too_little_leaves_the_long_queue() -> None:
+    """Found in drawn scenarios: minutes idle beside late work, which costs nothing anywhere."""
+    subject = problem(GROUPS, instance(BUSY, "long", "late", "later"), instance(IDLE))
+    plan = Replanner(seed=1)(subject)
+    assert all(plan.queues.values()), plan.queues

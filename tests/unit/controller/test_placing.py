@@ -7,7 +7,7 @@ import pytest
 from qlm.controller.core.estimating.arrivals import Arrivals
 from qlm.controller.core.estimating.snapshot import take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
-from qlm.controller.core.forecasting import forecast_changes
+from qlm.controller.core.forecasting import Homes, forecast_changes
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.history import History, recalled
 from qlm.controller.core.placement_problem import placement_problem
@@ -26,6 +26,7 @@ from support.estimating import (
     NOW_NS,
     STREAM,
     M,
+    N,
     S,
     class_view,
     cluster,
@@ -89,6 +90,19 @@ def test_an_idle_instance_serves_anything_unless_its_own_models_are_waited_for()
     assert served(restricted(waiting, HOMES)) == {"i": {A, B}, "j": {C}}
     leased = replace(view, leased={InstanceId("j"): 1})
     assert served(restricted(leased, HOMES)) == {"i": {A, B}, "j": {C}}
+
+
+def test_what_an_instance_took_up_while_idle_it_may_finish() -> None:
+    """Its group was placed elsewhere as soon as its swap began, and the instance came back for nothing."""
+    for taken in (
+        replace(status("j"), engines=((A, EngineState.STARTING), (C, EngineState.ASLEEP))),
+        status("j", A, running=1),
+    ):
+        view = ClusterView(classes=asked(A), instances=(status("i", B, running=1), taken), queues=())
+        assert served(restricted(view, HOMES)) == {"i": {A, B}, "j": {A, C}}
+    empty = status("j", A)
+    view = ClusterView(classes=asked(A, C), instances=(status("i", B, running=1), empty), queues=())
+    assert served(restricted(view, HOMES)) == {"i": {A, B}, "j": {C}}
 
 
 def test_a_model_whose_home_is_gone_runs_anywhere() -> None:
@@ -211,3 +225,40 @@ def test_agents_get_forecasts_again_when_a_figure_has_changed(factor: float, sen
     known = tuple(replace(each, service_s=each.service_s * factor) for each in first.forecasts)
     queue = VirtualQueue(instance=InstanceId("gpu-0"), forecasts=known)
     assert bool(list(forecast_changes(replace(view, queues=(queue,)), now))) is sent
+
+
+def homes_of(
+    *instances: InstanceStatus, rate_rps: float, queues: dict[str, int] | None = None
+) -> dict[str, float]:
+    """Return the share of the arrivals for M on each instance; the rate is in busy instances."""
+    fleet, groups = steady_fleet(16), groups_of(CHAT, 1, 1)
+    queued = {id: groups[at : at + 1] for id, at in (queues or {}).items()}
+    view = cluster(class_view(CHAT, NO_LENGTHS, *groups), instances=instances, queues=queued)
+    state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
+    (service_s,) = (entry.times.request_s for (cls, _), entry in state.times.entries.items() if cls == CHAT)
+    rate = rate_rps / service_s
+    known = Arrivals(NOW_NS, 9, asked=60 * rate, asked_s=60.0, past=60 * rate, past_s=60.0, present_ns=NOW_NS)
+    state = replace(state, arrivals={CHAT: known})
+    now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
+    homes = Homes(now)
+    return {id: round(homes.share(M, each), 3) for id, each in now.instances.items()}
+
+
+def test_arrivals_are_expected_where_a_model_is_needed_and_a_twin_with_time_is_free_to_leave() -> None:
+    """Each of two instances counted on half of its arrivals, and both stayed idle beside work."""
+    twins = instance("i"), instance("j", running=1)
+    assert homes_of(*twins, rate_rps=0.5) == {"i": 0.0, "j": 1.0}
+    assert homes_of(*twins, rate_rps=1.2) == {"i": 0.5, "j": 0.5}
+
+
+def test_who_could_load_a_model_gets_what_those_that_have_it_cannot_serve() -> None:
+    here, other = instance("i", running=1), instance("j", active=N)
+    assert homes_of(here, other, rate_rps=0.5) == {"i": 1.0, "j": 0.0}
+    assert homes_of(here, other, rate_rps=1.4) == {"i": 1.0, "j": 0.5}
+
+
+def test_arrivals_of_a_model_that_is_loaded_nowhere_are_expected_where_it_waits() -> None:
+    others = instance("i", active=N), instance("j", active=N)
+    assert homes_of(*others, rate_rps=0.5, queues={"j": 0}) == {"i": 0.0, "j": 1.0}
+    assert homes_of(*others, rate_rps=0.5, queues={"i": 0, "j": 1}) == {"i": 0.5, "j": 0.5}
+    assert homes_of(*others, rate_rps=0.5) == {"i": 0.5, "j": 0.5}

@@ -1,9 +1,10 @@
 """What agents need to know of the classes on their instance: service times and expected arrivals."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from qlm.controller.core.estimating.snapshot import Snapshot
+from qlm.controller.core.estimating.snapshot import InstanceSnapshot, Snapshot
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.plan_change import SetForecasts
@@ -14,6 +15,9 @@ from qlm.rct_estimator.correction import Correction
 CHANGED_SHARE: Final = 0.1
 """Change of a figure that is sent to agents, as a share: smaller ones decide nothing."""
 
+FULL: Final = 0.7
+"""Load up to which an instance serves the arrivals of a model in time, whatever bursts come."""
+
 CHANGED_RPS: Final = 0.02
 """Smallest change of a rate that is sent to agents."""
 
@@ -21,28 +25,19 @@ CHANGED_RPS: Final = 0.02
 def forecast_changes(view: ClusterView, snapshot: Snapshot) -> Iterator[SetForecasts]:
     """Yield the forecasts of each instance that differ from those it has."""
     known = {queue.instance: queue.forecasts for queue in view.queues}
-    shares, equal = _shares(snapshot), _Known()
+    homes, equal = Homes(snapshot), _Known()
     for id in snapshot.instances:
-        forecasts = tuple(_forecasts(snapshot, id, shares, equal))
+        forecasts = tuple(_forecasts(snapshot, id, homes, equal))
         if _differ(known.get(id, ()), forecasts):
             yield SetForecasts(instance=id, forecasts=forecasts)
 
 
-def _shares(snapshot: Snapshot) -> Mapping[ModelId, int]:
-    """Return the number of instances over which the arrivals of each model spread."""
-    loaded: dict[ModelId, int] = {}
-    for each in snapshot.instances.values():
-        if each.loaded is not None:
-            loaded[each.loaded] = loaded.get(each.loaded, 0) + 1
-    return {model: loaded.get(model) or count for model, count in snapshot.serving.items()}
-
-
-_Known = dict[tuple[RequestClass, str, float], ClassForecast]
-"""Forecasts by class, kind and speed correction: most instances share them."""
+_Known = dict[tuple[RequestClass, str, float, float], ClassForecast]
+"""Forecasts by class, kind, speed correction and share of the arrivals: most instances share them."""
 
 
 def _forecasts(
-    snapshot: Snapshot, id: InstanceId, shares: Mapping[ModelId, int], known: _Known
+    snapshot: Snapshot, id: InstanceId, homes: "Homes", known: _Known
 ) -> Iterator[ClassForecast]:
     instance = snapshot.instances[id]
     kind = instance.status.accelerator
@@ -51,14 +46,76 @@ def _forecasts(
             continue
         own = instance.correction if cls.model == instance.loaded else None
         factor = (own or snapshot.pooled.get((cls.model, kind)) or Correction()).factor
-        if (cls, kind, factor) not in known:
-            known[cls, kind, factor] = ClassForecast(
+        share = homes.share(cls.model, instance)
+        if (cls, kind, factor, share) not in known:
+            known[cls, kind, factor, share] = ClassForecast(
                 cls=cls,
                 service_s=entry.times.request_s * factor,
                 answer_s=entry.answer.mean * factor,
-                rate_rps=_rate_rps(snapshot, cls) / shares.get(cls.model, 1),
+                rate_rps=_rate_rps(snapshot, cls) * share,
             )
-        yield known[cls, kind, factor]
+        yield known[cls, kind, factor, share]
+
+
+class Homes:
+    """Instances on whose presence the arrivals of each model depend.
+
+    Of several instances with a model awake, those that can serve all of its arrivals share them. The others
+    are free to leave it. An instance that could load the model gets what these cannot serve; if it is loaded
+    nowhere, those have all of it whose queue it waits in.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._work = _work(snapshot)
+        self._loaded: dict[ModelId, list[InstanceSnapshot]] = {}
+        self._waits = {
+            id: frozenset(group.cls.model for group in each.queue) for id, each in snapshot.instances.items()
+        }
+        self._awaited = Counter(model for models in self._waits.values() for model in models)
+        for each in snapshot.instances.values():
+            if each.loaded is not None:
+                self._loaded.setdefault(each.loaded, []).append(each)
+        self._unserved = {
+            model: max(0.0, 1 - sum(self._capacity(model, each) for each in of))
+            for model, of in self._loaded.items()
+        }
+        self._needed = {model: self._keepers(model, of) for model, of in self._loaded.items()}
+
+    def share(self, model: ModelId, instance: InstanceSnapshot) -> float:
+        """Return the share of a model's arrivals that an instance would have to serve."""
+        keepers = self._needed.get(model)
+        if keepers is None and not self._awaited[model]:
+            return 1 / self._snapshot.serving.get(model, 1)
+        if keepers is None:
+            return (model in self._waits[instance.status.id]) / self._awaited[model]
+        if instance.loaded == model:
+            return 1 / len(keepers) if instance.status.id in keepers else 0.0
+        return self._unserved[model]
+
+    def _keepers(self, model: ModelId, loaded: Iterable[InstanceSnapshot]) -> frozenset[InstanceId]:
+        """Return the fewest of these that can serve all arrivals, busy ones first."""
+        keepers, served = set[InstanceId](), 0.0
+        for each in sorted(loaded, key=lambda each: (not each.status.running, each.status.id)):
+            if served >= 1:
+                break
+            keepers.add(each.status.id)
+            served += self._capacity(model, each)
+        return frozenset(keepers)
+
+    def _capacity(self, model: ModelId, instance: InstanceSnapshot) -> float:
+        """Return the share of a model's arrivals that an instance can serve."""
+        work = self._work.get((model, instance.status.accelerator), 0.0)
+        return FULL / work if work else float("inf")
+
+
+def _work(snapshot: Snapshot) -> Mapping[tuple[ModelId, str], float]:
+    """Return the time per second that all arrivals of a model take on one instance of a kind."""
+    work: dict[tuple[ModelId, str], float] = {}
+    for (cls, kind), entry in snapshot.state.times.entries.items():
+        key = cls.model, kind
+        work[key] = work.get(key, 0.0) + _rate_rps(snapshot, cls) * entry.times.request_s
+    return work
 
 
 def _rate_rps(snapshot: Snapshot, cls: RequestClass) -> float:

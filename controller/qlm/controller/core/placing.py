@@ -61,7 +61,8 @@ def restricted(view: ClusterView, state: PlacementState) -> ClusterView:
         free = not here if state.homes is None else _idle(status, view) and not waiting & here
         if free:
             return status.models
-        return tuple(model for model in status.models if model in here or model not in placed)
+        engaged = here | _engaged(status)
+        return tuple(model for model in status.models if model in engaged or model not in placed)
 
     return replace(view, instances=tuple(replace(status, models=serves(status)) for status in view.instances))
 
@@ -69,6 +70,13 @@ def restricted(view: ClusterView, state: PlacementState) -> ClusterView:
 def _idle(status: InstanceStatus, view: ClusterView) -> bool:
     starting = any(engine is EngineState.STARTING for _model, engine in status.engines)
     return not (status.running or status.parked or view.leased.get(status.id) or starting)
+
+
+def _engaged(status: InstanceStatus) -> frozenset[ModelId]:
+    """Return the model that an instance runs or loads: what it took up while idle, it may finish."""
+    starting = frozenset(model for model, engine in status.engines if engine is EngineState.STARTING)
+    awake = {status.active_model} if status.active_model is not None and status.running else set()
+    return starting | awake
 
 
 def _awake(view: ClusterView) -> dict[InstanceId, frozenset[ModelId]]:

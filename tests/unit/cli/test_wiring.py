@@ -206,6 +206,11 @@ def test_clusters_are_found_unless_the_configuration_gives_them_or_forbids_it() 
         configured(models=[{"id": "mistral-7b", "cluster_tokens": [9, 9]}])
 
 
+@pytest.mark.parametrize("visit", [False, True])
+def test_plans_count_a_cold_start_more_than_once_only_if_agents_delay_it(visit: bool) -> None:
+    assert controller_settings(configured(operations={"visit": visit})).swap_hysteresis is not visit
+
+
 def test_the_price_of_promises_reaches_the_controller() -> None:
     prices = {
         name: controller_settings(configured(operations={"promises": name})).promise_s for name in PROMISE_S

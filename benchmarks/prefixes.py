@@ -115,7 +115,8 @@ def unreported() -> Iterator[None]:
 def run(scenario: Path, arm: str, load: float, seed: int) -> dict[str, Any]:
     """Simulate one cell; return its figures."""
     drawn, recorder = draw_scenario(scenario, seed, load=load), ForecastRecorder(every=5)
-    result = simulate(drawn.scenario, policy_named(arm), seed, stopwatch_s=time.perf_counter, observer=recorder)
+    policy = policy_named(arm)
+    result = simulate(drawn.scenario, policy, seed, stopwatch_s=time.perf_counter, observer=recorder)
     groups = accuracy(group_pairs(result, recorder.groups.values()))
     requests = {
         time: accuracy(request_pairs(result, recorder.requests.values(), time))

@@ -10,8 +10,8 @@ from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
 from qlm.controller.core.forecasting import Homes, forecast_changes
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.history import History, recalled
-from qlm.controller.core.placement_problem import placement_problem
-from qlm.controller.core.placing import restricted, update_placement
+from qlm.controller.core.placement.placing import restricted, update_placement
+from qlm.controller.core.placement.problem import placement_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId

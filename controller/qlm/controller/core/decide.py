@@ -19,7 +19,7 @@ from qlm.controller.core.expected.made import with_forecasts
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.forecasting import forecast_changes
 from qlm.controller.core.grouping import NewGroupId, regroup
-from qlm.controller.core.placing import restricted, update_placement
+from qlm.controller.core.placement.placing import restricted, update_placement
 from qlm.controller.core.problem import make_problem
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import InstanceStatus

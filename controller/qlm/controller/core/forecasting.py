@@ -36,9 +36,7 @@ _Known = dict[tuple[RequestClass, str, float, float], ClassForecast]
 """Forecasts by class, kind, speed correction and share of the arrivals: most instances share them."""
 
 
-def _forecasts(
-    snapshot: Snapshot, id: InstanceId, homes: "Homes", known: _Known
-) -> Iterator[ClassForecast]:
+def _forecasts(snapshot: Snapshot, id: InstanceId, homes: "Homes", known: _Known) -> Iterator[ClassForecast]:
     instance = snapshot.instances[id]
     kind = instance.status.accelerator
     for (cls, of_kind), entry in snapshot.state.times.entries.items():

@@ -6,7 +6,7 @@ from typing import Final
 
 from qlm.controller.core.estimating.state import EstimatorState
 from qlm.controller.core.fleet import Fleet
-from qlm.controller.core.placement_problem import placement_problem
+from qlm.controller.core.placement.problem import placement_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.view import ClusterView

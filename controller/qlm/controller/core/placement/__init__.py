@@ -1,0 +1,1 @@
+"""Which models each instance serves in the next minutes."""

@@ -61,7 +61,7 @@ async def test_plans_of_many_bytes_are_kept_less_often(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await PlanReporter(store, FaultLog()).publish(decision(2), START_NS)
-    data = await store.published_plan()
+    data = await store.published(PublishedKind.PLAN)
     assert data is not None
     reporter = PlanReporter(store, FaultLog())
     await reporter.publish(decision(1), START_NS)

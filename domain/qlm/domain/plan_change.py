@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from qlm.domain.group import RequestClass
-from qlm.domain.ids import GroupId, InstanceId
+from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.virtual_queue import ClassForecast
 
 
@@ -48,4 +48,12 @@ class SetForecasts:
     forecasts: tuple[ClassForecast, ...]
 
 
-PlanChange = CreateGroup | ResizeGroup | CloseGroup | SetQueue | SetForecasts
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetHomes:
+    """Replace the models that the placement gives one instance, the one with the most arrivals first."""
+
+    instance: InstanceId
+    models: tuple[ModelId, ...]
+
+
+PlanChange = CreateGroup | ResizeGroup | CloseGroup | SetQueue | SetForecasts | SetHomes

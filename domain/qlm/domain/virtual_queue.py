@@ -4,7 +4,7 @@ from collections import Counter
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import InstanceId
+from qlm.domain.ids import InstanceId, ModelId
 from qlm.domain.values import value
 
 
@@ -34,12 +34,15 @@ class VirtualQueue:
         version: Grows with each change of the order.
         groups: Groups, first served first.
         forecasts: Of the classes that the instance may serve.
+        homes: Models that the placement gives the instance, the one with the most arrivals first; empty
+            without a placement.
     """
 
     instance: InstanceId
     version: int = 0
     groups: tuple[Group, ...] = ()
     forecasts: tuple[ClassForecast, ...] = ()
+    homes: tuple[ModelId, ...] = ()
 
     def __post_init__(self) -> None:
         if len({group.id for group in self.groups}) < len(self.groups):

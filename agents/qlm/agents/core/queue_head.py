@@ -222,6 +222,11 @@ class QueueHead:
         """What the plan expects of the classes here."""
         return self._queue.forecasts
 
+    @property
+    def homes(self) -> Sequence[ModelId]:
+        """Models that the placement gives this instance, the one with the most arrivals first."""
+        return self._queue.homes
+
     def first_since_ns(self, head: Group, now_ns: int) -> int:
         """Return the time since which a group of another model has been the head."""
         if self._first_since is None or self._first_since[0] != head.id:

@@ -19,6 +19,7 @@ from qlm.controller.core.expected.made import with_forecasts
 from qlm.controller.core.fleet import Fleet
 from qlm.controller.core.forecasting import forecast_changes
 from qlm.controller.core.grouping import NewGroupId, regroup
+from qlm.controller.core.placement.homes import home_changes
 from qlm.controller.core.placement.placing import restricted, update_placement
 from qlm.controller.core.problem import make_problem
 from qlm.domain.errors import InvalidValueError
@@ -202,7 +203,12 @@ def decide(
         promise_s=settings.promise_s,
     )
     plan, failure = plan_or_fall_back(planner, problem)
-    changes = (*grouped.changes, *_queue_changes(view, grouped, plan), *forecast_changes(view, now))
+    changes = (
+        *grouped.changes,
+        *_queue_changes(view, grouped, plan),
+        *forecast_changes(view, now),
+        *home_changes(view, placement, estimator, now_ns),
+    )
     return Decision(
         changes=changes,
         problem=problem,

@@ -6,7 +6,15 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.notices import QueueChanged
-from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetForecasts, SetQueue
+from qlm.domain.plan_change import (
+    CloseGroup,
+    CreateGroup,
+    PlanChange,
+    ResizeGroup,
+    SetForecasts,
+    SetHomes,
+    SetQueue,
+)
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.core.effects import Effects
@@ -58,6 +66,10 @@ def apply(state: State, changes: Sequence[PlanChange], now_ns: int) -> tuple[Non
             case SetForecasts():
                 queue = state.queues.setdefault(change.instance, QueueRow())
                 queue.forecasts = change.forecasts
+                changed[change.instance] = None
+            case SetHomes():
+                queue = state.queues.setdefault(change.instance, QueueRow())
+                queue.homes = change.models
                 changed[change.instance] = None
     return None, Effects(notices=[(instance, QueueChanged()) for instance in changed])
 
@@ -144,7 +156,13 @@ def view(state: State, now_ns: int) -> ClusterView:
 
 def _queue_value(instance: InstanceId, queue: QueueRow, groups: dict[GroupId, Group]) -> VirtualQueue:
     ordered = tuple([groups[id] for id in queue.groups])
-    return VirtualQueue(instance=instance, version=queue.version, groups=ordered, forecasts=queue.forecasts)
+    return VirtualQueue(
+        instance=instance,
+        version=queue.version,
+        groups=ordered,
+        forecasts=queue.forecasts,
+        homes=queue.homes,
+    )
 
 
 def _class_view(row: ClassRow) -> ClassView:

@@ -12,7 +12,7 @@ from qlm.domain.formats.extensions import (
     merged,
 )
 from qlm.domain.group import Group, RequestClass
-from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, TokenIds
+from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, ModelId, TokenIds
 from qlm.domain.lease import Epoch, Holder, Lease
 from qlm.domain.length_histogram import NO_PROMPTS, length_bin
 from qlm.domain.outcome import Outcome
@@ -154,6 +154,7 @@ class QueueRow:
     version: int = 0
     groups: list[GroupId] = field(default_factory=list)
     forecasts: tuple[ClassForecast, ...] = ()
+    homes: tuple[ModelId, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -6,8 +6,16 @@ from typing import Any
 import orjson
 
 from qlm.domain.group import Group
-from qlm.domain.ids import GroupId, InstanceId
-from qlm.domain.plan_change import CloseGroup, CreateGroup, PlanChange, ResizeGroup, SetForecasts, SetQueue
+from qlm.domain.ids import GroupId, InstanceId, ModelId
+from qlm.domain.plan_change import (
+    CloseGroup,
+    CreateGroup,
+    PlanChange,
+    ResizeGroup,
+    SetForecasts,
+    SetHomes,
+    SetQueue,
+)
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
 from qlm.store.redis.codec import class_key, class_of
 
@@ -30,6 +38,8 @@ def _change_to_plain(change: PlanChange) -> list[Any]:
         case SetForecasts():
             text = orjson.dumps([_forecast_to_plain(each) for each in change.forecasts]).decode()
             return ["forecasts", change.instance, text]
+        case SetHomes():
+            return ["homes", change.instance, orjson.dumps(change.models).decode()]
 
 
 def _forecast_to_plain(forecast: ClassForecast) -> list[Any]:
@@ -38,13 +48,19 @@ def _forecast_to_plain(forecast: ClassForecast) -> list[Any]:
 
 def read_queue(reply: list[Any], groups: Mapping[GroupId, Group]) -> VirtualQueue:
     """Decode a virtual queue; `groups` has those of all queues, others are lost."""
-    instance, version, ids, forecasts = reply
+    instance, version, ids, forecasts, homes = reply
     return VirtualQueue(
         instance=InstanceId(instance.decode()),
         version=version,
         groups=tuple(groups[id] for each in ids if (id := GroupId(each.decode())) in groups),
         forecasts=read_forecasts(forecasts),
+        homes=read_homes(homes),
     )
+
+
+def read_homes(text: bytes) -> tuple[ModelId, ...]:
+    """Decode the home models of an instance; empty if none were written."""
+    return tuple(ModelId(each) for each in orjson.loads(text)) if text else ()
 
 
 def read_forecasts(text: bytes) -> tuple[ClassForecast, ...]:

@@ -278,14 +278,15 @@ class RedisStore(RedisPlans, Store):
         return {InstanceId(id): why for id, why in sorted(zip(pairs[::2], pairs[1::2], strict=True))}
 
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
-        version, groups, forecasts = await self._scripts.run("virtual_queue", instance)
+        version, groups, forecasts, homes = await self._scripts.run("virtual_queue", instance)
         with readable():
-            known = plan_codec.read_forecasts(forecasts)
+            known, residents = plan_codec.read_forecasts(forecasts), plan_codec.read_homes(homes)
         return VirtualQueue(
             instance=instance,
             version=version,
             groups=tuple(readable_ones(codec.read_group, groups)),
             forecasts=known,
+            homes=residents,
         )
 
     async def ask_drain(self, instance: InstanceId) -> bool:

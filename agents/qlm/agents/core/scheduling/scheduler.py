@@ -14,6 +14,7 @@ from qlm.agents.core.scheduling.concurrency_limit import requests_over_limit
 from qlm.agents.core.scheduling.demotion import needs_demotion_scan, others_wait, too_late
 from qlm.agents.core.scheduling.model_swap import defer_other_models, start_engine, toward_swap
 from qlm.agents.core.scheduling.preemption import preempt, preempt_for
+from qlm.agents.core.scheduling.visits.home import go_home
 from qlm.agents.core.scheduling.visits.rule import keep_visit, leave, may_begin
 from qlm.agents.core.state import AgentState
 from qlm.agents.core.stats.activity import computing_again_ns
@@ -54,7 +55,7 @@ def _visit(state: AgentState, model: ModelId, now_ns: int) -> list[Action]:
     decision = keep_visit(state, model, now_ns)
     if decision is not None:
         return leave(state, decision, now_ns)
-    return _fill(state, model, state.queue.group(now_ns), now_ns)
+    return go_home(state, model, now_ns) or _fill(state, model, state.queue.group(now_ns), now_ns)
 
 
 def _follow_queue(state: AgentState, model: ModelId, now_ns: int) -> list[Action]:

@@ -102,6 +102,11 @@ function apply.forecasts(instance, text)
   mark(instance)
 end
 
+function apply.homes(instance, text)
+  call('HSET', PREFIX .. 'homes', instance, text)
+  mark(instance)
+end
+
 for _, change in ipairs(cjson.decode(ARGV[FIRST + 2])) do
   apply[change[1]](change[2], change[3], change[4])
 end

@@ -1,4 +1,4 @@
--- -> {classes, statuses, queues as {instance, version, ids, forecasts as JSON},
+-- -> {classes, statuses, queues as {instance, version, ids, forecasts as JSON, homes as JSON},
 --     instances and how many leases each has}, each class as
 -- {class, queued, sums, groups, ungrouped arrival, newest arrival, extensions, prompts, two rows of lengths}
 local SUMS = { 'accepted', 'prompt_tokens', 'prompt_squares', 'max_tokens', 'max_squares', 'finished', 'extended' }
@@ -46,6 +46,7 @@ local versions = call('HGETALL', PREFIX .. 'queues')
 for i = 1, #versions, 2 do
   local ids = call('LRANGE', key('queue', versions[i]), 0, -1)
   local forecasts = call('HGET', PREFIX .. 'forecasts', versions[i]) or ''
-  queues[#queues + 1] = { versions[i], tonumber(versions[i + 1]), ids, forecasts }
+  local homes = call('HGET', PREFIX .. 'homes', versions[i]) or ''
+  queues[#queues + 1] = { versions[i], tonumber(versions[i + 1]), ids, forecasts, homes }
 end
 return reply({ classes, statuses, queues, call('HGETALL', PREFIX .. 'leases') })

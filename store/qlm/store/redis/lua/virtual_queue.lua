@@ -1,4 +1,4 @@
--- instance -> {version, groups in order, forecasts as JSON}
+-- instance -> {version, groups in order, forecasts as JSON, homes as JSON}
 local instance = ARGV[FIRST]
 local by_id, known, groups = {}, {}, {}
 for _, id in ipairs(call('LRANGE', key('queue', instance), 0, -1)) do
@@ -13,5 +13,5 @@ for _, id in ipairs(call('LRANGE', key('queue', instance), 0, -1)) do
 end
 return reply({
   tonumber(call('HGET', PREFIX .. 'queues', instance) or '0'), groups,
-  call('HGET', PREFIX .. 'forecasts', instance) or '',
+  call('HGET', PREFIX .. 'forecasts', instance) or '', call('HGET', PREFIX .. 'homes', instance) or '',
 })

@@ -10,6 +10,7 @@ from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState
 from qlm.controller.core.forecasting import Homes, forecast_changes
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.history import History, recalled
+from qlm.controller.core.placement.homes import home_changes
 from qlm.controller.core.placement.placing import restricted, update_placement
 from qlm.controller.core.placement.problem import placement_problem
 from qlm.domain.fleet import EngineState, InstanceStatus
@@ -17,6 +18,7 @@ from qlm.domain.group import RequestClass
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.length_histogram import NO_LENGTHS
+from qlm.domain.plan_change import SetHomes
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.planner.placement.policy import PlacementState
@@ -262,3 +264,22 @@ def test_arrivals_of_a_model_that_is_loaded_nowhere_are_expected_where_it_waits(
     assert homes_of(*others, rate_rps=0.5, queues={"j": 0}) == {"i": 0.0, "j": 1.0}
     assert homes_of(*others, rate_rps=0.5, queues={"i": 0, "j": 1}) == {"i": 0.5, "j": 0.5}
     assert homes_of(*others, rate_rps=0.5) == {"i": 0.5, "j": 0.5}
+
+
+def test_agents_are_told_of_changed_homes_only_the_model_with_most_arrivals_first() -> None:
+    instances = (status("i", A), status("j", C), status("k", C))
+    empty = VirtualQueue(instance=InstanceId("k"))
+    view = ClusterView(classes=asked(A, B, C), instances=instances, queues=(empty,))
+    assert list(home_changes(view, PlacementState(), NOTHING_LEARNED, NOW_NS)) == []
+    (first, second) = home_changes(view, HOMES, NOTHING_LEARNED, NOW_NS)
+    assert (first.instance, second) == ("i", SetHomes(instance=InstanceId("j"), models=(C,)))
+    assert set(first.models) == {A, B}
+    queues = tuple(VirtualQueue(instance=each.instance, homes=each.models) for each in (first, second))
+    assert list(home_changes(replace(view, queues=queues), HOMES, NOTHING_LEARNED, NOW_NS)) == []
+    fleet, state = steady_fleet(16), NOTHING_LEARNED
+    for at_s, (often, seldom) in enumerate(((0, 0), (40, 10))):
+        counted = (replace(asked(B)[0], accepted=often), replace(asked(A)[0], accepted=seldom))
+        view = replace(view, classes=counted)
+        state = learn(state, view, now_ns=NOW_NS + at_s * S, fleet=fleet)
+    (told, _other) = home_changes(view, HOMES, state, NOW_NS + S)
+    assert told.models == (B, A)

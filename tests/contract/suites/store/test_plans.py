@@ -26,7 +26,7 @@ from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.notices import DrainAsked, QueueChanged
 from qlm.domain.outcome import Outcome
-from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetForecasts, SetQueue
+from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetForecasts, SetHomes, SetQueue
 from qlm.domain.ports.store import Store
 from qlm.domain.view import ClassView, ClusterView
 from qlm.domain.virtual_queue import ClassForecast, VirtualQueue
@@ -342,3 +342,15 @@ async def test_forecasts_reach_the_agent_and_the_next_plan(subject: Subject) -> 
     queue = await store.virtual_queue(A.instance)
     assert (queue.forecasts, queue.groups) == (first[:1], ())
     assert (await store.virtual_queue(B.instance)).forecasts == ()
+
+
+async def test_the_models_of_a_placement_reach_the_agent_and_the_next_plan(subject: Subject) -> None:
+    store = subject.store
+    await alive(store, A)
+    models = (ModelId("m"), ModelId("n"))
+    await store.apply([SetHomes(instance=A.instance, models=models)])
+    assert (await store.virtual_queue(A.instance)).homes == models
+    assert [each.homes for each in (await store.view()).queues] == [models]
+    await store.apply([SetHomes(instance=A.instance, models=())])
+    assert (await store.virtual_queue(A.instance)).homes == ()
+    assert (await store.virtual_queue(B.instance)).homes == ()

@@ -10,13 +10,13 @@ from qlm.domain.ids import ModelId
 
 
 def start_engine(state: AgentState, head: Group | None, now_ns: int) -> list[Action]:
-    """Without an awake engine, start the one that the virtual queue needs, else the first model."""
+    """Without an awake engine, start the one that the virtual queue needs, else the first home or model."""
     engines = state.engines
     if head is not None:
         return begin_swap(state, head.cls.model, head, now_ns)
     retry_ns = min((at_ns for at_ns in engines.failed_until_ns.values() if at_ns > now_ns), default=None)
     if retry_ns is None:
-        return begin_swap(state, engines.models[0], None, now_ns)
+        return begin_swap(state, (*state.queue.homes, *engines.models)[0], None, now_ns)
     state.alarm.want(retry_ns)
     return []
 

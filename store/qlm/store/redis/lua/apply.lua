@@ -98,11 +98,13 @@ function apply.queue(instance, ids)
 end
 
 function apply.forecasts(instance, text)
+  call('HSETNX', PREFIX .. 'queues', instance, 0)
   call('HSET', PREFIX .. 'forecasts', instance, text)
   mark(instance)
 end
 
 function apply.homes(instance, text)
+  call('HSETNX', PREFIX .. 'queues', instance, 0)
   call('HSET', PREFIX .. 'homes', instance, text)
   mark(instance)
 end

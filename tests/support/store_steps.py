@@ -30,11 +30,12 @@ from qlm.domain.leadership import Term
 from qlm.domain.lease import Epoch
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
-from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetQueue
+from qlm.domain.plan_change import CloseGroup, CreateGroup, ResizeGroup, SetForecasts, SetHomes, SetQueue
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.ports.store import Store
 from qlm.domain.request import RequestMetadata, RequestState
 from qlm.domain.view import RequestFilter
+from qlm.domain.virtual_queue import ClassForecast
 from qlm.store.core.limits import StoreLimits
 from support.extensions import OF_LOG, OF_REQUEST
 
@@ -90,6 +91,7 @@ ends = st.sampled_from((None, None, None, Outcome.STOP, Outcome.LENGTH, Outcome.
 mostly_zero = st.sampled_from((0, 0, 0, 0, 0, 0, 0, -1, 1))
 off_by = st.tuples(st.sampled_from((0,) * 9 + (-1,)), mostly_zero)
 """Offsets to the incarnation and n of the current lease of a request."""
+FORECAST = ClassForecast(cls=CHAT, service_s=0.5, answer_s=2.0, rate_rps=1.0)
 changes = st.one_of(
     st.builds(CreateGroup, id=groups, cls=st.sampled_from((CHAT, BATCH)), count=st.integers(0, 3)),
     st.builds(ResizeGroup, id=groups, count=st.integers(0, 4), sealed=st.booleans()),
@@ -98,6 +100,18 @@ changes = st.one_of(
         SetQueue,
         instance=st.sampled_from(INSTANCES),
         groups=st.lists(groups, max_size=4).map(tuple),
+    ),
+    st.builds(
+        SetForecasts,
+        instance=st.sampled_from(INSTANCES),
+        forecasts=st.sampled_from(
+            ((), (ClassForecast(cls=CHAT, service_s=0.5, answer_s=2.0, rate_rps=1.0),))
+        ),
+    ),
+    st.builds(
+        SetHomes,
+        instance=st.sampled_from(INSTANCES),
+        models=st.sampled_from(((), (CHAT.model,), (BATCH.model, CHAT.model))),
     ),
 )
 filters = st.builds(

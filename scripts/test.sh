@@ -85,9 +85,9 @@ all)
     phase compile "$bin/python" -m qlm.planner.warm_up
     join
     [ "$failed" = 0 ] || finish
-    tests tests -m "not vllm" --ignore tests/e2e --ignore tests/helm --durations=10
+    tests tests -m "not vllm" --ignore tests/e2e --durations=10
     # Whole clusters under load, and vLLM, take all cores: beside other tests they would miss their time limits.
-    phase clusters "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m "not vllm" tests/e2e tests/helm --durations=10
+    phase clusters "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m "not vllm" tests/e2e --durations=10
     phase vllm "$bin/python" -m pytest -q ${PYTEST_ARGS:-} -m vllm --durations=5
     ;;
 *) echo "test: '$1' is not a set of tests; say check, unit or all." >&2 && exit 2 ;;

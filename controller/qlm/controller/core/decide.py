@@ -203,14 +203,9 @@ def decide(
         promise_s=settings.promise_s,
     )
     plan, failure = plan_or_fall_back(planner, problem)
-    changes = (
-        *grouped.changes,
-        *_queue_changes(view, grouped, plan),
-        *forecast_changes(view, now),
-        *home_changes(view, placement, estimator, now_ns),
-    )
+    told = (*forecast_changes(view, now), *home_changes(view, placement, estimator, now_ns))
     return Decision(
-        changes=changes,
+        changes=(*grouped.changes, *_queue_changes(view, grouped, plan), *told),
         problem=problem,
         plan=plan,
         estimator=with_forecasts(estimator, view, now, problem, plan, settings.patience),

@@ -280,14 +280,9 @@ class RedisStore(RedisPlans, Store):
     async def virtual_queue(self, instance: InstanceId) -> VirtualQueue:
         version, groups, forecasts, homes = await self._scripts.run("virtual_queue", instance)
         with readable():
-            known, residents = plan_codec.read_forecasts(forecasts), plan_codec.read_homes(homes)
-        return VirtualQueue(
-            instance=instance,
-            version=version,
-            groups=tuple(readable_ones(codec.read_group, groups)),
-            forecasts=known,
-            homes=residents,
-        )
+            known, own = plan_codec.read_forecasts(forecasts), plan_codec.read_homes(homes)
+        ordered = tuple(readable_ones(codec.read_group, groups))
+        return VirtualQueue(instance=instance, version=version, groups=ordered, forecasts=known, homes=own)
 
     async def ask_drain(self, instance: InstanceId) -> bool:
         return bool(await self._scripts.run("ask_drain", instance))

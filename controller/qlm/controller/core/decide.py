@@ -203,7 +203,10 @@ def decide(
         promise_s=settings.promise_s,
     )
     plan, failure = plan_or_fall_back(planner, problem)
-    told = (*forecast_changes(view, now), *home_changes(view, placement, estimator, now_ns))
+    told: tuple[PlanChange, ...] = (
+        *forecast_changes(view, now),
+        *home_changes(view, placement, estimator, now_ns),
+    )
     return Decision(
         changes=(*grouped.changes, *_queue_changes(view, grouped, plan), *told),
         problem=problem,

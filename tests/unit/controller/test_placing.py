@@ -266,7 +266,7 @@ def test_arrivals_of_a_model_that_is_loaded_nowhere_are_expected_where_it_waits(
     assert homes_of(*others, rate_rps=0.5) == {"i": 0.5, "j": 0.5}
 
 
-def test_agents_are_told_of_changed_homes_only_the_model_with_most_arrivals_first() -> None:
+def test_agents_get_changed_homes_only_with_the_model_of_most_arrivals_first() -> None:
     instances = (status("i", A), status("j", C), status("k", C))
     empty = VirtualQueue(instance=InstanceId("k"))
     view = ClusterView(classes=asked(A, B, C), instances=instances, queues=(empty,))
@@ -281,5 +281,5 @@ def test_agents_are_told_of_changed_homes_only_the_model_with_most_arrivals_firs
         counted = (replace(asked(B)[0], accepted=often), replace(asked(A)[0], accepted=seldom))
         view = replace(view, classes=counted)
         state = learn(state, view, now_ns=NOW_NS + at_s * S, fleet=fleet)
-    (told, _other) = home_changes(view, HOMES, state, NOW_NS + S)
-    assert told.models == (B, A)
+    (sent, _other) = home_changes(view, HOMES, state, NOW_NS + S)
+    assert sent.models == (B, A)

@@ -203,12 +203,12 @@ def decide(
         promise_s=settings.promise_s,
     )
     plan, failure = plan_or_fall_back(planner, problem)
-    told: tuple[PlanChange, ...] = (
+    for_agents: tuple[PlanChange, ...] = (
         *forecast_changes(view, now),
         *home_changes(view, placement, estimator, now_ns),
     )
     return Decision(
-        changes=(*grouped.changes, *_queue_changes(view, grouped, plan), *told),
+        changes=(*grouped.changes, *_queue_changes(view, grouped, plan), *for_agents),
         problem=problem,
         plan=plan,
         estimator=with_forecasts(estimator, view, now, problem, plan, settings.patience),

@@ -68,7 +68,11 @@ def test_a_decision_places_what_waits_for_any_number_of_models(count: int) -> No
 def test_a_simulation_plans_for_any_number_of_models(count: int) -> None:
     models = names(count)
     profile = replace(
-        simulation.profiles()[(simulation.SMALL, "A100")], swap_cold_s=0.4, swap_warm_s=0.2, swap_reload_s=0.3
+        simulation.profiles()[(simulation.SMALL, "A100")],
+        swap_cold_s=0.4,
+        swap_warm_s=0.2,
+        swap_reload_s=0.3,
+        unload_s=0.1,
     )
     cost = ModelCost(weights_bytes=profile.weights_bytes, swap_warm_s=0.2, swap_cold_s=0.4, swap_reload_s=0.3)
 

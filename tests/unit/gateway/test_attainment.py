@@ -98,7 +98,7 @@ def test_what_a_reader_lived_through_is_observed() -> None:
     assert f"qlm_gateway_request_idle_seconds_sum{labels} 1.0" in text
     assert f"qlm_gateway_request_stalls_total{labels} 1.0" in text
     # Half of the tokens are a second late, the reading takes 2 s: 1 / (1 + 0.5).
-    assert f"qlm_gateway_request_qoe_sum{labels} 0.666" in text
+    assert f"qlm_gateway_request_qoe_ratio_sum{labels} 0.666" in text
 
 
 def test_a_class_has_both_series_from_its_first_request_on() -> None:

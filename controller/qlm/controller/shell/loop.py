@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -76,8 +77,10 @@ class ControllerLoop:
         new_group_id: NewGroupId,
         metrics: "ControllerMetrics | None" = None,
         faults: FaultLog | None = None,
+        stopwatch_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._faults = faults = faults or FaultLog()
+        self._stopwatch_s = stopwatch_s
         self._store = store
         self._reconciler = Reconciler(broker=broker, store=store, clock=clock)
         self._reporter = PlanReporter(store, faults, settings.patience)
@@ -103,7 +106,7 @@ class ControllerLoop:
         try:
             while True:
                 self._woken.clear()
-                began_s = time.perf_counter()
+                began_s = self._stopwatch_s()
                 try:
                     await self._turn()
                 except Exception as error:
@@ -111,7 +114,7 @@ class ControllerLoop:
                     if self._metrics is not None:
                         self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)
-                took_s = time.perf_counter() - began_s
+                took_s = self._stopwatch_s() - began_s
                 await asyncio.sleep(pause_s(took_s, self._settings.min_interval_s))
                 await self._wait()
         finally:

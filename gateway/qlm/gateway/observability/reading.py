@@ -36,7 +36,7 @@ class ReadingMetrics:
         )
         self._qoe = cache(
             Histogram(
-                "qlm_gateway_request_qoe",
+                "qlm_gateway_request_qoe_ratio",
                 "Quality of experience of the readers of answers (QoE*), from 0 to 1",
                 _LABELS,
                 registry=registry,

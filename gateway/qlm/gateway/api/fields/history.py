@@ -1,7 +1,7 @@
 """Learned figures of controllers, as one stored them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 
 class HistoryOfClass(TypedDict):
@@ -34,6 +34,14 @@ class HistoryOfInstance(TypedDict):
     observed_weight: float  # Number of observations behind that variance
 
 
+class HistoryOfForecasts(TypedDict):
+    """Counts of what forecasts of groups were wrong by."""
+
+    # Rows of the kind of wait, horizon, bin of the logarithm of actual over forecast, and weight.
+    waits: Sequence[Sequence[float]]  # Of the time until the last request has left the queue
+    ends: Sequence[Sequence[float]]  # Of the time until the last request has ended
+
+
 class StoredHistory(TypedDict):
     """Learned figures of the controllers, as one stored them."""
 
@@ -41,3 +49,4 @@ class StoredHistory(TypedDict):
     at_ns: int  # Time at which it was stored, nanoseconds since the epoch
     classes: Sequence[HistoryOfClass]  # Classes seen lately, 1000 at most
     speeds: Sequence[HistoryOfInstance]  # Instances, by model
+    forecast_errors: NotRequired[HistoryOfForecasts]  # What came of forecasts; former releases have none

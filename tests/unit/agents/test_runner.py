@@ -145,9 +145,9 @@ async def test_an_abort_that_fails_is_tried_again(tmp_path: Path) -> None:
 async def test_an_unreadable_message_becomes_a_dead_letter_with_its_reason(tmp_path: Path) -> None:
     async with plant(tmp_path) as it:
         request = a_request()
+        it.broker_faults.fail(BROKER_AWAY, "publish")
         await it.broker.publish(HOLD, b"no request")
         await it.accept(request)
-        it.broker_faults.fail(BROKER_AWAY, "publish")
         await until(lambda: it.broker_faults.raised["publish"] >= 2)
         it.broker_faults.heal()
         await until(lambda: it.depth(DEAD))

@@ -5,7 +5,7 @@ from typing import Final
 UNPACED_S: Final = 0.1
 """Turns up to this long are followed by the shortest pause only."""
 
-PAUSES_PER_TURN: Final = 20.0
+PAUSES_PER_TURN: Final = 30.0
 """Pause after a longer turn, over what it took beyond `UNPACED_S`."""
 
 PAUSE_MAX_S: Final = 8.0

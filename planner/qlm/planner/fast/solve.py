@@ -94,7 +94,7 @@ def search(
     settings: SearchSettings = DEFAULT_SETTINGS,
     in_order: bool = False,
 ) -> Found:
-    """Do what `solve_fast` does, and tell the moves."""
+    """Plan as `solve_fast` does, with its arguments and errors, and count the moves."""
     solver = _Solver(problem, seed, budget, settings, in_order)
     queues = solver.solve()
     penalty_s, _completion, promises_s = solver.true_cost(solver.data, queues)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qlm.domain.ids import ModelId
+from qlm.planner.quiet_highs import quiet_highs
 from qlm.rct_estimator.normal import Normal
 from qlm.rct_estimator.profiles.profile import Profile
 from qlm.rct_estimator.throughput import steady_state
@@ -43,9 +44,7 @@ def best_split(work: FloatArray) -> tuple[float, FloatArray]:
         work: Instance time per request of the mix; inf where a model cannot run, shape (models, instances).
     """
     models, instances = work.shape
-    highs = highspy.Highs()  # type: ignore[no-untyped-call]
-    for option, value in (("output_flag", False), ("threads", 1), ("random_seed", 0), ("solver", "simplex")):
-        highs.setOptionValue(option, value)
+    highs = quiet_highs(solver="simplex")
     none = np.zeros(0, dtype=np.int32)
     for _ in range(models):
         highs.addRow(1.0, 1.0, 0, none, none.astype(np.float64))

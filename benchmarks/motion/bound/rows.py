@@ -6,6 +6,7 @@ import highspy
 import numpy as np
 
 from benchmarks.motion.bound.work import FloatArray
+from qlm.planner.quiet_highs import quiet_highs
 
 
 class LinearProgram:
@@ -41,10 +42,7 @@ class LinearProgram:
         """Solve it; return the largest sum, None if the time was not enough."""
         if not self._most:
             return 0.0
-        highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
-            highs.setOptionValue(option, value)
-        highs.setOptionValue("time_limit", self._time_limit_s)
+        highs = quiet_highs(time_limit=self._time_limit_s)
         highs.passModel(self._model())
         highs.run()
         if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:

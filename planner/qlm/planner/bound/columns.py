@@ -18,6 +18,7 @@ from qlm.planner.bound.charge import Charges
 from qlm.planner.bound.dual import NEVER, charge_table, model_prices, price_until, step_of, totals
 from qlm.planner.bound.grid import edges_until
 from qlm.planner.bound.relaxation import Relaxation
+from qlm.planner.quiet_highs import quiet_highs
 
 START_GROWTH: Final = 0.005
 """Growth of the steps of starts: it bounds the loss by the grid."""
@@ -68,9 +69,7 @@ class _Master:
         self._c, self._starts, self._edges, self._shares, self._table = c, starts, edges, shares, table
         self._shape = capacity.shape
         self._known: set[tuple[int, int, int]] = set()
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
-            self._highs.setOptionValue(option, value)
+        self._highs = quiet_highs()
         groups = len(c.requests)
         none = np.zeros(0, dtype=np.int32)
         for _ in range(groups):

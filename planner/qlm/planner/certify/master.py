@@ -8,6 +8,7 @@ import numpy as np
 from qlm.planner.arrays import Floats, Ints
 from qlm.planner.certify.tracing import Found
 from qlm.planner.certify.tracks import Tracks
+from qlm.planner.quiet_highs import quiet_highs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,9 +50,7 @@ class Master:
     def __init__(self, tracks: Tracks, unit_s: float) -> None:
         self._tracks, self._unit_s = tracks, unit_s
         self._groups = len(tracks.groups)
-        self._highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in (("output_flag", False), ("threads", 1), ("random_seed", 0)):
-            self._highs.setOptionValue(option, value)
+        self._highs = quiet_highs()
         none = np.zeros(0, dtype=np.int32)
         for _ in range(self._groups):
             self._highs.addRow(1.0, highspy.kHighsInf, 0, none, none.astype(np.float64))

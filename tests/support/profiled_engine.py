@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 from qlm.cli.profiling.grid import Grid
 from qlm.cli.profiling.measure import Prober
@@ -23,10 +24,10 @@ TRUTH = IterationTime(
 )
 
 
-def engine_profile(**changes: object) -> Profile:
+def engine_profile(**changes: Any) -> Profile:
     plain = unmeasured_profile("m", "X", context_tokens=8192)
-    known = {"iteration": TRUTH, "kv_tokens": 200_000, "seqs_max": 64}
-    return replace(plain, **{**known, **changes})  # type: ignore[arg-type]
+    known: dict[str, Any] = {"iteration": TRUTH, "kv_tokens": 200_000, "seqs_max": 64}
+    return replace(plain, **{**known, **changes})
 
 
 def measured_by(engine: VirtualEngine, grid: Grid, context_tokens: int = 8192) -> Prober:

@@ -177,6 +177,12 @@ def test_an_idle_agent_stays_with_a_model_of_its_placement(homes: tuple[ModelId,
     assert seconds_until_swap(bench, limit_s=10.0) == float("inf")
 
 
+def test_an_idle_agent_ignores_a_model_of_its_placement_that_it_does_not_serve() -> None:
+    bench = new_bench()
+    read(bench, homes=(ModelId("of an earlier configuration"),))
+    assert seconds_until_swap(bench, limit_s=10.0) == float("inf")
+
+
 def test_an_agent_with_work_does_not_leave_it_for_its_placement() -> None:
     bench = new_bench()
     running = bench.start(a_request("own"))
@@ -197,6 +203,7 @@ def test_a_home_whose_engine_failed_is_started_only_after_its_pause() -> None:
 
 def test_the_first_engine_is_that_of_the_placement() -> None:
     agent = Agent(HOLDER, "A10", (M, N), SETTINGS, COSTS)
-    read = QueueRead(queue=VirtualQueue(instance=HOLDER.instance, homes=(N,)))
+    homes = ModelId("of an earlier configuration"), N
+    read = QueueRead(queue=VirtualQueue(instance=HOLDER.instance, homes=homes))
     actions = [*agent.receive(read, S), *agent.receive(Tick(), S)]
     assert [each.model for each in actions if isinstance(each, SwapModel)] == [N]

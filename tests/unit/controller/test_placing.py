@@ -7,7 +7,7 @@ import pytest
 from qlm.controller.core.estimating.arrivals import Arrivals
 from qlm.controller.core.estimating.snapshot import take_snapshot
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, EstimatorState, learn
-from qlm.controller.core.forecasting import Homes, forecast_changes
+from qlm.controller.core.forecasting import Residents, forecast_changes
 from qlm.controller.core.history.classes import ClassRecord
 from qlm.controller.core.history.history import History, recalled
 from qlm.controller.core.placement.homes import home_changes
@@ -229,7 +229,7 @@ def test_agents_get_forecasts_again_when_a_figure_has_changed(factor: float, sen
     assert bool(list(forecast_changes(replace(view, queues=(queue,)), now))) is sent
 
 
-def homes_of(
+def shares_of(
     *instances: InstanceStatus, rate_rps: float, queues: dict[str, int] | None = None
 ) -> dict[str, float]:
     """Return the share of the arrivals for M on each instance; the rate is in busy instances."""
@@ -242,44 +242,44 @@ def homes_of(
     known = Arrivals(NOW_NS, 9, asked=60 * rate, asked_s=60.0, past=60 * rate, past_s=60.0, present_ns=NOW_NS)
     state = replace(state, arrivals={CHAT: known})
     now = take_snapshot(view, now_ns=NOW_NS, fleet=fleet, state=state)
-    homes = Homes(now)
-    return {id: round(homes.share(M, each), 3) for id, each in now.instances.items()}
+    residents = Residents(now)
+    return {id: round(residents.share(M, each), 3) for id, each in now.instances.items()}
 
 
 def test_arrivals_are_expected_where_a_model_is_needed_and_a_twin_with_time_is_free_to_leave() -> None:
     """Each of two instances counted on half of its arrivals, and both stayed idle beside work."""
     twins = instance("i"), instance("j", running=1)
-    assert homes_of(*twins, rate_rps=0.5) == {"i": 0.0, "j": 1.0}
-    assert homes_of(*twins, rate_rps=1.2) == {"i": 0.5, "j": 0.5}
+    assert shares_of(*twins, rate_rps=0.5) == {"i": 0.0, "j": 1.0}
+    assert shares_of(*twins, rate_rps=1.2) == {"i": 0.5, "j": 0.5}
 
 
 def test_who_could_load_a_model_gets_what_those_that_have_it_cannot_serve() -> None:
     here, other = instance("i", running=1), instance("j", active=N)
-    assert homes_of(here, other, rate_rps=0.5) == {"i": 1.0, "j": 0.0}
-    assert homes_of(here, other, rate_rps=1.4) == {"i": 1.0, "j": 0.5}
+    assert shares_of(here, other, rate_rps=0.5) == {"i": 1.0, "j": 0.0}
+    assert shares_of(here, other, rate_rps=1.4) == {"i": 1.0, "j": 0.5}
 
 
 def test_arrivals_of_a_model_that_is_loaded_nowhere_are_expected_where_it_waits() -> None:
     others = instance("i", active=N), instance("j", active=N)
-    assert homes_of(*others, rate_rps=0.5, queues={"j": 0}) == {"i": 0.0, "j": 1.0}
-    assert homes_of(*others, rate_rps=0.5, queues={"i": 0, "j": 1}) == {"i": 0.5, "j": 0.5}
-    assert homes_of(*others, rate_rps=0.5) == {"i": 0.5, "j": 0.5}
+    assert shares_of(*others, rate_rps=0.5, queues={"j": 0}) == {"i": 0.0, "j": 1.0}
+    assert shares_of(*others, rate_rps=0.5, queues={"i": 0, "j": 1}) == {"i": 0.5, "j": 0.5}
+    assert shares_of(*others, rate_rps=0.5) == {"i": 0.5, "j": 0.5}
 
 
 def test_agents_get_changed_homes_only_with_the_model_of_most_arrivals_first() -> None:
     instances = (status("i", A), status("j", C), status("k", C))
     empty = VirtualQueue(instance=InstanceId("k"))
     view = ClusterView(classes=asked(A, B, C), instances=instances, queues=(empty,))
-    assert list(home_changes(view, PlacementState(), NOTHING_LEARNED, NOW_NS)) == []
-    (first, second) = home_changes(view, HOMES, NOTHING_LEARNED, NOW_NS)
+    assert list(home_changes(view, None, NOTHING_LEARNED, NOW_NS)) == []
+    (first, second) = home_changes(view, HOMES.homes, NOTHING_LEARNED, NOW_NS)
     assert (first.instance, second) == ("i", SetHomes(instance=InstanceId("j"), models=(C,)))
     assert set(first.models) == {A, B}
     queues = tuple(VirtualQueue(instance=each.instance, homes=each.models) for each in (first, second))
-    assert list(home_changes(replace(view, queues=queues), HOMES, NOTHING_LEARNED, NOW_NS)) == []
+    assert list(home_changes(replace(view, queues=queues), HOMES.homes, NOTHING_LEARNED, NOW_NS)) == []
     fleet, state = steady_fleet(16), NOTHING_LEARNED
     for at_s, (often, seldom) in enumerate(((0, 0), (40, 10))):
         counted = (replace(asked(B)[0], accepted=often), replace(asked(A)[0], accepted=seldom))
         view = replace(view, classes=counted)
         state = learn(state, view, now_ns=NOW_NS + at_s * S, fleet=fleet)
-    (sent, _other) = home_changes(view, HOMES, state, NOW_NS + S)
+    (sent, _other) = home_changes(view, HOMES.homes, state, NOW_NS + S)
     assert sent.models == (B, A)

@@ -25,6 +25,7 @@ from qlm.controller.shell.time_limited_planner import TimeLimitedPlanner
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import InstanceId, SessionId
 from qlm.domain.lease import Holder
+from qlm.domain.plan_change import SetHomes
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.view import ClusterView
 from qlm.planner.baselines.edf import plan_edf
@@ -198,6 +199,13 @@ def test_an_error_of_the_planner_leaves_its_thread() -> None:
     failing.fails = False
     assert TimeLimitedPlanner(failing, 5.0)(problem).method == "usual"
     assert issubclass(PlanTooSlowError, Exception)
+
+
+async def test_a_controller_without_placement_takes_back_that_of_one_with_it(world: World) -> None:
+    await world.accept("a")
+    await world.store.apply([SetHomes(instance=GPU_0.instance, models=(M,))])
+    await world.loop(plan_edf, ControllerSettings(places=False)).run_once()
+    assert (await world.store.virtual_queue(GPU_0.instance)).homes == ()
 
 
 async def test_a_placement_that_fails_leaves_the_last_one(world: World) -> None:

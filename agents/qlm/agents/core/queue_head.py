@@ -224,8 +224,11 @@ class QueueHead:
 
     @property
     def homes(self) -> Sequence[ModelId]:
-        """Models that the placement gives this instance, the one with the most arrivals first."""
-        return self._queue.homes
+        """Models of the placement that this instance serves, the one with the most arrivals first.
+
+        The placement may be older than the agent, which may have started with other models.
+        """
+        return [model for model in self._queue.homes if model in self._models]
 
     def first_since_ns(self, head: Group, now_ns: int) -> int:
         """Return the time since which a group of another model has been the head."""

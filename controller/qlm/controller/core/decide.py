@@ -205,7 +205,7 @@ def decide(
     plan, failure = plan_or_fall_back(planner, problem)
     for_agents: tuple[PlanChange, ...] = (
         *forecast_changes(view, now),
-        *home_changes(view, placement, estimator, now_ns),
+        *home_changes(view, placement.homes if settings.places else {}, estimator, now_ns),
     )
     return Decision(
         changes=(*grouped.changes, *_queue_changes(view, grouped, plan), *for_agents),

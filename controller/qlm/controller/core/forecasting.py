@@ -25,9 +25,9 @@ CHANGED_RPS: Final = 0.02
 def forecast_changes(view: ClusterView, snapshot: Snapshot) -> Iterator[SetForecasts]:
     """Yield the forecasts of each instance that differ from those it has."""
     known = {queue.instance: queue.forecasts for queue in view.queues}
-    homes, equal = Homes(snapshot), _Known()
+    residents, equal = Residents(snapshot), _Known()
     for id in snapshot.instances:
-        forecasts = tuple(_forecasts(snapshot, id, homes, equal))
+        forecasts = tuple(_forecasts(snapshot, id, residents, equal))
         if _differ(known.get(id, ()), forecasts):
             yield SetForecasts(instance=id, forecasts=forecasts)
 
@@ -36,7 +36,9 @@ _Known = dict[tuple[RequestClass, str, float, float], ClassForecast]
 """Forecasts by class, kind, speed correction and share of the arrivals: most instances share them."""
 
 
-def _forecasts(snapshot: Snapshot, id: InstanceId, homes: "Homes", known: _Known) -> Iterator[ClassForecast]:
+def _forecasts(
+    snapshot: Snapshot, id: InstanceId, residents: "Residents", known: _Known
+) -> Iterator[ClassForecast]:
     instance = snapshot.instances[id]
     kind = instance.status.accelerator
     for (cls, of_kind), entry in snapshot.state.times.entries.items():
@@ -44,7 +46,7 @@ def _forecasts(snapshot: Snapshot, id: InstanceId, homes: "Homes", known: _Known
             continue
         own = instance.correction if cls.model == instance.loaded else None
         factor = (own or snapshot.pooled.get((cls.model, kind)) or Correction()).factor
-        share = homes.share(cls.model, instance)
+        share = residents.share(cls.model, instance)
         if (cls, kind, factor, share) not in known:
             known[cls, kind, factor, share] = ClassForecast(
                 cls=cls,
@@ -55,7 +57,7 @@ def _forecasts(snapshot: Snapshot, id: InstanceId, homes: "Homes", known: _Known
         yield known[cls, kind, factor, share]
 
 
-class Homes:
+class Residents:
     """Instances on whose presence the arrivals of each model depend.
 
     Of several instances with a model awake, those that can serve all of its arrivals share them. The others

@@ -11,6 +11,7 @@ _READS: Final = frozenset(
         "record",
         "records",
         "queue_position",
+        "waiting",
         "read_output",
         "virtual_queue",
         "unplaced",

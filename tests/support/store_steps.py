@@ -240,6 +240,12 @@ _steps = st.one_of(
         ids,
         st.sampled_from((Outcome.CANCELLED, Outcome.STOP)),
     ),
+    st.builds(
+        lambda some: Step(
+            f"end_waiting {some}", lambda store, _: store.end_waiting(some, Outcome.OUTPUT_LOST, "gone")
+        ),
+        st.lists(ids, max_size=3, unique=True),
+    ),
     st.builds(lambda c: Step(f"withdraw {c.id}", lambda store, _: store.withdraw(c)), any_metadata),
     st.builds(
         lambda due, n: Step(f"expire {due} {n}", lambda store, _: store.expire(due, n)),
@@ -299,6 +305,7 @@ async def snapshot(store: Store) -> dict[str, Any]:
         "records": list(await store.records(RequestFilter(limit=1000))),
         "places": [await store.queue_position(metadata.id) for metadata in REQUESTS],
         "outputs": [await store.read_output(metadata.id, 0) for metadata in REQUESTS],
+        "waiting": [await store.waiting(each.cls) for each in (await store.view()).classes],
         "indexed": await store.indexed(),
         "leader": await store.leader(),
         "published": [await store.published(kind) for kind in PublishedKind],

@@ -1,6 +1,6 @@
 """The controller's repairs on a real store and a real queue: what died leaves nothing behind."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from qlm.broker.sqlite.broker import SqliteQueues
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.topology import DEAD, hold_queue
 from qlm.controller.shell.idle_queues import IDLE_NS
+from qlm.controller.shell.missing_messages import AGAIN_NS, DETAIL, STUCK_NS
 from qlm.controller.shell.reconciler import EMPTIED_GRACE_NS, PERIOD_NS, Reconciler
 from qlm.domain.errors import BrokerUnavailableError, DeliveryLostError, StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus
@@ -20,7 +21,7 @@ from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import LogEntry
-from qlm.domain.ports.broker import Broker
+from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.request import Request, RequestState
 from qlm.store.embedded.memory import MemoryStore
 from support.flaky import Faults, flaky
@@ -486,3 +487,110 @@ async def test_a_message_moves_to_the_class_in_which_its_request_waits(bench: Be
     assert await bench.depth(request.cls.queue) == 0
     (delivery,) = await bench.broker.get(retried.cls.queue)
     assert codec.decode_request(delivery.body) == retried
+
+
+async def look_for(bench: Bench, seconds: float, *alive: Holder) -> None:
+    until_ns = bench.clock.time_ns + round(seconds * 1e9)
+    while bench.clock.time_ns < until_ns:
+        await bench.look(*alive)
+
+
+async def purge(bench: Bench, queue: QueueName) -> None:
+    while taken := await bench.broker.get(queue):
+        await bench.broker.ack(taken[0])
+
+
+async def test_a_request_whose_message_is_gone_ends_as_lost(bench: Bench) -> None:
+    """Its client waited for ever, and its group stayed at the head of a virtual queue."""
+    requests = [a_request(f"r{n}", arrival_ns=n) for n in range(3)]
+    await bench.accept(*requests)
+    await purge(bench, requests[0].cls.queue)
+    await look_for(bench, STUCK_NS / 1e9)
+    assert [await bench.state(each) for each in requests] == [RequestState.QUEUED] * 3
+    await look_for(bench, (STUCK_NS + AGAIN_NS) / 1e9)
+    for each in requests:
+        log = await bench.store.read_output(each.id, 0)
+        assert log is not None and (log.outcome, log.detail) == (Outcome.OUTPUT_LOST, DETAIL)
+
+
+async def test_a_missing_message_is_found_in_a_class_that_goes_on_without_it(bench: Bench) -> None:
+    """The queue is never empty, but others of the class are served and the oldest is not."""
+    gone, *others = (a_request(f"r{n}", arrival_ns=n) for n in range(40))
+    await bench.store.enqueue(gone.metadata())
+    await bench.accept(*others)
+    served = iter(others)
+    for _ in range(6):
+        await bench.look(GPU_0)
+        (message,) = await bench.broker.get(gone.cls.queue)
+        await bench.lease(next(served), GPU_0)
+        await bench.broker.ack(message)
+    for _ in range(4):
+        await bench.look(GPU_0)
+    assert await bench.state(gone) is RequestState.ENDED
+    assert {await bench.state(each) for each in served} == {RequestState.QUEUED}
+    assert await bench.depth(gone.cls.queue) == 39 - 6
+
+
+async def test_requests_whose_messages_wait_do_not_end_however_long_they_wait(bench: Bench) -> None:
+    requests = [a_request(f"r{n}", arrival_ns=n) for n in range(3)]
+    await bench.accept(*requests)
+    await look_for(bench, 100)
+    assert {await bench.state(each) for each in requests} == {RequestState.QUEUED}
+    assert await bench.depth(requests[0].cls.queue) == 3
+
+
+async def test_a_message_between_pull_and_lease_is_not_missing(bench: Bench) -> None:
+    """An agent holds it while the queue is read, and leases or returns it before that is read again."""
+    request = a_request("r")
+    await bench.accept(request)
+    (message,) = await bench.broker.get(request.cls.queue)
+    await look_for(bench, (STUCK_NS + AGAIN_NS / 2) / 1e9, GPU_0)
+    await bench.broker.requeue(message)
+    await look_for(bench, 60, GPU_0)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_a_message_in_the_queue_of_another_class_is_not_missing(bench: Bench) -> None:
+    """An interrupted demotion leaves it in the queue of the former class."""
+    request = a_request("r")
+    late = replace(request, cls=replace(request.cls, late=True))
+    await bench.publish(request)
+    await bench.store.enqueue(late.metadata())
+    await look_for(bench, 60)
+    assert await bench.state(late) is RequestState.QUEUED
+    assert (await bench.depth(request.cls.queue), await bench.depth(late.cls.queue)) == (0, 1)
+
+
+async def test_a_request_whose_message_is_a_dead_letter_waits_for_an_operator(bench: Bench) -> None:
+    request = a_request("r")
+    await bench.accept(request)
+    (message,) = await bench.broker.get(request.cls.queue)
+    newer = message.body.replace(b'"version":1', b'"version":99')
+    letter = codec.DeadLetter(reason="a newer version", queue=request.cls.queue, at_ns=0, body=newer)
+    await bench.broker.publish(DEAD, codec.encode_dead_letter(letter))
+    await bench.broker.ack(message)
+    await look_for(bench, 60)
+    assert (await bench.depth(request.cls.queue), await bench.depth(DEAD)) == (0, 1)
+    assert await bench.state(request) is RequestState.QUEUED
+
+
+async def test_after_a_reading_that_misses_nothing_a_queue_is_read_less_and_less_often(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest waits while clients of newer ones leave; a reading takes the messages from all agents."""
+    oldest, *others = (a_request(f"r{n:03d}", arrival_ns=n) for n in range(151))
+    await bench.accept(oldest)
+    reads, get = 0, bench.own_broker.get
+
+    async def counted(queue: QueueName, limit: int = 1) -> Sequence[Delivery]:
+        nonlocal reads
+        reads += 1
+        return await get(queue, limit)
+
+    monkeypatch.setattr(bench.own_broker, "get", counted)
+    for other in others:
+        await bench.store.enqueue(other.metadata())
+        await bench.store.cancel(other.id)
+        await bench.look()
+    assert await bench.state(oldest) is RequestState.QUEUED
+    assert 3 <= reads / 2 <= 8, "two calls each: the second finds an empty queue"

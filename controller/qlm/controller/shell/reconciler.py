@@ -1,12 +1,13 @@
 """Reconciles store and broker after failures: leases, hold queues, and the index of waiting requests.
 
-It also has queues deleted in which nothing has waited for a while. Three repairs, each cheap when nothing is
+It also has queues deleted in which nothing has waited for a while. Four repairs, each cheap when nothing is
 wrong:
 
 * leases of dead holders are released;
 * hold queues of dead instances are emptied;
 * a class queue with more messages than the store knows is indexed again (an accepted request never reached
-  the store).
+  the store);
+* waiting requests without a message end (`missing_messages`).
 
 An empty store is filled from all class queues, then marked as indexed. Until then, no component treats an
 unknown request as one that never existed.
@@ -17,6 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from qlm.controller.shell.idle_queues import IdleQueues
+from qlm.controller.shell.missing_messages import MissingMessages
 from qlm.controller.shell.reindex import Reindexer
 from qlm.controller.shell.surplus import SurplusWatch, more_than
 from qlm.domain.ids import QueueName
@@ -52,6 +54,7 @@ class Reconciler:
         self._unmarked = False
         self._grace_until_ns = 0
         self._surplus = SurplusWatch()
+        self._missing = MissingMessages(broker, store, self._reindexer)
         self._idle = IdleQueues()
 
     async def run(self, view: ClusterView, term: Term | None = None) -> bool:
@@ -75,7 +78,7 @@ class Reconciler:
         self._next_ns = self._grace_until_ns if in_grace else now_ns + PERIOD_NS
         self._alive = alive
         changed = False if in_grace else await self._reclaim(alive, term)
-        found = await self._index(_queued(view), now_ns)
+        found = await self._index(view, now_ns)
         if term is not None and self._unmarked and not in_grace:
             await self._store.mark_indexed(term)
             self._unmarked = False
@@ -89,12 +92,13 @@ class Reconciler:
         if incarnation == self._incarnation:
             return False
         self._unread = self._unmarked = not await self._store.indexed()
+        self._missing.forget()
         self._incarnation = incarnation
         return self._unread
 
-    async def _index(self, queued: Mapping[QueueName, int], now_ns: int) -> int:
+    async def _index(self, view: ClusterView, now_ns: int) -> int:
         if not self._unread:
-            return await self._index_unknown(queued, now_ns)
+            return await self._check_queues(view, now_ns)
         found = await self._reindexer.index_all()
         self._unread = False
         if found:
@@ -109,28 +113,38 @@ class Reconciler:
             log.warning("lost instances: %d requests wait again, %d messages moved", len(released), moved)
         return bool(released or moved)
 
-    async def _index_unknown(self, queued: Mapping[QueueName, int], now_ns: int) -> int:
+    async def _check_queues(self, view: ClusterView, now_ns: int) -> int:
+        """Repair what differs between class queues and waiting requests; return the number of repairs."""
+        queued = _queued(view)
+        depths = {queue: await self._broker.depth(queue) for queue in await self._reindexer.class_queues()}
+        found = await self._index_unknown(depths, queued, now_ns)
+        if not self._unmarked:
+            await self._delete_idle(depths, queued, now_ns)
+            found += await self._missing.run(view, depths, now_ns)
+        return found
+
+    async def _index_unknown(
+        self, depths: Mapping[QueueName, int], queued: Mapping[QueueName, int], now_ns: int
+    ) -> int:
         """Index queues that hold more messages than the store has waiting requests.
 
         It takes two checks in a row, unless the store was just emptied. Once is normal: a request is
         published before it is indexed, and returned before its lease is released.
         """
-        depths = {queue: await self._broker.depth(queue) for queue in await self._reindexer.class_queues()}
         suspects = self._surplus.suspects(depths, queued, now_ns)
         if self._unmarked:
             suspects = more_than(depths, queued)
         elif suspects:
             # Requests may have arrived between the view and the depths; a later view has them.
             suspects &= more_than(depths, _queued(await self._store.view()))
-        if not self._unmarked:
-            await self._delete_idle(depths, queued, now_ns)
         found = 0
         for queue in sorted(suspects):
-            repairs = await self._reindexer.index(queue)
-            self._surplus.read(queue, repaired=any(repairs), now_ns=now_ns)
-            found += sum(repairs)
-            if any(repairs):
-                log.warning("%s: %d unknown requests indexed, %d messages removed", queue, *repairs)
+            read = await self._reindexer.index(queue)
+            self._surplus.read(queue, repaired=read.repairs > 0, now_ns=now_ns)
+            found += read.repairs
+            if read.repairs:
+                text = "%s: %d unknown requests indexed, %d messages removed"
+                log.warning(text, queue, read.indexed, read.removed)
         return found
 
     async def _delete_idle(

@@ -23,16 +23,23 @@ IN_FLIGHT_NS: Final = 2_000_000_000
 """Age up to which a request that the store does not know may still be on its way there."""
 
 
-class Repairs(NamedTuple):
+class Reading(NamedTuple):
     """Results of reading a queue.
 
     Attributes:
+        ids: Requests whose messages are in the queue.
         indexed: Requests that the store did not know, apart from those that have just arrived.
         removed: Messages that do not belong into the queue: ended, duplicate, elsewhere or unreadable.
     """
 
+    ids: frozenset[RequestId]
     indexed: int
     removed: int
+
+    @property
+    def repairs(self) -> int:
+        """Number of repairs."""
+        return self.indexed + self.removed
 
 
 def as_known(request: Request, record: RequestRecord) -> Request:
@@ -63,7 +70,7 @@ class Reindexer:
         """Index all messages of all class queues; return how many requests the store did not know."""
         return sum([(await self.index(queue)).indexed for queue in await self.class_queues()])
 
-    async def index(self, queue: QueueName) -> Repairs:
+    async def index(self, queue: QueueName) -> Reading:
         """Index all messages of a class queue in place.
 
         Messages of ended requests are deleted. So are duplicates: the queue would always seem to hold unknown
@@ -82,7 +89,7 @@ class Reindexer:
                 if not kept:
                     taken.remove(delivery)
                     removed += 1
-            return Repairs(indexed, removed)
+            return Reading(frozenset(seen), indexed, removed)
         finally:
             for delivery in reversed(taken):
                 await self._give_back(delivery)

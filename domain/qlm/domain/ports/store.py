@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from qlm.domain.fleet import InstanceStatus
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder, InstanceHeld
@@ -259,6 +260,19 @@ class ControllerStore(RequestIndex, Publisher, Protocol):
 
     async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
         """End as expired the waiting requests whose `drop_at_ns` has passed; return their ids."""
+        ...
+
+    async def waiting(self, cls: RequestClass) -> Sequence[RequestId]:
+        """List the waiting requests of a class, oldest arrival first.
+
+        What begins or ends to wait meanwhile may be in the list or not.
+        """
+        ...
+
+    async def end_waiting(
+        self, ids: Sequence[RequestId], outcome: Outcome, detail: str
+    ) -> Sequence[RequestId]:
+        """End those of these requests that wait; return their ids."""
         ...
 
     async def expire_leases(self, term: Term | None = None) -> Sequence[RequestId]:

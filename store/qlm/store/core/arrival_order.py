@@ -35,6 +35,10 @@ class ArrivalOrder:
     def __len__(self) -> int:
         return len(self._keys) - self._start
 
+    def ids(self) -> list[RequestId]:
+        """Return the ids of all keys in their order."""
+        return [id for _arrival_ns, id in self._keys[self._start :]]
+
     def add(self, key: ArrivalKey) -> None:
         """Insert a new key."""
         keys, start = self._keys, self._start

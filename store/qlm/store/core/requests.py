@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop
 
 from qlm.domain.formats.extensions import LogExtensions
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import GatewayId, InstanceId, RequestId, TokenIds
 from qlm.domain.notices import CancelAsked, QueueChanged
 from qlm.domain.outcome import Outcome
@@ -144,6 +145,23 @@ def expire(state: State, now_ns: int, limit: int = 1000) -> tuple[Sequence[Reque
             expired.append(id)
     prune(state, now_ns, effects)
     return expired, effects
+
+
+def waiting(state: State, cls: RequestClass) -> Sequence[RequestId]:
+    row = state.classes.rows.get(cls)
+    return [] if row is None else row.waiting.ids()
+
+
+def end_waiting(
+    state: State, ids: Sequence[RequestId], outcome: Outcome, detail: str, now_ns: int
+) -> tuple[Sequence[RequestId], Effects]:
+    effects = Effects()
+    ended = [id for id in ids if id in state.requests and state.requests[id].state is RequestState.QUEUED]
+    for id in ended:
+        end(state, state.requests[id], outcome, detail, now_ns, effects)
+    if ids:
+        prune(state, now_ns, effects)
+    return ended, effects
 
 
 # restored from a journal

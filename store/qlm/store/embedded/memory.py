@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from qlm.domain.errors import StoreEmptiedError
 from qlm.domain.fleet import InstanceStatus
+from qlm.domain.group import RequestClass
 from qlm.domain.ids import ControllerId, GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
 from qlm.domain.leadership import Leadership, Term
 from qlm.domain.lease import Epoch, Holder, InstanceHeld
@@ -104,6 +105,18 @@ class MemoryStore(Store):
     async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
         self._check_writable()
         return await self._commit(requests.expire(self._state, now_ns, limit))
+
+    async def waiting(self, cls: RequestClass) -> Sequence[RequestId]:
+        return requests.waiting(self._state, cls)
+
+    async def end_waiting(
+        self, ids: Sequence[RequestId], outcome: Outcome, detail: str
+    ) -> Sequence[RequestId]:
+        self._check_writable()
+        for id in ids:
+            await self._settled(id)
+        now_ns = self._clock.now_ns()
+        return await self._commit(requests.end_waiting(self._state, ids, outcome, detail, now_ns))
 
     # leases and output
 

@@ -1,20 +1,28 @@
-"""Operations of controllers in Redis: leadership, plans, and what they publish."""
+"""Operations of controllers in Redis: leadership, plans, what they publish, and repairs."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from qlm.domain.ids import ControllerId
+from qlm.domain.group import RequestClass
+from qlm.domain.ids import ControllerId, RequestId
 from qlm.domain.leadership import Leadership, Term
+from qlm.domain.outcome import Outcome
 from qlm.domain.plan_change import PlanChange
 from qlm.domain.ports.published import PublishedKind
 from qlm.store.core.leadership import not_leading
+from qlm.store.core.leases import HOLDER_LOST
 from qlm.store.core.limits import LIFETIMES_S
 from qlm.store.core.plans import check_changes
 from qlm.store.redis import codec, plan_codec
 from qlm.store.redis.errors import readable, translated_errors
-from qlm.store.redis.scripts import Argument, Scripts
+from qlm.store.redis.scripts import Argument, Scripts, padded
+
+END_CHUNK: Final = 64
+"""Requests ended per script run: a run blocks every other client of Redis."""
+WAITING_PAGE: Final = 5000
+"""Ids of waiting requests per script run, for the same reason."""
 
 
 class RedisPlans:
@@ -55,6 +63,31 @@ class RedisPlans:
 
     async def published(self, kind: PublishedKind) -> bytes | None:
         return await self._read(kind)
+
+    # repairs
+
+    async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
+        ids = await self._scripts.run("expire", padded(now_ns + 1), limit, now_ns=now_ns)
+        return [RequestId(id.decode()) for id in ids]
+
+    async def waiting(self, cls: RequestClass) -> Sequence[RequestId]:
+        found: list[RequestId] = []
+        while page := await self._scripts.run("waiting", codec.class_key(cls), len(found), WAITING_PAGE):
+            found += [RequestId(id.decode()) for id in page]
+        return found
+
+    async def end_waiting(
+        self, ids: Sequence[RequestId], outcome: Outcome, detail: str
+    ) -> Sequence[RequestId]:
+        calls = [(outcome, detail, *ids[at : at + END_CHUNK]) for at in range(0, len(ids), END_CHUNK)]
+        answers = await self._scripts.run_each("end_waiting", calls)
+        return [RequestId(id.decode()) for ended in answers for id in ended]
+
+    async def expire_leases(self, term: Term | None = None) -> Sequence[RequestId]:
+        ids = await self._fenced("expire_leases", HOLDER_LOST, term=term)
+        return [RequestId(id.decode()) for id in ids]
+
+    # steps
 
     async def _read(self, what: str) -> bytes | None:
         with translated_errors(self._address):

@@ -43,7 +43,6 @@ from redis.backoff import NoBackoff
 from qlm.domain.errors import InvalidValueError, StoreEmptiedError
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.ids import GatewayId, GroupId, InstanceId, RequestId, SessionId, TokenIds
-from qlm.domain.leadership import Term
 from qlm.domain.lease import Epoch, Holder, InstanceHeld
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
@@ -56,7 +55,6 @@ from qlm.domain.view import ClusterView, Enqueued, RequestFilter, RequestPositio
 from qlm.domain.virtual_queue import VirtualQueue
 from qlm.store.core.effects import WAKE_SUBSCRIBED
 from qlm.store.core.instances import steady
-from qlm.store.core.leases import HOLDER_LOST
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.plans import class_order
 from qlm.store.core.token_codec import encode_tokens
@@ -66,7 +64,7 @@ from qlm.store.redis.deployment import RedisMark
 from qlm.store.redis.errors import readable, readable_ones
 from qlm.store.redis.feed import RedisFeed
 from qlm.store.redis.plans import RedisPlans
-from qlm.store.redis.scripts import Scripts, padded
+from qlm.store.redis.scripts import Scripts
 from qlm.store.redis.server_settings import eviction_warnings
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -180,10 +178,6 @@ class RedisStore(RedisPlans, Store):
             await self._scripts.run("withdraw", *codec.metadata_arguments(metadata), Outcome.CANCELLED)
         )
 
-    async def expire(self, now_ns: int, limit: int = 1000) -> Sequence[RequestId]:
-        ids = await self._scripts.run("expire", padded(now_ns + 1), limit, now_ns=now_ns)
-        return [RequestId(id.decode()) for id in ids]
-
     # leases and output
 
     async def lease(self, metadata: RequestMetadata, holder: Holder, group: GroupId | None) -> LeaseAnswer:
@@ -221,10 +215,6 @@ class RedisStore(RedisPlans, Store):
     async def demote(self, metadata: RequestMetadata, epoch: Epoch, why: str) -> bool:
         arguments = (*codec.metadata_arguments(codec.bare(metadata)), epoch.incarnation, epoch.n, why)
         return bool(await self._scripts.run("demote", *arguments))
-
-    async def expire_leases(self, term: Term | None = None) -> Sequence[RequestId]:
-        ids = await self._fenced("expire_leases", HOLDER_LOST, term=term)
-        return [RequestId(id.decode()) for id in ids]
 
     async def reregister(self, metadata: RequestMetadata, holder: Holder, output: TokenIds) -> LeaseAnswer:
         arguments = (

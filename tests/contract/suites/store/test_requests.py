@@ -177,6 +177,23 @@ async def test_expire_ends_late_waiting_requests(subject: Subject) -> None:
     assert list(await store.expire(due_ns)) == []
 
 
+async def test_waiting_requests_are_listed_by_class_and_ended_while_they_wait(subject: Subject) -> None:
+    store = subject.store
+    await alive(store, A)
+    await enqueued(store, 3, 1, 2)
+    assert list(await store.waiting(CHAT)) == [metadata(n).id for n in (1, 2, 3)]
+    assert list(await store.waiting(BATCH)) == []
+    epoch = await leased(store, 2, A)
+    assert list(await store.waiting(CHAT)) == [metadata(n).id for n in (1, 3)]
+    asked = [metadata(2).id, metadata(3).id, RequestId("unknown")]
+    assert list(await store.end_waiting(asked, Outcome.OUTPUT_LOST, "no message")) == [metadata(3).id]
+    log = await store.read_output(metadata(3).id, 0)
+    assert log is not None and (log.outcome, log.detail) == (Outcome.OUTPUT_LOST, "no message")
+    assert list(await store.end_waiting(asked, Outcome.OUTPUT_LOST, "no message")) == []
+    assert await store.release(metadata(2).id, epoch, "drain")
+    assert list(await store.waiting(CHAT)) == [metadata(n).id for n in (1, 2)]
+
+
 async def test_a_first_token_in_time_is_no_miss(subject: Subject) -> None:
     """A request with a first-token objective continues after its first token, even if it waits again."""
     store = subject.store

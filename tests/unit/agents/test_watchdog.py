@@ -108,6 +108,17 @@ def test_an_engine_that_was_just_brought_up_has_time_to_warm_up() -> None:
     assert silent(bench, BOUND_S) is not None
 
 
+def test_an_engine_that_hangs_on_and_off_does_not_teach_that_its_tokens_take_seconds() -> None:
+    """Its first answer had one token in 20 s: twelve times that was the limit of the next silence."""
+    bench, calls = bench_with("first")
+    bench.later(20.0)
+    bench.send(GenerationEnded(call_id=calls["first"], finish="stop"))
+    bench.store_appends()
+    bench.start(a_request("next", model=M, max_tokens=4000))
+    assert silent(bench, BOUND_S) is None
+    assert silent(bench, FACTOR * 10 * SPEED.iteration_s) is not None
+
+
 def test_one_stuck_request_is_cut_and_returned_while_the_others_go_on() -> None:
     bench, calls = bench_with("stuck", "b", "c")
     assert silent(bench, BOUND_S, calls["b"], calls["c"]) is None

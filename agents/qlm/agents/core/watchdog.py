@@ -22,6 +22,7 @@ from qlm.agents.core.lifecycle import cut
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.core.state import AgentState
 from qlm.domain.actions import Action, RestartEngine
+from qlm.domain.ids import ModelId
 
 TOGETHER: Final = 2
 """Requests stuck at once, or cut within a minute, that show that the engine itself stands still."""
@@ -31,6 +32,9 @@ GARBLED_MAX: Final = 3
 
 TOKEN_S: Final = 2.0
 """Fixed part of the time in which a suspect engine must generate a token."""
+
+SLOWER_MAX: Final = 10.0
+"""Factor by which an engine may be slower than its profile without an alarm."""
 
 LEARNED_MAX_S: Final = 60.0
 """Longest part of an allowance that comes from measured speed."""
@@ -70,7 +74,7 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
         return []
     allowance = Allowance(
         silence_s=settings.silence_s + (0.0 if watch.answered else settings.first_token_s),
-        pace_s=min(LEARNED_MAX_S, settings.factor * state.stats.pace_of(model).token_s),
+        pace_s=min(LEARNED_MAX_S, settings.factor * _token_s(state, model)),
         factor=settings.factor,
         speed=state.costs.speed.get(model, NO_SPEED),
     )
@@ -89,6 +93,16 @@ def check(state: AgentState, now_ns: int) -> list[Action]:
     waiting = sum(each.tokens for each in requests.calls.values() if len(each.output) == each.resumed_at)
     state.engines.distrust(proof_s(allowance, waiting), f"{stuck[0].id} stood still in it")
     return actions
+
+
+def _token_s(state: AgentState, model: ModelId) -> float:
+    """Return the measured time per token.
+
+    It is not more than `SLOWER_MAX` times the longest by the profile: an engine that hangs on and off would
+    teach that its tokens take seconds.
+    """
+    measured_s, speed = state.stats.pace_of(model).token_s, state.costs.speed.get(model, NO_SPEED)
+    return measured_s if speed is NO_SPEED else min(measured_s, SLOWER_MAX * speed.prompt_s(0))
 
 
 def proof_s(allowance: Allowance, waiting_tokens: int) -> float:

@@ -1,6 +1,6 @@
 """A Redis that drops keys: no process starts on it, operators get a warning, and no client gets a hole."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ import redis.asyncio
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.runtime.backends import open_backends
+from qlm.domain.ids import RequestId
+from qlm.domain.output import OutputSlice
 from qlm.store.redis.store import RedisStore
 from support.gateway import Cluster, SystemClock, running_cluster
 from support.rabbitmq import RabbitMQ
@@ -33,10 +35,26 @@ async def client(server: RedisServer) -> AsyncIterator[redis.asyncio.Redis]:
     await opened.aclose()
 
 
+class LosingStore(RedisStore):
+    """Loses the output log of a request, or begins it anew, between two reads."""
+
+    loses: Callable[[RequestId], Awaitable[object]] | None = None
+
+    async def read_output(self, id: RequestId, offset: int) -> OutputSlice | None:
+        if self.loses is not None:
+            await self.loses(id)
+        return await super().read_output(id, offset)
+
+
 @pytest.fixture
-async def cluster(server: RedisServer, tmp_path: Path) -> AsyncIterator[Cluster]:
-    store: Any = RedisStore(server.url, SystemClock(), prefix=PREFIX)
-    async with running_cluster(tmp_path, store) as running:
+def store(server: RedisServer) -> LosingStore:
+    return LosingStore(server.url, SystemClock(), prefix=PREFIX)
+
+
+@pytest.fixture
+async def cluster(store: LosingStore, tmp_path: Path) -> AsyncIterator[Cluster]:
+    shared: Any = store
+    async with running_cluster(tmp_path, shared) as running:
         yield running
 
 
@@ -83,3 +101,24 @@ async def test_an_answer_with_a_hole_is_said_to_be_lost_and_its_key_may_be_used_
         again = await http.post("/v1/completions", json=BODY, headers=key)
         assert (again.status_code, again.json()["choices"][0]["text"]) == (200, "Hello, world!")
         assert again.headers["x-request-id"] != id
+
+
+@pytest.mark.parametrize("begun_anew", [False, True])
+async def test_a_log_that_is_lost_while_an_answer_is_looked_up_gives_no_empty_answer(
+    cluster: Cluster, store: LosingStore, client: redis.asyncio.Redis, begun_anew: bool
+) -> None:
+    """The state said that it had ended well, and `response` had no text and no `finish_reason`."""
+
+    async def lose(id: RequestId) -> None:
+        await client.delete(f"{PREFIX}log:{id}")
+        if begun_anew:
+            await client.hdel(f"{PREFIX}request:{id}", "outcome")
+            await client.hset(f"{PREFIX}request:{id}", "state", "running")
+            await client.hset(f"{PREFIX}request:{id}", "tokens", "0")
+
+    async with httpx.AsyncClient(base_url=await cluster.gateway(), timeout=20) as http:
+        id = (await http.post("/v1/completions", json=BODY)).headers["x-request-id"]
+        store.loses = lose
+        found = (await http.get(f"/v1/requests/{id}")).json()
+        assert (found["outcome"], found["error"]["code"]) == ("output_lost", "output_lost")
+        assert "response" not in found

@@ -1,5 +1,6 @@
 """/v1/requests: the state of a request on any gateway, cancelling it, and resuming its stream."""
 
+from dataclasses import replace
 from typing import Final, cast
 
 from starlette.requests import Request as HttpRequest
@@ -24,17 +25,18 @@ _DIGITS_MAX: Final = 20
 async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAnswer]:
     """Answer GET /v1/requests/{id}: the state of a request, and OpenAI's answer object once it has one."""
     record = await _known(gateway, request)
-    status = cast("RequestAnswer", request_status(record, gateway.limits))
     headers = {"x-request-id": record.metadata.id}
     if record.outcome is None:
-        return Json(status, headers)
+        return Json(cast("RequestAnswer", request_status(record, gateway.limits)), headers)
     final = await final_answer(gateway, record)
-    if record.outcome.ok:
+    ended = replace(record, outcome=final.outcome)
+    status = cast("RequestAnswer", request_status(ended, gateway.limits))
+    if final.outcome.ok:
         tier = tier_of(record.metadata.slo, gateway.limits)
         status["response"] = answer_object(record.metadata, final, tier)
         return Json(status, headers)
     # 200: the client asked for the state, and the bad end is part of it.
-    status["error"] = from_outcome(record.outcome, final.detail).body()["error"]
+    status["error"] = from_outcome(final.outcome, final.detail).body()["error"]
     return Json(status, headers)
 
 

@@ -108,13 +108,15 @@ class QlmService(QlmServicer):
     async def _get(self, request: pb.GetRequest, context: Context) -> pb.GetResponse:
         record = await self._known(request.id)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
-        response = pb.GetResponse(request=messages.status_message(record, self._gateway.limits))
-        if record.outcome is not None:
-            final = await final_answer(self._gateway, record)
-            if final.outcome.ok:
-                response.answer.CopyFrom(messages.answer(record.metadata, final))
-            else:
-                response.error.CopyFrom(messages.error_of(final))
+        if record.outcome is None:
+            return pb.GetResponse(request=messages.status_message(record, self._gateway.limits))
+        final = await final_answer(self._gateway, record)
+        ended = replace(record, outcome=final.outcome)
+        response = pb.GetResponse(request=messages.status_message(ended, self._gateway.limits))
+        if final.outcome.ok:
+            response.answer.CopyFrom(messages.answer(record.metadata, final))
+        else:
+            response.error.CopyFrom(messages.error_of(final))
         return response
 
     async def _cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:

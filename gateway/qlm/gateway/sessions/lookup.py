@@ -8,7 +8,7 @@ from qlm.domain.ids import RequestId
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
 from qlm.domain.ports.store import GatewayStore
-from qlm.domain.request import RequestRecord
+from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.domain.shown import cut
 from qlm.gateway.api.errors import ApiError, unavailable
 from qlm.gateway.api.fields.requests import Objective, RequestStatus
@@ -20,6 +20,8 @@ from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.core.tokenizer import Tokenizer
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.load_watch import LoadWatch
+
+BEGUN_ANEW: Final = "its output log was begun anew while it was read"
 
 _RENDER_TOKENS: Final = 1024
 """Tokens rendered without a pause; between two such pieces other requests get their turn."""
@@ -69,6 +71,8 @@ def request_status(record: RequestRecord, limits: GatewayLimits) -> RequestStatu
 async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:
     """Return the end of a request, with text and tokens if it ended well.
 
+    Its outcome may be worse than that of the record: the output log was lost, or begun anew, since.
+
     Raises:
         ApiError: The store was emptied after it returned the record.
     """
@@ -78,17 +82,17 @@ async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:
         raise await _unknown(gateway.load, metadata.id)
     if log.fingerprint != metadata.fingerprint:
         return SendFinal(0, "", None, Outcome.OUTPUT_LOST, OTHER_BODY)
-    outcome = record.outcome if log.outcome is None else log.outcome
-    assert outcome is not None
-    if not outcome.ok:
-        return SendFinal(log.end, "", None, outcome, log.detail)
-    return await _render(gateway.models.named(metadata.model).tokenizer, record, log)
+    if log.outcome is None:
+        return SendFinal(log.end, "", None, Outcome.OUTPUT_LOST, BEGUN_ANEW)
+    if not log.outcome.ok:
+        return SendFinal(log.end, "", None, log.outcome, log.detail)
+    return await _render(gateway.models.named(metadata.model).tokenizer, metadata, log, log.outcome)
 
 
-async def _render(tokenizer: Tokenizer, record: RequestRecord, log: OutputSlice) -> SendFinal:
-    outcome = record.outcome if log.outcome is None else log.outcome
-    assert outcome is not None
-    text = answer_text(record.metadata, tokenizer)
+async def _render(
+    tokenizer: Tokenizer, metadata: RequestMetadata, log: OutputSlice, outcome: Outcome
+) -> SendFinal:
+    text = answer_text(metadata, tokenizer)
     pieces = []
     for start in range(0, len(log.token_ids), _RENDER_TOKENS):
         pieces.append(text.feed(log.token_ids[start : start + _RENDER_TOKENS]))

@@ -19,8 +19,8 @@ RETRY_MAX_S: Final = 1.6
 POLL_S: Final = 2.0
 REBUILDING: Final = "state_rebuilding"
 """Error code for a request that the store does not know, for a while after the store was emptied."""
-REBUILDING_S: Final = 12.0
-"""Time for which a client retries on it."""
+REBUILDING_S: Final = 30.0
+"""Time for which a client retries on it: a store that refuses writes, twice for 6 s, cannot be filled."""
 UNKNOWN: Final = "request_not_found"
 """Error code for an unknown request."""
 UNSENT: Final = "never accepted"

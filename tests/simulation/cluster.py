@@ -9,6 +9,7 @@ from contextvars import Context
 from random import Random
 from typing import Any, Final
 
+from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.engines.model_host import ModelHost
 from qlm.agents.shell.runner import AgentRunner
 from qlm.controller.shell.loop import ControllerLoop
@@ -23,7 +24,7 @@ from qlm.rct_estimator.host_memory import SwapCost
 from simulation.broker_link import BrokerLink
 from simulation.broker_server import BrokerServer
 from simulation.connection import App
-from simulation.engine import SimulatedEngine, SimulatedUnit
+from simulation.engine import SPEED, SimulatedEngine, SimulatedUnit
 from simulation.hang import EngineHang
 from simulation.history import Died, Failed, History
 from simulation.machine import Machine
@@ -272,7 +273,8 @@ class Cluster:
             costs=dict.fromkeys(models, SwapCost(weights_bytes=WEIGHTS_BYTES)),
             host_memory_bytes=HOST_MEMORY_BYTES,
         )
-        protocol = self._parts.make_agent(holder, ACCELERATOR, models, AGENT)
+        costs = OperationCosts(speed=dict.fromkeys(models, SPEED))
+        protocol = self._parts.make_agent(holder, ACCELERATOR, models, AGENT, costs)
         runner = AgentRunner(
             protocol,
             broker=broker,

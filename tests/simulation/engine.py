@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import EngineGarbledError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
@@ -23,6 +24,9 @@ MEAN_OUTPUT_TOKENS: Final = 16.0
 
 TOKEN_S: Final = 0.03
 PROMPT_S: Final = 0.03
+SPEED: Final = EngineSpeed(iteration_s=TOKEN_S + PROMPT_S)
+"""Longest durations, as agents know them."""
+
 CHUNK_TOKENS: Final = 8
 """Most tokens in one chunk."""
 

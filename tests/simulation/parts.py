@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from qlm.agents.core.agent import Agent
+from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.state import AgentSettings
 from qlm.domain.ids import ModelId
 from qlm.domain.lease import Holder
@@ -14,7 +15,7 @@ from simulation.store_server import MakeState, StoreServer
 
 P = TypeVar("P")
 
-MakeAgent = Callable[[Holder, str, Sequence[ModelId], AgentSettings], Agent]
+MakeAgent = Callable[[Holder, str, Sequence[ModelId], AgentSettings, OperationCosts], Agent]
 """Makes the decision core of one agent."""
 
 

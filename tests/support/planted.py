@@ -7,6 +7,7 @@ from typing import Final
 from zlib import crc32
 
 from qlm.agents.core.agent import Agent
+from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import Appended, Event, GenerationEnded
 from qlm.agents.core.request import Disposition
 from qlm.agents.core.state import AgentSettings
@@ -119,11 +120,15 @@ class WatchesNothing(Agent):
     """Has no watchdog: an engine that stands still is given up only when its process ends."""
 
     def __init__(
-        self, holder: Holder, accelerator: str, models: Sequence[ModelId], settings: AgentSettings
+        self,
+        holder: Holder,
+        accelerator: str,
+        models: Sequence[ModelId],
+        settings: AgentSettings,
+        costs: OperationCosts,
     ) -> None:
-        super().__init__(
-            holder, accelerator, models, replace(settings, watch=replace(settings.watch, silence_s=0.0))
-        )
+        blind = replace(settings, watch=replace(settings.watch, silence_s=0.0))
+        super().__init__(holder, accelerator, models, blind, costs)
 
 
 class RepeatsToken(Agent):

@@ -1,6 +1,7 @@
 """Service: first in, first out within a class, one awake model per instance, and memory never exceeded."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from qlm.domain.group import RequestClass
 from qlm.domain.ids import RequestId
@@ -13,20 +14,24 @@ from simulation.history import (
     ResidencyChanged,
     Started,
 )
+from simulation.network import TRIP_S
+
+TOGETHER_S: Final = 3 * TRIP_S[1]
+"""Starts this close are one: lease, its answer and the call of the engine travel beside those of others."""
 
 
 def first_in_first_out(events: Sequence[Event]) -> Iterator[str]:
     """Check that agents start requests of a class in order of arrival, unless redelivered or released."""
-    latest: dict[tuple[Holder, RequestClass], Published] = {}
+    latest: dict[tuple[Holder, RequestClass], tuple[Published, float]] = {}
     for event, came in _first_starts(events):
-        before = latest.get((event.holder, came.request.cls))
-        if before is not None and _overtook(before, came):
+        before, began_s = latest.get((event.holder, came.request.cls), (None, 0.0))
+        if before is not None and _overtook(before, came) and event.at_s - began_s > TOGETHER_S:
             yield (
                 f"at {event.at_s:.3f} s: {before.request.id} began on {event.holder.instance} before "
                 f"{event.id}, which came earlier in the same class"
             )
         if before is None or before.number < came.number:
-            latest[event.holder, came.request.cls] = came
+            latest[event.holder, came.request.cls] = came, event.at_s
 
 
 def _first_starts(events: Sequence[Event]) -> Iterator[tuple[Started, Published]]:

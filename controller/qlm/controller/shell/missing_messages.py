@@ -1,8 +1,8 @@
 """Ends waiting requests whose message is in no queue: no agent will ever receive one.
 
-A broker loses messages with its disk, or when an operator purges a queue. And a gateway that was cut off indexes
-its request late: if that has been served, and the store has lost its record since, it waits once more. Its
-client would wait for ever; now it gets `output_lost`, which says that a retry is safe.
+A broker loses messages with its disk, or when an operator purges a queue. And a gateway that was cut off
+indexes its request late: if that has been served, and the store has lost its record since, it waits once
+more. Its client would wait for ever; now it gets `output_lost`, which says that a retry is safe.
 """
 
 import logging

@@ -1,0 +1,1 @@
+"""The batch policies, one per file; `registry` has them by name."""

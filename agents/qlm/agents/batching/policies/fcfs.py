@@ -1,0 +1,19 @@
+"""First come, first served: vLLM's own rule."""
+
+import numpy as np
+
+from qlm.agents.batching.decision import Decision
+from qlm.agents.batching.view import View
+
+
+class FirstComeFirstServed:
+    """Run what runs; admit the others in order of arrival. It preempts nobody by itself."""
+
+    def decide(self, view: View) -> Decision:
+        """Return all requests: those inside first, then the others by arrival."""
+        order = np.lexsort((view.arrival_s, ~view.inside))
+        return Decision(run=tuple(view.ids[row] for row in order))
+
+    def room(self, view: View) -> int:
+        """Return the free batch slots: a request that cannot run yet waits in the global queue."""
+        return max(0, view.machine.seqs_max - len(view.ids))

@@ -1,0 +1,23 @@
+"""Batch policies by name."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from qlm.agents.batching.decision import BatchPolicy
+from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from qlm.domain.errors import InvalidValueError
+
+POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
+    "fcfs": FirstComeFirstServed,
+}
+
+
+def batch_policy(name: str) -> BatchPolicy:
+    """Return a new policy for one instance.
+
+    Raises:
+        InvalidValueError: No policy has that name.
+    """
+    if name not in POLICIES:
+        raise InvalidValueError("batching", name, "one of " + ", ".join(POLICIES))
+    return POLICIES[name]()

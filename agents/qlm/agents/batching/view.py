@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 NO_READER: Final = float("inf")
-"""`View.rate` of a request that nobody reads as it comes."""
+"""`View.rate` of a request whose answer is not read as it comes."""
 
 FIRST_TOKEN_ONLY: Final = 0.0
 """`View.rate` of a request whose objective ends with its first token."""

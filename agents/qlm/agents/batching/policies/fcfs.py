@@ -7,7 +7,7 @@ from qlm.agents.batching.view import View
 
 
 class FirstComeFirstServed:
-    """Run what runs; admit the others in order of arrival. It preempts nobody by itself."""
+    """Run what runs; admit the others in order of arrival. It preempts no request by itself."""
 
     def decide(self, view: View) -> Decision:
         """Return all requests: those inside first, then the others by arrival."""

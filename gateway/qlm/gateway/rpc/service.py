@@ -4,9 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
-
-from grpc import aio
+from typing import Final, TypeVar
 
 from qlm.domain.errors import QlmError
 from qlm.domain.ids import RequestId
@@ -21,7 +19,8 @@ from qlm.gateway.core.session import Mode
 from qlm.gateway.observability.refusals import refusals_recorded
 from qlm.gateway.observability.tracing import Attempt
 from qlm.gateway.rpc import messages
-from qlm.gateway.rpc.errors import code_of, message_of, trailers
+from qlm.gateway.rpc.errors import code_of
+from qlm.gateway.rpc.refusal import Context, refuse
 from qlm.gateway.rpc.sink import RpcSink
 from qlm.gateway.rpc.v1 import qlm_pb2 as pb
 from qlm.gateway.rpc.v1.qlm_pb2_grpc import QlmServicer
@@ -39,7 +38,6 @@ SERVICE: Final[str] = pb.DESCRIPTOR.services_by_name["Qlm"].full_name
 
 _ID_HEADER: Final = "x-request-id"
 
-Context = aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
 
@@ -191,7 +189,7 @@ class QlmService(QlmServicer):
             failure = defect(error, id)
         if _ID_HEADER not in failure.headers:
             failure = replace(failure, headers={**failure.headers, _ID_HEADER: self._gateway.new_id()})
-        await context.abort(code_of(failure), message_of(failure), trailers(failure))
+        await refuse(context, failure)
 
     def _check_size(self, request: pb.GenerateRequest) -> None:
         bytes_max = self._gateway.limits.body_bytes_max

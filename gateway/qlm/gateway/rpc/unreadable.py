@@ -15,10 +15,9 @@ from grpc import aio
 
 from qlm.domain.ids import RequestId
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.rpc.errors import code_of, message_of, trailers
+from qlm.gateway.rpc.refusal import Context, refuse
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
-Context = aio.ServicerContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class RefuseUnreadable(aio.ServerInterceptor):
             message = f"the message cannot be read: {request.why}; expected one of this call"
             headers = {"x-request-id": self._new_id()}
             error = ApiError(status=400, message=message, code="invalid_message", headers=headers)
-            await context.abort(code_of(error), message_of(error), trailers(error))
+            await refuse(context, error)
 
 
 def _read(deserializer: Callable[[bytes], Any], data: bytes) -> Any:

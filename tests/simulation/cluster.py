@@ -243,7 +243,7 @@ class Cluster:
             planner=plan_edf_late_last,
             new_group_id=lambda _: GroupId(f"{life}-{next(groups)}"),
             faults=self._faults_of(process),
-            stopwatch_s=self.loop.time,
+            processor_s=lambda: 0.0,
         ).run()
 
     async def _run_agent(self, process: Process, life: str, store: Store, broker: BrokerLink) -> None:

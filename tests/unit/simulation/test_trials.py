@@ -33,3 +33,8 @@ def test_equal_seeds_give_equal_histories() -> None:
 def _report_violations(trial: Trial) -> str:
     replay = f"python -m simulation --seed {trial.seed} --trace"
     return "\n  ".join((replay, *trial.violations[:5]))
+
+
+def test_requests_accepted_while_the_store_refuses_writes_are_indexed_soon_after() -> None:
+    """Some eighty of them, by a gateway that had just started; slow servers once paced the repair."""
+    assert run_trial(30_269).violations == ()

@@ -1,9 +1,13 @@
-"""Pace of the controller's turns: a long queue is planned less often, and the loop leaves the core free."""
+"""Pace of the controller's turns: a long queue is planned less often, and the loop leaves the core free.
+
+Processor time counts. A turn that waits for slow servers is no reason to plan less often, and its repairs are
+urgent then: paced by elapsed time, it indexed accepted requests 15 s after Redis could write again.
+"""
 
 from typing import Final
 
 UNPACED_S: Final = 0.1
-"""Turns up to this long are followed by the shortest pause only."""
+"""Turns of up to this processor time are followed by the shortest pause only."""
 
 PAUSES_PER_TURN: Final = 30.0
 """Pause after a longer turn, over what it took beyond `UNPACED_S`."""
@@ -16,7 +20,7 @@ def pause_s(took_s: float, least_s: float) -> float:
     """Return the pause after a turn, wakeups or not.
 
     Args:
-        took_s: Duration of the turn.
+        took_s: Processor time of the turn.
         least_s: Shortest pause.
     """
     return max(least_s, min(PAUSE_MAX_S, PAUSES_PER_TURN * (took_s - UNPACED_S)))

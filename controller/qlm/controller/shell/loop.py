@@ -77,10 +77,10 @@ class ControllerLoop:
         new_group_id: NewGroupId,
         metrics: "ControllerMetrics | None" = None,
         faults: FaultLog | None = None,
-        stopwatch_s: Callable[[], float] = time.perf_counter,
+        processor_s: Callable[[], float] = time.process_time,
     ) -> None:
         self._faults = faults = faults or FaultLog()
-        self._stopwatch_s = stopwatch_s
+        self._processor_s = processor_s
         self._store = store
         self._reconciler = Reconciler(broker=broker, store=store, clock=clock)
         self._reporter = PlanReporter(store, faults, settings.patience)
@@ -106,7 +106,7 @@ class ControllerLoop:
         try:
             while True:
                 self._woken.clear()
-                began_s = self._stopwatch_s()
+                began_s = self._processor_s()
                 try:
                     await self._turn()
                 except Exception as error:
@@ -114,7 +114,7 @@ class ControllerLoop:
                     if self._metrics is not None:
                         self._metrics.skipped()
                     await asyncio.sleep(self._settings.quiet_s)
-                took_s = self._stopwatch_s() - began_s
+                took_s = self._processor_s() - began_s
                 await asyncio.sleep(pause_s(took_s, self._settings.min_interval_s))
                 await self._wait()
         finally:

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 NO_READER: Final = float("inf")
-"""`View.rate` of a request whose answer is not read as it comes."""
+"""`View.rate` of a request without a reader."""
 
 FIRST_TOKEN_ONLY: Final = 0.0
 """`View.rate` of a request whose objective ends with its first token."""
@@ -89,8 +89,9 @@ class Pace(NamedTuple):
 class View(NamedTuple):
     """All requests of an instance that have not ended, new ones included.
 
-    Times are seconds since an origin that the host keeps. A request without an objective has neither reader
-    nor deadline.
+    Rows are in the engine's own order: its batch, what loads, and the others as it would admit them. Times
+    are seconds since an origin that the host keeps. A request without an objective has neither reader nor
+    deadline.
 
     Attributes:
         now_s: Time of the view.
@@ -108,7 +109,7 @@ class View(NamedTuple):
         late_s: Lateness of the last token: the idle time of the user so far, seconds.
         late_sum_s: Sum of the lateness of all tokens, seconds.
         deadline_s: Deadline of the whole answer; inf without.
-        rank: Place of its group in the virtual queue, 0 first; groups of equal rank are served by arrival.
+        rank: Its place in the virtual queue, lower first; requests of equal rank are served by arrival.
         pinned: It must not be preempted.
         left_mean: Expected output tokens to come.
         left_sd: Standard deviation of that.

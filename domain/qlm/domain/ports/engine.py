@@ -2,12 +2,37 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import TokenIds
 from qlm.domain.sampling import Sampling
 from qlm.domain.values import value
+
+
+@value
+class CallObjective:
+    """What a batch policy in the engine may know of a request; an engine without one ignores it.
+
+    Attributes:
+        arrival_ns: Arrival at QLM, nanoseconds since the epoch.
+        ttft_s: Seconds from there until the first token is expected; inf without such an objective.
+        tokens_per_s: Pace of its reader after the first token; inf without a reader, 0 if the objective ends
+            with the first token.
+        deadline_ns: Deadline of the whole answer; None without.
+        rank: Order of service between requests, lower first; equal ones by arrival.
+        shown: Tokens of earlier generations, at the end of the prompt.
+        late_s: Idle time of the reader up to the last of them, seconds.
+    """
+
+    arrival_ns: int
+    ttft_s: float = inf
+    tokens_per_s: float = inf
+    deadline_ns: int | None = None
+    rank: int = 0
+    shown: int = 0
+    late_s: float = 0.0
 
 
 @value
@@ -19,12 +44,14 @@ class EngineCall:
         prompt_ids: The prompt, with the tokens generated earlier appended on a resume.
         sampling: With max_tokens and min_tokens reduced accordingly.
         traceparent: W3C trace context that the engine's own span continues; empty for none.
+        objective: For batch policies; None if there is nothing to say.
     """
 
     call_id: str
     prompt_ids: TokenIds
     sampling: Sampling
     traceparent: str = ""
+    objective: CallObjective | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

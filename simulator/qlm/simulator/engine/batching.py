@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import chain
 
+from qlm.agents.batching.decision import BatchPolicy
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ids import TokenIds
@@ -11,6 +12,7 @@ from qlm.rct_estimator.profiles.profile import Profile
 from qlm.simulator.engine.decode_set import DecodeSet
 from qlm.simulator.engine.generation import SCRIPTED_ID, OpenGeneration
 from qlm.simulator.engine.host_cache import HostCache
+from qlm.simulator.engine.hosting.host import PolicyHost
 from qlm.simulator.engine.kv_cache import KvCache
 from qlm.simulator.engine.model import Chunk, Emission, EngineCounters, StepResult
 from qlm.simulator.engine.run import Run
@@ -49,6 +51,7 @@ class BatchingEngine:
         watermark: float = 0.0,
         host_kv_bytes: int = 0,
         times: StepTimes | None = None,
+        policy: BatchPolicy | None = None,
     ) -> None:
         """Start empty and awake.
 
@@ -63,6 +66,7 @@ class BatchingEngine:
                 `--watermark`, 0 by default).
             host_kv_bytes: Host memory for copies of KV blocks; 0 for none.
             times: Durations of iterations; None for the profile's.
+            policy: Batch policy of its own; None for the engine's rule, first come, first served.
         """
         if capacity.kv_blocks < capacity.blocks(capacity.context_tokens):
             raise InvalidValueError(
@@ -93,6 +97,7 @@ class BatchingEngine:
             batched_tokens_max=batched_tokens_max,
             watermark_blocks=int(watermark * capacity.kv_blocks),
         )
+        self._host = policy and PolicyHost(policy, self._batch, self._cache, profile, batched_tokens_max)
         self._async = profile.async_scheduling if async_scheduling is None else async_scheduling
         self._all: dict[str, Sequence] = {}
         self._arrived: dict[Sequence, None] = {}
@@ -110,7 +115,7 @@ class BatchingEngine:
     @property
     def waiting(self) -> int:
         """Requests not in the batch: new, preempted, or with KV in transit from host memory."""
-        return len(self._batch.waiting) + len(self._batch.loading) + len(self._arrived)
+        return len(self._all) - len(self._batch.running)
 
     @property
     def kv_usage(self) -> float:
@@ -130,6 +135,8 @@ class BatchingEngine:
         if call.call_id in self._all:
             raise InvalidValueError("call_id", call.call_id, "an id that is not in use")
         self._all[call.call_id] = sequence = Sequence(self._start(call))
+        if self._host:
+            self._host.add(sequence, now_ns)
         if self._async:
             self._arrived[sequence] = None
         else:
@@ -146,6 +153,8 @@ class BatchingEngine:
         sequence = self._all.pop(call_id, None)
         if sequence is None:
             return False
+        if self._host:
+            self._host.aborted(sequence)
         if sequence in self._arrived:
             del self._arrived[sequence]
         else:
@@ -157,6 +166,8 @@ class BatchingEngine:
         """Preempt all requests; clear the KV cache with its prefixes and its copies in host memory."""
         self._batch.preempt_all()
         self._cache.forget_all()
+        if self._host:
+            self._host.asleep()
         self._run = self._next = None
         self._asleep = True
 
@@ -211,8 +222,7 @@ class BatchingEngine:
 
     def collect(self) -> list[Chunk]:
         """Return the unreported tokens of all requests that have not ended."""
-        batch, chunks = self._batch, []
-        iteration = batch.decodes.iteration
+        batch, iteration, chunks = self._batch, self._batch.decodes.iteration, []
         # The tokens of a scripted answer are equal but for its end, which is never reported here.
         scripted: dict[int, TokenIds] = {}
         for sequence in chain(batch.running, batch.unreported):
@@ -241,10 +251,12 @@ class BatchingEngine:
     def _schedule(self, now_ns: int, early: bool) -> None:
         """Put the next iteration together, if there is something to compute; see `Scheduler.schedule`."""
         batch = self._batch
+        if self._host and self._host.is_due(now_ns):
+            self._host.decide(now_ns)
         preempted = batch.schedule(now_ns, early)
         self._freed = False
         if batch.chunks:
-            self._next = (self._mixed_ticks(), 0)
+            self._next = (self._times.mixed_ticks(batch.chunks, batch.decodes, batch.admitted), 0)
         elif decodes := batch.decodes.count:
             ticks = self._times.decode_ticks(decodes, batch.decodes.context_tokens)
             self._next = (ticks, 0 if preempted else decodes)
@@ -252,44 +264,37 @@ class BatchingEngine:
             self._next = None
 
     def _describe(self, iterations_max: int, now_ns: int) -> Run:
-        """Return the run that starts with the next iteration; without one, a wait for the first load."""
+        """Return the run that starts with the next iteration; without one, a wait."""
         batch = self._batch
         if self._next is None:
-            return Run(batch.loading[0].ready_ns << FRACTION_BITS, 0, 0, 0)
+            return Run(self._idle_until_ns(now_ns) << FRACTION_BITS, 0, 0, 0)
         ticks, decodes = self._next
         if not decodes or decodes != batch.decodes.count or (self._async and self._may_admit(now_ns)):
             return Run(self._clock_ticks, ticks, 0, 1)
         iterations = batch.unchanged(iterations_max)
         run = Run(self._clock_ticks, ticks, self._times.growth_ticks(decodes), iterations)
         if batch.loading and (ready_ns := batch.loading[0].ready_ns) > now_ns:
-            return run._replace(iterations=run.through(ready_ns))
-        return run
+            run = run._replace(iterations=run.through(ready_ns))
+        return self._host.cut(run) if self._host else run
+
+    def _idle_until_ns(self, now_ns: int) -> int:
+        """Return the end of the first load, or the time of the policy's next decision."""
+        loading = self._batch.loading
+        if not self._host:
+            return loading[0].ready_ns
+        ready_ns = loading[0].ready_ns if loading else 0
+        return self._host.idle_until_ns(now_ns, ready_ns if ready_ns > now_ns else None)
 
     def _may_admit(self, now_ns: int) -> bool:
         """Return whether scheduling the iteration after the next one may find more than the last time."""
         batch = self._batch
+        if self._host and self._host.is_due(now_ns):
+            return True
         if len(batch.running) >= self.capacity.seqs_max:
             return False
         if batch.loading and batch.loading[0].ready_ns <= now_ns:
             return True
         return self._freed and bool(batch.waiting)
-
-    def _mixed_ticks(self) -> int:
-        """Time an iteration with chunks; a sequence with an answer and one missing token is a decode."""
-        batch = self._batch
-        decodes, context_tokens = batch.decodes.count, batch.decodes.context_tokens
-        prefills = prefill_tokens = double_pairs = 0
-        for sequence, new in batch.chunks:
-            if sequence.generated and sequence.missing == 1:
-                decodes += 1
-                context_tokens += sequence.tokens
-            else:
-                prefills += 1
-                prefill_tokens += new
-                double_pairs += new * (2 * sequence.computed + new)
-        return self._times.ticks(
-            prefills, prefill_tokens, double_pairs, decodes, context_tokens, batch.admitted
-        )
 
     def _commit(self, iterations: int) -> list[Sequence]:
         run = self._run
@@ -301,7 +306,11 @@ class BatchingEngine:
         self._clock_ticks = run.end_ticks(iterations)
         if not iterations:
             return []
+        if self._host:
+            self._host.pass_run(run, iterations, self._times.growth_ticks(self._batch.decodes.count))
         changed, ended = self._batch.advance(iterations)
+        if self._host:
+            self._host.started(self._clock_ticks)
         if self._async:
             begin_ticks = run.begin_ticks if iterations == 1 else run.end_ticks(iterations - 1)
             self._schedule_ahead(begin_ticks >> FRACTION_BITS, ended)
@@ -311,6 +320,8 @@ class BatchingEngine:
             self._batch.retire(ended)
             for sequence in ended:
                 del self._all[sequence.call_id]
+                if self._host:
+                    self._host.ended(sequence, self._clock_ticks >> FRACTION_BITS)
         return changed
 
     def _schedule_ahead(self, now_ns: int, ending: list[Sequence]) -> None:
@@ -333,10 +344,7 @@ class BatchingEngine:
                 continue
             sequence.reported = generated
             token_ids, cached = generation.token_ids(reported, generated), sequence.cached or 0
-            if generated == generation.output_tokens:
-                emissions.append(
-                    Emission(sequence.call_id, token_ids, generation.finish, generation.stop_reason, cached)
-                )
-            else:
-                emissions.append(Emission(sequence.call_id, token_ids, None, None, cached))
+            ends = generated == generation.output_tokens
+            finish, stop_reason = (generation.finish, generation.stop_reason) if ends else (None, None)
+            emissions.append(Emission(sequence.call_id, token_ids, finish, stop_reason, cached))
         return tuple(emissions)

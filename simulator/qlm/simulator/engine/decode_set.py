@@ -1,7 +1,8 @@
 """Decoding sequences of the batch, advanced together by one counter."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
+from itertools import chain
 
 from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
 
@@ -14,7 +15,9 @@ class DecodeSet:
     iteration: a block is full, and the next one needed, whenever i = `end` + 1 - L modulo the block size.
     """
 
-    __slots__ = ("_block_tokens", "_by_residue", "_ends", "_families", "_tokens", "count", "iteration")
+    __slots__ = (
+        "_block_tokens", "_by_residue", "_ends", "_families", "_tokens", "changes", "count", "iteration",
+    )  # fmt: skip
 
     def __init__(self, block_tokens: int) -> None:
         """Start empty, before iteration 1."""
@@ -22,6 +25,8 @@ class DecodeSet:
         """Number of the last iteration."""
         self.count = 0
         """Number of sequences."""
+        self.changes = 0
+        """Sequences that ever joined or left."""
         self._block_tokens = block_tokens
         self._tokens = 0
         self._by_residue: list[dict[Sequence, None]] = [{} for _ in range(block_tokens)]
@@ -48,6 +53,7 @@ class DecodeSet:
         generation = sequence.generation
         sequence.end = self.iteration + generation.output_tokens - sequence.generated
         self.count += 1
+        self.changes += 1
         self._tokens += generation.tokens - sequence.end
         self._by_residue[(sequence.end + 1 - generation.tokens) % self._block_tokens][sequence] = None
         heappush(self._ends, (sequence.end, sequence.order, sequence))
@@ -59,6 +65,7 @@ class DecodeSet:
         sequence.generated = generation.output_tokens - end + self.iteration
         sequence.computed = generation.prompt_tokens + sequence.generated - 1
         self.count -= 1
+        self.changes += 1
         self._tokens -= generation.tokens - end
         del self._by_residue[(end + 1 - generation.tokens) % self._block_tokens][sequence]
         sequence.end = NOT_DECODING
@@ -66,6 +73,10 @@ class DecodeSet:
             del self._families[generation.family]
         else:
             self._families[generation.family] -= 1
+
+    def members(self) -> Iterator[Sequence]:
+        """Yield the sequences, in no particular order."""
+        return chain.from_iterable(self._by_residue)
 
     def at_boundary(self, iteration: int) -> Collection[Sequence]:
         """Return the sequences, in batch order, whose blocks become full in that iteration."""

@@ -33,6 +33,11 @@ class HostCache:
     def __len__(self) -> int:
         return len(self._content)
 
+    @property
+    def load_free_ns(self) -> int:
+        """When all loads that were started have ended."""
+        return self._link_free_ns
+
     def cached(self, digests: Sequence[int]) -> int:
         """Count the leading blocks, named by digest, that are in the cache."""
         for count, digest in enumerate(digests):

@@ -32,11 +32,11 @@ class KvCache:
         self._counters = counters
         self._private = PrivateTexts(self.blocks)
 
-    def reserve(self, sequence: Sequence, spare_blocks: int, now_ns: int) -> bool:
+    def reserve(self, sequence: Sequence, spare_blocks: int, now_ns: int, *, loads: bool = True) -> bool:
         """Allocate the blocks of the whole text so far, cached ones first; False if they do not fit.
 
         At least the last token is computed again, since only that yields the next one. Blocks that follow the
-        cached ones and are in host memory start to load: see `ready_ns`.
+        cached ones and are in host memory start to load, if it `loads`: see `ready_ns`.
         """
         tokens, block_tokens, blocks = sequence.tokens, self._block_tokens, self.blocks
         if (
@@ -53,7 +53,8 @@ class KvCache:
             return False
         sequence.blocks = blocks.share(found) + blocks.take(missing) if count else blocks.take(missing)
         sequence.computed = count * block_tokens
-        self._load(sequence, count, now_ns)
+        if loads:
+            self._load(sequence, count, now_ns)
         self._count(sequence)
         return True
 

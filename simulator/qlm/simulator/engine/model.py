@@ -52,7 +52,7 @@ class EngineCounters:
         generation_tokens: Generated tokens.
         prefix_queries: Prompt tokens looked up in the prefix cache.
         prefix_hits: Prompt tokens found there.
-        preemptions: Preemptions of running requests, for lack of blocks or by sleep.
+        preemptions: Preemptions of running requests, for lack of blocks, by sleep, or by a batch policy.
         offloaded_tokens: Tokens whose KV was copied to host memory.
         reloaded_tokens: Tokens whose KV was loaded from there.
     """

@@ -8,10 +8,13 @@ free. Prompts are computed in chunks that fill the iteration's token budget.
 At most one running request has an incomplete prompt, and it is the last: its chunk used up the budget, so
 that no request was admitted behind it. All others get one token in every iteration; `DecodeSet` advances them
 together.
+
+A batch policy may impose another order (`hosting`): it preempts, holds and parks. Requests are then given up
+in its order, and several may have incomplete prompts.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 
 from qlm.domain.fleet import EngineCapacity
 from qlm.simulator.engine.decode_set import DecodeSet
@@ -30,6 +33,12 @@ class Scheduler:
         admitted: Sequences among them that are in the batch for the first time.
         loading: Sequences whose KV is loading, in order of arrival.
         waiting: The others, in order of admission.
+        parked: Those that are not to be admitted.
+        on_hold: Sequences of the batch that keep their blocks and compute nothing.
+        recomputed: Sequences whose copies in host memory are not used.
+        skips: A sequence that does not fit lets later ones in.
+        ordered: Sequences have a `position`, by which they are given up.
+        on_preempted: Receives each sequence that was preempted.
         unreported: Preempted sequences with unreported tokens.
     """
 
@@ -60,6 +69,11 @@ class Scheduler:
         self.admitted = 0
         self.loading: deque[Sequence] = deque()
         self.waiting: deque[Sequence] = deque()
+        self.parked: dict[Sequence, None] = {}
+        self.on_hold: dict[Sequence, None] = {}
+        self.recomputed: Collection[Sequence] = ()
+        self.skips = self.ordered = False
+        self.on_preempted: Callable[[Sequence], None] = lambda sequence: None
         self.unreported: dict[Sequence, None] = {}
         self._cache = cache
         self._blocks = cache.blocks
@@ -78,7 +92,7 @@ class Scheduler:
         elif sequence in self.loading:
             self.loading.remove(sequence)
         else:
-            self.waiting.remove(sequence)
+            self._forget_waiting(sequence)
         self.unreported.pop(sequence, None)
         self._cache.release(sequence)
 
@@ -88,6 +102,32 @@ class Scheduler:
             self._put_back(self.loading.pop())
         while self.running:
             self._preempt()
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Preempt a sequence that runs or loads, whatever its place in the batch."""
+        if sequence in self.running:
+            self._preempt(sequence)
+        else:
+            self.loading.remove(sequence)
+            self._put_back(sequence)
+
+    def hold(self, sequence: Sequence) -> None:
+        """Let a running sequence compute nothing until `release`; it keeps its blocks."""
+        self._leave_batch(sequence)
+        self.on_hold[sequence] = None
+
+    def release(self, sequence: Sequence) -> None:
+        """End the hold of a sequence."""
+        del self.on_hold[sequence]
+        if sequence.generated and sequence.missing == 1:
+            # The end of a sequence that leaves and joins within an iteration is in the set twice.
+            self._admissions += 1
+            sequence.order = self._admissions
+            self.decodes.join(sequence)
+            # It may have its next block: look at each that needs one.
+            self._grown_at = self.decodes.iteration
+        elif not sequence.ended:
+            self._prefilling[sequence] = None
 
     def schedule(self, now_ns: int, early: bool) -> bool:
         """Choose the batch of the next iteration and allocate its blocks.
@@ -113,8 +153,10 @@ class Scheduler:
         It changes when a sequence ends or finds no free block. A waiting sequence that found too few free
         blocks finds no more meanwhile, unless one of the batch computes the same text.
         """
-        decodes, free = self.decodes, self._blocks.free
-        if self.waiting and decodes.has_family(self.waiting[0].generation.family):
+        decodes, free, waiting = self.decodes, self._blocks.free, self.waiting
+        if waiting and decodes.has_family(waiting[0].generation.family):
+            return 1
+        if self.skips and any(decodes.has_family(each.generation.family) for each in waiting):
             return 1
         iterations = min(iterations_max, decodes.iterations_to_end())
         if free >= decodes.count * (iterations // self.capacity.block_tokens + 1):
@@ -144,10 +186,17 @@ class Scheduler:
                 self.decodes.leave(sequence)
             if sequence in running:
                 del running[sequence]
+                self.on_hold.pop(sequence, None)
                 self._cache.release(sequence)
             else:
-                self.waiting.remove(sequence)
+                self._forget_waiting(sequence)
                 self.unreported.pop(sequence, None)
+
+    def _forget_waiting(self, sequence: Sequence) -> None:
+        if sequence in self.parked:
+            del self.parked[sequence]
+        else:
+            self.waiting.remove(sequence)
 
     def _grow(self) -> bool:
         """Allocate the decoding sequences' blocks for the next iteration; True if some were preempted."""
@@ -164,7 +213,7 @@ class Scheduler:
             while not self._blocks.free and sequence.end != NOT_DECODING:
                 self._preempt()
             if sequence.end == NOT_DECODING:
-                break  # it was preempted itself, as were all that follow
+                continue  # it was preempted itself
             self._cache.grow((sequence,))
         return True
 
@@ -174,25 +223,38 @@ class Scheduler:
             sequence.generation.tokens - sequence.end + iteration
         )
 
-    def _preempt(self) -> None:
-        """Return the last running sequence to the front of the waiting list, to be recomputed."""
-        victim, _nothing = self.running.popitem()
+    def _preempt(self, victim: Sequence | None = None) -> None:
+        """Return a running sequence, the last if none is given, to the front of the waiting list."""
+        if victim is None:
+            victim = self._last()
+        del self.running[victim]
         self._leave_batch(victim)
         if victim.generated > victim.reported:
             self.unreported[victim] = None
         self._put_back(victim)
         self._counters.preemptions += 1
+        self.on_preempted(victim)
+
+    def _last(self) -> Sequence:
+        """Return the running sequence that is given up first; a pinned one only if all are."""
+        if not self.ordered:
+            return next(reversed(self.running))
+        return max(self.running, key=lambda each: (not each.pinned, each.position, each.order))
 
     def _leave_batch(self, sequence: Sequence) -> None:
         if sequence.end != NOT_DECODING:
             self.decodes.leave(sequence)
         else:
             self._prefilling.pop(sequence, None)
+            self.on_hold.pop(sequence, None)
 
     def _put_back(self, sequence: Sequence) -> None:
         self._cache.release(sequence)
         sequence.computed = sequence.loading = 0
-        self.waiting.appendleft(sequence)
+        at = 0
+        if self.ordered:
+            at = sum(each.position < sequence.position for each in self.waiting)
+        self.waiting.insert(at, sequence)
 
     def _continue_prompts(self, budget: int) -> int:
         """Spend the budget on the prompts of running sequences; return the rest."""
@@ -204,8 +266,9 @@ class Scheduler:
         return budget
 
     def _admit(self, budget: int, now_ns: int) -> None:
+        candidates = self._candidates(now_ns)
         while budget > 0 and len(self.running) < self.capacity.seqs_max:
-            sequence = self._next(now_ns)
+            sequence = next(candidates, None)
             if sequence is None:
                 return
             self._admissions += 1
@@ -216,22 +279,31 @@ class Scheduler:
             self.chunks.append((sequence, new))
             budget -= new
 
-    def _next(self, now_ns: int) -> Sequence | None:
-        """Take the next sequence that can run now: first those whose KV has loaded."""
-        if self.loading and self.loading[0].ready_ns <= now_ns:
-            loaded = self.loading.popleft()
-            self._cache.fill(loaded, loaded.loading)
-            loaded.loading = 0
-            return loaded
-        while self.waiting:
+    def _candidates(self, now_ns: int) -> Iterator[Sequence]:
+        """Take the sequences that can run now out of their lists: first those whose KV has loaded."""
+        skipped = 0
+        while True:
+            if self.loading and self.loading[0].ready_ns <= now_ns:
+                loaded = self.loading.popleft()
+                self._cache.fill(loaded, loaded.loading)
+                loaded.loading = 0
+                yield loaded
+                continue
+            if skipped >= len(self.waiting):
+                return
+            sequence = self.waiting[skipped]
             spare_blocks = self._watermark_blocks if self.running else 0
-            if not self._cache.reserve(self.waiting[0], spare_blocks, now_ns):
-                return None
-            sequence = self.waiting.popleft()
-            if not sequence.loading:
-                return sequence
-            self.loading.append(sequence)
-        return None
+            loads = sequence not in self.recomputed
+            if not self._cache.reserve(sequence, spare_blocks, now_ns, loads=loads):
+                if not self.skips:
+                    return
+                skipped += 1
+                continue
+            del self.waiting[skipped]
+            if sequence.loading:
+                self.loading.append(sequence)
+            else:
+                yield sequence
 
     def _decode(self, iterations: int) -> None:
         """Advance the decoding sequences: fill blocks, and allocate new ones while iterations follow."""

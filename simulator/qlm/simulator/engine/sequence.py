@@ -24,11 +24,14 @@ class Sequence:
         private: Its blocks are not indexed; see `KvCache`.
         loading: Tokens in transit from host memory.
         ready_ns: Time of their arrival.
+        pinned: A batch policy may not preempt it.
+        position: Place in the order of a batch policy; what comes last is given up first.
+        row: Number in the table of a batch policy's host.
     """
 
     __slots__ = (
         "blocks", "cached", "call_id", "computed", "end", "generated", "generation", "loading", "order",
-        "private", "ready_ns", "reported",
+        "pinned", "position", "private", "ready_ns", "reported", "row",
     )  # fmt: skip
 
     def __init__(self, generation: Generation) -> None:
@@ -43,6 +46,9 @@ class Sequence:
         self.private = False
         self.loading = 0
         self.ready_ns = 0
+        self.pinned = False
+        self.position = 0
+        self.row = 0
         self.call_id = generation.call.call_id
 
     @property

@@ -1,5 +1,6 @@
 """Durations of iterations of continuous batching, from a profile, in exact integers."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -7,6 +8,8 @@ import numpy as np
 
 from qlm.rct_estimator.profiles.iteration import IterationTime
 from qlm.rct_estimator.profiles.profile import Profile
+from qlm.simulator.engine.decode_set import DecodeSet
+from qlm.simulator.engine.sequence import Sequence
 
 FRACTION_BITS: Final = 30
 """Times inside the engine are whole ticks of 2^-30 ns.
@@ -64,6 +67,28 @@ class StepTimes:
         fixed = self._linear[prefill_tokens + decodes] + self._sequence * (prefills + decodes)
         fixed += self._admission * admitted
         return fixed + self._kv_mixed * context_tokens + self._pair_half * double_pairs
+
+    def mixed_ticks(self, chunks: Iterable[tuple[Sequence, int]], decoding: DecodeSet, admitted: int) -> int:
+        """Return the duration of an iteration with chunks.
+
+        A sequence with an answer and one missing token is a decode.
+
+        Args:
+            chunks: Sequences with the number of prompt tokens computed of each.
+            decoding: The other sequences.
+            admitted: As in `ticks`.
+        """
+        decodes, context_tokens = decoding.count, decoding.context_tokens
+        prefills = prefill_tokens = double_pairs = 0
+        for sequence, new in chunks:
+            if sequence.generated and sequence.missing == 1:
+                decodes += 1
+                context_tokens += sequence.tokens
+            else:
+                prefills += 1
+                prefill_tokens += new
+                double_pairs += new * (2 * sequence.computed + new)
+        return self.ticks(prefills, prefill_tokens, double_pairs, decodes, context_tokens, admitted)
 
     def decode_ticks(self, decodes: int, context_tokens: int) -> int:
         """Return the duration of an iteration that only decodes, one sequence or more."""

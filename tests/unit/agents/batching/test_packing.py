@@ -39,14 +39,14 @@ def test_batch_slots_bound_the_batch() -> None:
     assert packed(view(*rows, machine=SMALL), [0, 1, 2, 3]) == ["a", "b", "c"]
 
 
-def test_first_come_first_served_keeps_who_runs_and_admits_by_arrival() -> None:
+def test_first_come_first_served_keeps_who_runs_and_the_order_of_the_engine() -> None:
     rows = [
-        Row("late", arrival_s=3.0),
+        Row("first", arrival_s=3.0),
         Row("runs", arrival_s=2.0, place=Place.INSIDE),
-        Row("early", arrival_s=1.0),
+        Row("second", arrival_s=1.0),
     ]
     decision = batch_policy("fcfs").decide(view(*rows))
-    assert decision.run == ("runs", "early", "late")
+    assert decision.run == ("runs", "first", "second")
     assert not decision.hold and not decision.recompute and decision.again_s is None
     assert batch_policy("fcfs").room(view(*rows)) == 61
 

@@ -7,12 +7,12 @@ from qlm.agents.batching.view import View
 
 
 class FirstComeFirstServed:
-    """Run what runs; admit the others in order of arrival. It preempts no request by itself."""
+    """Run what runs; admit the others in the engine's own order. It preempts no request by itself."""
 
     def decide(self, view: View) -> Decision:
-        """Return all requests: those inside first, then the others by arrival."""
-        order = np.lexsort((view.arrival_s, ~view.inside))
-        return Decision(run=tuple(view.ids[row] for row in order))
+        """Return all requests in the order of the view: those inside first."""
+        order = np.argsort(~view.inside, kind="stable").tolist()
+        return Decision(run=tuple([view.ids[row] for row in order]))
 
     def room(self, view: View) -> int:
         """Return the free batch slots: a request that cannot run yet waits in the global queue."""

@@ -1,0 +1,1 @@
+"""The engine model as a host of batch policies (`qlm.agents.batching`)."""

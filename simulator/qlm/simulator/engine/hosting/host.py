@@ -1,0 +1,271 @@
+"""Host of a batch policy in the engine model: builds its views, and puts its decisions into effect."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from qlm.agents.batching.decision import BatchPolicy, Decision
+from qlm.agents.batching.pace import PaceMeter, tokens_left
+from qlm.agents.batching.view import Ints, Machine, Place, View
+from qlm.domain.ids import RequestId
+from qlm.domain.sampling import Evictability
+from qlm.rct_estimator.profiles.profile import Profile
+from qlm.simulator.engine.hosting.segment import OpenSegment
+from qlm.simulator.engine.hosting.table import TICKS_PER_S, RequestTable
+from qlm.simulator.engine.kv_cache import KvCache
+from qlm.simulator.engine.run import Run
+from qlm.simulator.engine.scheduler import Scheduler
+from qlm.simulator.engine.sequence import NOT_DECODING, Sequence
+
+AGAIN_MIN_NS: Final = 1_000_000
+"""Shortest time between two decisions without an arrival or an end."""
+
+IDLE_NS: Final = 1_000_000_000
+"""Time after which a policy that lets nothing run is asked again, if it does not say when."""
+
+
+class PolicyHost:
+    """One engine's batch policy.
+
+    Attributes:
+        room: How many more requests the policy wants in the engine, as of its last decision; None before.
+        again_ns: When the policy wants to be asked again at the latest.
+    """
+
+    def __init__(
+        self,
+        policy: BatchPolicy,
+        batch: Scheduler,
+        cache: KvCache,
+        profile: Profile,
+        batched_tokens_max: int,
+    ) -> None:
+        """Start without requests.
+
+        Args:
+            policy: A policy of its own.
+            batch: The engine's requests.
+            cache: The engine's KV cache.
+            profile: Coefficients of the engine.
+            batched_tokens_max: Most tokens per iteration.
+        """
+        self.room: int | None = None
+        self._policy = policy
+        self._batch = batch
+        self._cache = cache
+        self._table = RequestTable()
+        self._meter = PaceMeter()
+        self._segment = OpenSegment(batch.decodes)
+        batch.on_preempted = self._preempted
+        self._changed = False
+        self.again_ns: int | None = None
+        self._machine = Machine(
+            iteration=profile.iteration,
+            kv_blocks=cache.blocks.total,
+            free_blocks=cache.blocks.total,
+            block_tokens=batch.capacity.block_tokens,
+            seqs_max=batch.capacity.seqs_max,
+            batched_tokens_max=batched_tokens_max,
+            token_bytes=profile.kv_bytes_per_token,
+            host_blocks=cache.host.blocks_max,
+            link_bytes_per_s=profile.host_bandwidth_bytes_per_s,
+            load_free_s=0.0,
+            write_free_s=0.0,
+        )
+
+    def add(self, sequence: Sequence, now_ns: int) -> None:
+        """Note a new request."""
+        self._table.add(sequence, now_ns)
+        sampling = sequence.generation.call.sampling
+        sequence.pinned = sampling.evictability is Evictability.PINNED
+        self._meter.arrived(int(self._table.prompt[sequence.row]))
+        self._changed = True
+
+    def aborted(self, sequence: Sequence) -> None:
+        """Note the abort of a request."""
+        self._flush()
+        self._table.remove(sequence)
+        self._changed = True
+
+    def ended(self, sequence: Sequence, now_ns: int) -> None:
+        """Note the end of a request."""
+        self._flush()
+        table, row = self._table, sequence.row
+        answer = int(table.readers.tokens[row])
+        self._meter.ended(answer, table.seconds(now_ns) - float(table.arrival_s[row]))
+        table.remove(sequence)
+        self._changed = True
+
+    def asleep(self) -> None:
+        """Note that all were preempted."""
+        self._flush()
+        self._changed = True
+
+    def pass_run(self, run: Run, iterations: int, growth_ticks: int) -> None:
+        """Note iterations, before they change the batch."""
+        if not self._batch.chunks:
+            self._segment.follow(run, iterations, growth_ticks, self._flush)
+            return
+        self._segment.follow(run, iterations, 0, self._flush)
+        self._flush()
+
+    def started(self, at_ticks: int) -> None:
+        """Note the tokens of the prompts that the last iteration completed."""
+        rows = [each.row for each, _ in self._batch.chunks if each.end != NOT_DECODING]
+        if rows:
+            self._table.readers.deliver(np.array(rows, np.int64), self._table.ticks_s(at_ticks))
+
+    def is_due(self, now_ns: int) -> bool:
+        """Return whether the policy is to be asked now."""
+        return self._changed or (self.again_ns is not None and self.again_ns <= now_ns)
+
+    def cut(self, run: Run) -> Run:
+        """Return a run up to the next decision."""
+        if self.again_ns is None:
+            return run
+        return run._replace(iterations=run.through(self.again_ns))
+
+    def idle_until_ns(self, now_ns: int, ready_ns: int | None) -> int:
+        """Return when to ask again, or the end of the next load (`ready_ns`), while nothing runs."""
+        if ready_ns is not None:
+            return min(ready_ns, self.again_ns or ready_ns)
+        if self.again_ns is None:
+            self.again_ns = now_ns + IDLE_NS
+        return self.again_ns
+
+    def decide(self, now_ns: int) -> None:
+        """Ask the policy, and put its decision into effect but for admissions."""
+        self._flush()
+        self._changed, self.again_ns = False, None
+        batch = self._batch
+        order = [*batch.running, *batch.loading, *batch.waiting, *batch.parked]
+        if not order:
+            return
+        ids = tuple([RequestId(each.call_id) for each in order])
+        view = self._view(ids, order, now_ns)
+        decision = self._policy.decide(view)
+        self.room = self._policy.room(view)
+        if decision.again_s is not None:
+            self.again_ns = max(self._table.nanoseconds(decision.again_s), now_ns + AGAIN_MIN_NS)
+        self._apply(decision, ids, order)
+
+    def _flush(self) -> None:
+        """Deliver the tokens of the open segment."""
+        run, table = self._segment.run, self._table
+        if not run.iterations:
+            return
+        first_s, growth_s = table.ticks_s(run.end_ticks(1)), run.growth_ticks / TICKS_PER_S
+        step_s = run.first_ticks / TICKS_PER_S + growth_s
+        if len(self._segment.rows):
+            table.readers.deliver_run(self._segment.rows, run.iterations, first_s, step_s, growth_s)
+        lasted_ticks = run.end_ticks(run.iterations) - run.begin_ticks
+        self._meter.iterated(run.iterations, lasted_ticks / TICKS_PER_S)
+        self._segment.close()
+
+    def _view(self, ids: tuple[RequestId, ...], order: list[Sequence], now_ns: int) -> View:
+        table, pace = self._table, self._meter.pace()
+        rows = np.fromiter((each.row for each in order), np.int64, len(order))
+        readers = table.readers
+        generated = readers.tokens[rows]
+        left_mean, left_sd = tokens_left(pace, generated, table.limit[rows])
+        return View(
+            now_s=table.seconds(now_ns),
+            ids=ids,
+            place=self._places(order),
+            arrival_s=table.arrival_s[rows],
+            prompt=table.prompt[rows],
+            generated=generated,
+            blocks=np.fromiter((len(each.blocks) for each in order), np.int64, len(order)),
+            host_tokens=self._host_tokens(order),
+            preemptions=table.preemptions[rows],
+            rate=table.rate[rows],
+            ttft_s=table.ttft_s[rows],
+            read_end_s=readers.read_end_s(rows),
+            late_s=readers.late_s[rows],
+            late_sum_s=readers.late_sum_s[rows],
+            deadline_s=table.deadline_s[rows],
+            rank=table.rank[rows],
+            pinned=np.fromiter((each.pinned for each in order), np.bool_, len(order)),
+            left_mean=left_mean,
+            left_sd=left_sd,
+            machine=self._machine._replace(
+                free_blocks=self._cache.blocks.free,
+                load_free_s=table.seconds(self._cache.host.load_free_ns),
+            ),
+            pace=pace,
+        )
+
+    def _places(self, order: list[Sequence]) -> Ints:
+        batch, places = self._batch, np.full(len(order), Place.OUTSIDE, np.int64)
+        running = len(batch.running)
+        places[:running] = Place.INSIDE
+        places[running : running + len(batch.loading)] = Place.LOADING
+        if batch.on_hold:
+            places[[row for row, each in enumerate(batch.running) if each in batch.on_hold]] = Place.HELD
+        return places
+
+    def _host_tokens(self, order: list[Sequence]) -> Ints:
+        """Count the tokens in host memory: of who computes, all full blocks, which were written through."""
+        tokens, host, batch = np.zeros(len(order), np.int64), self._cache.host, self._batch
+        if not host.blocks_max:
+            return tokens
+        block_tokens, inside = self._machine.block_tokens, len(batch.running) + len(batch.loading)
+        for row, each in enumerate(order):
+            if row < inside:
+                full = batch.decodes.computed(each) // block_tokens
+            elif each.order:
+                full = host.cached(each.generation.digests[: (each.tokens - 1) // block_tokens])
+            else:
+                continue
+            tokens[row] = full * block_tokens
+        return tokens
+
+    def _apply(self, decision: Decision, ids: tuple[RequestId, ...], order: list[Sequence]) -> None:
+        batch = self._batch
+        by_id = dict(zip(ids, order, strict=True))
+        batch.skips = decision.skips
+        batch.recomputed = frozenset(by_id[id] for id in decision.recompute if id in by_id)
+        own_order = tuple(decision.run) == ids and not any(each.pinned for each in order)
+        batch.ordered = not own_order
+        if not own_order:
+            self._rearrange({id: n for n, id in enumerate(decision.run) if id in by_id}, ids, order)
+        elif batch.parked:
+            batch.waiting.extend(batch.parked)
+            batch.parked.clear()
+        self._hold(decision, by_id)
+
+    def _rearrange(
+        self, position: Mapping[RequestId, int], ids: tuple[RequestId, ...], order: list[Sequence]
+    ) -> None:
+        """Preempt who is not to run, and put the others into the order of the policy."""
+        batch, outside = self._batch, list[Sequence]()
+        for id, sequence in zip(ids, order, strict=True):
+            place = position.get(id)
+            sequence.position = -1 if place is None else place
+            inside = sequence in batch.running or bool(sequence.loading)
+            if place is None and inside and not sequence.pinned:
+                self._preempt(sequence)
+                inside = False
+            if not inside:
+                outside.append(sequence)
+        outside.sort(key=lambda each: each.position)
+        batch.waiting.clear()
+        batch.waiting.extend(each for each in outside if each.position >= 0)
+        batch.parked = {each: None for each in outside if each.position < 0}
+
+    def _preempted(self, sequence: Sequence) -> None:
+        self._table.preemptions[sequence.row] += 1
+
+    def _preempt(self, sequence: Sequence) -> None:
+        if sequence in self._batch.running:
+            self._meter.preempted()
+        self._batch.preempt(sequence)
+
+    def _hold(self, decision: Decision, by_id: Mapping[RequestId, Sequence]) -> None:
+        batch = self._batch
+        on_hold = {by_id[id] for id in decision.hold if id in by_id}
+        for sequence in [each for each in batch.on_hold if each not in on_hold]:
+            batch.release(sequence)
+        for sequence in [each for each in batch.running if each in on_hold and each not in batch.on_hold]:
+            batch.hold(sequence)

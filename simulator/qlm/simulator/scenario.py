@@ -93,12 +93,14 @@ class SimulatedInstance:
         kind: Key of `Scenario.fleet.kinds`.
         models: Models that it may serve; the first is awake at the start.
         swap_tiers: Tiers in which models may sleep.
+        batching: Batch policy of its engines; None for the engine's own rule, which `fcfs` equals.
     """
 
     id: InstanceId
     kind: str
     models: tuple[ModelId, ...]
     swap_tiers: tuple[SwapTier, ...] = (SwapTier.WARM, SwapTier.RELOAD)
+    batching: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

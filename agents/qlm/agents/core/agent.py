@@ -11,6 +11,7 @@ events and carry out its actions (`agents.shell.runner`).
 from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
+from qlm.agents.batching.pool import pool_of
 from qlm.agents.core import leases, lifecycle, output_log, watchdog
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.events import (
@@ -256,7 +257,7 @@ class Agent:
         if awake:
             engines.woke(model, event.capacity)
             if event.capacity is not None:
-                state.requests.resize(event.capacity)
+                state.requests.resize(event.capacity, pool_of(state.settings.batching, event.capacity))
             state.stats.engine_woke(now_ns)
             state.visit.begin(now_ns)
         if event.state is not EngineState.FAILED:

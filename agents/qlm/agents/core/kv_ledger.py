@@ -31,6 +31,8 @@ class KvLedger:
         seqs_max: Batch slots.
         best_effort_limit: Concurrency limit for best-effort requests (`scheduling.concurrency_limit`).
         overcommits: Best-effort requests may be submitted beyond the batch slots (`scheduling.scheduler`).
+        pool: Requests beyond the batch slots that the engine's batch policy wants to choose from; 0 without
+            one, so that what cannot run yet waits in the global queue.
     """
 
     def __init__(self) -> None:
@@ -40,11 +42,13 @@ class KvLedger:
         self.block_tokens = 1
         self.seqs_max = self.best_effort_limit = 0
         self.overcommits = False
+        self.pool = 0
         self._blocks_max = 0
         self._usable_blocks = 0
 
-    def resize(self, capacity: EngineCapacity, generating: Iterable[TrackedRequest]) -> None:
-        """Take the capacity of another engine and recount its requests."""
+    def resize(self, capacity: EngineCapacity, pool: int, generating: Iterable[TrackedRequest]) -> None:
+        """Take the capacity and the pool of another engine, and recount its requests."""
+        self.pool = pool
         self.block_tokens = capacity.block_tokens
         self.seqs_max = self.best_effort_limit = capacity.seqs_max
         self._blocks_max = capacity.kv_blocks
@@ -80,11 +84,13 @@ class KvLedger:
 
     @property
     def overcommitted(self) -> int:
-        """Requests in the engine beyond its batch slots."""
-        return max(0, self.running - self.seqs_max)
+        """Requests in the engine beyond its batch slots and its pool."""
+        return max(0, self.running - self.seqs_max - self.pool)
 
     def limit(self, *, best_effort: bool) -> int:
         """Return the concurrency limit for best-effort or SLO-bound requests."""
+        if self.pool:
+            return self.seqs_max + self.pool
         if not best_effort:
             return self.seqs_max
         if not self.overcommits or self.best_effort_limit < self.seqs_max:
@@ -92,9 +98,12 @@ class KvLedger:
         return self.seqs_max + self.seqs_max // SLOTS_PER_OVERCOMMIT
 
     def free_slots(self, *, best_effort: bool) -> int:
-        """Return how many more such requests the engine takes; 0 when no KV block is left for growth."""
+        """Return how many more such requests the engine takes; 0 when no KV block is left for growth.
+
+        With a pool, KV blocks limit nothing: its batch policy shares them out.
+        """
         running, limit = self.running, self.limit(best_effort=best_effort)
-        if self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
+        if not self.pool and self._usable_blocks - self.blocks <= GROWTH_BLOCKS * running:
             return 0
         return limit - running if limit > running else 0
 
@@ -113,4 +122,6 @@ class KvLedger:
             # A request that runs alone may use the reserves.
             return self.ever_fits(tokens)
         below_limit = self.running < self.limit(best_effort=best_effort)
+        if self.pool:
+            return below_limit and self.ever_fits(tokens)
         return below_limit and self.blocks_of(tokens) + GROWTH_BLOCKS <= self.free_blocks

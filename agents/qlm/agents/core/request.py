@@ -4,6 +4,7 @@ from dataclasses import replace
 from enum import Enum, IntEnum, auto
 from typing import Final
 
+from qlm.agents.batching.call_objective import call_objective
 from qlm.domain.actions import Demote, Return
 from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import Epoch
@@ -221,6 +222,7 @@ class TrackedRequest:
             prompt_ids=(*self.request.prompt_ids, *self.output) if done else self.request.prompt_ids,
             sampling=self.request.sampling.after(done),
             traceparent=self.request.traceparent,
+            objective=call_objective(self.request, done),
         )
 
     def to_queue(self, epoch: Epoch | None, why: str, *, evicted: bool = False) -> Return:

@@ -219,9 +219,9 @@ class RequestTable:
         tracked.generation.aborted_ns = now_ns
         self.abort_checks.add(now_ns + ABORT_AGAIN_NS, tracked)
 
-    def resize(self, capacity: EngineCapacity) -> None:
-        """Recount KV blocks for another engine."""
-        self.kv.resize(capacity, chain(self.running.values(), self.aborting.values()))
+    def resize(self, capacity: EngineCapacity, pool: int) -> None:
+        """Recount KV blocks for another engine, whose batch policy has a pool of this size."""
+        self.kv.resize(capacity, pool, chain(self.running.values(), self.aborting.values()))
 
     def enter(self, tracked: TrackedRequest) -> None:
         """Index a request under its phase; `lifecycle` calls it after each change."""

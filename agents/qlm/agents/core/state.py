@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.costs.host_memory import ASLEEP_IN
 from qlm.agents.core.costs.operation_costs import OperationCosts
 from qlm.agents.core.queue_head import QueueHead
@@ -47,6 +48,7 @@ class AgentSettings:
         limits_concurrency: Limit best-effort concurrency by the pace that others need (`concurrency_limit`).
         prefetches: Prefetch weights of models later in the virtual queue (`scheduling.prefetch`).
         watch: The watchdog of engines (`watchdog`).
+        batching: Batch policy of the engines (`qlm.agents.batching`).
     """
 
     append_interval_s: float = 0.02
@@ -63,6 +65,7 @@ class AgentSettings:
     limits_concurrency: bool = False
     prefetches: bool = True
     watch: WatchSettings = field(default_factory=WatchSettings)
+    batching: str = FCFS
 
     @property
     def retry_ns(self) -> int:

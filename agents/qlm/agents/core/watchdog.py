@@ -138,8 +138,8 @@ def _stuck(state: AgentState, allowance: Allowance) -> Iterator[TrackedRequest]:
     silence counts anew when one of these begins (`ProgressWatch.observe`).
     """
     watch, kv, before = state.stats.progress, state.requests.kv, 0
-    if not watch.answered:
-        return
+    if not watch.answered or kv.pool:
+        return  # A batch policy may let a request wait as long as it likes.
     for call_id, tracked in state.requests.calls.items():
         waits = len(tracked.output) == tracked.resumed_at
         before += tracked.tokens if waits else 0

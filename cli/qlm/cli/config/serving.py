@@ -1,12 +1,27 @@
 """Sections on serving: operations in use, and the watchdog over engines."""
 
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from qlm.agents.batching.policies.registry import POLICIES
 from qlm.agents.core.stats.progress import WatchSettings
 from qlm.cli.config.section import ConfigSection
 from qlm.planner.problem import Promises
+
+
+def known_policy(name: str) -> str:
+    """Return the name of a batch policy.
+
+    Raises:
+        ValueError: There is no such policy.
+    """
+    if name not in POLICIES:
+        raise ValueError(f"is {name!r}; expected one of " + ", ".join(POLICIES))
+    return name
+
+
+BatchPolicyName = Annotated[str, AfterValidator(known_policy)]
 
 _DEFAULT: Final = WatchSettings()
 

@@ -16,7 +16,7 @@ from qlm.cli.config.observability import MonitorConfig, TracingConfig
 from qlm.cli.config.ray import RayConfig
 from qlm.cli.config.results import ResultsConfig
 from qlm.cli.config.section import ConfigSection
-from qlm.cli.config.serving import OperationsConfig, WatchdogConfig
+from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
 from qlm.domain.formats.clusters import Thresholds, check_thresholds
@@ -155,6 +155,7 @@ class InstanceConfig(ConfigSection):
         batched_tokens_max: Most tokens of one iteration; without it, `vllm.batched_tokens_max` for engines
             that are not emulated, or the profile's.
         kv_cache_bytes: KV cache of its vLLM engines, instead of `vllm.kv_cache_bytes`.
+        batching: Batch policy of its emulated engines; without it, first come, first served.
     """
 
     id: Name
@@ -169,6 +170,7 @@ class InstanceConfig(ConfigSection):
     seqs_max: int | None = Field(None, ge=1, le=100_000)
     batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
     kv_cache_bytes: int | None = Field(None, ge=1)
+    batching: BatchPolicyName | None = None
 
     @property
     def kind(self) -> str:

@@ -102,6 +102,7 @@ def _instances(file: ScenarioFile) -> tuple[InstanceConfig, ...]:
             host_memory_gib=section.host_memory_gib,
             swap_tiers=section.swap_tiers,
             batched_tokens_max=section.batched_tokens_max,
+            batching=section.batching,
         )
         for section in file.instances
         for name in section.ids
@@ -154,6 +155,7 @@ def _simulated(instance: InstanceConfig) -> SimulatedInstance:
         kind=instance.kind,
         models=tuple(ModelId(model) for model in instance.models),
         swap_tiers=tuple(SwapTier(tier) for tier in instance.swap_tiers),
+        batching=instance.batching,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from qlm.cli.config.section import ConfigSection
+from qlm.cli.config.serving import BatchPolicyName
 from qlm.cli.config.settings import INSTANCES_MAX, MODELS_MAX, ModelName, Name
 from qlm.cli.config.slo import SloConfig
 from qlm.domain.request import PRIORITY_LIMIT
@@ -97,6 +98,7 @@ class InstanceSection(Section):
         host_memory_gib: Host memory for sleeping models, and for prefetched weights files.
         swap_tiers: Tiers in which models may sleep; without any, a model swap ends the old model's engine.
         batched_tokens_max: Most tokens of one iteration; without it, the profile's.
+        batching: Batch policy of its engines; without it, first come, first served.
     """
 
     id: Name
@@ -107,6 +109,7 @@ class InstanceSection(Section):
     host_memory_gib: float = Field(64.0, gt=0, le=1_000_000)
     swap_tiers: tuple[Literal["warm", "reload"], ...] = ("warm", "reload")
     batched_tokens_max: int | None = Field(None, ge=1, le=1_000_000)
+    batching: BatchPolicyName | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:

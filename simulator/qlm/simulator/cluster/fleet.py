@@ -1,9 +1,11 @@
 """All simulated instances, and the agents that run on them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from qlm.agents.batching.policies.registry import FCFS, batch_policy
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.costs.engine_speed import EngineSpeed
 from qlm.agents.core.costs.kv_offload import KvSwapCost, host_kv_bytes, host_kv_pools
@@ -74,7 +76,7 @@ class SimulatedFleet:
         self._slowness = [1.0] * len(self.instances)
         self._sessions = [0] * len(self.instances)
         self._agents: dict[int, SimulatedAgent] = {}
-        self._hosted: dict[tuple[str, ModelId, int], HostedModel] = {}
+        self._hosted: dict[tuple[str, ModelId, int, str | None], HostedModel] = {}
 
     def start(self) -> None:
         """Start all instances, each with its first model loaded."""
@@ -161,7 +163,7 @@ class SimulatedFleet:
             instance,
             number,
             session=self._sessions[number],
-            settings=self._settings,
+            settings=replace(self._settings, batching=instance.batching or FCFS),
             models=self._models(instance),
             host_memory_bytes=self._scenario.fleet.kinds[instance.kind].host_memory_bytes,
             slowness=partial(self._slowness.__getitem__, number),
@@ -191,25 +193,32 @@ class SimulatedFleet:
         pools = host_kv_pools(profiles, wanted, host_memory_bytes, instance.swap_tiers)
         models = {}
         for model, kv_bytes in pools.items():
-            key = (instance.kind, model, kv_bytes)
+            key = (instance.kind, model, kv_bytes, instance.batching)
             if key not in self._hosted:
                 true = self._scenario.true_profile(model, instance.kind)
-                self._hosted[key] = self._host(model, profiles[model], true, kv_bytes)
+                self._hosted[key] = self._host(model, profiles[model], true, kv_bytes, instance.batching)
             models[model] = self._hosted[key]
         return models
 
-    def _host(self, model: ModelId, profile: Profile, true: Profile, kv_bytes: int) -> HostedModel:
+    def _host(
+        self, model: ModelId, profile: Profile, true: Profile, kv_bytes: int, batching: str | None
+    ) -> HostedModel:
         capacity = _capacity(profile, self._contexts[model])
         opener: OpenGeneration = scripted_generation(
             self._script, block_tokens=capacity.block_tokens, context_tokens=capacity.context_tokens
         )
+
+        def new_engine() -> BatchingEngine:
+            policy = None if batching is None else batch_policy(batching)
+            return BatchingEngine(true, capacity, opener, host_kv_bytes=kv_bytes, policy=policy)
+
         return HostedModel(
             profile=true,
             capacity=capacity,
             cost=SwapCost.of(profile, host_kv_bytes=kv_bytes),
             kv_cost=KvSwapCost.of(profile, kv_bytes),
             speed=EngineSpeed.of(profile),
-            new_engine=partial(BatchingEngine, true, capacity, opener, host_kv_bytes=kv_bytes),
+            new_engine=new_engine,
         )
 
 

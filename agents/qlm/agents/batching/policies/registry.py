@@ -7,8 +7,11 @@ from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
 from qlm.domain.errors import InvalidValueError
 
+FCFS: Final = "fcfs"
+"""The rule of engines without a batch policy."""
+
 POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
-    "fcfs": FirstComeFirstServed,
+    FCFS: FirstComeFirstServed,
 }
 
 

@@ -93,7 +93,7 @@ def _probe(state: AgentState, now_ns: int) -> list[Action]:
 
 
 def _limit_concurrency(state: AgentState, now_ns: int) -> list[Action]:
-    if not state.settings.limits_concurrency or state.engines.capacity is None:
+    if not state.settings.limits_concurrency or state.engines.capacity is None or state.requests.kv.pool:
         return []
     stats, actions = state.stats, list[Action]()
     for tracked in requests_over_limit(stats.concurrency, state.requests, stats.work, state.alarm, now_ns):
@@ -135,6 +135,8 @@ def _fill(state: AgentState, model: ModelId, head: Group | None, now_ns: int) ->
 
 
 def _must_demote(state: AgentState, tracked: TrackedRequest, now_ns: int) -> bool:
+    if state.requests.kv.pool and state.requests.kv.fits(tracked.tokens, best_effort=tracked.best_effort):
+        return False  # Its batch policy weighs it against the others.
     if not state.settings.demotes or not too_late(tracked, state.stats.lead_times, now_ns):
         return False
     return others_wait(state.requests, state.queue, now_ns)
@@ -150,7 +152,7 @@ def _goes_first(state: AgentState, head: Group | None, tracked: TrackedRequest) 
 def _slot_left(state: AgentState, tracked: TrackedRequest) -> bool:
     """Return True if a slot is left beside those that pulled messages will take."""
     kv = state.requests.kv
-    limit = kv.best_effort_limit if tracked.best_effort else kv.seqs_max
+    limit = kv.best_effort_limit if tracked.best_effort and not kv.pool else kv.seqs_max + kv.pool
     return kv.running + len(state.requests.leasing) + state.queue.pulling < limit
 
 
@@ -190,7 +192,12 @@ def _pull(state: AgentState, head: Group, now_ns: int) -> list[Action]:
     if slots <= 0 and (leasing or pulling):
         return []
     wanted = queue.left(head) - pulling
-    scan = settings.demotes and needs_demotion_scan(head, requests, queue, state.stats.lead_times, now_ns)
+    crowded = not requests.kv.pool or slots <= 0
+    scan = (
+        settings.demotes
+        and crowded
+        and needs_demotion_scan(head, requests, queue, state.stats.lead_times, now_ns)
+    )
     limit = min(settings.pull_max if scan else slots, wanted, settings.pull_max)
     if limit > 0:
         queue.pulling += limit

@@ -1,0 +1,45 @@
+"""What an engine's batch policy learns of a request with its call."""
+
+from math import inf
+from typing import Final
+
+from qlm.domain.ports.engine import CallObjective
+from qlm.domain.request import PRIORITY_LIMIT, RequestMetadata
+from qlm.domain.slo import DeadlineSlo, ReadingSlo, TokenSlo
+
+_RANK_BITS: Final = 48
+"""Milliseconds since the epoch have fewer."""
+
+_NO_DEADLINE: Final = (1 << _RANK_BITS) - 1
+
+
+def call_objective(request: RequestMetadata, shown: int) -> CallObjective:
+    """Return the objective of a request that continues after `shown` output tokens.
+
+    A time per output token is a reader of that pace.
+    """
+    slo, ttft_s, tokens_per_s, deadline_ns = request.slo, inf, inf, None
+    match slo:
+        case DeadlineSlo():
+            deadline_ns = request.deadline_ns
+        case ReadingSlo():
+            ttft_s, tokens_per_s = slo.ttft_ms / 1000, slo.tokens_per_s
+        case TokenSlo():
+            ttft_s, tokens_per_s = slo.ttft_ms / 1000, 1000 / slo.tpot_ms if slo.tpot_ms else 0.0
+        case _:
+            pass  # batch work
+    return CallObjective(
+        arrival_ns=request.arrival_ns,
+        ttft_s=ttft_s,
+        tokens_per_s=tokens_per_s,
+        deadline_ns=deadline_ns,
+        rank=_rank(request),
+        shown=shown,
+    )
+
+
+def _rank(request: RequestMetadata) -> int:
+    """Return the place by priority, then by the deadline of the class, as virtual queues order groups."""
+    due_ms = request.cls.due_ms
+    deadline_ms = _NO_DEADLINE if due_ms is None else request.arrival_ns // 1_000_000 + round(due_ms)
+    return ((request.cls.priority + PRIORITY_LIMIT) << _RANK_BITS) + min(deadline_ms, _NO_DEADLINE)

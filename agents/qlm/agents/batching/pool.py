@@ -1,0 +1,55 @@
+"""How many requests the agent gives to an engine with a batch policy."""
+
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from qlm.agents.batching.policies.registry import FCFS, batch_policy
+from qlm.agents.batching.view import Machine, Pace, View
+from qlm.domain.fleet import EngineCapacity
+from qlm.rct_estimator.profiles.iteration import IterationTime
+
+REQUESTS_MAX: Final = 512
+"""Most requests in an engine with a batch policy: the number for which the time of a decision is bounded. The
+others wait in the global queue, where plans order them; 512 are two full batches of vLLM's default size."""
+
+
+def pool_of(name: str, capacity: EngineCapacity) -> int:
+    """Return the requests beyond the batch slots from which a policy wants to choose: `room` of no requests.
+
+    Args:
+        name: A batch policy. With `fcfs` there is no pool.
+        capacity: Of the engine.
+    """
+    if name == FCFS:
+        return 0
+    room = batch_policy(name).room(_without_requests(capacity))
+    return max(0, min(room, max(REQUESTS_MAX, 2 * capacity.seqs_max)) - capacity.seqs_max)
+
+
+def _without_requests(capacity: EngineCapacity) -> View:
+    ints, floats = np.zeros(0, np.int64), np.zeros(0)
+    return View(
+        now_s=0.0, ids=(), place=ints, arrival_s=floats, prompt=ints, generated=ints, blocks=ints,
+        host_tokens=ints, preemptions=ints, rate=floats, ttft_s=floats, read_end_s=floats, late_s=floats,
+        late_sum_s=floats, deadline_s=floats, rank=ints, pinned=np.zeros(0, np.bool_), left_mean=floats,
+        left_sd=floats, machine=_machine(capacity), pace=Pace(0.0, 0.0, 0.0, 0.0, 0.0, 0, 0),
+    )  # fmt: skip
+
+
+def _machine(capacity: EngineCapacity) -> Machine:
+    """Return an engine of this capacity; its speed, which is not known here, limits nothing."""
+    return Machine(
+        iteration=IterationTime.constant(1.0),
+        kv_blocks=capacity.kv_blocks,
+        free_blocks=capacity.kv_blocks,
+        block_tokens=capacity.block_tokens,
+        seqs_max=capacity.seqs_max,
+        batched_tokens_max=max(capacity.seqs_max, 2048),
+        token_bytes=1,
+        host_blocks=0,
+        link_bytes_per_s=inf,
+        load_free_s=0.0,
+        write_free_s=0.0,
+    )

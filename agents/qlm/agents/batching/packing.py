@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from qlm.agents.batching.view import View
+import numpy as np
+
+from qlm.agents.batching.view import Flags, Ints, View
 from qlm.domain.ids import RequestId
 
 GROWTH_BLOCKS: Final = 1
@@ -24,21 +26,74 @@ def packed(
         growth_blocks: Blocks kept free per request.
         skips: Go on behind a request that does not fit.
     """
-    needed, machine = view.needed_blocks, view.machine
-    kept = [row for row in range(len(view.ids)) if view.pinned[row] and view.inside[row]]
-    left = machine.kv_blocks - sum(int(needed[row]) + growth_blocks for row in kept)
-    chosen, taken = list(kept), set(kept)
-    for row in order:
-        if len(chosen) >= machine.seqs_max:
-            break
-        if row in taken:
-            continue
-        takes = int(needed[row]) + growth_blocks
-        # Alone, a request may use what is kept for growth.
-        if takes > left and (chosen or takes - growth_blocks > left):
-            if skips:
-                continue
-            break
-        chosen.append(row)
-        left -= takes
-    return [view.ids[row] for row in chosen]
+    packing = Packing(view, growth_blocks=growth_blocks)
+    rows = np.fromiter(order, np.int64)
+    return [view.ids[row] for row in packing.rows(rows, skips=skips).tolist()]
+
+
+class Packing:
+    """Packing of one view in different orders.
+
+    Attributes:
+        needed: Blocks that each row takes (`View.needed_blocks`).
+        fixed: Rows that are pinned inside: they come first in any case.
+    """
+
+    def __init__(
+        self, view: View, *, leaves: Flags | None = None, growth_blocks: int = GROWTH_BLOCKS
+    ) -> None:
+        """Begin with a view.
+
+        Args:
+            view: The instance.
+            leaves: By row: it is only taken if it leaves room for growth, for itself and those before it.
+                None for all rows.
+            growth_blocks: Blocks kept free per request.
+        """
+        self.needed: Ints = view.needed_blocks
+        pinned = view.pinned & view.inside
+        self.fixed: Ints = np.flatnonzero(pinned)
+        self._pinned = pinned if len(self.fixed) else None
+        self._blocks, self._slots = view.machine.kv_blocks, view.machine.seqs_max
+        self._growth = np.full(len(view.ids), growth_blocks) if leaves is None else growth_blocks * leaves
+        self._counts = np.arange(len(self.fixed) + 1, len(self.fixed) + len(view.ids) + 1)
+
+    def rows(self, order: Ints, *, seqs_max: int | None = None, skips: bool = False) -> Ints:
+        """Return the rows of an order that fit together, from the first on.
+
+        Args:
+            order: Rows, most wanted first, each at most once.
+            seqs_max: Most rows; None for the batch slots.
+            skips: Go on behind a row that does not fit.
+        """
+        slots = (self._slots if seqs_max is None else min(seqs_max, self._slots)) - len(self.fixed)
+        if self._pinned is not None:
+            order = order[~self._pinned[order]]
+        takes, kept_free = self.needed[order], self._growth[order] * self._counts[: len(order)]
+        left = self._blocks - int(self.needed[self.fixed].sum())
+        ends = np.cumsum(takes)
+        fits = ends + kept_free <= left
+        first = len(order) if fits.all() else int(fits.argmin())
+        if first == 0 and len(order) and not len(self.fixed):
+            # Alone, a request may use what is kept for growth.
+            first = int(takes[0] <= left)
+        first = max(0, min(first, slots))
+        chosen = order[:first]
+        if skips and first < min(slots, len(order)):
+            left -= int(ends[first - 1]) if first else 0
+            chosen = np.concatenate((chosen, self._behind(order[first:], first, left, slots - first)))
+        return np.concatenate((self.fixed, chosen)) if len(self.fixed) else chosen
+
+    def _behind(self, order: Ints, count: int, left: int, slots: int) -> Ints:
+        """Return the rows that still fit, one by one, behind one that did not."""
+        chosen: list[int] = []
+        count += len(self.fixed) + 1
+        order = order[self.needed[order] + self._growth[order] * count <= left] if count > 1 else order
+        takes, grows = self.needed[order].tolist(), self._growth[order].tolist()
+        for row, blocks, growth in zip(order.tolist(), takes, grows, strict=True):
+            if blocks + (growth * count if count > 1 else 0) <= left:
+                chosen.append(row)
+                left, count = left - blocks, count + 1
+                if len(chosen) == slots or left <= 0:
+                    break
+        return np.array(chosen, np.int64)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from qlm.agents.batching.decision import BatchPolicy
+from qlm.agents.batching.policies.andes.policy import Andes
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
 from qlm.domain.errors import InvalidValueError
 
@@ -11,6 +12,7 @@ FCFS: Final = "fcfs"
 """The rule of engines without a batch policy."""
 
 POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
+    "andes": Andes,
     FCFS: FirstComeFirstServed,
 }
 

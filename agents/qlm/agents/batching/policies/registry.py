@@ -6,6 +6,7 @@ from typing import Final
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.andes.policy import Andes
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from qlm.agents.batching.policies.tokenflow.policy import TokenFlow
 from qlm.domain.errors import InvalidValueError
 
 FCFS: Final = "fcfs"
@@ -14,6 +15,7 @@ FCFS: Final = "fcfs"
 POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
     "andes": Andes,
     FCFS: FirstComeFirstServed,
+    "tokenflow": TokenFlow,
 }
 
 

@@ -1,0 +1,1 @@
+"""TokenFlow: requests take turns by what their readers have not read yet."""

@@ -3,8 +3,8 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`attainment`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `motion`, `overhead`, `planner`, `simulation`,
-`soak`, `telemetry` or `waiting` as the first word runs that benchmark instead (each has --help).
+`attainment`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `motion`, `overhead`, `planner`,
+`simulation`, `soak`, `telemetry` or `waiting` as the first word runs that one instead (each has --help).
 """
 
 import argparse
@@ -18,6 +18,7 @@ import uvloop
 
 from benchmarks import (
     attainment,
+    batching,
     classes,
     controller_loop,
     fidelity,
@@ -46,6 +47,7 @@ RATES = (20, 50, 100, 200)
 RAMP = (300, 400, 500, 600, 800, 1000, 1300)
 OTHERS: dict[str, Callable[[list[str]], int]] = {
     "attainment": attainment.main,
+    "batching": batching.main,
     "classes": classes.main,
     "fidelity": fidelity.main,
     "fuzz": fuzz.main,

@@ -37,18 +37,15 @@ def readership(view: View) -> Readership:
 
     A reader is itself, and a deadline beside it is ignored. A request with a deadline alone reads evenly from
     its arrival to the deadline: a slow reader. One whose objective ends with its first token reads
-    `SLOW_TOKENS_PER_S`. A request without an objective is none.
+    `SLOW_TOKENS_PER_S`. A request without an objective is none. Hosts count no lateness without a reader.
     """
     by_deadline = (view.rate == NO_READER) & np.isfinite(view.deadline_s)
-    first_only = view.rate == FIRST_TOKEN_ONLY
-    reads = (view.rate != NO_READER) & np.isfinite(view.ttft_s) | by_deadline
+    reads = np.isfinite(view.ttft_s) | by_deadline
     answer = np.asarray(view.generated + np.maximum(1.0, view.left_mean), np.float64)
-    rate = np.where(first_only, SLOW_TOKENS_PER_S, view.rate)
+    rate = np.where(view.rate == FIRST_TOKEN_ONLY, SLOW_TOKENS_PER_S, view.rate)
     rate = np.where(by_deadline, answer / np.maximum(1e-3, view.deadline_s - view.arrival_s), rate)
     rate = np.where(reads, rate, 1.0)
-    first_s = np.where(by_deadline, 1 / rate, view.ttft_s)
-    first_due_s = view.arrival_s + np.where(reads, first_s, 0.0)
-    late_s = np.where(by_deadline, 0.0, view.late_s)
-    late_sum_s = np.where(by_deadline, 0.0, view.late_sum_s)
-    read_end_s = first_due_s + view.generated / rate + late_s
-    return Readership(reads, rate, first_due_s, late_s, late_sum_s, read_end_s, answer)
+    token_s = 1 / rate
+    first_due_s = view.arrival_s + np.where(by_deadline, token_s, np.where(reads, view.ttft_s, 0.0))
+    read_end_s = first_due_s + view.generated * token_s + view.late_s
+    return Readership(reads, rate, first_due_s, view.late_s, view.late_sum_s, read_end_s, answer)

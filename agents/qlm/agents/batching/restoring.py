@@ -39,19 +39,19 @@ def restoring(view: View) -> Restoring:
     not have is lost with the blocks, so t_evict is 0, and the rest is computed. The paper estimates computing
     by the mean of recent prompts; here it is the profile.
     """
-    machine, now_s = view.machine, view.now_s
-    wait_s = max(0.0, machine.load_free_s - now_s)
-    outside, tokens = view.place == Place.OUTSIDE, view.tokens
-    share_s = np.where(outside, prompt_share_s(view, tokens), 0.0)
+    machine, outside = view.machine, view.place == Place.OUTSIDE
+    wait_s = max(0.0, machine.load_free_s - view.now_s)
+    share_s = prompt_share_s(view, view.tokens) * outside
     # Alone it takes at least an iteration.
     least_s = (machine.iteration.host_ms + machine.iteration.linear(1)) / 1000
-    compute_s = np.where(outside, np.maximum(least_s, share_s), 0.0)
-    load_s = compute_s
-    if machine.host_blocks:
-        queues_s = wait_s + max(0.0, machine.write_free_s - now_s)
-        moved_s = view.host_tokens * (machine.token_bytes / machine.link_bytes_per_s)
-        rest_s = prompt_share_s(view, np.maximum(0, tokens - view.host_tokens))
-        load_s = np.where(outside & (view.host_tokens > 0), queues_s + moved_s + rest_s, compute_s)
-        loading = view.place == Place.LOADING
-        load_s[loading], compute_s[loading] = wait_s, np.inf
+    compute_s = np.maximum(share_s, least_s * outside)
+    load_s = compute_s.copy()
+    stored = np.flatnonzero(outside & (view.host_tokens > 0))
+    if len(stored):
+        queues_s = wait_s + max(0.0, machine.write_free_s - view.now_s)
+        moved = view.host_tokens[stored]
+        rest_s = prompt_share_s(view, np.maximum(0, view.tokens[stored] - moved))
+        load_s[stored] = queues_s + moved * (machine.token_bytes / machine.link_bytes_per_s) + rest_s
+    loading = view.place == Place.LOADING
+    load_s[loading], compute_s[loading] = wait_s, np.inf
     return Restoring(load_s, compute_s, share_s)

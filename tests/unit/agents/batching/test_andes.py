@@ -177,9 +177,9 @@ def test_batch_sizes_reach_from_the_largest_faster_than_all_readers_to_the_most_
     # 10 ms per request: up to 19 are faster than 5 tokens per second; 40 of one block and one to grow fit.
     time = StepTime(SLOW, context=0.0)
     machine = MACHINE._replace(kv_blocks=80)
-    assert batch_sizes(np.ones(60, np.int64), machine, time, 5.0) == [40, 33, 26, 19]
+    assert batch_sizes(np.ones(60, np.int64), machine, time, 5.0) == [40, 29, 19]
     assert batch_sizes(np.ones(60, np.int64), machine, time, 1.0) == [40]
-    assert batch_sizes(np.ones(60, np.int64), machine, time, 1000.0) == [40, 27, 14, 1]
+    assert batch_sizes(np.ones(60, np.int64), machine, time, 1000.0) == [40, 21, 1]
 
 
 def test_slow_iterations_serve_fewer_requests_so_that_some_keep_their_pace() -> None:

@@ -38,13 +38,12 @@ def with_cap(view: View, packing: Packing, rows: Ints, priority: Floats, cap: fl
 
     Optimisation 4. Which preemptions to leave out is not said: those of the highest priority stay (ours).
     """
-    chosen = np.zeros(len(view.ids), np.bool_)
-    chosen[rows] = True
     inside = view.inside
-    dropped = np.flatnonzero(inside & ~chosen)
     budget = max(0, int(cap * view.pace.requests) - view.pace.preemptions)
-    if len(dropped) <= budget:
+    if np.count_nonzero(inside) - np.count_nonzero(inside[rows]) <= budget:
         return rows
+    inside[rows], chosen = False, inside[rows]
+    dropped = np.flatnonzero(inside)
     spared = dropped[np.argsort(-priority[dropped], kind="stable")][: len(dropped) - budget]
-    order = np.concatenate((rows[inside[rows]], spared, rows[~inside[rows]]))
+    order = np.concatenate((rows[chosen], spared, rows[~chosen]))
     return packing.rows(order, skips=True)

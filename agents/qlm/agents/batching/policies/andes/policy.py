@@ -12,7 +12,7 @@ from qlm.agents.batching.policies.andes.sizes import HIGH_WATER, batch_sizes, li
 from qlm.agents.batching.readership import readership
 from qlm.agents.batching.room import room_to_choose
 from qlm.agents.batching.step_time import step_time
-from qlm.agents.batching.view import Flags, Ints, Machine, Pace, Place, View
+from qlm.agents.batching.view import Ints, Machine, Pace, Place, View
 from qlm.domain.ids import RequestId
 
 PREEMPTIONS_PER_REQUEST_MAX: Final = 1.0
@@ -66,7 +66,7 @@ class Andes:
             order = np.lexsort((view.arrival_s, view.place == Place.OUTSIDE))
             iterations = 1 if running < len(view.ids) else _iterations_to_the_mark(view.machine, running)
             return self._decision(view, order, iterations * step_s, skips=False)
-        view = view._replace(pinned=view.pinned | self._staying(view))
+        view = self._pinning_new(view)
         # Those inside need no room for growth; who comes in leaves a block per request (ours).
         packing = Packing(view, leaves=view.place == Place.OUTSIDE)
         sizes = batch_sizes(packing.needed, view.machine, time, strictest)
@@ -82,20 +82,21 @@ class Andes:
 
     def _remember(self, view: View) -> None:
         known, now_s = self._since_s, view.now_s
-        inside = np.flatnonzero(view.place).tolist()
-        self._since_s = {id: known.get(id, now_s) for id in (view.ids[row] for row in inside)}
+        inside = map(view.ids.__getitem__, np.flatnonzero(view.place).tolist())
+        self._since_s = {id: known.get(id, now_s) for id in inside}
 
-    def _staying(self, view: View) -> Flags:
-        """Return who was admitted too recently to be preempted; none if all of them would not fit."""
-        since_s, after_s = self._since_s, view.now_s - self._stay_s
-        staying = np.fromiter(
-            (since_s.get(id, -np.inf) > after_s for id in view.ids), np.bool_, len(view.ids)
-        )
-        blocks = int(view.needed_blocks[staying].sum())
-        return staying if blocks <= view.machine.kv_blocks else np.zeros(len(view.ids), np.bool_)
+    def _pinning_new(self, view: View) -> View:
+        """Return the view with those pinned who were admitted too recently, if all of them fit."""
+        after_s = view.now_s - self._stay_s
+        new = {id for id, since_s in self._since_s.items() if since_s > after_s}
+        if not new:
+            return view
+        pinned = view.pinned | np.fromiter(map(new.__contains__, view.ids), np.bool_, len(view.ids))
+        fit = int(view.needed_blocks[pinned].sum()) <= view.machine.kv_blocks
+        return view._replace(pinned=pinned) if fit else view
 
     def _decision(self, view: View, rows: Ints, after_s: float, *, skips: bool) -> Decision:
-        ids = tuple(view.ids[row] for row in rows.tolist())
+        ids = tuple(map(view.ids.__getitem__, rows.tolist()))
         return Decision(run=ids, skips=skips, again_s=view.now_s + max(after_s, self._quantum_s))
 
 

@@ -73,7 +73,7 @@ class TokenFlow:
     def _known(self, these: Candidates) -> Flags:
         """Return who runs, and who did and waits."""
         ids, members = these.view.ids, self._members
-        return these.inside | np.fromiter((id in members for id in ids), np.bool_, len(ids))
+        return these.inside | np.fromiter(map(members.__contains__, ids), np.bool_, len(ids))
 
     def _working_set(self, these: Candidates, known: Flags, capacity: float, *, yields: bool) -> Flags:
         """Return who takes turns, and remember it: those known, and who joins."""
@@ -85,7 +85,7 @@ class TokenFlow:
             capacity=capacity,
         )
         ids = these.view.ids
-        self._members = frozenset(ids[row] for row in np.flatnonzero(members).tolist())
+        self._members = frozenset(map(ids.__getitem__, np.flatnonzero(members).tolist()))
         return members
 
 
@@ -111,7 +111,7 @@ def _decision(these: Candidates, rows: Ints, members: Flags, again_s: float) -> 
     # Section 4.2.3: computed again where loading takes longer.
     computes = np.flatnonzero(restore.computes & (view.host_tokens > 0) & ~these.inside)
     return Decision(
-        run=tuple(view.ids[row] for row in rows.tolist()),
-        recompute=frozenset(view.ids[row] for row in computes.tolist()),
+        run=tuple(map(view.ids.__getitem__, rows.tolist())),
+        recompute=frozenset(map(view.ids.__getitem__, computes.tolist())),
         again_s=again_s,
     )

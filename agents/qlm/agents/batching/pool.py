@@ -1,18 +1,14 @@
 """How many requests the agent gives to an engine with a batch policy."""
 
 from math import inf
-from typing import Final
 
 import numpy as np
 
 from qlm.agents.batching.policies.registry import FCFS, batch_policy
+from qlm.agents.batching.room import REQUESTS_MAX
 from qlm.agents.batching.view import Machine, Pace, View
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.iteration import IterationTime
-
-REQUESTS_MAX: Final = 512
-"""Most requests in an engine with a batch policy: the number for which the time of a decision is bounded. The
-others wait in the global queue, where plans order them; 512 are two full batches of vLLM's default size."""
 
 
 def pool_of(name: str, capacity: EngineCapacity) -> int:

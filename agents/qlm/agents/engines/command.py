@@ -147,6 +147,7 @@ class EmulateSettings:
     cold_start: bool = False
     page_cache_marker: Path | None = None
     host_kv_bytes: int = 0
+    batching: str | None = None
     otlp_traces_endpoint: str | None = None
 
 
@@ -169,6 +170,7 @@ def emulate_command(settings: EmulateSettings) -> EngineCommand:
         "--page-cache-marker": settings.page_cache_marker,
         "--otlp-traces-endpoint": settings.otlp_traces_endpoint,
         "--kv-offloading-size": settings.host_kv_bytes / 2**30 if settings.host_kv_bytes else None,
+        "--batching": settings.batching,
     }
     flags = ["--cold-start" if settings.cold_start else "--no-cold-start"]
     if settings.async_scheduling is not None:

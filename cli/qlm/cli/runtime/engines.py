@@ -182,6 +182,7 @@ def _emulated(
                 cold_start=config.emulate.cold_start,
                 page_cache_marker=marker.resolve(),
                 host_kv_bytes=kv_bytes,
+                batching=instance.batching,
                 otlp_traces_endpoint=config.tracing.traces_endpoint,
             )
         )

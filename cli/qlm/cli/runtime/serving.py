@@ -216,7 +216,9 @@ async def serve_instance(
         holder = Holder(InstanceId(instance.id), SessionId(token_hex(8)))
         costs = operation_costs(config, instance, profiles)
         gpu_time = GpuTime(idle_log(holder.instance))
-        protocol = Agent(holder, instance.kind, models, agent_settings(config), costs, gpu_time=gpu_time)
+        protocol = Agent(
+            holder, instance.kind, models, agent_settings(config, instance.batching), costs, gpu_time=gpu_time
+        )
         host = model_host(config, instance, profiles)
         away = lost = False
         try:

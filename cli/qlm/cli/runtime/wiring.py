@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from qlm.agents.batching.policies.registry import FCFS
 from qlm.agents.core.scheduling.visits.backlog import Patience
 from qlm.agents.core.state import AgentSettings
 from qlm.agents.core.stats.progress import WatchSettings
@@ -76,8 +77,8 @@ def store_limits(config: Config) -> StoreLimits:
     return StoreLimits(results_max=config.results.kept_max, result_ttl_s=config.results.kept_s)
 
 
-def agent_settings(config: Config) -> AgentSettings:
-    """Return the settings of agents."""
+def agent_settings(config: Config, batching: str | None = None) -> AgentSettings:
+    """Return the settings of an agent, whose engines have this batch policy."""
     used = config.operations
     return AgentSettings(
         delivery_renewal_s=config.broker_ack_timeout_s * DELIVERY_RENEWAL_SHARE,
@@ -89,6 +90,7 @@ def agent_settings(config: Config) -> AgentSettings:
         patience_s=used.patience_s,
         late_weight=used.late_weight,
         watch=WatchSettings(**dict(config.watchdog)),
+        batching=batching or FCFS,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Final
 import uvicorn
 import uvloop
 
+from qlm.agents.batching.policies.registry import FCFS, POLICIES, batch_policy
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.shell.tasks import end_tasks
@@ -60,6 +61,7 @@ class EmulateOptions:
         async_scheduling: Schedule each iteration while the one before it runs; None: as the profile says.
         watermark: Share of KV blocks that an admission leaves free.
         host_kv_gib: Host memory for copies of KV blocks, GiB; 0 for none.
+        batching: Batch policy; None for first come, first served.
         mean_output_tokens: Mean length of answers that no limit ends.
         cold_start: Wait for the profile's cold start before listening, as a real engine does.
         page_cache_marker: File whose existence means that the weights files are in host memory.
@@ -82,6 +84,7 @@ class EmulateOptions:
     async_scheduling: bool | None = None
     watermark: float = 0.0
     host_kv_gib: float = 0.0
+    batching: str | None = None
     mean_output_tokens: float = MEAN_OUTPUT_TOKENS
     cold_start: bool = False
     page_cache_marker: Path | None = None
@@ -138,6 +141,7 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         batched_tokens_max=batched_tokens_max,
         watermark=options.watermark,
         host_kv_bytes=int(options.host_kv_gib * 2**30),
+        policy=None if options.batching is None else batch_policy(options.batching),
     )
 
 
@@ -322,6 +326,7 @@ def _add_batch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kv-offloading-size", type=float, dest="host_kv_gib", default=0.0, help="GiB of host memory for KV"
     )
+    parser.add_argument("--batching", help=f"batch policy ({', '.join(POLICIES)}); default: {FCFS}")
 
 
 def parse_options(arguments: Sequence[str]) -> EmulateOptions:

@@ -1,0 +1,53 @@
+"""Every batch policy on every host: equal views give equal decisions, and no request is lost."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from qlm.agents.batching.decision import BatchPolicy
+from qlm.agents.batching.policies.registry import POLICIES, batch_policy
+from qlm.agents.batching.pool import REQUESTS_MAX, pool_of
+from qlm.domain.errors import InvalidValueError
+from support.policy_engine import CAPACITY, Recorded, Times, burst, serve
+
+CALLS = burst(seed=1)
+
+HOSTS: dict[str, Callable[[BatchPolicy], Times]] = {
+    f"engine model, {name}": partial(serve, calls=CALLS, host_blocks=blocks, asynchronous=asynchronous)
+    for name, blocks, asynchronous in (
+        ("synchronous", 0, False),
+        ("asynchronous", 0, True),
+        ("with host memory", 1000, True),
+    )
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("host", HOSTS)
+def test_every_request_of_a_burst_ends_and_equal_views_give_equal_decisions(host: str, name: str) -> None:
+    policy = Recorded(batch_policy(name))
+    seen = HOSTS[host](policy)
+    assert {id: tokens for id, (_, _, tokens) in seen.items()} == {c.call_id: n for c, _, n in CALLS}
+    again = batch_policy(name)
+    assert [again.decide(view) for view in policy.views] == policy.decisions
+    assert any(np.any(view.pinned) for view in policy.views)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("host", HOSTS)
+def test_equal_bursts_have_equal_times(host: str, name: str) -> None:
+    assert HOSTS[host](batch_policy(name)) == HOSTS[host](batch_policy(name))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_an_agent_gives_an_engine_at_most_its_pool(name: str) -> None:
+    pool = pool_of(name, CAPACITY)
+    assert 0 <= pool <= REQUESTS_MAX - CAPACITY.seqs_max
+    assert name != "fcfs" or pool == 0
+
+
+def test_an_unknown_name_gets_the_list_of_names() -> None:
+    with pytest.raises(InvalidValueError, match="batching is 'nosuch'; expected one of fcfs"):
+        batch_policy("nosuch")

@@ -44,6 +44,9 @@ _HELP: Final = {
     "roofline": {
         "roofline": "Compute the profile of an unmeasured model from its config.json.",
     },
+    "bench.command": {
+        "bench": "Measure a server under load as its readers live through it, or rate saved results.",
+    },
     "simulate": {
         "simulate": "Simulate the scenario in a YAML file: production decisions in virtual time.",
     },

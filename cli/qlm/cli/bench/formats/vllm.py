@@ -1,0 +1,73 @@
+"""Results of `vllm bench serve --save-result --save-detailed` (0.32).
+
+Source: vllm/benchmarks/serve.py and vllm/benchmarks/lib/endpoint_request_func.py of that version. A file has
+a column per quantity. `start_times` are those of sending; `queue_times`, the wait for a place under
+`--max-concurrency` before it, so that their difference is the scheduled time. `output_lens` is 0 for failed
+requests; lengths that they asked for are not saved.
+"""
+
+from itertools import accumulate
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from qlm.cli.bench.record import Run, Sent, spread
+from qlm.domain.errors import InvalidValueError
+
+COLUMNS: Final = ("start_times", "ttfts", "itls", "output_lens", "errors")
+
+
+class VllmResult(BaseModel):
+    """The used part of a result; all columns have shape (requests,)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    duration: float
+    input_lens: list[int]
+    output_lens: list[int]
+    start_times: list[float]
+    ttfts: list[float]
+    itls: list[list[float]]
+    errors: list[str]
+    queue_times: list[float] | None = None
+
+
+def vllm_run(path: str, result: VllmResult) -> Run:
+    """Return the run of a result.
+
+    Raises:
+        InvalidValueError: It has no request, or columns of different lengths.
+    """
+    count = len(result.start_times)
+    for name in ("input_lens", *COLUMNS):
+        length = len(getattr(result, name))
+        if length != count:
+            raise InvalidValueError(f"{path}: {name}", f"{length} values", f"{count}, as start_times has")
+    if not count:
+        raise InvalidValueError(path, "no request", "at least one")
+    queued_s = result.queue_times or [0.0] * count
+    if len(queued_s) != count:
+        raise InvalidValueError(f"{path}: queue_times", f"{len(queued_s)} values", f"{count} values")
+    begin_s = min(at_s - wait_s for at_s, wait_s in zip(result.start_times, queued_s, strict=True))
+    sent = [_sent(result, row, queued_s[row], begin_s) for row in range(count)]
+    return Run(
+        requests=tuple(sorted(sent, key=lambda each: each.scheduled_s)),
+        counting="output_lens, spread evenly over the chunks",
+        duration_s=result.duration,
+    )
+
+
+def _sent(result: VllmResult, row: int, queued_s: float, begin_s: float) -> Sent:
+    sent_s = result.start_times[row] - begin_s
+    ttft_s = result.ttfts[row]
+    times = list(accumulate(result.itls[row], initial=sent_s + ttft_s)) if ttft_s > 0 else []
+    error = result.errors[row] or (None if times else "no token")
+    return Sent(
+        scheduled_s=sent_s - queued_s,
+        sent_s=sent_s,
+        end_s=times[-1] if times else sent_s,
+        # The count of a failed request is not saved: one per chunk.
+        chunks=spread(len(times) if error else result.output_lens[row], times),
+        error=None if error is None else error.strip().splitlines()[-1],
+        prompt_tokens=result.input_lens[row],
+    )

@@ -1,0 +1,133 @@
+"""Files of `qlm bench --save`: every request and chunk, and the report. Versioned."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from qlm.cli.bench.record import Chunk, Run, Sent
+from qlm.cli.bench.report import plain
+
+FORMAT: Final = "qlm-bench"
+VERSION: Final = 1
+
+
+class SavedRequest(BaseModel):
+    """A request; see `record.Sent`. Times are seconds from the start of the run."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    scheduled_s: float
+    sent_s: float
+    end_s: float
+    chunk_times_s: list[float]
+    chunk_tokens: list[int]
+    error: str | None
+    prompt_tokens: int
+    asked_tokens: int | None
+
+    @model_validator(mode="after")
+    def _check(self) -> "SavedRequest":
+        if len(self.chunk_times_s) != len(self.chunk_tokens):
+            raise ValueError("chunk_times_s and chunk_tokens have the same length")
+        if self.chunk_times_s != sorted(self.chunk_times_s):
+            raise ValueError("chunk_times_s never fall")
+        return self
+
+
+class SavedRun(BaseModel):
+    """A run."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    seed: int | None
+    counting: str
+    requests: list[SavedRequest]
+
+
+class SavedFile(BaseModel):
+    """A file."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    format: Literal["qlm-bench"]
+    version: Literal[1]
+    runs: list[SavedRun]
+
+
+def saved_text(runs: Sequence[Run], report: Mapping[str, Any], settings: Mapping[str, Any]) -> bytes:
+    """Write runs as JSON.
+
+    Args:
+        runs: The runs.
+        report: Their report.
+        settings: What was asked for: values of the command's options, by name.
+    """
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "settings": dict(settings),
+        "report": plain(dict(report)),
+        "runs": [
+            {
+                "seed": run.seed,
+                "counting": run.counting,
+                "requests": [_request(each) for each in run.requests],
+            }
+            for run in runs
+        ],
+    }
+    return orjson.dumps(data) + b"\n"
+
+
+def runs_of(file: SavedFile) -> list[Run]:
+    """Return the runs of a file."""
+    return [
+        Run(
+            requests=tuple(_sent(each) for each in run.requests),
+            counting=run.counting,
+            seed=run.seed,
+        )
+        for run in file.runs
+    ]
+
+
+def write_saved(path: Path, data: bytes) -> None:
+    """Write a file whole, or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _request(sent: Sent) -> dict[str, Any]:
+    return {
+        "scheduled_s": sent.scheduled_s,
+        "sent_s": sent.sent_s,
+        "end_s": sent.end_s,
+        "chunk_times_s": [chunk.at_s for chunk in sent.chunks],
+        "chunk_tokens": [chunk.tokens for chunk in sent.chunks],
+        "error": sent.error,
+        "prompt_tokens": sent.prompt_tokens,
+        "asked_tokens": sent.asked_tokens,
+    }
+
+
+def _sent(saved: SavedRequest) -> Sent:
+    return Sent(
+        scheduled_s=saved.scheduled_s,
+        sent_s=saved.sent_s,
+        end_s=saved.end_s,
+        chunks=tuple(map(Chunk, saved.chunk_times_s, saved.chunk_tokens)),
+        error=saved.error,
+        prompt_tokens=saved.prompt_tokens,
+        asked_tokens=saved.asked_tokens,
+    )

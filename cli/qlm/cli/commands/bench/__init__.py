@@ -1,0 +1,1 @@
+"""`qlm bench`: its commands, their options, and the measurement they run."""

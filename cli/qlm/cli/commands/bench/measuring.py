@@ -1,0 +1,124 @@
+"""Measurement of a server by the options of `qlm bench run`."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from qlm.cli.bench.client import Target, Watch, ask_models, run_plan
+from qlm.cli.bench.objectives import Slo
+from qlm.cli.bench.record import Run
+from qlm.cli.bench.schedule import Load, Planned, prompt_tokens, read_load_trace
+from qlm.domain.errors import InvalidValueError
+from qlm.simulator.workload.reading import TraceFormat
+
+Options = Mapping[str, Any]
+"""Values of the command's options, by name."""
+
+_ASK_TIMEOUT_S: Final = 10.0
+
+
+def load_of(options: Options) -> Load:
+    """Return the load that options describe.
+
+    Raises:
+        InvalidValueError: One makes no sense, or the trace cannot be read.
+    """
+    rate, burstiness = options["request_rate"], options["burstiness"]
+    if rate is not None and not rate > 0:
+        raise InvalidValueError("--request-rate", rate, "a number above 0, or inf")
+    if not burstiness > 0:
+        raise InvalidValueError("--burstiness", burstiness, "a number above 0, or inf")
+    trace = options["trace"]
+    return Load(
+        request_rate=rate,
+        burstiness=burstiness,
+        num_prompts=options["num_prompts"],
+        input_len=options["input_len"],
+        output_len=options["output_len"],
+        random_range_ratio=options["random_range_ratio"],
+        trace=None if trace is None else read_load_trace(trace, TraceFormat(options["trace_format"])),
+    )
+
+
+async def measure(options: Options, slo: Slo | None, plans: Sequence[Sequence[Planned]]) -> list[Run]:
+    """Run each schedule, one after the other.
+
+    Args:
+        options: Options of the command.
+        slo: Objective of the requests.
+        plans: The schedules.
+    """
+    headers = _headers(options, slo)
+    extra = _extra_body(options["extra_body"])
+    if slo is not None and options["slo_as"] == "body":
+        extra["slo"] = slo.body()
+    url = options["url"].rstrip("/").removesuffix("/v1")
+    served = await ask_models(url, headers, options["model"], _ASK_TIMEOUT_S)
+    target = Target(
+        url=url,
+        endpoint=options["endpoint"],
+        model=served.model,
+        counts=served.counts if options["counts"] is None else options["counts"],
+        ignore_eos=options["ignore_eos"],
+        headers=headers,
+        extra_body=extra,
+    )
+    # The schedule has a seed, the prompts have none: a prefix cache must not know them from an earlier run.
+    rng = np.random.default_rng()
+    runs = []
+    for run, planned in enumerate(plans):
+        with _progress(len(planned), f"run {run + 1} of {len(plans)}" if len(plans) > 1 else "") as watch:
+            runs.append(
+                await run_plan(
+                    target,
+                    planned,
+                    prompt_tokens(planned, rng),
+                    watch,
+                    patience_s=options["patience_s"],
+                    seed=options["seed"] + run,
+                )
+            )
+    return runs
+
+
+@contextmanager
+def _progress(requests: int, title: str) -> Iterator[Watch]:
+    """Show sent and ended requests on a terminal."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        sent = shown.add_task(f"{title} sent".strip(), total=requests)
+        ended = shown.add_task(f"{title} ended".strip(), total=requests)
+        yield Watch(
+            clock_s=asyncio.get_running_loop().time,
+            on_sent=lambda: shown.advance(sent),
+            on_end=lambda: shown.advance(ended),
+        )
+
+
+def _headers(options: Options, slo: Slo | None) -> dict[str, str]:
+    headers = {"authorization": f"Bearer {options['api_key']}"} if options["api_key"] else {}
+    for text in options["headers"]:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidValueError("--header", text, "KEY=VALUE")
+        headers[key.strip()] = value.strip()
+    if slo is not None and options["slo_as"] == "headers":
+        headers |= slo.headers()
+    return headers
+
+
+def _extra_body(text: str | None) -> dict[str, Any]:
+    try:
+        body = orjson.loads(text or "{}")
+    except orjson.JSONDecodeError:
+        body = None
+    if not isinstance(body, dict):
+        raise InvalidValueError("--extra-body", text, "a JSON object")
+    return body

@@ -1,0 +1,143 @@
+"""Options of `qlm bench`, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from qlm.cli.bench.compare import differences, paired
+from qlm.cli.bench.objectives import Slo, parse_goodput, parse_reader, parse_slo
+from qlm.cli.bench.record import Chunk, Run, Sent
+from qlm.cli.bench.report import Judging, report
+from qlm.cli.bench.saved import saved_text
+from qlm.cli.main import load_command
+from qlm.domain.streaming.reader import Reader
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+def bench(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(load_command("bench"), list(arguments))
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Usage"),
+        (("--seed", "1"), "URL"),
+        ((NOWHERE,), "--request-rate"),
+        ((NOWHERE, "--request-rate", "-1"), "--request-rate"),
+        ((NOWHERE, "--request-rate", "nan"), "--request-rate"),
+        ((NOWHERE, "--request-rate", "1", "--burstiness", "0"), "--burstiness"),
+        ((NOWHERE, "--request-rate", "1", "--skip", "5", "--num-prompts", "5"), "--skip"),
+        ((NOWHERE, "--request-rate", "1", "--slo", "pace:5"), "a ttft beside a pace"),
+        ((NOWHERE, "--request-rate", "1", "--slo", "tpot:5"), "ttft, pace, deadline"),
+        ((NOWHERE, "--request-rate", "1", "--goodput", "itl:5"), "ttft, tpot, e2el"),
+        ((NOWHERE, "--request-rate", "1", "--goodput", "ttft:0"), "above 0"),
+        ((NOWHERE, "--request-rate", "1", "--reader", "fast"), "--reader"),
+        ((NOWHERE, "--request-rate", "1", "--header", "key"), "KEY=VALUE"),
+        ((NOWHERE, "--request-rate", "1", "--extra-body", "[]"), "JSON object"),
+        ((NOWHERE, "--request-rate", "1", "--num-prompts", "1"), "--model"),
+        ((NOWHERE, "--trace", "missing.csv"), "missing.csv"),
+        ((NOWHERE, "--compare", "a", "b"), "none beside --compare"),
+        (("score", "missing.json"), "missing.json"),
+        (("score",), "FILES"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(arguments: tuple[str, ...], words: str) -> None:
+    code, output = bench(*arguments)
+    assert code in (1, 2)
+    assert words in output
+    assert "Traceback" not in output
+
+
+def test_objectives_and_readers_are_read() -> None:
+    assert parse_slo(["ttft:500 pace:10", "deadline:9000"]) == Slo(500, 10, 9000)
+    assert parse_slo([]) is None
+    assert parse_goodput(["ttft:200", "tpot:50"]) == {"ttft": 200, "tpot": 50}
+    assert parse_reader("10") == Reader(1.0, 10.0)
+    assert parse_reader("4.8:500") == Reader(0.5, 4.8)
+
+
+def test_an_objective_is_written_as_the_api_takes_it() -> None:
+    slo = Slo(500, 10, 9000)
+    assert slo.body() == {"ttft_ms": 500, "tokens_per_s": 10, "deadline_ms": 9000}
+    assert slo.headers() == {
+        "x-slo-ttft-ms": "500",
+        "x-slo-tokens-per-s": "10",
+        "x-qlm-deadline-ms": "9000",
+    }
+
+
+def run(delay_s: float, requests: int = 40, pace_s: float = 0.2) -> Run:
+    def sent(number: int) -> Sent:
+        at_s, wait_s = number * pace_s, delay_s + number % 7 / 2
+        times = [at_s + wait_s + 0.05 * token for token in range(10)]
+        chunks = tuple(Chunk(each, 1) for each in times)
+        return Sent(scheduled_s=at_s, sent_s=at_s, end_s=times[-1], chunks=chunks, asked_tokens=10)
+
+    return Run(requests=tuple(map(sent, range(requests))), counting="by hand", seed=1)
+
+
+def saved(path: Path, result: Run) -> str:
+    path.write_bytes(saved_text([result], report([result], Judging(resamples=10)), {"seed": 1}))
+    return str(path)
+
+
+def test_a_saved_file_gives_the_same_report(tmp_path: Path) -> None:
+    failed = Sent(scheduled_s=9.0, sent_s=9.0, end_s=9.5, error="HTTP 429: full", asked_tokens=10)
+    whole = Run(requests=(*run(0.5).requests, failed), counting="by hand", seed=1)
+    path = saved(tmp_path / "a.json", whole)
+    code, output = bench("score", path, "--json")
+    assert code == 0
+    (scored,) = json.loads(output)
+    assert scored["readers"][0]["idle_max_s"] is None
+    assert (
+        scored["readers"][0]["qoe_star_mean"]
+        == json.loads(Path(path).read_text())["report"]["readers"][0]["qoe_star_mean"]
+    )
+    assert scored["errors"] == {"HTTP 429: full": 1}
+    code, output = bench("score", path)
+    assert "never" in output
+    assert "1 x HTTP 429: full" in output
+
+
+def test_pairing_makes_a_small_difference_certain() -> None:
+    first, second = run(0.9), run(1.0)
+    other = run(1.0, pace_s=0.3)
+    assert paired([first], [second])
+    assert not paired([first], [other])
+    reader = Reader(0.5, 10.0)
+    close = differences([first], [second], reader)["qoe_star_mean"]
+    apart = differences([first], [other], reader)["qoe_star_mean"]
+    assert close.sure
+    assert close.difference < 0
+    assert close.high - close.low < (apart.high - apart.low) / 3
+    assert not differences([first], [first], reader)["qoe_star_mean"].sure
+
+
+def test_figures_that_are_infinite_on_both_sides_do_not_differ() -> None:
+    failed = Sent(scheduled_s=0.0, sent_s=0.0, end_s=1.0, error="refused", asked_tokens=10)
+    hopeless = Run(requests=(failed,) * 5, counting="by hand", seed=1)
+    better = Run(requests=run(0.0, requests=5).requests, counting="by hand", seed=1)
+    same = differences([hopeless], [hopeless], Reader(1.0, 10.0))["idle_p99_s"]
+    assert (same.first, same.difference, same.sure) == (float("inf"), 0, False)
+    change = differences([hopeless], [better], Reader(1.0, 10.0))["idle_p99_s"]
+    assert (change.difference, change.high, change.sure) == (-float("inf"), -float("inf"), True)
+
+
+def test_results_of_different_sizes_are_compared_too(tmp_path: Path) -> None:
+    files = saved(tmp_path / "a.json", run(0.5)), saved(tmp_path / "b.json", run(3.0, requests=25))
+    code, output = bench("--compare", *files, "--reader", "10")
+    assert code == 0, output
+    assert "not paired" in output
+    assert "*" in output
+
+
+def test_several_words_after_goodput_are_its_words_as_in_vllm(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.json", run(0.5))
+    code, output = bench("score", "--goodput", "ttft:700", "e2el:9000", path, "--json")
+    assert code == 0, output
+    assert json.loads(output)[0]["goodput_ms"] == {"ttft": 700, "e2el": 9000}

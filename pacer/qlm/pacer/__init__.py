@@ -1,0 +1,1 @@
+"""Pacing of streamed text for people: words at an even pace, never far behind their arrival."""

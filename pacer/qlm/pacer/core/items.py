@@ -1,0 +1,108 @@
+"""Pacing of a stream of items, such as chunks of an API, of which only some carry text.
+
+Text is cut anew; what carries none passes in its place, after all text before it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from qlm.pacer.core.pacer import Pacer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape(Generic[T]):
+    """Way to read and write the text of an item.
+
+    Attributes:
+        text_of: Text of an item; empty or None if it passes as it is.
+        with_text: Item like another one, with another text.
+        key_of: Which text an item belongs to: words never span two.
+    """
+
+    text_of: Callable[[T], str | None]
+    with_text: Callable[[T, str], T]
+    key_of: Callable[[T], Hashable] = lambda _: None
+
+
+TEXT: Shape[str] = Shape(lambda text: text, lambda _, text: text)
+"""Items that are the text."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Text of one key: its last item, and its end, characters from the begin of all text."""
+
+    key: Hashable
+    item: object
+    end: int
+
+
+class ItemPacer(Generic[T]):
+    """Pacer of items, in their order. Its caller has the clock, as with `Pacer`."""
+
+    def __init__(self, pacer: Pacer, shape: Shape[T]) -> None:
+        self.pacer = pacer
+        self._shape = shape
+        self._order: deque[_Run | T] = deque()
+        self._pushed = self._released = 0
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the next item is due; None if nothing is pending."""
+        if self._order and not isinstance(self._order[0], _Run):
+            return self.pacer.now_ms
+        return self.pacer.wake_at
+
+    @property
+    def done(self) -> bool:
+        """True when the stream has ended and all of it is released."""
+        return self.pacer.done and not self._order
+
+    def push(self, item: T, now_ms: float) -> None:
+        """Take an item that has arrived."""
+        text = self._shape.text_of(item)
+        if not text:
+            self.pacer.close(now_ms)
+            self._order.append(item)
+            return
+        key = self._shape.key_of(item)
+        run = self._order[-1] if self._order else None
+        if not isinstance(run, _Run) or run.key != key:
+            self.pacer.close(now_ms)
+            run = _Run(key, item, self._pushed)
+            self._order.append(run)
+        self.pacer.push(text, now_ms)
+        self._pushed += len(text)
+        run.item, run.end = item, self._pushed
+
+    def end(self, now_ms: float) -> None:
+        """End the stream. What is pending stays paced."""
+        self.pacer.end(now_ms)
+
+    def flush(self, now_ms: float) -> None:
+        """Make all that is pending due at once."""
+        self.pacer.flush(now_ms)
+
+    def release(self, now_ms: float) -> list[T]:
+        """Return the items that are due; those without text as soon as the text before them is out."""
+        text = self.pacer.release(now_ms)
+        items: list[T] = []
+        while self._order:
+            first = self._order[0]
+            if not isinstance(first, _Run):
+                items.append(first)
+                self._order.popleft()
+                continue
+            size = min(len(text), first.end - self._released)
+            if size:
+                items.append(self._shape.with_text(first.item, text[:size]))  # type: ignore[arg-type]
+                text = text[size:]
+                self._released += size
+            if self._released < first.end:
+                break
+            self._order.popleft()
+        return items

@@ -1,0 +1,143 @@
+"""Paced streams: async and plain iterators, and chunks of the OpenAI SDK."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from openai.types import Completion, CompletionChoice
+from openai.types.chat import ChatCompletionChunk
+
+from qlm.pacer.core.items import TEXT, ItemPacer
+from qlm.pacer.core.options import PacerOptions
+from qlm.pacer.core.pacer import Pacer
+from qlm.pacer.openai import CHAT, COMPLETION
+from qlm.pacer.streams import pace, pace_sync
+
+FAST = PacerOptions(rate=2000)  # eight characters per millisecond
+TEXTS = ["One", " two", " three", " four", ". Five", " six", "."]
+
+
+async def arriving(items: list[Any], error: Exception | None = None) -> AsyncIterator[Any]:
+    for item in items:
+        await asyncio.sleep(0)
+        yield item
+    if error is not None:
+        raise error
+
+
+def arriving_sync(items: list[Any], error: Exception | None = None) -> Iterator[Any]:
+    yield from items
+    if error is not None:
+        raise error
+
+
+def chunk(delta: dict[str, Any], finish_reason: str | None = None, index: int = 0) -> ChatCompletionChunk:
+    choice = {"index": index, "delta": delta, "finish_reason": finish_reason}
+    fields = {"id": "chat-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    return ChatCompletionChunk.model_validate({**fields, "choices": [choice]})
+
+
+async def test_an_async_stream_keeps_its_text() -> None:
+    pacer = Pacer(FAST)
+    got = [text async for text in pace(arriving(TEXTS), TEXT, pacer)]
+    assert "".join(got) == "".join(TEXTS)
+    assert pacer.report().graphemes == len("".join(TEXTS))
+
+
+async def test_an_async_stream_is_spread_over_time() -> None:
+    started_s = time.monotonic()
+    pacer = Pacer(PacerOptions(rate=1, graphemes_per_token=0.1, max_lag_ms=120))
+    got = [(time.monotonic() - started_s, text) async for text in pace(arriving([" a b c d"]), TEXT, pacer)]
+    assert [text for _, text in got] == [" a", " b", " c", " d"]
+    assert got[-1][0] - got[0][0] >= 0.119
+
+
+async def test_an_error_comes_after_the_text_before_it_and_at_once() -> None:
+    got: list[str] = []
+    pacer = Pacer(PacerOptions(rate=0.001))
+    with pytest.raises(ConnectionError, match="gone"):
+        async for text in pace(arriving(TEXTS, ConnectionError("gone")), TEXT, pacer):
+            got.append(text)
+    assert "".join(got) == "".join(TEXTS)
+
+
+async def test_a_consumer_that_stops_early_ends_the_source() -> None:
+    ended = asyncio.Event()
+
+    async def source() -> AsyncIterator[str]:
+        try:
+            yield "One"
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    stream = pace(source(), TEXT, Pacer())
+    assert await anext(stream) == "One"
+    await stream.aclose()  # type: ignore[attr-defined]
+    await asyncio.wait_for(ended.wait(), 10)
+
+
+def test_a_plain_stream_keeps_its_text() -> None:
+    assert "".join(pace_sync(arriving_sync(TEXTS), TEXT, Pacer(FAST))) == "".join(TEXTS)
+
+
+def test_an_error_of_a_plain_stream_comes_after_the_text_before_it() -> None:
+    got: list[str] = []
+    source = arriving_sync(TEXTS, ConnectionError("gone"))
+    with pytest.raises(ConnectionError, match="gone"):
+        got.extend(pace_sync(source, TEXT, Pacer(PacerOptions(rate=0.001))))
+    # `extend` keeps what came before the error.
+    assert "".join(got) == "".join(TEXTS)
+
+
+async def test_chat_chunks_keep_their_order_and_all_that_is_not_text() -> None:
+    call = {"tool_calls": [{"index": 0, "id": "call-1", "function": {"name": "f", "arguments": "{}"}}]}
+    sent = [
+        chunk({"role": "assistant", "content": ""}),
+        *(chunk({"content": text}) for text in TEXTS),
+        chunk(call),
+        chunk({"content": "After it"}),
+        chunk({}, "stop"),
+    ]
+    got = [each async for each in pace(arriving(sent), CHAT, Pacer(FAST))]
+    assert got[0] is sent[0]
+    at = got.index(sent[-3])
+    assert "".join(each.choices[0].delta.content for each in got[1:at]) == "".join(TEXTS)
+    assert "".join(each.choices[0].delta.content for each in got[at + 1 : -1]) == "After it"
+    assert got[-1] is sent[-1]
+    assert {each.id for each in got} == {"chat-1"}
+
+
+def test_words_of_two_choices_are_not_mixed() -> None:
+    sent = [chunk({"content": f" w{number}"}, index=number % 2) for number in range(10)]
+    got = list(pace_sync(arriving_sync(sent), CHAT, Pacer(FAST)))
+    for index in (0, 1):
+        texts = [each.choices[0].delta.content for each in got if each.choices[0].index == index]
+        assert "".join(texts) == "".join(f" w{number}" for number in range(index, 10, 2))
+
+
+def test_completion_chunks_keep_their_text() -> None:
+    fields = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
+    sent = [Completion.model_construct(**fields, choices=[choice(text)]) for text in TEXTS]
+    got = list(pace_sync(arriving_sync(sent), COMPLETION, Pacer(FAST)))
+    assert "".join(each.choices[0].text for each in got) == "".join(TEXTS)
+
+
+def choice(text: str) -> Any:
+    return CompletionChoice.model_construct(index=0, text=text, finish_reason=None, logprobs=None)
+
+
+def test_an_item_without_text_waits_for_the_text_before_it_only() -> None:
+    items = ItemPacer(Pacer(PacerOptions(rate=10, graphemes_per_token=1)), TEXT)
+    items.push("", 0)
+    assert items.wake_at == 0
+    assert items.release(0) == [""]
+    items.push("one two", 0)
+    items.push("", 0)
+    assert items.release(0) == ["one"]
+    assert items.release(299) == []
+    assert items.release(300) == [" two", ""]
+    items.end(300)
+    assert items.done

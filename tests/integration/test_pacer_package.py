@@ -20,7 +20,7 @@ def built() -> None:
 
 def test_in_node() -> None:
     tests = sorted((pacer_package.PACKAGE / "test").glob("*.test.mjs"))
-    argv = [pacer_package.NODE, "--test", "--test-reporter=tap", *tests]
+    argv = [str(pacer_package.NODE), "--test", "--test-reporter=tap", *map(str, tests)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=110)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "# fail 0" in done.stdout

@@ -41,6 +41,7 @@ def build() -> None:
 
 
 class _Handler(SimpleHTTPRequestHandler):
+    extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}  # noqa: RUF012
     results: "queue.SimpleQueue[dict[str, Any]]"
 
     def do_POST(self) -> None:
@@ -56,7 +57,6 @@ class _Handler(SimpleHTTPRequestHandler):
 @contextlib.contextmanager
 def _serving(results: "queue.SimpleQueue[dict[str, Any]]") -> Iterator[int]:
     handler = type("Handler", (_Handler,), {"results": results})
-    handler.extensions_map = {**SimpleHTTPRequestHandler.extensions_map, ".mjs": "text/javascript"}
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(ROOT / "pacer")))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -118,15 +118,17 @@ def test_words_of_two_choices_are_not_mixed() -> None:
         assert "".join(texts) == "".join(f" w{number}" for number in range(index, 10, 2))
 
 
+def completion(text: str) -> Completion:
+    choice = CompletionChoice.model_construct(index=0, text=text, finish_reason=None, logprobs=None)  # type: ignore[arg-type]
+    return Completion.model_construct(
+        id="c", object="text_completion", created=1, model="m", choices=[choice]
+    )
+
+
 def test_completion_chunks_keep_their_text() -> None:
-    fields = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
-    sent = [Completion.model_construct(**fields, choices=[choice(text)]) for text in TEXTS]
+    sent = [completion(text) for text in TEXTS]
     got = list(pace_sync(arriving_sync(sent), COMPLETION, Pacer(FAST)))
     assert "".join(each.choices[0].text for each in got) == "".join(TEXTS)
-
-
-def choice(text: str) -> Any:
-    return CompletionChoice.model_construct(index=0, text=text, finish_reason=None, logprobs=None)
 
 
 def test_an_item_without_text_waits_for_the_text_before_it_only() -> None:

@@ -5,17 +5,25 @@ from typing import Final
 
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.andes.policy import Andes
+from qlm.agents.batching.policies.edf import EarliestDeadlineFirst
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from qlm.agents.batching.policies.round_robin import RoundRobin
 from qlm.agents.batching.policies.tokenflow.policy import TokenFlow
+from qlm.agents.batching.policies.unified.policy import Unified
+from qlm.agents.batching.policies.virtual_queue import VirtualQueueOrder
 from qlm.domain.errors import InvalidValueError
 
 FCFS: Final = "fcfs"
 """The rule of engines without a batch policy."""
 
 POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
-    "andes": Andes,
     FCFS: FirstComeFirstServed,
+    "round-robin": RoundRobin,
+    "edf": EarliestDeadlineFirst,
+    "virtual-queue": VirtualQueueOrder,
+    "andes": Andes,
     "tokenflow": TokenFlow,
+    "unified": Unified,
 }
 
 

@@ -1,0 +1,91 @@
+"""The policy, from its parts."""
+
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from qlm.agents.batching.decision import Decision
+from qlm.agents.batching.packing import packed
+from qlm.agents.batching.policies.iterations import step_s
+from qlm.agents.batching.policies.unified.capacity import capacity
+from qlm.agents.batching.policies.unified.demands import Demands, demands
+from qlm.agents.batching.policies.unified.loads import Loads, link_wait_s, loads
+from qlm.agents.batching.policies.unified.members import members
+from qlm.agents.batching.policies.unified.order import ordered, stages
+from qlm.agents.batching.policies.unified.prices import prices
+from qlm.agents.batching.policies.unified.turns import spare, urgent
+from qlm.agents.batching.view import View
+from qlm.domain.ids import RequestId
+
+QUANTUM_S: Final = 0.2
+"""Time between decisions while some request waits."""
+
+
+class Unified:
+    """Run whose slack ends, take blocks from whose reader has enough unread, and keep the rest as it is.
+
+    Readers and deadlines are compared by slack and price, batch work fills what they leave. It has no memory:
+    a decision depends on the view alone.
+
+    A view has no priority classes. The rank of the virtual queue orders who is let in and the best-effort
+    requests; a plan that ranks a priority class first is obeyed there, and not among those that run.
+    """
+
+    def __init__(self, *, admission_share: float = inf) -> None:
+        """Set the share of the capacity that may be promised to readers and deadlines.
+
+        Args:
+            admission_share: New ones beyond it are best-effort; inf lets all in.
+        """
+        self._admission_share = admission_share
+
+    def decide(self, view: View) -> Decision:
+        """Return the first of the order that fit together."""
+        if not view.ids:
+            return Decision(run=())
+        needs, load = demands(view), loads(view)
+        run = packed(view, self._order(view, needs, load), skips=True)
+        return Decision(
+            run=tuple(run),
+            recompute=_recomputed(view, load, run),
+            skips=True,
+            again_s=view.now_s + _quantum_s(view, len(run)),
+        )
+
+    def room(self, view: View) -> int:
+        """Return how many more requests the capacity serves at the mean pace; at least the free slots.
+
+        Readers that have enough unread leave their slots to others, so the instance takes more than slots.
+        """
+        slots = max(0, view.machine.seqs_max - len(view.ids))
+        needs = demands(view)
+        paced = needs.pace > 0
+        if not paced.any():
+            return slots
+        pace = needs.pace[paced]
+        share = min(1.0, self._admission_share)
+        return max(slots, int((share * capacity(view) - pace.sum()) / pace.mean()))
+
+    def _order(self, view: View, needs: Demands, load: Loads) -> list[int]:
+        part = members(view, needs, capacity(view), self._admission_share)
+        due = urgent(view, needs, part, load.takes_s, link_wait_s(view))
+        waits = spare(view, needs, part, load.takes_s)
+        return ordered(view, needs, stages(view, needs, part, due, waits), prices(view, needs))
+
+
+def _recomputed(view: View, load: Loads, run: list[RequestId]) -> frozenset[RequestId]:
+    """Return who comes in and is computed again faster than loaded."""
+    if not load.recomputes.any():
+        return frozenset()
+    outside = np.flatnonzero(load.recomputes & ~view.inside)
+    return frozenset(view.ids[row] for row in outside.tolist()).intersection(run)
+
+
+def _quantum_s(view: View, running: int) -> float:
+    """Return the time to the next decision: if all run, until the free blocks are used, at the earliest."""
+    if running < len(view.ids):
+        return QUANTUM_S
+    machine = view.machine
+    free_blocks = machine.kv_blocks - int(view.needed_blocks.sum())
+    return max(QUANTUM_S, free_blocks / len(view.ids) * machine.block_tokens * step_s(view))

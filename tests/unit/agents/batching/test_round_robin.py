@@ -1,0 +1,58 @@
+"""Turns of 50 iterations."""
+
+import pytest
+
+from qlm.agents.batching.policies.round_robin import QUANTUM_ITERATIONS, RoundRobin
+from qlm.agents.batching.view import Place
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from support.batch_driver import BatchDriver, DrivenRequest
+from support.batch_views import MACHINE, PACE, Row, view
+
+ONE = MACHINE._replace(kv_blocks=8)  # of 100 tokens and growth: 8 blocks each
+TURN_S = QUANTUM_ITERATIONS * PACE.step_s
+
+
+def test_a_turn_is_fifty_iterations_and_the_longest_wait_follows() -> None:
+    policy = RoundRobin()
+    runs, waits = Row("runs", Place.INSIDE), [Row("second", arrival_s=0.2), Row("first", arrival_s=0.1)]
+    begin = policy.decide(view(runs, *waits, machine=ONE, now_s=1.0))
+    assert begin.run == ("runs",)
+    assert begin.again_s == pytest.approx(1.0 + TURN_S)
+    assert policy.decide(view(runs, *waits, machine=ONE, now_s=0.9 + TURN_S)).run == ("runs",)
+    assert policy.decide(view(runs, *waits, machine=ONE, now_s=1.0 + TURN_S)).run == ("first",)
+
+
+def test_of_several_whose_turn_ended_the_one_that_ran_longest_yields() -> None:
+    policy = RoundRobin()
+    two = MACHINE._replace(kv_blocks=16)
+    old, recent = Row("old", Place.INSIDE), Row("recent", Place.INSIDE)
+    policy.decide(view(old, machine=two, now_s=1.0))
+    policy.decide(view(old, recent, machine=two, now_s=2.0))
+    decision = policy.decide(view(old, recent, Row("new", arrival_s=4.0), machine=two, now_s=4.0))
+    assert decision.run == ("new", "recent")
+
+
+def test_a_turn_that_ended_goes_on_while_its_blocks_are_not_needed() -> None:
+    policy = RoundRobin()
+    policy.decide(view(Row("a", Place.INSIDE), now_s=1.0))
+    decision = policy.decide(view(Row("a", Place.INSIDE), Row("b", arrival_s=9.0), now_s=9.0))
+    assert decision.run == ("b", "a")
+    assert decision.again_s is None
+
+
+def test_the_wait_of_a_preempted_request_begins_with_the_preemption() -> None:
+    policy = RoundRobin()
+    policy.decide(view(Row("a", Place.INSIDE), Row("b", arrival_s=2.0), machine=ONE, now_s=2.0))
+    policy.decide(view(Row("a"), Row("b", Place.INSIDE, 2.0), machine=ONE, now_s=4.0))
+    rows = [Row("a"), Row("b", Place.INSIDE, 2.0), Row("c", arrival_s=3.0)]
+    assert policy.decide(view(*rows, machine=ONE, now_s=4.0 + TURN_S)).run == ("c",)
+
+
+def test_three_requests_that_fit_one_at_a_time_take_turns() -> None:
+    machine = MACHINE._replace(iteration=IterationTime.constant(20.0), kv_blocks=20)
+    driver = BatchDriver(RoundRobin(), machine, [DrivenRequest(name, 0.0, 200, 100) for name in "abc"]).run()
+    # An answer takes two turns of 50 iterations: a b c a b c.
+    assert [each.preemptions for each in driver.requests] == [1, 1, 1]
+    assert [round(each.times_s[0]) for each in driver.requests] == [0, 1, 2]
+    assert driver.iterations == 300
+    assert RoundRobin().room(view(Row("a"))) == MACHINE.seqs_max - 1

@@ -1,0 +1,257 @@
+"""Each part of `unified` on cases computed by hand."""
+
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qlm.agents.batching.policies.unified.capacity import answer_in_batch, capacity
+from qlm.agents.batching.policies.unified.demands import demands, tokens_left
+from qlm.agents.batching.policies.unified.loads import link_wait_s, loads
+from qlm.agents.batching.policies.unified.members import members
+from qlm.agents.batching.policies.unified.order import Stage, ordered, stages
+from qlm.agents.batching.policies.unified.prices import INSIDE_FACTOR, prices
+from qlm.agents.batching.policies.unified.turns import spare, urgent
+from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place
+from qlm.domain.streaming.experience import qoe_star
+from qlm.domain.streaming.reader import Reader
+from qlm.domain.streaming.timeline import Timeline
+from qlm.rct_estimator.profiles.iteration import IterationTime
+from support.batch_views import MACHINE, PACE, Row, view
+
+SLOPED = MACHINE._replace(
+    iteration=IterationTime(host_ms=0.0, linear_ms=((1.0, 10.0), (1_001.0, 110.0)), kv_ms=0.001)
+)
+"""10 ms for an iteration, 0.1 ms per token more, 1 us per token of context."""
+
+
+def reader(id: str, slack_s: float, place: Place = Place.OUTSIDE, **other: Any) -> Row:
+    """Return a reader that has this slack at 0."""
+    fields: dict[str, Any] = {
+        "arrival_s": -5.0,
+        "generated": 20,
+        "rate": 5.0,
+        "ttft_s": 1.0,
+        "read_end_s": slack_s,
+    }
+    return Row(id, place, **(fields | other))
+
+
+def test_every_objective_becomes_slack_and_pace() -> None:
+    seen = view(
+        Row("new reader", arrival_s=3.0, rate=5.0, ttft_s=1.0),
+        Row("reader", arrival_s=3.0, rate=5.0, ttft_s=1.0, generated=4, read_end_s=7.5, late_s=0.25),
+        # 150 tokens to come take 3 s.
+        Row("deadline", deadline_s=20.0),
+        Row("new first token", arrival_s=3.0, rate=FIRST_TOKEN_ONLY, ttft_s=2.5),
+        Row("answered", arrival_s=3.0, rate=FIRST_TOKEN_ONLY, ttft_s=2.5, generated=1, read_end_s=4.0),
+        Row("batch"),
+        now_s=5.0,
+    )
+    needs = demands(seen)
+    np.testing.assert_allclose(needs.slack_s, [-1.0, 2.5, 12.0, 0.5, inf, inf])
+    np.testing.assert_allclose(needs.pace, [5.0, 5.0, 10.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(needs.idle_s, [1.0, 0.25, 0.0, 0.0, 0.0, 0.0])
+    assert needs.reads.tolist() == [True, True, False, True, False, False]
+    assert needs.timed.tolist() == [False, False, True, False, False, False]
+
+
+def test_of_a_reader_and_a_deadline_the_tighter_counts() -> None:
+    both: dict[str, Any] = {"arrival_s": -1.0, "rate": 5.0, "ttft_s": 1.0, "generated": 4}
+    seen = view(
+        Row("deadline", read_end_s=4.0, deadline_s=5.84, **both),
+        Row("reader", read_end_s=2.0, deadline_s=5.84, **both),
+    )
+    needs = demands(seen)
+    # 146 tokens take 2.92 s.
+    np.testing.assert_allclose(needs.slack_s, [2.92, 2.0])
+    np.testing.assert_allclose(needs.pace, [25.0, 25.0])
+    assert needs.timed.tolist() == [True, False]
+
+
+def test_a_deadline_is_hopeless_once_half_of_the_service_time_is_left() -> None:
+    needs = demands(view(Row("late", deadline_s=1.6), Row("hopeless", deadline_s=1.4)))
+    np.testing.assert_allclose(needs.slack_s, [-1.4, inf])
+    assert needs.timed.tolist() == [True, False]
+    assert needs.pace[1] == 0
+
+
+def test_the_tokens_to_come_are_estimated_on_the_safe_side() -> None:
+    seen = view(*(Row(str(tokens), generated=tokens) for tokens in (0, 60, 100, 500)))
+    assert tokens_left(seen).tolist() == [150, 90, 50, 50]
+
+
+def test_capacity_counts_the_answers_in_the_batch_and_the_prompts() -> None:
+    # 16 000 tokens / (200 + 100 + 16) = 50.6 requests, each a token per 20 ms.
+    assert capacity(view()) == pytest.approx(16_000 / 316 / 0.02)
+    # 10 ms + 0.1 (B - 1) + 0.001 B 300, and of each token 200 / 100 prompt tokens of 0.1 ms.
+    batch = 16_000 / 316
+    step_ms = 10 + 0.1 * (batch - 1) + 0.3 * batch
+    assert capacity(view(machine=SLOPED)) == pytest.approx(1000 / (step_ms / batch + 0.2))
+    assert capacity(view(machine=MACHINE._replace(seqs_max=10))) == pytest.approx(500.0)
+
+
+def test_long_answers_fill_the_batch_more_than_their_mean() -> None:
+    assert answer_in_batch(PACE._replace(answer_square_mean=10_000.0)) == 50.0  # all of 100
+    assert answer_in_batch(PACE._replace(answer_square_mean=40_000.0)) == 200.0
+    assert answer_in_batch(PACE._replace(answer_square_mean=0.0)) == 50.0
+
+
+def test_a_load_takes_the_faster_way() -> None:
+    rows = [
+        Row("new", prompt=200),
+        Row("copied", prompt=200, host_tokens=200),
+        Row("half", prompt=200, host_tokens=100),
+    ]
+    load = loads(view(*rows, machine=SLOPED))
+    # 0.1 ms per token computed, 5 us per token loaded.
+    np.testing.assert_allclose(load.takes_s, [0.02, 0.001, 0.0105])
+    assert not load.recomputes.any()
+    slow = loads(view(*rows, machine=SLOPED._replace(link_bytes_per_s=5e8)))
+    np.testing.assert_allclose(slow.takes_s, [0.02, 0.02, 0.02])
+    assert slow.recomputes.tolist() == [False, True, True]
+
+
+def test_the_link_is_busy_until_its_loads_end() -> None:
+    assert link_wait_s(view(now_s=2.0, machine=MACHINE._replace(load_free_s=2.5))) == pytest.approx(0.5)
+    assert link_wait_s(view(now_s=3.0, machine=MACHINE._replace(load_free_s=2.5))) == 0.0
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1.5])
+@pytest.mark.parametrize("pause_s", [0.0, 2.0])
+@pytest.mark.parametrize("generated", [1, 40, 200])
+def test_a_price_is_the_quality_that_one_more_second_costs(
+    generated: int, pause_s: float, late_s: float
+) -> None:
+    seen_so_far = Timeline(Reader(1.0, 5.0))
+    seen_so_far.deliver(generated, 1.0 + late_s)
+    now_s = seen_so_far.read_end_s + pause_s
+    row = Row(
+        "a", generated=generated, rate=5.0, ttft_s=1.0, read_end_s=seen_so_far.read_end_s,
+        late_s=seen_so_far.late_s, late_sum_s=seen_so_far.late_sum_s,
+    )  # fmt: skip
+    seen = view(row, now_s=now_s)
+    left = int(tokens_left(seen)[0])
+
+    def quality(idle_s: float) -> float:
+        timeline = Timeline(Reader(1.0, 5.0))
+        timeline.deliver(generated, 1.0 + late_s)
+        timeline.deliver(left, now_s + idle_s)
+        return qoe_star(timeline)
+
+    slope = (quality(0.0) - quality(1e-5)) / 1e-5
+    price = float(prices(seen, demands(seen))[0])
+    assert price * int(seen.needed_blocks[0]) == pytest.approx(slope, rel=1e-4)
+
+
+def test_who_runs_has_twice_the_price_and_no_reader_has_none() -> None:
+    seen = view(
+        reader("out", 1.0), reader("in", 1.0, Place.INSIDE), Row("batch"), Row("timed", deadline_s=9.0)
+    )
+    price = prices(seen, demands(seen))
+    assert price[1] == pytest.approx(INSIDE_FACTOR * price[0])
+    assert price[2] == price[3] == 0
+    assert prices(seen, demands(seen))[0] > 0
+
+
+def test_the_reader_of_a_first_token_has_a_price() -> None:
+    seen = view(Row("first", rate=FIRST_TOKEN_ONLY, ttft_s=1.0), Row("reader", rate=4.8, ttft_s=1.0))
+    price = prices(seen, demands(seen))
+    assert price[0] == pytest.approx(price[1])
+
+
+def test_urgent_is_who_would_wait_too_long_behind_earlier_loads() -> None:
+    rows = [
+        reader("soon", 1.5, prompt=280),  # loads 300 tokens in 30 ms
+        reader("later", 1.55, prompt=4_980),  # then 5 000 in 500 ms
+        reader("last", 2.0, prompt=1),
+        reader("inside", 1.2, Place.INSIDE),
+        reader("starved", 0.9, Place.INSIDE),
+        Row("batch"),
+    ]
+    seen = view(*rows, machine=SLOPED)
+    needs, takes_s = demands(seen), loads(seen).takes_s
+    part = np.isfinite(needs.slack_s)
+    assert urgent(seen, needs, part, takes_s, 0.0).tolist() == [False, False, False, False, True, False]
+    assert urgent(seen, needs, part, takes_s, 0.1).tolist() == [False, True, False, False, True, False]
+    assert urgent(seen, needs, part, takes_s, 0.6).tolist() == [True, True, True, False, True, False]
+
+
+def test_spare_is_who_has_read_enough_for_a_round_of_all_loads() -> None:
+    rows = [
+        reader("rich", 3.0, Place.INSIDE, prompt=480),  # 500 tokens: 50 ms
+        reader("poor", 2.4, Place.INSIDE, prompt=480),
+        reader("outside", 9.0, prompt=0),  # 2 ms
+        Row("timed", Place.INSIDE, deadline_s=90.0, prompt=0),
+        Row("batch", Place.INSIDE, prompt=9_000),
+    ]
+    seen = view(*rows, machine=SLOPED)
+    needs, takes_s = demands(seen), loads(seen).takes_s
+    # Loads of the members: 102 ms, so a round takes 0.51 s.
+    assert spare(seen, needs, np.isfinite(needs.slack_s), takes_s).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_a_reader_yields_after_ten_seconds_and_comes_back_into_free_capacity() -> None:
+    rows = [
+        reader("fine", 1.0),
+        reader("idle", 1.0, late_s=12.0),
+        reader("idler", -13.0),
+        Row("hopeless", deadline_s=0.1),
+        Row("batch"),
+    ]
+    seen = view(*rows)
+    needs = demands(seen)
+    assert members(seen, needs, 5.2, inf).tolist() == [True, False, False, False, False]
+    assert members(seen, needs, 11.0, inf).tolist() == [True, True, False, False, False]
+    assert members(seen, needs, 16.0, inf).tolist() == [True, True, True, False, False]
+
+
+def test_admission_promises_a_share_of_the_capacity_by_rank_then_slack() -> None:
+    new: dict[str, Any] = {"generated": 0, "read_end_s": None}
+    rows = [
+        reader("runs", 1.0, Place.INSIDE, rank=9),
+        reader("late", 0.0, arrival_s=-3.0, **new),
+        reader("in time", 0.0, arrival_s=-0.5, **new),
+        reader("better rank", 0.0, arrival_s=-4.0, rank=-1, **new),
+    ]
+    seen = view(*rows)
+    needs = demands(seen)
+    assert members(seen, needs, 10.0, 1.1).tolist() == [True, False, False, True]
+    assert members(seen, needs, 10.0, 1.5).tolist() == [True, False, True, True]
+    assert members(seen, needs, 10.0, 0.1).tolist() == [True, False, False, False]
+
+
+def test_the_order_goes_by_stage_and_then_by_its_own_measure() -> None:
+    rows = [
+        Row("batch late", arrival_s=2.0, rank=1),
+        Row("batch early", arrival_s=1.0, rank=1),
+        Row("batch inside", Place.INSIDE, arrival_s=9.0, rank=5),
+        Row("new, worse rank", arrival_s=0.0, rank=2, deadline_s=50.0),
+        Row("new, better rank", arrival_s=0.0, rank=1, deadline_s=60.0),
+        reader("waits", 9.0),
+        reader("rich", 30.0, Place.INSIDE),
+        reader("spare", 20.0, Place.INSIDE),
+        reader("dear", 1.0, Place.INSIDE, prompt=10),
+        reader("cheap", 1.0, Place.INSIDE, prompt=500),
+        Row("timed", Place.INSIDE, deadline_s=90.0),
+        Row("timed, tighter", Place.INSIDE, deadline_s=80.0),
+    ]
+    seen = view(*rows)
+    needs = demands(seen)
+    part = np.isfinite(needs.slack_s)
+    takes_s = loads(seen).takes_s
+    due, waits = urgent(seen, needs, part, takes_s, 0.0), spare(seen, needs, part, takes_s)
+    stage = stages(seen, needs, part, due, waits)
+    names = [seen.ids[row] for row in ordered(seen, needs, stage, prices(seen, needs))]
+    assert names == [
+        "timed, tighter", "timed", "dear", "cheap", "spare", "rich", "waits",
+        "new, better rank", "new, worse rank", "batch inside", "batch early", "batch late",
+    ]  # fmt: skip
+    assert sorted(set(stage.tolist())) == list(range(Stage.BEST_EFFORT + 1))

@@ -1,10 +1,12 @@
 """Batch policies by name."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.andes.policy import Andes
+from qlm.agents.batching.policies.annealing.policy import Annealing, Mode
 from qlm.agents.batching.policies.edf import EarliestDeadlineFirst
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
 from qlm.agents.batching.policies.round_robin import RoundRobin
@@ -24,6 +26,8 @@ POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
     "andes": Andes,
     "tokenflow": TokenFlow,
     "unified": Unified,
+    "annealing": Annealing,
+    "annealing-continuous": partial(Annealing, Mode.CONTINUOUS),
 }
 
 

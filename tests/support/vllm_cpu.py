@@ -35,6 +35,8 @@ class VllmOptions:
     plain: bool = False
     """Run the unchanged `vllm serve` (about 25 s to start) instead of the forking launcher (about 10 s)."""
     extra_args: tuple[str, ...] = ()
+    pythonpath: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
 
 
 def missing() -> str | None:
@@ -68,7 +70,7 @@ class VllmServer:
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.process = ServerProcess(
-            "vllm", _command_line(options, self.port), env=_environment(), folder=folder
+            "vllm", _command_line(options, self.port), env=_environment(options), folder=folder
         )
 
     def start(self, *, timeout_s: float = 110.0) -> float:
@@ -123,14 +125,15 @@ def _command_line(options: VllmOptions, port: int) -> list[str]:
     return [*start, *(word for flag in flags.items() for word in flag), *switches, *options.extra_args]
 
 
-def _environment() -> dict[str, str]:
+def _environment(options: VllmOptions) -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": str(SCRIPTS),
+        "PYTHONPATH": os.pathsep.join((str(SCRIPTS), *options.pythonpath)),
         "PYTHONFAULTHANDLER": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_SERVER_DEV_MODE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": "1",
+        **dict(options.env),
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
 from qlm.domain.errors import InvalidValueError
 
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -24,6 +25,21 @@ _PARALLELISM: Final = frozenset(
     {"--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp"}
 )
 """Arguments of vLLM that set the parallelism of a model over accelerators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmScheduling:
+    """QLM's scheduler inside vLLM.
+
+    Attributes:
+        settings: Its policy and what it knows of the machine.
+        import_path: Folder from which vLLM's Python imports it (`scheduler_path`).
+        async_scheduling: Leave vLLM's asynchronous scheduling on, with which it is not verified.
+    """
+
+    settings: SchedulerSettings
+    import_path: Path
+    async_scheduling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +61,7 @@ class VllmSettings:
             loaded when a request is resumed.
         cpu: Run on the CPU, as tests do: no CUDA graphs, one thread, and a sleep mode that frees nothing.
         otlp_traces_endpoint: OTLP/HTTP endpoint for the spans of its requests; None for no tracing.
+        scheduling: QLM's scheduler; None for vLLM's own.
         extra: Further arguments.
     """
 
@@ -63,6 +80,7 @@ class VllmSettings:
     cpu: bool = False
     program: str = "vllm"
     otlp_traces_endpoint: str | None = None
+    scheduling: VllmScheduling | None = None
     extra: tuple[str, ...] = ()
 
 
@@ -106,6 +124,13 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         env |= {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf", "OTEL_SERVICE_NAME": "vllm"}
     if Path(settings.model).is_dir():
         env["HF_HUB_OFFLINE"] = "1"
+    if settings.scheduling is not None:
+        argv += ["--scheduler-cls", SCHEDULER_CLASS]
+        argv += [] if settings.scheduling.async_scheduling else ["--no-async-scheduling"]
+        env |= {
+            VARIABLE: settings.scheduling.settings.text(),
+            "PYTHONPATH": str(settings.scheduling.import_path),
+        }
     return EngineCommand((*argv, *_words(options), *settings.extra), env)
 
 

@@ -29,6 +29,7 @@ class LaunchedEngine:
         batched_tokens_max: Its `--max-num-batched-tokens`.
         folder: For logs and state files.
         weights: Cache of the files that its starts and reloads read; None if they cannot be prefetched.
+        sends_objectives: It runs QLM's scheduler, to which each call tells its objective.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class LaunchedEngine:
         folder: Path,
         ready_timeout_s: float,
         weights: WeightsCache | None = None,
+        sends_objectives: bool = False,
     ) -> None:
         self._name = name
         self._weights = weights
+        self._sends_objectives = sends_objectives
         self._model = model
         self._command = command
         self._seqs_max = seqs_max
@@ -83,6 +86,7 @@ class LaunchedEngine:
             seqs_max=self._seqs_max,
             batched_tokens_max=self._batched_tokens_max,
             batched_tokens_expected=self._batched_tokens_max,
+            sends_objectives=self._sends_objectives,
         )
         await self._process.start()
         await self._process.wait_ready(self._engine.healthy, timeout_s=self._ready_timeout_s)

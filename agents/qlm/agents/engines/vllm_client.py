@@ -22,7 +22,8 @@ Behaviour of /inference/v1/generate, measured on vLLM 0.32.0:
 
 import math
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +32,7 @@ import aiohttp
 import orjson
 
 from qlm.agents.engines.vllm_stream import EngineStream
+from qlm.agents.vllm_scheduler.objective import sent_objective
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
@@ -71,6 +73,8 @@ class VllmEngine:
         batched_tokens_expected: The same by its profile and the configuration.
         answer_timeout_s: Limit for connecting, and for each call except generate, sleep and wake.
         sleep_timeout_s: Limit for sleep and wake.
+        sends_objectives: It runs QLM's scheduler, to which each call tells its objective.
+        clock: Nanoseconds since the epoch, for the age of requests.
     """
 
     def __init__(
@@ -84,12 +88,15 @@ class VllmEngine:
         api_key: str | None = None,
         answer_timeout_s: float = 10.0,
         sleep_timeout_s: float = 300.0,
+        sends_objectives: bool = False,
+        clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._base_url = base_url.rstrip("/")
         self._model = model
         self._seqs_max = seqs_max
         self._batched_tokens = batched_tokens_max, batched_tokens_expected
         self._sleep_level = 0
+        self._sends_objectives, self._clock = sends_objectives, clock
         self._answer_timeout = aiohttp.ClientTimeout(total=answer_timeout_s)
         self._sleep_timeout = aiohttp.ClientTimeout(total=sleep_timeout_s)
         headers = {"Content-Type": "application/json"}
@@ -196,11 +203,14 @@ class VllmEngine:
         await self._session.close()
 
     def _body(self, call: EngineCall) -> dict[str, Any]:
+        params = _sampling_params(call.sampling)
+        if self._sends_objectives and call.objective is not None:
+            params["extra_args"] = sent_objective(call.objective, self._clock()).extra_args()
         return {
             "model": self._model,
             "request_id": call.call_id,
             "token_ids": call.prompt_ids,
-            "sampling_params": _sampling_params(call.sampling),
+            "sampling_params": params,
             "stream": True,
             "stream_options": {"include_usage": True},
         }

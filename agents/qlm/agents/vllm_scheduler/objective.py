@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from qlm.agents.batching.view import NO_READER
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.ports.engine import CallObjective
 
 KEY: Final = "qlm"
 VERSION: Final = 1
@@ -47,6 +48,25 @@ class Objective(NamedTuple):
 
 
 NO_OBJECTIVE: Final = Objective()
+
+
+def sent_objective(objective: CallObjective, now_ns: int) -> Objective:
+    """Return the objective of a call as it is sent at a time.
+
+    Args:
+        objective: With times since the epoch.
+        now_ns: By the same clock.
+    """
+    deadline_ns = objective.deadline_ns
+    return Objective(
+        age_s=max(0, now_ns - objective.arrival_ns) / 1e9,
+        ttft_s=objective.ttft_s,
+        rate=objective.tokens_per_s,
+        left_s=inf if deadline_ns is None else (deadline_ns - now_ns) / 1e9,
+        shown=objective.shown,
+        late_s=objective.late_s,
+        rank=objective.rank,
+    )
 
 
 def objective_of(extra_args: Mapping[str, Any] | None, *, prompt_tokens: int) -> Objective:

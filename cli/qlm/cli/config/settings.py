@@ -63,6 +63,8 @@ class VllmConfig(ConfigSection):
         extra_args: Further arguments, as they are.
         pythonpath: Folder prepended to its Python path, for a sitecustomize of its own.
         cpu: Set the environment that the CPU build needs.
+        batching_async: With `batching`, leave asynchronous scheduling on, which is not verified.
+        batching_offloading: With `batching`, offload KV blocks to host memory, which is not verified.
         ready_timeout_s: Longest start, seconds.
     """
 
@@ -75,6 +77,8 @@ class VllmConfig(ConfigSection):
     extra_args: tuple[str, ...] = ()
     pythonpath: Path | None = None
     cpu: bool = False
+    batching_async: bool = False
+    batching_offloading: bool = False
     ready_timeout_s: float = Field(600.0, gt=0, le=86_400)
 
     @model_validator(mode="after")
@@ -156,7 +160,8 @@ class InstanceConfig(ConfigSection):
         batched_tokens_max: Most tokens of one iteration; without it, `vllm.batched_tokens_max` for engines
             that are not emulated, or the profile's.
         kv_cache_bytes: KV cache of its vLLM engines, instead of `vllm.kv_cache_bytes`.
-        batching: Batch policy of its emulated engines; without it, first come, first served.
+        batching: Batch policy of its engines; without it, first come, first served. It starts vLLM with
+            QLM's scheduler; an engine at a `url` must have been started with it.
     """
 
     id: Name

@@ -12,6 +12,7 @@ from qlm.agents.engines.attached import AttachedEngine
 from qlm.agents.engines.command import (
     EmulateSettings,
     EngineCommand,
+    VllmScheduling,
     VllmSettings,
     emulate_command,
     vllm_command,
@@ -19,7 +20,9 @@ from qlm.agents.engines.command import (
 from qlm.agents.engines.launched import LaunchedEngine
 from qlm.agents.engines.model_host import ManagedEngine, ModelHost
 from qlm.agents.engines.page_cache import EmulatedWeights, PageCachedWeights, WeightsCache
+from qlm.agents.engines.scheduler_path import scheduler_path
 from qlm.agents.engines.vllm_client import VllmEngine
+from qlm.agents.vllm_scheduler.settings import SchedulerSettings
 from qlm.cli.config.settings import Config, InstanceConfig, ModelConfig
 from qlm.cli.runtime.token_budget import engine_seqs_max
 from qlm.cli.runtime.wiring import GIB, effective_profile, profile_file
@@ -94,9 +97,19 @@ def _host_kv_wanted(
     config: Config, instance: InstanceConfig, served: Mapping[ModelId, Profile]
 ) -> dict[ModelId, int]:
     """Return the configured host memory for KV blocks, bytes; 0 for attached engines."""
-    swaps = {model.id for model in config.models if model.kv_swap != "never" and instance.url is None}
+    swaps = {
+        model.id
+        for model in config.models
+        if model.kv_swap != "never" and instance.url is None and _may_offload(config, instance, model)
+    }
     size_bytes = round(instance.host_kv_gib * GIB)
     return {name: host_kv_bytes(each, size_bytes) if name in swaps else 0 for name, each in served.items()}
+
+
+def _may_offload(config: Config, instance: InstanceConfig, model: ModelConfig) -> bool:
+    """Return False for a vLLM with QLM's scheduler: with offloading it is not verified, unless asked for."""
+    with_scheduler = instance.batching is not None and model.engine == "vllm"
+    return not with_scheduler or config.vllm.batching_offloading
 
 
 def _warn_of_small_pools(
@@ -122,7 +135,11 @@ def _unit(
     seqs_max = engine_seqs_max(profile, config, model, instance)
     if instance.url is not None:
         engine = VllmEngine(
-            instance.url, model.id, seqs_max=seqs_max, batched_tokens_expected=profile.batched_tokens_max
+            instance.url,
+            model.id,
+            seqs_max=seqs_max,
+            batched_tokens_expected=profile.batched_tokens_max,
+            sends_objectives=instance.batching is not None,
         )
         return AttachedEngine(engine, instance.url, ready_timeout_s=config.vllm.ready_timeout_s)
     name = f"{instance.id}-{model.id}".replace("/", "_")
@@ -145,6 +162,7 @@ def _unit(
         folder=config.data_dir,
         ready_timeout_s=config.vllm.ready_timeout_s,
         weights=weights,
+        sends_objectives=instance.batching is not None and model.engine == "vllm",
     )
 
 
@@ -195,7 +213,6 @@ def _vllm(
     config: Config, model: ModelConfig, instance: InstanceConfig, profile: Profile, kv_bytes: int
 ) -> Callable[[int], EngineCommand]:
     settings = config.vllm
-    patches = {"PYTHONPATH": str(settings.pythonpath.resolve())} if settings.pythonpath else {}
 
     def command(port: int) -> EngineCommand:
         made = vllm_command(
@@ -215,8 +232,23 @@ def _vllm(
                 program=str(Path(settings.python).with_name("vllm")),
                 extra=settings.extra_args,
                 otlp_traces_endpoint=config.tracing.traces_endpoint,
+                scheduling=_scheduling(config, instance, profile),
             )
         )
+        folders = [str(settings.pythonpath.resolve())] if settings.pythonpath else []
+        folders += [made.env["PYTHONPATH"]] if "PYTHONPATH" in made.env else []
+        patches = {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
         return EngineCommand(made.argv, {**made.env, **patches, **instance.environment})
 
     return command
+
+
+def _scheduling(config: Config, instance: InstanceConfig, profile: Profile) -> VllmScheduling | None:
+    """Return QLM's scheduler for the vLLM engines of an instance; None for vLLM's own."""
+    if instance.batching is None:
+        return None
+    return VllmScheduling(
+        settings=SchedulerSettings(instance.batching, profile.iteration, profile.host_bandwidth_bytes_per_s),
+        import_path=scheduler_path(config.data_dir),
+        async_scheduling=config.vllm.batching_async,
+    )

@@ -5,6 +5,7 @@ import json
 import random
 import statistics
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,12 @@ import pytest
 from qlm.agents.engines.scheduler_path import scheduler_path
 from qlm.agents.vllm_scheduler.objective import Objective
 from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
+from qlm.cli.config.settings import parse_config
+from qlm.cli.runtime.engines import model_host
+from qlm.cli.runtime.wiring import load_profiles
+from qlm.domain.ids import ModelId
+from qlm.domain.ports.engine import CallObjective, EngineCall
+from qlm.domain.sampling import Sampling
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.timeline import Timeline
 from support import vllm_cpu
@@ -274,3 +281,40 @@ def test_another_version_of_vllm_is_refused_by_its_name(version: str, tmp_path: 
         f"vLLM {version} cannot run QLM's scheduler, which is written for vLLM 0.32.x only"
         in (ran.stderr.splitlines()[-1])
     )
+
+
+async def test_a_launched_engine_runs_the_policy_of_its_instance(tmp_path: Path) -> None:
+    """As an agent starts it: the plain `vllm serve`, with links for imports and objectives by the call."""
+    need(vllm_cpu.missing())
+    model = {"id": "tiny", "engine": "vllm", "path": str(vllm_cpu.tiny_model()), "context_tokens": 960}
+    instance = {"id": "c", "accelerator": "CPU", "models": ["tiny"], "batching": "fcfs", "seqs_max": 4}
+    config = parse_config(
+        {
+            "models": [model],
+            "instances": [instance],
+            "vllm": {
+                "python": str(vllm_cpu.PYTHON), "dtype": "float32", "block_tokens": 32, "cpu": True,
+                "kv_cache_bytes": KV_BYTES, "pythonpath": str(vllm_cpu.SCRIPTS),
+            },
+            "data_dir": str(tmp_path),
+        },
+        "test",
+    )  # fmt: skip
+    host = model_host(config, config.instances[0], load_profiles(()))
+    try:
+        changed = await host.swap(ModelId("tiny"))
+        assert not changed.error
+        engine = host.engine()
+        assert engine is not None
+        objective = CallObjective(arrival_ns=time.time_ns(), ttft_s=1.0, tokens_per_s=4.8)
+        call = EngineCall(
+            call_id="a", prompt_ids=(5, 6, 7, 8, 9, 10), sampling=Sampling(max_tokens=4, ignore_eos=True),
+            objective=objective,
+        )  # fmt: skip
+        chunks = [chunk async for chunk in engine.generate(call)]
+        assert sum(len(chunk.token_ids) for chunk in chunks) == 4
+    finally:
+        await host.close()
+    log = (tmp_path / "logs" / "c-tiny.log").read_text()
+    assert "QLM's scheduler runs the batch policy fcfs" in log
+    assert "served without objective" not in log

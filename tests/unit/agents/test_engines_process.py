@@ -14,10 +14,17 @@ from typing import Any
 
 import pytest
 
-from qlm.agents.engines.command import EmulateSettings, VllmSettings, emulate_command, vllm_command
+from qlm.agents.engines.command import (
+    EmulateSettings,
+    VllmScheduling,
+    VllmSettings,
+    emulate_command,
+    vllm_command,
+)
 from qlm.agents.engines.guard import MARKER_VARIABLE, boot_id, process_ids, start_ticks
 from qlm.agents.engines.orphans import OrphanError, find_orphans, kill_orphans, kill_orphans_of
 from qlm.agents.engines.process import EngineProcess
+from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
 from qlm.domain.errors import EngineUnavailableError, InvalidValueError
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -319,6 +326,19 @@ def test_kv_blocks_are_offloaded_with_answers_and_a_failed_load_is_computed() ->
     assert given["kv_load_failure_policy"] == "recompute"
     assert given["kv_connector_extra_config"] == {"cpu_bytes_to_use": 2**30, "offload_prompt_only": False}
     assert "--kv-transfer-config" not in vllm_command(replace(settings, host_kv_bytes=0)).argv
+
+
+def test_a_batch_policy_starts_vllm_with_qlms_scheduler_and_synchronous_scheduling(tmp_path: Path) -> None:
+    plain = VllmSettings(model="/nowhere", served_model_name="m", port=8100)
+    scheduling = VllmScheduling(settings=SchedulerSettings("fcfs"), import_path=tmp_path)
+    command = vllm_command(replace(plain, scheduling=scheduling))
+    assert command.argv[command.argv.index("--scheduler-cls") + 1] == SCHEDULER_CLASS
+    assert "--no-async-scheduling" in command.argv
+    assert SchedulerSettings.parse(command.env[VARIABLE]) == scheduling.settings
+    assert command.env["PYTHONPATH"] == str(tmp_path)
+    told = replace(plain, scheduling=replace(scheduling, async_scheduling=True))
+    assert "--no-async-scheduling" not in vllm_command(told).argv
+    assert "--scheduler-cls" not in vllm_command(plain).argv
 
 
 def test_an_engine_of_several_gpus_uses_tensor_parallelism_unless_configured_otherwise() -> None:

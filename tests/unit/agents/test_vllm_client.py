@@ -1,6 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qlm.agents.engines.vllm_client import VllmEngine
 from qlm.agents.engines.vllm_stream import EngineStream
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
-from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
+from qlm.domain.ports.engine import CallObjective, Engine, EngineCall, EngineChunk
 from qlm.domain.sampling import Sampling
 from support.flaky import until
 
@@ -297,3 +297,29 @@ async def test_garbage_for_its_models_or_gauges_is_unavailable(cleanup: Any, ans
         await engine.load()
     with pytest.raises(EngineUnavailableError, match="cannot read the engine's capacity"):
         await engine.capacity()
+
+
+@pytest.mark.parametrize("sends", [True, False])
+async def test_qlms_scheduler_is_told_the_objective_of_a_call_in_times_from_now(
+    cleanup: Any, sends: bool
+) -> None:
+    server = Fickle(patience=9)
+    listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    engine = VllmEngine(
+        f"http://127.0.0.1:{port}", "m", seqs_max=8, sends_objectives=sends, clock=lambda: 8_000_000_000
+    )
+    cleanup.append((engine, listener))
+    objective = CallObjective(
+        arrival_ns=7_500_000_000, ttft_s=1.0, tokens_per_s=4.8, deadline_ns=9_000_000_000, rank=3, shown=1,
+        late_s=0.25,
+    )  # fmt: skip
+    await collect(engine, replace(call("a"), objective=objective))
+    await collect(engine, call("b"))
+    sent, without = (body["sampling_params"].get("extra_args") for body in server.bodies)
+    assert without is None
+    assert sent == (
+        {"qlm": {"version": 1, "age_s": 0.5, "ttft_s": 1.0, "rate": 4.8, "left_s": 1.0, "shown": 1,
+                 "late_s": 0.25, "rank": 3}}
+        if told else None
+    )  # fmt: skip

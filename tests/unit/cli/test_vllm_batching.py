@@ -1,0 +1,36 @@
+"""How `batching` of an instance starts vLLM."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qlm.cli.config.settings import Config, parse_config
+from qlm.cli.runtime.engines import operation_costs
+from qlm.cli.runtime.wiring import load_profiles
+from qlm.domain.ids import ModelId
+
+MODEL = ModelId("llama-3-8b")
+
+
+def configured(tmp_path: Path, *, batching: str | None, **vllm: Any) -> Config:
+    instance = {"id": "a", "accelerator": "A100", "models": [MODEL], "host_kv_gib": 8.0, "batching": batching}
+    return parse_config(
+        {
+            "models": [{"id": MODEL, "engine": "vllm", "path": str(tmp_path)}],
+            "instances": [instance],
+            "vllm": vllm,
+        },
+        "test",
+    )
+
+
+@pytest.mark.parametrize(
+    ("batching", "asked", "offloads"), [(None, False, True), ("fcfs", False, False), ("fcfs", True, True)]
+)
+def test_with_qlms_scheduler_kv_blocks_are_offloaded_only_if_asked_for(
+    tmp_path: Path, batching: str | None, asked: bool, offloads: bool
+) -> None:
+    config = configured(tmp_path, batching=batching, batching_offloading=asked)
+    costs = operation_costs(config, config.instances[0], load_profiles(()))
+    assert (costs.kv[MODEL].host_tokens > 0) == offloads

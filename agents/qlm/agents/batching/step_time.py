@@ -34,7 +34,7 @@ class StepTime(NamedTuple):
 
 def step_time(view: View) -> StepTime:
     """Return the durations for the requests of a view, scaled to what the host measured of the batch."""
-    context = float(view.tokens.mean()) if len(view.ids) else 0.0
+    context = int(view.prompt.sum() + view.generated.sum()) / max(1, len(view.ids))
     modelled = StepTime(view.machine.iteration, context)
     running = int(np.count_nonzero(view.place))
     if not running or view.pace.step_s <= 0:

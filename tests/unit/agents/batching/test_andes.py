@@ -129,7 +129,7 @@ def test_the_knapsack_toy_is_packed_by_gain_per_length(memory: int, size: int, b
 
 
 def test_everything_runs_while_nothing_limits_the_batch() -> None:
-    rows = [Row("b", arrival_s=2.0), Row("a", arrival_s=1.0), Row("in", arrival_s=3.0, place=Place.INSIDE)]
+    rows = [Row("a"), Row("b"), Row("in", place=Place.INSIDE)]
     decision = Andes().decide(view(*rows))
     assert decision.run == ("in", "a", "b")
     assert decision.again_s == pytest.approx(0.1)

@@ -149,11 +149,11 @@ def _admitted(*rows: Row, yielding: list[int], set_max: int = 10, capacity: floa
 def test_new_requests_join_for_the_blocks_of_those_who_may_yield() -> None:
     # Both inside take 13 blocks each, a new one 7 and one to grow: the free 4 do not do.
     inside = [_inside(name, buffer_s=9.0) for name in "ab"]
-    new = [Row(name, arrival_s=at, rate=5.0, ttft_s=1.0) for name, at in (("late", 3.0), ("early", 2.0))]
+    new = [Row(name, arrival_s=2.0, rate=5.0, ttft_s=1.0) for name in ("first", "second")]
     assert _admitted(*inside, *new, yielding=[]) == [True, True, False, False]
     assert _admitted(*inside, *new, yielding=[0]) == [True, True, True, True]
-    assert _admitted(*inside, *new, yielding=[0], set_max=3) == [True, True, False, True]
-    assert _admitted(*inside, *new, yielding=[0], capacity=15.0) == [True, True, False, True]
+    assert _admitted(*inside, *new, yielding=[0], set_max=3) == [True, True, True, False]
+    assert _admitted(*inside, *new, yielding=[0], capacity=15.0) == [True, True, True, False]
     assert _admitted(*inside, Row("batch"), yielding=[0]) == [True, True, False]
 
 
@@ -173,7 +173,7 @@ def test_capacity_counts_the_length_bias_of_answers_and_the_prompts() -> None:
 def test_beyond_capacity_requests_run_first_come_first_served() -> None:
     # Readers of 1000 tokens per second on 50 slots of one.
     slow = MACHINE._replace(iteration=IterationTime.constant(1000.0))
-    rows = [_inside(name, buffer_s=at, rate=500.0, generated=5000) for name, at in (("b", 9.0), ("a", 0.0))]
+    rows = [_inside(name, buffer_s=at, rate=500.0, generated=5000) for name, at in (("a", 0.0), ("b", 9.0))]
     new = Row("new", arrival_s=-5.0, prompt=8000, rate=5.0, ttft_s=1.0)
     decision = TokenFlow().decide(view(*rows, new, now_s=10.0, machine=slow))
     assert decision.run == ("a", "b", "new")

@@ -13,7 +13,7 @@ def best_batch(view: View, packing: Packing, sizes: Sequence[int], gain: Floats)
 
     Equation 4 is solved for each batch size by packing in the order of priority; the largest total gain wins,
     the larger batch at a tie. Ours: a request that does not fit lets later ones in; at equal priority those
-    inside go first, then the first to arrive.
+    inside go first, then the engine's own order counts.
 
     Args:
         view: The instance.
@@ -21,7 +21,7 @@ def best_batch(view: View, packing: Packing, sizes: Sequence[int], gain: Floats)
         sizes: Batch sizes, the largest first.
         gain: Gain by size and row, shape (sizes, rows).
     """
-    ties = np.lexsort((view.arrival_s, view.place == Place.OUTSIDE))
+    ties = np.argsort(view.place == Place.OUTSIDE, kind="stable")
     priority = gain / packing.needed  # equation 5
     orders = ties[np.argsort(-priority[:, ties], axis=1, kind="stable")]
     best, total, index = ties[:0], -np.inf, 0

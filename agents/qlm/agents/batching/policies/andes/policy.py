@@ -63,7 +63,7 @@ class Andes:
         strictest, running = strictest_rate(readers), len(self._since_s)
         step_s = time.s(max(1, running))
         if not limited(view, strictest):
-            order = np.lexsort((view.arrival_s, view.place == Place.OUTSIDE))
+            order = np.argsort(view.place == Place.OUTSIDE, kind="stable")
             iterations = 1 if running < len(view.ids) else _iterations_to_the_mark(view.machine, running)
             return self._decision(view, order, iterations * step_s, skips=False)
         view = self._pinning_new(view)
@@ -81,9 +81,11 @@ class Andes:
         return room_to_choose(view)
 
     def _remember(self, view: View) -> None:
-        known, now_s = self._since_s, view.now_s
-        inside = map(view.ids.__getitem__, np.flatnonzero(view.place).tolist())
-        self._since_s = {id: known.get(id, now_s) for id in inside}
+        since_s = self._since_s
+        inside = set(map(view.ids.__getitem__, np.flatnonzero(view.place).tolist()))
+        for id in since_s.keys() - inside:
+            del since_s[id]
+        since_s.update(dict.fromkeys(inside - since_s.keys(), view.now_s))
 
     def _pinning_new(self, view: View) -> View:
         """Return the view with those pinned who were admitted too recently, if all of them fit."""

@@ -34,10 +34,9 @@ def filled(these: Candidates, members: Flags) -> Ints:
 
 
 def urgent_first(these: Candidates, members: Flags) -> Ints:
-    """Return the rows of a set by phi(b), then v t', then pace, each falling; then by arrival."""
+    """Return the rows of a set by phi(b), then v t', then pace, each falling; then in the engine's order."""
     rows = np.flatnonzero(members)
-    keys = (these.view.arrival_s, -these.rate, -these.tokens, -these.phi)
-    return rows[np.lexsort(tuple(key[rows] for key in keys))]
+    return rows[np.lexsort((-these.rate[rows], -these.tokens[rows], -these.phi[rows]))]
 
 
 def _computable(these: Candidates, order: Ints, quantum_s: float, spare: float) -> Ints:

@@ -97,17 +97,16 @@ def _needed(these: Candidates, members: Flags, known: Flags, options: Options) -
 
 
 def _first_come(these: Candidates, members: Flags) -> Ints:
-    """Return the set by arrival, those inside first: the rule beyond capacity (section 4.3)."""
-    order = np.lexsort((these.view.arrival_s, ~these.inside))
+    """Return the set in the engine's order, those inside first: the rule beyond capacity (section 4.3)."""
+    order = np.argsort(~these.inside, kind="stable")
     return order[members[order]]
 
 
 def _decision(these: Candidates, rows: Ints, members: Flags, again_s: float) -> Decision:
-    """Return the decision for these rows. If the whole set runs, what is left is for others, by arrival."""
+    """Return the decision for these rows. If the whole set runs, what is left is for others."""
     view, restore = these.view, these.restore
     if len(rows) == int(np.count_nonzero(members)):
-        others = np.flatnonzero(~members)
-        rows = np.concatenate((rows, others[np.argsort(view.arrival_s[others], kind="stable")]))
+        rows = np.concatenate((rows, np.flatnonzero(~members)))
     # Section 4.2.3: computed again where loading takes longer.
     computes = np.flatnonzero(restore.computes & (view.host_tokens > 0) & ~these.inside)
     return Decision(

@@ -64,7 +64,7 @@ def may_yield(these: Candidates, options: Options) -> Ints:
 
 
 def admitted(these: Candidates, members: Flags, yielding: Ints, *, set_max: int, capacity: float) -> Flags:
-    """Return the working set with the new requests that join it, by arrival.
+    """Return the working set with the new requests that join it, in the engine's order.
 
     One joins while the set has room and stays schedulable, and if blocks and a slot are free for it, or
     running members yield enough; each of these yields to one only. Without a reader it joins only for what is
@@ -82,16 +82,15 @@ def admitted(these: Candidates, members: Flags, yielding: Ints, *, set_max: int,
     room = set_max - int(np.count_nonzero(members))
     offers = needed[yielding[::-1]].tolist()
     free, slots = machine.free_blocks, machine.seqs_max - int(np.count_nonzero(these.inside))
-    waiting = np.flatnonzero(~members)
-    waiting = waiting[np.argsort(these.view.arrival_s[waiting], kind="stable")]
+    waiting = np.flatnonzero(~members)[: max(0, room)]
     for row, blocks, rate in zip(
         waiting.tolist(), needed[waiting].tolist(), these.rate[waiting].tolist(), strict=True
     ):
         need = blocks + GROWTH_BLOCKS
         while (free < need or slots < 1) and offers and rate:
             free, slots = free + offers.pop(), slots + 1
-        if room < 1 or load + rate > capacity or free < need or slots < 1:
+        if load + rate > capacity or free < need or slots < 1:
             break
-        free, slots, room, load = free - need, slots - 1, room - 1, load + rate
+        free, slots, load = free - need, slots - 1, load + rate
         joined[row] = True
     return joined

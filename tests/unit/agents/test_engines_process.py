@@ -336,8 +336,8 @@ def test_a_batch_policy_starts_vllm_with_qlms_scheduler_and_synchronous_scheduli
     assert "--no-async-scheduling" in command.argv
     assert SchedulerSettings.parse(command.env[VARIABLE]) == scheduling.settings
     assert command.env["PYTHONPATH"] == str(tmp_path)
-    told = replace(plain, scheduling=replace(scheduling, async_scheduling=True))
-    assert "--no-async-scheduling" not in vllm_command(told).argv
+    asynchronous = replace(plain, scheduling=replace(scheduling, async_scheduling=True))
+    assert "--no-async-scheduling" not in vllm_command(asynchronous).argv
     assert "--scheduler-cls" not in vllm_command(plain).argv
 
 

@@ -300,7 +300,7 @@ async def test_garbage_for_its_models_or_gauges_is_unavailable(cleanup: Any, ans
 
 
 @pytest.mark.parametrize("sends", [True, False])
-async def test_qlms_scheduler_is_told_the_objective_of_a_call_in_times_from_now(
+async def test_qlms_scheduler_gets_the_objective_of_a_call_in_times_from_now(
     cleanup: Any, sends: bool
 ) -> None:
     server = Fickle(patience=9)
@@ -321,5 +321,5 @@ async def test_qlms_scheduler_is_told_the_objective_of_a_call_in_times_from_now(
     assert sent == (
         {"qlm": {"version": 1, "age_s": 0.5, "ttft_s": 1.0, "rate": 4.8, "left_s": 1.0, "shown": 1,
                  "late_s": 0.25, "rank": 3}}
-        if told else None
+        if sends else None
     )  # fmt: skip

@@ -88,7 +88,7 @@ def test_a_policy_chooses_among_all_and_no_request_is_lost(
         policies.append(LeastServed())
         return policies[-1]
 
-    monkeypatch.setitem(registry.POLICIES, "least-served", new)  # type: ignore[arg-type]
+    monkeypatch.setitem(registry.POLICIES, "least-served", new)
     scenario = crowded(tmp_path, "least-served")
     first, second, plain = run(scenario), run(scenario), run(crowded(tmp_path, None))
     assert requests_csv(first) == requests_csv(second), "equal seeds give equal bytes"
@@ -104,7 +104,7 @@ def test_a_policy_chooses_among_all_and_no_request_is_lost(
 def test_no_request_is_lost_whatever_a_policy_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setitem(registry.POLICIES, "random", lambda: RandomPolicy(seed))  # type: ignore[arg-type]
+    monkeypatch.setitem(registry.POLICIES, "random", lambda: RandomPolicy(seed))
     result = run(crowded(tmp_path, "random"), seed)
     assert summary(result)["outcomes"] == {"stop": len(result.workload)}
     assert result.outcomes.tokens.tolist() == result.workload.output_tokens.tolist()

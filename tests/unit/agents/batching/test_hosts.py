@@ -8,7 +8,8 @@ import pytest
 
 from qlm.agents.batching.decision import BatchPolicy
 from qlm.agents.batching.policies.registry import POLICIES, batch_policy
-from qlm.agents.batching.pool import REQUESTS_MAX, pool_of
+from qlm.agents.batching.pool import pool_of
+from qlm.agents.batching.room import REQUESTS_MAX
 from qlm.domain.errors import InvalidValueError
 from support.policy_engine import CAPACITY, Recorded, Times, burst, serve
 

@@ -122,6 +122,8 @@ def summary(result: SimulationResult, streams: Sequence[StreamCounts] = ()) -> d
         **gpu_summary(result),
         "moves": result.moves,
         "evictions": int(outcomes.evictions.sum()),
+        "engine_preemptions": result.engine_preemptions,
+        "longest_first_token_s": _longest_s(result),
         "prefix_tokens_shared": _shared_tokens(workload),
         "prefix_tokens_hit": result.prefix_hits,
         "plans": len(result.plan_s),
@@ -195,6 +197,13 @@ def _seconds(times_ns: IntArray) -> list[str]:
         "" if ns == NEVER else f"{ns // 1_000_000_000}.{ns % 1_000_000_000 // 1000:06d}"
         for ns in times_ns.tolist()
     ]
+
+
+def _longest_s(result: SimulationResult) -> float | None:
+    """Return the longest time to a first token; None without any."""
+    first_ns = result.outcomes.first_token_ns
+    waits_ns = (first_ns - result.workload.arrival_ns)[first_ns != NEVER]
+    return float(waits_ns.max()) / 1e9 if waits_ns.size else None
 
 
 def _share(met: npt.NDArray[np.bool_]) -> float | None:

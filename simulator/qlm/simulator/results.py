@@ -110,6 +110,7 @@ class SimulationResult:
         swaps_cold: Model swaps that start a process.
         swap_seconds: Time of instances without an awake engine because of swaps.
         prefix_hits: Prompt tokens that the engines' prefix caches held, those of resumed requests included.
+        engine_preemptions: Preemptions within engines: for lack of KV blocks, by sleep, by batch policies.
         operations: Operations of each incarnation of each agent.
         gpu_times: Account of each instance's time.
         intervals: Uses of each instance's time, in order.
@@ -132,6 +133,7 @@ class SimulationResult:
     swaps_cold: int = 0
     swap_seconds: float = 0.0
     prefix_hits: int = 0
+    engine_preemptions: int = 0
     operations: list[OperationStats] = field(default_factory=list)
     gpu_times: Sequence[GpuTime] = ()
     intervals: Sequence[Sequence[Interval]] = ()

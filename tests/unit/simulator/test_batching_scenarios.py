@@ -96,6 +96,8 @@ def test_a_policy_chooses_among_all_and_no_request_is_lost(
     for result in (first, plain):
         assert summary(result)["outcomes"] == {"stop": len(result.workload)}
         assert result.outcomes.tokens.tolist() == result.workload.output_tokens.tolist()
+    assert summary(first)["engine_preemptions"] > 0
+    assert summary(first)["longest_first_token_s"] < summary(plain)["longest_first_token_s"]
     first_s = [summary(result)["latency_by_class"]["chat"]["first_token_p99_s"] for result in (first, plain)]
     assert first_s[0] < first_s[1], "those without a token go first"
 

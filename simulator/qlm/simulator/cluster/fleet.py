@@ -62,6 +62,7 @@ class SimulatedFleet:
         self.swaps_reload = 0
         self.swaps_cold = 0
         self.prefix_hits = 0
+        self.engine_preemptions = 0
         self.swap_seconds = 0.0
         self.operations: list[OperationStats] = []
         self.intervals: Sequence[list[Interval]] = [[] for _ in self.instances]
@@ -181,6 +182,7 @@ class SimulatedFleet:
         self.swaps_cold += agent.host.swaps.cold
         self.swap_seconds += agent.host.swaps.seconds
         self.prefix_hits += agent.host.prefix_hits
+        self.engine_preemptions += agent.host.engine_preemptions
         self.operations.append(agent.core.state.stats.operations.stats())
 
     def _models(self, instance: SimulatedInstance) -> Mapping[ModelId, HostedModel]:

@@ -11,6 +11,7 @@ from qlm.gateway.api.objective import (
     MS_MIN,
     P_MET_HEADER,
     P_MET_MIN_HEADER,
+    PACE_HEADERS,
     TPOT_HEADERS,
     TTFT_HEADERS,
 )
@@ -36,6 +37,10 @@ class Input(NamedTuple):
 
 _MS: Final = f"{MS_MIN} to {DEADLINE_MAX_MS} (30 days)"
 
+_PACE: Final = (
+    "As `slo.tokens_per_s`, if the body has no `slo`; the first token after 1 s without a TTFT header."
+)
+
 _HEADERS: Final[Mapping[str, Input]] = {
     KEY_HEADER: Input(
         "text",
@@ -56,6 +61,7 @@ _HEADERS: Final[Mapping[str, Input]] = {
     DEADLINE_HEADER: Input("number", _MS, "As `slo.deadline_ms`, if the body has no `slo`."),
     **{name: Input("number", _MS, "As `slo.ttft_ms`, if the body has no `slo`.") for name in TTFT_HEADERS},
     **{name: Input("number", _MS, "As `slo.tpot_ms`, if the body has no `slo`.") for name in TPOT_HEADERS},
+    **{name: Input("number", "0.01 to 10000", _PACE) for name in PACE_HEADERS},
     P_MET_MIN_HEADER: Input("number", f"0 to {P_MET_MIN_MAX}", "As `slo.p_met_min`; the body wins."),
     P_MET_HEADER: Input("number", f"0 to {P_MET_MIN_MAX}", "As `slo.p_met`; the body wins."),
     **{

@@ -816,6 +816,16 @@ async def test_headers_tier_and_priority_reach_the_queue(
     assert cluster.agent.leased[1].cls.slo == "batch"
 
 
+async def test_a_header_asks_for_a_pace(cluster: Cluster, url: str, http: httpx.AsyncClient) -> None:
+    paced = await http.post(f"{url}/v1/completions", json=COMPLETION, headers={"x-slo-tokens-per-s": "5"})
+    assert paced.status_code == 200
+    assert cluster.agent.leased[0].cls.slo == "ttft-1s-speed-5"
+    headers = {"x-slo-tokens-per-s": "fast"}
+    refused = await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)
+    assert refused.status_code == 400
+    assert "x-slo-tokens-per-s" in refused.json()["error"]["message"]
+
+
 async def test_a_long_prompt_is_tokenized_beside_the_event_loop(
     cluster: Cluster, http: httpx.AsyncClient
 ) -> None:

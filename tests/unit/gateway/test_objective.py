@@ -71,6 +71,11 @@ def test_on_miss_is_taken_over() -> None:
     [
         ({"x-qlm-deadline-ms": "250.5"}, DeadlineSlo(deadline_ms=250.5)),
         ({"x-slo-ttft-ms": "200"}, TokenSlo(ttft_ms=200)),
+        ({"x-slo-tokens-per-s": "4.8"}, ReadingSlo(ttft_ms=1000, tokens_per_s=4.8)),
+        (
+            {"x-slo-ttft-ms": "200", "x-llm-d-slo-tokens-per-s": "3.3"},
+            ReadingSlo(ttft_ms=200, tokens_per_s=3.3),
+        ),
         ({"x-slo-ttft-ms": "200", "x-slo-tpot-ms": "50"}, TokenSlo(ttft_ms=200, tpot_ms=50)),
         ({"x-llm-d-slo-ttft-ms": "200", "x-llm-d-slo-tpot-ms": "50"}, TokenSlo(ttft_ms=200, tpot_ms=50)),
     ],
@@ -92,6 +97,18 @@ def test_tpot_alone_and_a_deadline_with_ttft_are_refused() -> None:
         chosen(headers={"x-slo-tpot-ms": "5"})
     with pytest.raises(InvalidValueError, match="x-qlm-deadline-ms"):
         chosen(headers={"x-qlm-deadline-ms": "5", "x-slo-ttft-ms": "5"})
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "fast", ""])
+def test_a_senseless_pace_is_refused_by_its_header(text: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"^x-slo-tokens-per-s is "):
+        chosen(headers={"x-slo-tokens-per-s": text})
+
+
+@pytest.mark.parametrize("other", ["x-qlm-deadline-ms", "x-slo-tpot-ms"])
+def test_a_pace_beside_a_deadline_or_a_mean_is_refused(other: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"^x-slo-tokens-per-s is .*x-slo-ttft-ms"):
+        chosen(headers={"x-slo-tokens-per-s": "5", other: "500"})
 
 
 def test_the_body_wins_over_headers_and_headers_over_the_tier() -> None:

@@ -8,7 +8,16 @@ from typing import Final
 
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.request import NS_PER_MS
-from qlm.domain.slo import DEADLINE_MAX_MS, BatchSlo, DeadlineSlo, OnMiss, ReadingSlo, Slo, TokenSlo
+from qlm.domain.slo import (
+    DEADLINE_MAX_MS,
+    BatchSlo,
+    DeadlineSlo,
+    OnMiss,
+    ReadingSlo,
+    Slo,
+    TokenSlo,
+    check_pace,
+)
 from qlm.gateway.api.schema import SloBody
 from qlm.gateway.core.limits import P_MET_MIN_MAX, GatewayLimits
 
@@ -18,6 +27,9 @@ P_MET_HEADER: Final = "x-qlm-p-met"
 TTFT_HEADERS: Final = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 MS_MIN: Final = 0.01
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
+PACE_HEADERS: Final = ("x-llm-d-slo-tokens-per-s", "x-slo-tokens-per-s")
+READER_TTFT_MS: Final = 1000.0
+"""First token of a reader who asks for a pace by header alone (Andes, section 6: 1 s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +151,14 @@ def _from_headers(headers: Mapping[str, str]) -> Slo | None:
     deadline_ms = _header_ms(headers, (DEADLINE_HEADER,))
     ttft_ms = _header_ms(headers, TTFT_HEADERS)
     tpot_ms = _header_ms(headers, TPOT_HEADERS)
+    pace_name = next((each for each in PACE_HEADERS if each in headers), None)
+    if pace_name is not None:
+        if deadline_ms is not None or tpot_ms is not None:
+            expected = f"no other objective beside it than one of {', '.join(TTFT_HEADERS)}"
+            raise InvalidValueError(pace_name, headers[pace_name], expected)
+        tokens_per_s = _number(headers[pace_name])
+        check_pace(pace_name, tokens_per_s)
+        return ReadingSlo(ttft_ms=READER_TTFT_MS if ttft_ms is None else ttft_ms, tokens_per_s=tokens_per_s)
     if deadline_ms is not None:
         if ttft_ms is not None or tpot_ms is not None:
             raise InvalidValueError(DEADLINE_HEADER, deadline_ms, "no further objective in other headers")

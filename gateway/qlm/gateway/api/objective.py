@@ -29,7 +29,7 @@ MS_MIN: Final = 0.01
 TPOT_HEADERS: Final = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 PACE_HEADERS: Final = ("x-llm-d-slo-tokens-per-s", "x-slo-tokens-per-s")
 READER_TTFT_MS: Final = 1000.0
-"""First token of a reader who asks for a pace by header alone (Andes, section 6: 1 s)."""
+"""First token of a reader who asks for a pace by header alone (the value of Andes)."""
 
 
 @dataclass(frozen=True, slots=True)

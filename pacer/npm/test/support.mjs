@@ -56,7 +56,7 @@ export function bursty(random) {
 }
 
 /** A clock and timers that go as fast as they are served: `await settle(ms)`. */
-export async function until(condition, waitMs = 5000) {
+export async function until(condition, waitMs = 60_000) {
   const giveUp = performance.now() + waitMs;
   while (!condition()) {
     if (performance.now() > giveUp) throw new Error("the condition did not come true");

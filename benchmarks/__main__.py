@@ -3,8 +3,9 @@
 All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 tokens in and 16 out, not
 streamed, an engine with a fixed latency of 50 ms.
 
-`attainment`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `motion`, `overhead`, `planner`,
-`simulation`, `soak`, `telemetry` or `waiting` as the first word runs that one instead (each has --help).
+`annealing`, `attainment`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `motion`, `overhead`,
+`planner`, `simulation`, `soak`, `streaming`, `telemetry` or `waiting` as the first word runs that one instead
+(each has --help).
 """
 
 import argparse
@@ -27,6 +28,7 @@ from benchmarks import (
     planner,
     setups,
     simulation,
+    streaming_mixed,
     telemetry,
     waiting,
 )
@@ -59,6 +61,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "planner": planner.main,
     "simulation": simulation.main,
     "soak": soak.main,
+    "streaming": streaming_mixed.main,
     "telemetry": telemetry.main,
     "waiting": waiting.main,
 }

@@ -28,8 +28,8 @@ class EarliestDeadlineFirst:
         return Decision(run=tuple(run), skips=True, again_s=again_s)
 
     def room(self, view: View) -> int:
-        """Return the free batch slots."""
-        return max(0, view.machine.seqs_max - len(view.ids))
+        """Return what is missing to two full batches: with one, there is none to choose from."""
+        return max(0, 2 * view.machine.seqs_max - len(view.ids))
 
 
 def due_s(view: View) -> Floats:

@@ -41,8 +41,8 @@ class RoundRobin:
         return Decision(run=tuple(run), skips=True, again_s=again_s)
 
     def room(self, view: View) -> int:
-        """Return the free batch slots."""
-        return max(0, view.machine.seqs_max - len(view.ids))
+        """Return what is missing to two full batches: with one, there is none to choose from."""
+        return max(0, 2 * view.machine.seqs_max - len(view.ids))
 
     def _watch(self, view: View) -> Floats:
         """Return since when each request is where it is: in the batch, or outside."""

@@ -17,6 +17,7 @@ from qlm.agents.batching.policies.unified.prices import prices
 from qlm.agents.batching.policies.unified.turns import spare, urgent
 from qlm.agents.batching.view import View
 from qlm.domain.ids import RequestId
+from qlm.domain.streaming.reader import READING_TOKENS_PER_S
 
 QUANTUM_S: Final = 0.2
 """Time between decisions while some request waits."""
@@ -54,18 +55,18 @@ class Unified:
         )
 
     def room(self, view: View) -> int:
-        """Return how many more requests the capacity serves at the mean pace; at least the free slots.
+        """Return how many more requests of the members' mean pace the capacity serves, or the free slots.
 
         Readers that have enough unread leave their slots to others, so the instance takes more than slots.
+        Without members, the pace is one of reading. Best-effort requests that wait take places.
         """
         slots = max(0, view.machine.seqs_max - len(view.ids))
-        needs = demands(view)
-        paced = needs.pace > 0
-        if not paced.any():
-            return slots
-        pace = needs.pace[paced]
-        share = min(1.0, self._admission_share)
-        return max(slots, int((share * capacity(view) - pace.sum()) / pace.mean()))
+        needs, share, tokens_per_s = demands(view), min(1.0, self._admission_share), capacity(view)
+        part = members(view, needs, tokens_per_s, self._admission_share)
+        pace = needs.pace[part & (needs.pace > 0)]
+        mean = float(pace.mean()) if pace.size else READING_TOKENS_PER_S
+        waiting = int((~part & ~view.inside).sum())
+        return max(slots, int((share * tokens_per_s - pace.sum()) / mean) - waiting)
 
     def _order(self, view: View, needs: Demands, load: Loads) -> list[int]:
         part = members(view, needs, capacity(view), self._admission_share)

@@ -18,6 +18,7 @@ from typing import Any
 import uvloop
 
 from benchmarks import (
+    annealing,
     attainment,
     batching,
     classes,
@@ -48,6 +49,7 @@ BODY: dict[str, Any] = {
 RATES = (20, 50, 100, 200)
 RAMP = (300, 400, 500, 600, 800, 1000, 1300)
 OTHERS: dict[str, Callable[[list[str]], int]] = {
+    "annealing": annealing.main,
     "attainment": attainment.main,
     "batching": batching.main,
     "classes": classes.main,

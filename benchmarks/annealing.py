@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def times(seed: int) -> list[Row]:
             for name, compiled in forms.items():
                 search = Search(np.random.default_rng(seed), early_stop=False, compiled=compiled)
                 jobs = drawn(np.random.default_rng(seed), count, 0.3).jobs(batch)
-                took = sorted(_took_ms(lambda s=search, j=jobs: s(j)) for _ in range(60 if compiled else 3))
+                took = sorted(_took_ms(partial(search, jobs)) for _ in range(60 if compiled else 3))
                 row |= {name: took[0], f"{name} median": took[len(took) // 2]}
             shown = "  ".join(f"{name} {row[name]:8.3f} {row[f'{name} median']:8.3f}" for name in forms)
             print(f"{count:4} at {batch}  {shown}", flush=True)

@@ -6,6 +6,14 @@ same bits (`compiling.annealer`). They know no chance: its draws are arguments.
 A solution is `order`, the jobs by position, and `first`, the position of the first job of each of `count`
 batches, with n behind the last one. Tables have a row of n jobs for each size of a batch, in one sequence.
 The sums up to each batch are kept, so that a move is priced from the first batch on that it changes.
+
+Arguments of `anneal`: `order` and `first` (n + 2 entries) have the start, `count` batches, and lose it.
+`e2e_s` and `latest_s` are tables of execution times and of the latest starts that meet the objective,
+seconds from now. `tokens` has the KV tokens of each job at its end, `room` those that fit. `scale` is the
+factor on relative changes of G. `temperatures` has T, `draws` the `DRAWS` of each move. `price` and
+`new_price` are work spaces of 3 (n + 1) as in `score`; the first begins with the start of the first
+batch, seconds from now, the time that all jobs together have waited, and 0. `best_order` and `best_first`
+receive the best.
 """
 
 from math import inf
@@ -200,25 +208,6 @@ def anneal(
 
     A better solution replaces the present one, and a worse one does with probability exp(change / T). Of
     equal G, the one with the lower latency counts as the best (ours).
-
-    Args:
-        order: The start; its content is lost.
-        first: The same; of n + 2.
-        count: Its batches.
-        n: Jobs.
-        batch_max: Most jobs of a batch.
-        e2e_s: Table of execution times, seconds.
-        latest_s: Table of the latest starts that meet the objective, seconds from now.
-        tokens: KV tokens of each job at its end.
-        room: KV tokens that fit.
-        scale: Relative changes of G are counted in such a part.
-        temperatures: T of each move.
-        draws: `DRAWS` of each move, in one sequence.
-        price: Work space of 3 (n + 1), as in `score`. It begins with when the first batch starts, seconds
-            from now, the time that all jobs together have waited until now, and 0.
-        new_price: Work space of the same size.
-        best_order: Work space of n.
-        best_first: Work space of n + 2.
     """
     order, first = uncounted(order), uncounted(first)
     best_order, best_first = uncounted(best_order), uncounted(best_first)

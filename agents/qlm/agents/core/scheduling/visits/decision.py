@@ -90,6 +90,7 @@ class Present:
         running_slack_s: Latest starts of running requests that still have an objective to meet.
         evicting_s: Time to compute again what an eviction of all running requests discards.
         drain_s: Time until the running requests that may not be evicted have ended.
+        ends_s: Time until all other running requests have ended, stopgaps left out; 0 without any.
         service_s: Mean time that one of its requests adds to the wait of others.
         arrivals: Expected arrivals per second and time that one can wait, by class.
         priority: Lowest priority number among its running and waiting requests; None without any.
@@ -104,6 +105,7 @@ class Present:
     running_slack_s: Sequence[float] = ()
     evicting_s: float = 0.0
     drain_s: float = 0.0
+    ends_s: float = 0.0
     service_s: float = 0.05
     arrivals: Sequence[tuple[float, float]] = ()
     priority: int | None = None
@@ -186,14 +188,19 @@ def _best(present: Present, order: Sequence[Candidate]) -> Leave | None:
 
 
 def _gain(present: Present, visits: Sequence[Candidate]) -> float:
-    """Return the requests that leaving now saves against leaving after some more of the present work."""
+    """Return the requests that leaving now saves against leaving after some more of the present work.
+
+    That is at the latest once what runs has ended: a longer delay is no alternative, and would count what
+    waits as saved by an eviction that saves little.
+    """
     work_s = min(present.backlog.work_s, DELAY_WORK_MAX_S)
+    longest_s = min(DELAY_MAX_S, present.ends_s or DELAY_MAX_S)
     first = visits[0]
     gain = first.arrivals_rps * first.stays_s if first.too_slow else 0.0
     at_s = present.drain_s
     for each in visits:
         at_s += each.swap_s
-        delay_s = max(DECIDE_WITHIN_S, work_s, min(DELAY_MAX_S, each.backlog.objective_s / 2))
+        delay_s = max(DECIDE_WITHIN_S, work_s, min(longest_s, each.backlog.objective_s / 2))
         gain += each.saved(at_s + MARGIN_S, delay_s)
         at_s += each.backlog.work_s
     return gain

@@ -107,9 +107,10 @@ def present(state: AgentState, model: ModelId, forecasts: Forecasts, now_ns: int
         back_s=_back_s(state, model),
         awake_s=(now_ns - visit.awake_ns) / 1e9,
         idle_s=0.0 if visit.idle_ns is None else max(1e-9, (now_ns - visit.idle_ns) / 1e9),
-        running_slack_s=tuple(_slacks_s(state, now_ns)),
+        running_slack_s=tuple(_slacks_s(state, forecasts, now_ns)),
         evicting_s=discarded_s(tokens, recompute_s),
-        drain_s=_drain_s(state, forecasts),
+        drain_s=max(_ends_s(state, forecasts, evictable=False), default=0.0),
+        ends_s=max(_ends_s(state, forecasts, evictable=True), default=0.0),
         service_s=forecasts.mean_service_s(model),
         arrivals=tuple(
             (each.rate_rps, max(0.0, each.cls.due_ms / 1e3 - _lead_s(state, each.cls)))
@@ -184,32 +185,33 @@ def _hopeful(
     )
 
 
-def _slacks_s(state: AgentState, now_ns: int) -> Iterator[float]:
+def _slacks_s(state: AgentState, forecasts: Forecasts, now_ns: int) -> Iterator[float]:
     """Yield how long each request on this instance may still be away, if it has an objective to meet."""
     for tracked in state.requests.all.values():
         deadline_ns = tracked.request.deadline_ns
         if tracked.best_effort or tracked.answered or tracked.ended or deadline_ns is None:
             continue
-        slack_s = (deadline_ns - now_ns) / 1e9 - _remaining_s(state, tracked)
+        slack_s = (deadline_ns - now_ns) / 1e9 - _remaining_s(state, forecasts, tracked)
         if slack_s >= 0:
             yield slack_s
 
 
-def _remaining_s(state: AgentState, tracked: TrackedRequest) -> float:
-    return 0.0 if tracked.output else _lead_s(state, tracked.request.cls)
+def _remaining_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest) -> float:
+    """Return the time from a start to what the objective is about; of an answer that has begun, its rest."""
+    return _rest_s(state, forecasts, tracked) if tracked.output else _lead_s(state, tracked.request.cls)
 
 
-def _drain_s(state: AgentState, forecasts: Forecasts) -> float:
-    """Return the time until the running requests that may not be evicted have ended."""
+def _ends_s(state: AgentState, forecasts: Forecasts, *, evictable: bool) -> Iterator[float]:
+    """Yield the times until the running requests that may be evicted, or may not be, have ended."""
+    for tracked in state.requests.running.values():
+        if tracked.preemptible is evictable and not (evictable and tracked.generation.stopgap):
+            yield _rest_s(state, forecasts, tracked)
+
+
+def _rest_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest) -> float:
+    """Return the time until the answer of a running request ends."""
     token_s = state.stats.pace_of(state.engines.active).token_s
-    return max(
-        (
-            min(tracked.tokens_left * token_s, forecasts.answer_s(tracked.request.cls))
-            for tracked in state.requests.running.values()
-            if not tracked.preemptible
-        ),
-        default=0.0,
-    )
+    return min(tracked.tokens_left * token_s, forecasts.answer_s(tracked.request.cls))
 
 
 def _back_s(state: AgentState, model: ModelId) -> float:

@@ -47,20 +47,14 @@ def test_what_has_been_waited_counts_and_moves_the_optimum() -> None:
     assert solution(late, ((0,), (1,), (2,))).latency_s == 6.0 + 3.0 + 6.0 + 10.0
 
 
-@pytest.mark.parametrize("seed", [4, 7])
-def test_without_the_early_stop_it_is_within_one_percent_of_exhaustive(seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_without_the_early_stop_all_but_a_few_are_within_one_percent_of_exhaustive(seed: int) -> None:
     cases = searched_cases(200, seed)
     assert {jobs.batch_max for jobs in cases} >= {1, 2, 4}
     search = Search(rng(seed), early_stop=False)
-    for jobs in cases:
-        best = exhaustive(jobs).value
-        assert search(jobs).value >= 0.99 * best
-
-
-def test_other_cases_rarely_miss_that() -> None:
-    search = Search(rng(), early_stop=False)
-    missed = [jobs for jobs in searched_cases(200, 0) if search(jobs).value < 0.99 * exhaustive(jobs).value]
-    assert len(missed) <= 2
+    gaps = [1 - search(jobs).value / exhaustive(jobs).value for jobs in cases]
+    assert sum(gap > 0.01 for gap in gaps) <= 3
+    assert sum(gaps) / len(gaps) < 0.002
 
 
 def test_with_the_early_stop_it_can_be_far_from_it() -> None:

@@ -15,8 +15,8 @@ import aiohttp
 import orjson
 import pytest
 
+from qlm.agents.batching.sent_objective import Objective
 from qlm.agents.engines.scheduler_path import scheduler_path
-from qlm.agents.vllm_scheduler.objective import Objective
 from qlm.agents.vllm_scheduler.settings import SCHEDULER_CLASS, VARIABLE, SchedulerSettings
 from qlm.cli.config.settings import parse_config
 from qlm.cli.runtime.engines import model_host

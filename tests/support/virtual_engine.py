@@ -35,7 +35,7 @@ class VirtualEngine:
 
     async def generate(self, call: EngineCall) -> AsyncIterator[EngineChunk]:
         await asyncio.sleep(WAY_S)
-        stream = self._emulator.submit(call.call_id, lambda call_id: replace(call, call_id=call_id))
+        stream = self._emulator.submit(call.call_id, lambda call_id, *_: replace(call, call_id=call_id))
         try:
             finish = None
             while finish is None:

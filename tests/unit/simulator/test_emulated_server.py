@@ -100,6 +100,27 @@ def test_an_answer_takes_exactly_as_long_as_the_profile_says(time_scale: float) 
     run(scenario, time_scale=time_scale)
 
 
+def test_a_batch_policy_serves_the_objectives_that_requests_bring() -> None:
+    async def scenario(world: World) -> None:
+        ended: list[str] = []
+
+        async def ask(name: str, **params: Any) -> None:
+            await world.post("/inference/v1/generate", **generate([1] * 100, 20, **params))
+            ended.append(name)
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(ask("first"))
+            await world.until(lambda: world.emulator.engine.running == 1)
+            tasks.create_task(ask("without objective"))
+            tasks.create_task(ask("unreadable", extra_args={"qlm": {"version": 9}}))
+            await world.until(lambda: world.emulator.engine.waiting == 2)
+            tasks.create_task(ask("urgent", extra_args={"qlm": {"version": 1, "left_s": 5.0}}))
+        assert ended[0] == "urgent"
+        assert sorted(ended[1:]) == ["first", "unreadable", "without objective"]
+
+    run(scenario, batching="edf", seqs_max=1)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_reaches_the_scheduler_after_its_time_outside_of_iterations(stream: bool) -> None:
     async def scenario(world: World) -> None:

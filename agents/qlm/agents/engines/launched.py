@@ -29,7 +29,7 @@ class LaunchedEngine:
         batched_tokens_max: Its `--max-num-batched-tokens`.
         folder: For logs and state files.
         weights: Cache of the files that its starts and reloads read; None if they cannot be prefetched.
-        sends_objectives: It runs QLM's scheduler, to which each call tells its objective.
+        sends_objectives: It has a batch policy, to which each call tells its objective.
     """
 
     def __init__(

@@ -31,8 +31,8 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
+from qlm.agents.batching.sent_objective import sent_objective
 from qlm.agents.engines.vllm_stream import EngineStream
-from qlm.agents.vllm_scheduler.objective import sent_objective
 from qlm.domain.errors import EngineRefusedError, EngineUnavailableError
 from qlm.domain.fleet import EngineCapacity
 from qlm.domain.ports.engine import EngineCall, EngineChunk, EngineLoad
@@ -73,7 +73,7 @@ class VllmEngine:
         batched_tokens_expected: The same by its profile and the configuration.
         answer_timeout_s: Limit for connecting, and for each call except generate, sleep and wake.
         sleep_timeout_s: Limit for sleep and wake.
-        sends_objectives: It runs QLM's scheduler, to which each call tells its objective.
+        sends_objectives: It has a batch policy, to which each call tells its objective.
         clock: Nanoseconds since the epoch, for the age of requests.
     """
 

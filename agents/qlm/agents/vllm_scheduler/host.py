@@ -15,12 +15,12 @@ from typing import Any, Final
 
 from qlm.agents.batching.decision import Decision
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective, objective_of
 from qlm.agents.batching.view import Place, View
 from qlm.agents.vllm_scheduler.counters import Counters
 from qlm.agents.vllm_scheduler.engine_facts import free_blocks, machine_of, needed_blocks, row_of, used_tokens
 from qlm.agents.vllm_scheduler.learned import Learned
 from qlm.agents.vllm_scheduler.levers import Levers, levers, open_part
-from qlm.agents.vllm_scheduler.objective import NO_OBJECTIVE, Objective, objective_of
 from qlm.agents.vllm_scheduler.settings import SchedulerSettings
 from qlm.agents.vllm_scheduler.streamed import StreamedRequest
 from qlm.agents.vllm_scheduler.views import EngineRow, view_of

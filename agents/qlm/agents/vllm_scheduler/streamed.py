@@ -2,8 +2,8 @@
 
 from math import inf
 
+from qlm.agents.batching.sent_objective import Objective
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, NO_READER
-from qlm.agents.vllm_scheduler.objective import Objective
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.timeline import Timeline
 

@@ -162,7 +162,7 @@ def _unit(
         folder=config.data_dir,
         ready_timeout_s=config.vllm.ready_timeout_s,
         weights=weights,
-        sends_objectives=instance.batching is not None and model.engine == "vllm",
+        sends_objectives=instance.batching is not None,
     )
 
 

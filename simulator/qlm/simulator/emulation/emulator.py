@@ -144,10 +144,16 @@ class Emulator:
         """1 or 2 while asleep, else 0."""
         return self._residency.sleep_level
 
-    def submit(self, external_id: str, make_call: Callable[[str], EngineCall]) -> TokenStream:
-        """Submit a request; ids of clients need not be unique, as in vLLM."""
+    def submit(self, external_id: str, make_call: Callable[[str, int, float], EngineCall]) -> TokenStream:
+        """Submit a request; ids of clients need not be unique, as in vLLM.
+
+        Args:
+            external_id: Its id for clients.
+            make_call: Makes the call of an id, from the time of the engine's clock and its time scale.
+        """
         self._calls += 1
-        call = make_call(f"{external_id}#{self._calls}")
+        now_ns = self._engine_ns(self._clock_ns())
+        call = make_call(f"{external_id}#{self._calls}", now_ns, self._time_scale)
         if self.hang is Hang.NO_ADMISSION:
             self._refused.append(call)
         else:

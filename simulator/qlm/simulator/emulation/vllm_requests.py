@@ -3,6 +3,7 @@
 Errors have vLLM's format, status and type; the wording is our own.
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,10 +11,14 @@ from typing import Any, Final
 
 import orjson
 
+from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective, objective_of, received_objective
 from qlm.domain.byte_tokens import VOCABULARY
+from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import TokenIds
 from qlm.domain.ports.engine import EngineCall
 from qlm.domain.sampling import Sampling
+
+_log = logging.getLogger(__name__)
 
 _COMPLETION_TOKENS: Final = 16
 """Default max_tokens of /v1/completions; /inference/v1/generate fills the context instead."""
@@ -54,6 +59,7 @@ class VllmRequest:
         stream: The response is a stream.
         usage: A stream ends with token counts.
         token_ids: A completion has ids in addition to text.
+        objective: For batch policies.
     """
 
     public_id: str
@@ -63,10 +69,20 @@ class VllmRequest:
     stream: bool
     usage: bool
     token_ids: bool = True
+    objective: Objective = NO_OBJECTIVE
 
-    def call(self, call_id: str) -> EngineCall:
-        """Build the engine's call."""
-        return EngineCall(call_id=call_id, prompt_ids=self.prompt_ids, sampling=self.sampling)
+    def call(self, call_id: str, now_ns: int, time_scale: float) -> EngineCall:
+        """Build the engine's call.
+
+        Args:
+            call_id: Its id there.
+            now_ns: Time of the engine's clock.
+            time_scale: Real seconds per second of that clock.
+        """
+        objective = received_objective(self.objective, now_ns, time_scale=time_scale)
+        return EngineCall(
+            call_id=call_id, prompt_ids=self.prompt_ids, sampling=self.sampling, objective=objective
+        )
 
 
 def parse_body(body: bytes, content_type: str) -> dict[str, Any]:
@@ -102,6 +118,7 @@ def parse_generate(
         sampling=_sampling(params, default_tokens=room, room=room),
         stream=bool(body.get("stream")),
         usage=_include_usage(body),
+        objective=_objective(params, len(prompt_ids)),
     )
 
 
@@ -156,6 +173,18 @@ def parse_abort(body: Mapping[str, Any]) -> list[str]:
     if ids is None:
         raise VllmApiError(400, "Missing 'request_ids' in request body", type="Bad Request")
     return [ids] if isinstance(ids, str) else [str(one) for one in ids]
+
+
+def _objective(params: Mapping[str, Any], prompt_tokens: int) -> Objective:
+    """Return the objective of a request; one that cannot be read is none, as for QLM's scheduler in vLLM."""
+    extra_args = params.get("extra_args")
+    try:
+        return objective_of(
+            extra_args if isinstance(extra_args, Mapping) else None, prompt_tokens=prompt_tokens
+        )
+    except InvalidValueError as error:
+        _log.warning("a request is served without objective: %s", error)
+        return NO_OBJECTIVE
 
 
 def _check_model(body: Mapping[str, Any], model: str) -> None:

@@ -4,8 +4,8 @@ from math import inf
 
 import pytest
 
+from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY
-from qlm.agents.vllm_scheduler.objective import NO_OBJECTIVE, Objective
 from qlm.agents.vllm_scheduler.streamed import StreamedRequest
 
 

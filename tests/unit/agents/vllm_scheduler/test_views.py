@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from qlm.agents.batching.decision import Decision
+from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective
 from qlm.agents.batching.view import NO_READER, Place
 from qlm.agents.vllm_scheduler.learned import Learned
 from qlm.agents.vllm_scheduler.levers import IDLE_ASK_S, levers, open_part
-from qlm.agents.vllm_scheduler.objective import NO_OBJECTIVE, Objective
 from qlm.agents.vllm_scheduler.streamed import StreamedRequest
 from qlm.agents.vllm_scheduler.views import EngineRow, view_of
 from qlm.domain.ids import RequestId

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qlm.agents.batching.sent_objective import (
+    NO_OBJECTIVE,
+    Objective,
+    objective_of,
+    received_objective,
+    sent_objective,
+)
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY
-from qlm.agents.vllm_scheduler.objective import NO_OBJECTIVE, Objective, objective_of
 from qlm.domain.errors import InvalidValueError
+from qlm.domain.ports.engine import CallObjective
 
 _seconds = st.floats(0, 1e6)
 objectives = st.builds(
@@ -30,6 +37,21 @@ objectives = st.builds(
 def test_an_objective_survives_json(objective: Objective) -> None:
     sent = json.loads(json.dumps(objective.extra_args(), allow_nan=False))
     assert objective_of(sent, prompt_tokens=100) == objective
+
+
+@given(objectives, st.integers(0, 10**15))
+def test_an_objective_arrives_with_the_times_of_the_engines_clock(objective: Objective, now_ns: int) -> None:
+    objective = objective._replace(pinned=False)  # engines get that with the sampling
+    received = sent_objective(received_objective(objective, now_ns), now_ns)
+    assert received == pytest.approx(objective, abs=1e-6)
+
+
+def test_a_clock_that_runs_ten_times_slower_sees_a_tenth_of_the_time() -> None:
+    real = Objective(age_s=1.0, ttft_s=2.0, rate=5.0, left_s=4.0, late_s=0.5)
+    received = received_objective(real, 10**9, time_scale=10.0)
+    assert received == CallObjective(
+        arrival_ns=900_000_000, ttft_s=0.2, tokens_per_s=50.0, deadline_ns=1_400_000_000, late_s=0.05
+    )
 
 
 def test_defaults_are_left_out() -> None:

@@ -69,6 +69,29 @@ def sent_objective(objective: CallObjective, now_ns: int) -> Objective:
     )
 
 
+def received_objective(objective: Objective, now_ns: int, *, time_scale: float = 1.0) -> CallObjective:
+    """Return an objective that was received at a time.
+
+    Args:
+        objective: As it was sent.
+        now_ns: Time of the engine's clock.
+        time_scale: Real seconds per second of that clock.
+    """
+
+    def at_ns(real_s: float) -> int:
+        return now_ns + round(real_s / time_scale * 1e9)
+
+    return CallObjective(
+        arrival_ns=at_ns(-objective.age_s),
+        ttft_s=objective.ttft_s / time_scale,
+        tokens_per_s=objective.rate * time_scale,
+        deadline_ns=None if objective.left_s == inf else at_ns(objective.left_s),
+        rank=objective.rank,
+        shown=objective.shown,
+        late_s=objective.late_s / time_scale,
+    )
+
+
 def objective_of(extra_args: Mapping[str, Any] | None, *, prompt_tokens: int) -> Objective:
     """Read the mapping of a request; one without is without objective.
 

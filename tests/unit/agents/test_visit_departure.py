@@ -31,7 +31,7 @@ def awake(ends_s: float) -> Present:
     return Present(backlog=NO_BACKLOG, back_s=1.0, awake_s=100.0, evicting_s=0.1, ends_s=ends_s)
 
 
-def test_nobody_is_evicted_if_the_others_lose_little_until_all_answers_have_ended() -> None:
+def test_no_request_is_evicted_if_the_others_lose_little_until_all_answers_have_ended() -> None:
     """Found in a drawn scenario: answers of a model were evicted 6 s after its start of 45 s.
 
     A delay of 30 s would have cost all that waited elsewhere. A delay until the answers had ended would have

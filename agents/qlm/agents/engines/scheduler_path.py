@@ -1,7 +1,7 @@
 """A folder from which vLLM's Python imports QLM's scheduler, and nothing else of QLM's environment.
 
 vLLM runs in an environment of its own. To put all of QLM's packages on its path would replace its numpy and
-others by QLM's, so the folder has links to the three parts of `qlm` that the scheduler needs.
+others by QLM's, so the folder has links to the parts of `qlm` that the scheduler needs. The planner has what compiles a search.
 """
 
 import os
@@ -10,9 +10,10 @@ from typing import Final
 
 import qlm.agents
 import qlm.domain
+import qlm.planner
 import qlm.rct_estimator
 
-_PARTS: Final = (qlm.agents, qlm.domain, qlm.rct_estimator)
+_PARTS: Final = (qlm.agents, qlm.domain, qlm.planner, qlm.rct_estimator)
 
 
 def scheduler_path(folder: Path) -> Path:

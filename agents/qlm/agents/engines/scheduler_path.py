@@ -1,7 +1,8 @@
 """A folder from which vLLM's Python imports QLM's scheduler, and nothing else of QLM's environment.
 
 vLLM runs in an environment of its own. To put all of QLM's packages on its path would replace its numpy and
-others by QLM's, so the folder has links to the parts of `qlm` that the scheduler needs. The planner has what compiles a search.
+others by QLM's, so the folder has links to the parts of `qlm` that the scheduler needs. The planner has what
+compiles a search.
 """
 
 import os

@@ -8,7 +8,7 @@ from support.planted import PLANTED
 SEEDS_MAX = 1000
 
 FOUND_BY = {
-    "ack before store": "nothing is lost",
+    "ack before store": "bad ends have a reason",  # of a request without a message: the controller ends it
     "no epoch check": "leases are fenced",
     "checkpoint after abort": "logs are right",
     "epoch reset by a flush": "leases are fenced",

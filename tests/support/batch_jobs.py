@@ -1,9 +1,11 @@
 """Requests of a toy engine, and what each lived through."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
-from qlm.agents.batching.view import FIRST_TOKEN_ONLY, NO_READER, Place
+from qlm.agents.batching.view import FIRST_TOKEN_ONLY, NO_READER, Pace, Place
 from qlm.domain.streaming.experience import qoe, qoe_star
 from qlm.domain.streaming.reader import Reader
 from qlm.domain.streaming.timeline import Timeline
@@ -24,7 +26,30 @@ class Job:
     rank: int = 0
 
 
-@dataclass
+FIGURE_4: Final = (
+    Job("1", prompt=90, answer=10, reader=Reader(1.0, 1.25)),
+    Job("2", prompt=90, answer=10, reader=Reader(1.0, 1.25)),
+    Job("3", prompt=180, answer=10, reader=Reader(2.0, 5.0)),
+    Job("4", prompt=90, answer=20, reader=Reader(2.0, 5.0)),
+)
+"""The four requests of Andes' figure 4; tests give them memory (400 tokens) and speed (0.2 s) of ours."""
+
+
+def pace_of(jobs: Sequence[Job]) -> Pace:
+    """Return what a host knows before the first iteration if it has seen requests like these before."""
+    answers = [job.answer for job in jobs]
+    return Pace(
+        step_s=0.0,
+        prompt_mean=sum(job.prompt for job in jobs) / len(jobs),
+        answer_mean=sum(answers) / len(jobs),
+        answer_square_mean=sum(answer**2 for answer in answers) / len(jobs),
+        life_s=0.0,
+        preemptions=0,
+        requests=0,
+    )
+
+
+@dataclass(eq=False)
 class Played:
     """What a request lived through; times of its tokens are seconds from its arrival."""
 
@@ -43,6 +68,16 @@ class Played:
     @property
     def ended(self) -> bool:
         return len(self.times_s) == self.job.answer
+
+    @property
+    def decodes(self) -> bool:
+        """All but its last token is computed, and its prompt has given a first one."""
+        return bool(self.times_s) and self.computed >= self.text - 1
+
+    @property
+    def end_s(self) -> float:
+        """When the last token came, seconds from the start."""
+        return self.job.arrival_s + self.times_s[-1]
 
     @property
     def text(self) -> int:

@@ -1,11 +1,13 @@
 """A small engine, played iteration by iteration, that does what a batch policy decides.
 
 Made for toy examples that can be worked by hand: with `constant(step_s)` each iteration takes the same time
-and computes any prompt, with blocks of one token. Prompts are computed whole in the iteration that admits
-them"""
+and computes any prompt, with blocks of one token. Prompts are computed after the decodes, from the iteration
+that admits them on, as far as `batched_tokens_max` allows.
+"""
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from qlm.domain.ids import RequestId
 from qlm.rct_estimator.profiles.iteration import IterationTime, pairs_of
 from support.batch_jobs import Job, Played, row_of
 from support.batch_views import MACHINE, view
+
+STEPS_MAX: Final = 100_000
+"""Steps after which a run counts as one whose requests starve."""
 
 
 def constant(step_s: float, *, kv_tokens: int, seqs_max: int = 64) -> Machine:
@@ -34,6 +39,7 @@ class ToyEngine:
 
     Attributes:
         now_s: Time.
+        steps: Iterations so far, and times at which there was nothing to compute.
         played: All requests by id, in order of arrival.
         decisions: Each decision with its time.
         forced: Preemptions because blocks ran out.
@@ -41,6 +47,7 @@ class ToyEngine:
 
     def __init__(self, policy: BatchPolicy, machine: Machine, jobs: Sequence[Job], *, pace: Pace) -> None:
         self.now_s = 0.0
+        self.steps = 0
         self.played = {job.id: Played(job) for job in sorted(jobs, key=lambda job: job.arrival_s)}
         self.decisions: list[tuple[float, Decision]] = []
         self._policy, self._machine, self._prior = policy, machine, pace
@@ -48,7 +55,9 @@ class ToyEngine:
         self._skips = False
         self._hold: frozenset[RequestId] = frozenset()
         self._again_s: float | None = None
-        self._seen = 0
+        self._coming = list(self.played.values())[::-1]
+        self._present: list[Played] = []
+        self._prompts: list[int] = []
         self._load_free_s = 0.0
         self._step_s = 0.0
         self._lives_s: list[float] = []
@@ -61,22 +70,23 @@ class ToyEngine:
         self, until_s: float = inf, *, watch: Callable[["ToyEngine"], None] | None = None
     ) -> "ToyEngine":
         """Go on until all have ended, or until a time; `watch` is called after each iteration."""
-        while self.now_s < until_s - 1e-9 and not all(each.ended for each in self.played.values()):
+        while self.now_s < until_s - 1e-9 and (self._coming or self._present):
             self._arrivals()
             if self._stale or (self._again_s is not None and self.now_s >= self._again_s - 1e-9):
                 self._decide()
             self._admit()
             self._iterate()
+            self.steps += 1
             if watch is not None:
                 watch(self)
         return self
 
     def view(self) -> View:
         """Return the engine as the policy sees it."""
-        alive, answer = self._alive(), self._answer_mean()
-        rows = [row_of(each, self._place(each), answer) for each in alive]
+        answer = self._answer_mean()
+        rows = [row_of(each, self._place(each), answer) for each in self._present]
         shown = view(*rows, now_s=self.now_s, machine=self._machine, pace=self._pace())
-        blocks = np.array([self._blocks(each) for each in alive], np.int64)
+        blocks = np.array([self._blocks(each) for each in self._present], np.int64)
         free = self._machine.kv_blocks - int(blocks.sum())
         machine = self._machine._replace(free_blocks=free, load_free_s=self._load_free_s)
         return shown._replace(blocks=blocks, machine=machine)
@@ -88,38 +98,32 @@ class ToyEngine:
         ended = len(self._answers)
         return self._prior._replace(
             step_s=self._step_s,
-            prompt_mean=float(np.mean([each.job.prompt for each in self._arrived()] or [0])),
+            prompt_mean=float(np.mean(self._prompts or [0])),
             answer_mean=self._answer_mean(),
             answer_square_mean=float(np.mean(np.square(self._answers)))
             if ended
             else self._prior.answer_square_mean,
             life_s=float(np.mean(self._lives_s)) if ended else 0.0,
             preemptions=self._preempted - self.forced,
-            requests=self._seen,
+            requests=len(self._prompts),
         )
 
     def _answer_mean(self) -> float:
         return float(np.mean(self._answers)) if self._answers else self._prior.answer_mean
 
-    def _arrived(self) -> list[Played]:
-        return list(self.played.values())[: self._seen]
-
-    def _alive(self) -> list[Played]:
-        return [each for each in self._arrived() if not each.ended]
-
     def _blocks(self, each: Played) -> int:
         return 0 if each.place is Place.OUTSIDE else -(-(each.text + 1) // self._machine.block_tokens)
 
     def _free(self) -> int:
-        return self._machine.kv_blocks - sum(self._blocks(each) for each in self._alive())
+        return self._machine.kv_blocks - sum(self._blocks(each) for each in self._present)
 
     def _arrivals(self) -> None:
-        waiting = list(self.played.values())[self._seen :]
-        if waiting and not self._alive():
-            self.now_s = max(self.now_s, waiting[0].job.arrival_s)
-        arrived = sum(each.job.arrival_s <= self.now_s + 1e-9 for each in waiting)
-        self._seen += arrived
-        self._stale |= arrived > 0
+        if self._coming and not self._present:
+            self.now_s = max(self.now_s, self._coming[-1].job.arrival_s)
+        while self._coming and self._coming[-1].job.arrival_s <= self.now_s + 1e-9:
+            self._present.append(self._coming.pop())
+            self._prompts.append(self._present[-1].job.prompt)
+            self._stale = True
 
     def _decide(self) -> None:
         decision = self._policy.decide(self.view())
@@ -127,7 +131,7 @@ class ToyEngine:
         self._stale = False
         self._run, self._skips, self._hold = list(decision.run), decision.skips, decision.hold
         self._again_s = decision.again_s
-        for each in self._alive():
+        for each in self._present:
             if each.place is not Place.OUTSIDE and each.job.id not in self._run:
                 self._preempt(each)
             elif each.job.id in decision.recompute and each.place is Place.OUTSIDE:
@@ -140,11 +144,11 @@ class ToyEngine:
         self._preempted += 1
 
     def _admit(self) -> None:
-        for each in self._alive():
+        for each in self._present:
             if each.place is Place.LOADING and each.loaded_s <= self.now_s + 1e-9:
                 each.place = Place.INSIDE
         free = self._free()
-        slots = self._machine.seqs_max - sum(each.place is not Place.OUTSIDE for each in self._alive())
+        slots = self._machine.seqs_max - sum(each.place is not Place.OUTSIDE for each in self._present)
         for name in self._run:
             each = self.played[name]
             if each.ended or each.place is not Place.OUTSIDE:
@@ -167,11 +171,12 @@ class ToyEngine:
     def _iterate(self) -> None:
         """Compute one iteration: decodes first, then prompts in order of admission as far as it may."""
         self._shrink()
+        self._check()
         running = [
-            each for each in self._alive() if each.place is Place.INSIDE and each.job.id not in self._hold
+            each for each in self._present if each.place is Place.INSIDE and each.job.id not in self._hold
         ]
-        decodes = [each for each in running if each.computed >= each.text - 1 and each.times_s]
-        prompts = sorted((each for each in running if each not in decodes), key=self._rank)
+        decodes = [each for each in running if each.decodes]
+        prompts = sorted((each for each in running if not each.decodes), key=self._rank)
         left, chunks = self._machine.batched_tokens_max - len(decodes), []
         for each in prompts:
             chunk = min(left, each.text - each.computed)
@@ -210,6 +215,7 @@ class ToyEngine:
         each.timeline.deliver(1, at_s)
         if each.ended:
             each.place = Place.OUTSIDE
+            self._present.remove(each)
             self._lives_s.append(at_s)
             self._answers.append(each.job.answer)
             self._stale = True
@@ -217,16 +223,21 @@ class ToyEngine:
     def _shrink(self) -> None:
         """Preempt the last of `run` while the next tokens do not fit."""
         while self._free() < 0:
-            inside = [each for each in self._alive() if each.place is not Place.OUTSIDE]
+            inside = [each for each in self._present if each.place is not Place.OUTSIDE]
             self.forced += 1
             self._preempt(max(inside, key=self._rank))
 
+    def _check(self) -> None:
+        """Fail if more is inside than fits, or if requests starve."""
+        assert self._free() >= 0
+        assert sum(each.place is not Place.OUTSIDE for each in self._present) <= self._machine.seqs_max
+        assert self.steps < STEPS_MAX, "requests starve"
+
     def _idle(self) -> None:
         """Go to the next event."""
-        waiting = list(self.played.values())[self._seen :]
-        events = [each.loaded_s for each in self._alive() if each.place is Place.LOADING]
+        events = [each.loaded_s for each in self._present if each.place is Place.LOADING]
         events += [self._again_s] if self._again_s is not None else []
-        events += [waiting[0].job.arrival_s] if waiting else []
+        events += [self._coming[-1].job.arrival_s] if self._coming else []
         later = [at_s for at_s in events if at_s > self.now_s]
         assert later, f"nothing runs and nothing will: {self._run}"
         self.now_s = min(later)

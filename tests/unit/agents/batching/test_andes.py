@@ -13,19 +13,10 @@ from qlm.agents.batching.policies.registry import batch_policy
 from qlm.agents.batching.readership import readership
 from qlm.agents.batching.step_time import StepTime
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, Place
-from qlm.domain.streaming.reader import Reader
 from qlm.rct_estimator.profiles.iteration import IterationTime
-from support.batch_jobs import Job
+from support.batch_jobs import FIGURE_4
 from support.batch_toy import ToyEngine, constant
 from support.batch_views import MACHINE, PACE, Row, view
-
-FIGURE_4 = [
-    Job("1", prompt=90, answer=10, reader=Reader(1.0, 1.25)),
-    Job("2", prompt=90, answer=10, reader=Reader(1.0, 1.25)),
-    Job("3", prompt=180, answer=10, reader=Reader(2.0, 5.0)),
-    Job("4", prompt=90, answer=20, reader=Reader(2.0, 5.0)),
-]
-"""The four requests of the paper's figure 4; memory (400 tokens) and speed (0.2 s) are ours."""
 
 FULL = MACHINE._replace(kv_blocks=20)
 SLOW = IterationTime(host_ms=0.0, linear_ms=((1, 1e-6),), kv_ms=0.0, sequence_ms=10.0)

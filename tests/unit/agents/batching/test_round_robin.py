@@ -5,7 +5,8 @@ import pytest
 from qlm.agents.batching.policies.round_robin import QUANTUM_ITERATIONS, RoundRobin
 from qlm.agents.batching.view import Place
 from qlm.rct_estimator.profiles.iteration import IterationTime
-from support.batch_driver import BatchDriver, DrivenRequest
+from support.batch_jobs import Job, pace_of
+from support.batch_toy import ToyEngine
 from support.batch_views import MACHINE, PACE, Row, view
 
 ONE = MACHINE._replace(kv_blocks=8)  # of 100 tokens and growth: 8 blocks each
@@ -50,9 +51,11 @@ def test_the_wait_of_a_preempted_request_begins_with_the_preemption() -> None:
 
 def test_three_requests_that_fit_one_at_a_time_take_turns() -> None:
     machine = MACHINE._replace(iteration=IterationTime.constant(20.0), kv_blocks=20)
-    driver = BatchDriver(RoundRobin(), machine, [DrivenRequest(name, 0.0, 200, 100) for name in "abc"]).run()
+    jobs = [Job(name, prompt=200, answer=100) for name in "abc"]
+    engine = ToyEngine(RoundRobin(), machine, jobs, pace=pace_of(jobs)).play()
+    played = list(engine.played.values())
     # An answer takes two turns of 50 iterations: a b c a b c.
-    assert [each.preemptions for each in driver.requests] == [1, 1, 1]
-    assert [round(each.times_s[0]) for each in driver.requests] == [0, 1, 2]
-    assert driver.iterations == 300
+    assert [each.preemptions for each in played] == [1, 1, 1]
+    assert [round(each.times_s[0]) for each in played] == [0, 1, 2]
+    assert engine.steps == 300
     assert RoundRobin().room(view(Row("a"))) == 2 * MACHINE.seqs_max - 1

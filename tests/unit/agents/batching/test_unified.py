@@ -1,5 +1,6 @@
 """The policy `unified` as a whole: on one view, and token by token."""
 
+from collections.abc import Sequence
 from math import inf
 from random import Random
 from typing import Any
@@ -8,11 +9,11 @@ import pytest
 
 from qlm.agents.batching.policies.registry import batch_policy
 from qlm.agents.batching.policies.unified.policy import QUANTUM_S, Unified
-from qlm.agents.batching.view import Place
-from qlm.domain.streaming.experience import qoe
+from qlm.agents.batching.view import Machine, Place
 from qlm.domain.streaming.reader import Reader
 from qlm.rct_estimator.profiles.iteration import IterationTime
-from support.batch_driver import BatchDriver, DrivenRequest
+from support.batch_jobs import FIGURE_4, Job, Played, pace_of
+from support.batch_toy import ToyEngine, constant
 from support.batch_views import MACHINE, Row, view
 
 FAST = MACHINE._replace(
@@ -21,72 +22,71 @@ FAST = MACHINE._replace(
 """20 ms per iteration, 0.1 ms per token of a prompt, and blocks for about ten requests."""
 
 
-def figure_4(policy: str) -> list[DrivenRequest]:
+def play(policy: str, machine: Machine, jobs: Sequence[Job]) -> ToyEngine:
+    """Return the engine after a run of which the policy knows the mean lengths."""
+    return ToyEngine(batch_policy(policy), machine, jobs, pace=pace_of(jobs)).play()
+
+
+def figure_4(policy: str) -> list[Played]:
     """Return the four requests of Andes' figure 4 after a run: 400 tokens of KV, 0.2 s per iteration."""
-    shapes = [(90, 10, 1.0, 1.25), (90, 10, 1.0, 1.25), (180, 10, 2.0, 5.0), (90, 20, 2.0, 5.0)]
-    requests = [
-        DrivenRequest(str(number), 0.0, prompt, answer, Reader(ttft_s, pace))
-        for number, (prompt, answer, ttft_s, pace) in enumerate(shapes)
-    ]
-    machine = MACHINE._replace(iteration=IterationTime.constant(200.0), kv_blocks=400, block_tokens=1)
-    BatchDriver(batch_policy(policy), machine, requests).run()
-    return requests
+    return list(play(policy, constant(0.2, kv_tokens=400), FIGURE_4).played.values())
 
 
 def test_in_andes_figure_4_all_have_what_they_expect() -> None:
     by_arrival = figure_4("fcfs")
-    assert [round(qoe(each.timeline), 3) for each in by_arrival] == [1.0, 1.0, 1.0, 0.909]
+    assert [round(each.qoe, 3) for each in by_arrival] == [1.0, 1.0, 1.0, 0.909]
     requests = figure_4("unified")
-    assert [qoe(each.timeline) for each in requests] == [1.0] * 4
+    assert [each.qoe for each in requests] == [1.0] * 4
     assert sum(each.preemptions for each in requests) == 1
 
 
 @pytest.mark.parametrize("host_blocks", [0, 10_000], ids=["recomputed", "from host memory"])
 def test_a_burst_of_four_times_the_blocks_idles_less_than_half(host_blocks: int) -> None:
+    jobs = [Job(str(number), prompt=100, answer=100, reader=Reader(1.0, 8.0)) for number in range(40)]
     idle_s, machine = {}, FAST._replace(host_blocks=host_blocks)
     for policy in ("fcfs", "unified"):
-        requests = [DrivenRequest(str(number), 0.0, 100, 100, Reader(1.0, 8.0)) for number in range(40)]
-        BatchDriver(batch_policy(policy), machine, requests).run()
+        requests = play(policy, machine, jobs).played.values()
         idle_s[policy] = sum(each.timeline.late_s for each in requests) / len(requests)
     assert idle_s["unified"] < idle_s["fcfs"] / 2
 
 
-def overload(seed: int) -> list[DrivenRequest]:
+def overload(seed: int) -> list[Job]:
     """Return 300 readers, deadlines and batch requests, 1.4 times what the instance can serve."""
-    rng, at_s, requests = Random(seed), 0.0, []
+    rng, at_s, jobs = Random(seed), 0.0, []
     for number in range(300):
         at_s += rng.expovariate(7.0)
         kind, prompt, answer = rng.random(), rng.randint(20, 200), rng.randint(10, 200)
         reader, deadline_s = Reader(1.0, 5.0) if kind < 0.7 else None, at_s + 10 if 0.7 <= kind < 0.9 else inf
-        requests.append(DrivenRequest(str(number), at_s, prompt, answer, reader, deadline_s))
-    return requests
+        jobs.append(Job(str(number), prompt, answer, at_s, reader, deadline_s))
+    return jobs
 
 
-def attained(requests: list[DrivenRequest]) -> float:
-    asked = [each for each in requests if each.reader or each.deadline_s < inf]
-    met = sum(each.timeline.late_s == 0 if each.reader else each.end_s <= each.deadline_s for each in asked)
+def attained(requests: list[Played]) -> float:
+    asked = [each for each in requests if each.job.reader or each.job.deadline_s < inf]
+    met = sum(
+        each.timeline.late_s == 0 if each.job.reader else each.end_s <= each.job.deadline_s for each in asked
+    )
     return met / len(asked)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_long_overload_meets_more_objectives_and_does_not_livelock(seed: int) -> None:
-    share = {}
+    share, jobs = {}, overload(seed)
     for policy in ("fcfs", "unified"):
-        requests = overload(seed)
-        driver = BatchDriver(batch_policy(policy), FAST, requests).run()
+        requests = list(play(policy, FAST, jobs).played.values())
         share[policy] = attained(requests)
     assert share["unified"] > share["fcfs"] + 0.5
-    assert driver.preemptions < 2 * len(requests)
+    assert sum(each.preemptions for each in requests) < 2 * len(requests)
     assert max(each.preemptions for each in requests) < 25
 
 
 def test_a_reader_with_enough_unread_yields_to_a_new_one_and_comes_back() -> None:
     slots = MACHINE._replace(seqs_max=1, iteration=IterationTime.constant(50.0))
-    rich, new = (
-        DrivenRequest("rich", 0.0, 50, 100, Reader(1.0, 5.0)),
-        DrivenRequest("new", 2.0, 50, 20, Reader(1.0, 5.0)),
-    )
-    BatchDriver(batch_policy("unified"), slots, [rich, new]).run()
+    jobs = [
+        Job("rich", prompt=50, answer=100, reader=Reader(1.0, 5.0)),
+        Job("new", prompt=50, answer=20, arrival_s=2.0, reader=Reader(1.0, 5.0)),
+    ]
+    rich, new = play("unified", slots, jobs).played.values()
     assert rich.preemptions == 1
     assert rich.timeline.late_s == new.timeline.late_s == 0
     assert new.end_s < rich.end_s
@@ -94,11 +94,11 @@ def test_a_reader_with_enough_unread_yields_to_a_new_one_and_comes_back() -> Non
 
 def test_a_deadline_that_runs_is_never_preempted_for_a_reader() -> None:
     slots = MACHINE._replace(seqs_max=1, iteration=IterationTime.constant(50.0))
-    timed, reader = (
-        DrivenRequest("timed", 0.0, 50, 100, deadline_s=60.0),
-        DrivenRequest("reader", 1.0, 50, 20, Reader(1.0, 5.0)),
-    )
-    BatchDriver(batch_policy("unified"), slots, [timed, reader]).run()
+    jobs = [
+        Job("timed", prompt=50, answer=100, deadline_s=60.0),
+        Job("reader", prompt=50, answer=20, arrival_s=1.0, reader=Reader(1.0, 5.0)),
+    ]
+    timed, _ = play("unified", slots, jobs).played.values()
     assert timed.preemptions == 0 and timed.end_s == pytest.approx(5.0)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from qlm.agents.batching.policies.registry import batch_policy
+from qlm.agents.batching.room import REQUESTS_MAX
 from qlm.agents.batching.view import FIRST_TOKEN_ONLY, NO_READER, Place, View
 from qlm.domain.streaming.reader import Reader
 from qlm.rct_estimator.profiles.iteration import IterationTime
@@ -99,7 +100,7 @@ def test_equal_views_give_equal_decisions(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_takes_requests_to_choose_from(policy: str) -> None:
-    assert batch_policy(policy).room(view(Row("a"))) == 511
+    assert batch_policy(policy).room(view(Row("a"))) == REQUESTS_MAX - 1
     assert batch_policy(policy).room(view(*(Row(str(row)) for row in range(600)))) == 0
 
 

@@ -101,7 +101,7 @@ def test_equal_views_give_equal_decisions(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_policy_takes_requests_to_choose_from(policy: str) -> None:
     assert batch_policy(policy).room(view(Row("a"))) == REQUESTS_MAX - 1
-    assert batch_policy(policy).room(view(*(Row(str(row)) for row in range(600)))) == 0
+    assert batch_policy(policy).room(view(*(Row(str(row)) for row in range(REQUESTS_MAX + 88)))) == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from qlm.agents.batching.policies.registry import FCFS
 from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
 from qlm.cli.config.admin import AdminConfig
 from qlm.cli.config.errors import ConfigError, explain
@@ -268,7 +267,6 @@ class Config(ConfigSection):
                     raise ValueError(
                         f"has the model {model!r} in instance {instance.id}; expected one of {known}"
                     )
-            self._check_batching(instance)
         if self.store_prefix is not None and "deployment_name" in self.model_fields_set:
             raise ValueError(
                 f"has the store_prefix {shown(self.store_prefix)} and a deployment_name; "
@@ -285,17 +283,6 @@ class Config(ConfigSection):
             check_address("broker", self.broker, ("amqp", "amqps"))
             check_address("store", self.store, ("redis", "rediss", "unix"))
         return self
-
-    def _check_batching(self, instance: InstanceConfig) -> None:
-        emulated = {model.id for model in self.models if model.engine == "emulated"}
-        if instance.batching in (None, FCFS) or (
-            instance.url is None and emulated.issuperset(instance.models)
-        ):
-            return
-        raise ValueError(
-            f"has the batching {instance.batching!r} for instance {instance.id}, whose engines are not all "
-            f"emulated by QLM; expected {FCFS} there"
-        )
 
     @property
     def key_prefix(self) -> str:

@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 
-from qlm.agents.batching.policies.registry import FCFS, batch_policy
+from qlm.agents.batching.policies.registry import FCFS, POLICIES
 from qlm.agents.batching.room import REQUESTS_MAX
 from qlm.agents.batching.view import Machine, Pace, View
 from qlm.domain.fleet import EngineCapacity
@@ -20,7 +20,8 @@ def pool_of(name: str, capacity: EngineCapacity) -> int:
     """
     if name == FCFS:
         return 0
-    room = batch_policy(name).room(_without_requests(capacity))
+    # Not `batch_policy`: the agent's loop must not wait for what that compiles.
+    room = POLICIES[name]().room(_without_requests(capacity))
     return max(0, min(room, max(REQUESTS_MAX, 2 * capacity.seqs_max)) - capacity.seqs_max)
 
 

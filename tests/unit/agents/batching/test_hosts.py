@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from qlm.agents.batching.decision import BatchPolicy
+from qlm.agents.batching.policies.annealing import compiling
 from qlm.agents.batching.policies.registry import POLICIES, batch_policy
 from qlm.agents.batching.pool import pool_of
 from qlm.agents.batching.room import REQUESTS_MAX
@@ -47,6 +48,13 @@ def test_an_agent_gives_an_engine_at_most_its_pool(name: str) -> None:
     pool = pool_of(name, CAPACITY)
     assert 0 <= pool <= REQUESTS_MAX - CAPACITY.seqs_max
     assert name != "fcfs" or pool == 0
+
+
+@pytest.mark.parametrize("name", ["annealing", "annealing-continuous"])
+def test_the_pool_of_a_policy_compiles_nothing(name: str) -> None:
+    before = compiling._compiled.cache_info()
+    assert pool_of(name, CAPACITY) > 0
+    assert compiling._compiled.cache_info() == before
 
 
 def test_an_unknown_name_gets_the_list_of_names() -> None:

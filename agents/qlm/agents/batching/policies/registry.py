@@ -32,11 +32,14 @@ POLICIES: Final[Mapping[str, Callable[[], BatchPolicy]]] = {
 
 
 def batch_policy(name: str) -> BatchPolicy:
-    """Return a new policy for one instance.
+    """Return a new policy for one instance, compiled where it can be: that may take seconds.
 
     Raises:
         InvalidValueError: No policy has that name.
     """
     if name not in POLICIES:
         raise InvalidValueError("batching", name, "one of " + ", ".join(POLICIES))
-    return POLICIES[name]()
+    policy = POLICIES[name]()
+    if isinstance(policy, Annealing):
+        policy.compile()
+    return policy

@@ -26,7 +26,7 @@ def can_compile() -> bool:
 def annealer(*, compiled: bool) -> Anneal:
     """Return `kernel.anneal`, as it is or compiled; both return the same bits.
 
-    Compiling takes seconds where numba's cache does not have it, and happens here, not in the first decision.
+    Compiling takes seconds where numba's cache does not have it, and happens here.
     """
     return _compiled() if compiled else kernel.anneal
 

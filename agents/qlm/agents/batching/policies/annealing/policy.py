@@ -65,6 +65,10 @@ class Annealing:
         self._search = Search(np.random.default_rng(SEED) if rng is None else rng, early_stop=early_stop)
         self._batch: frozenset[RequestId] = frozenset()
 
+    def compile(self) -> None:
+        """Compile the search now, not in the first decision; it takes seconds."""
+        self._search.compile()
+
     def decide(self, view: View) -> Decision:
         """Return the present batch and what is inside; with `CONTINUOUS`, or after a batch, search."""
         by_arrival = np.argsort(view.arrival_s, kind="stable")

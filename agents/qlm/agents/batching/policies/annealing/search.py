@@ -86,8 +86,11 @@ class Search:
         compiled = can_compile() if compiled is None else compiled
         schedule = Schedule.drawn(rng)
         self._schedule: list[Any] = [*schedule] if compiled else [each.tolist() for each in schedule]
-        self._anneal = annealer(compiled=compiled)
         self._early_stop, self._unit, self._compiled = early_stop, unit, compiled
+
+    def compile(self) -> None:
+        """Compile now what the first search compiles else; it takes seconds."""
+        annealer(compiled=self._compiled)
 
     def __call__(self, jobs: Jobs) -> Solution:
         """Return the best order and batches found."""
@@ -112,7 +115,7 @@ class Search:
         order, first, best_order, best_first = places
         # Where all fit together, no batch has to be added up.
         room = inf if jobs.tokens.sum() <= jobs.room else jobs.room
-        count = self._anneal(
+        count = annealer(compiled=self._compiled)(
             order, first, len(start.batches), n, jobs.batch_max, *tables, room, self._unit, *self._schedule,
             *prices, best_order, best_first,
         )  # fmt: skip

@@ -5,7 +5,7 @@ its default is left out. A reader of this version ignores keys that it does not 
 """
 
 from collections.abc import Mapping
-from math import inf, isfinite
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from qlm.agents.batching.view import NO_READER
@@ -14,6 +14,15 @@ from qlm.domain.ports.engine import CallObjective
 
 KEY: Final = "qlm"
 VERSION: Final = 1
+
+_LARGEST: Final = 1e10
+"""Largest time and pace: whole nanoseconds of it can be added to any clock."""
+
+_SLOWEST: Final = 1e-10
+"""Slowest pace but 0: the time of a token is no longer than `_LARGEST`."""
+
+_COUNT_MAX: Final = 2**63 - 1
+"""Largest count and rank: columns of a view are 64-bit integers."""
 
 
 class Objective(NamedTuple):
@@ -109,12 +118,14 @@ def objective_of(extra_args: Mapping[str, Any] | None, *, prompt_tokens: int) ->
         age_s=_number(plain, "age_s"),
         ttft_s=_number(plain, "ttft_s"),
         rate=_number(plain, "rate"),
-        left_s=_number(plain, "left_s", least=-inf),
+        left_s=_number(plain, "left_s", least=-_LARGEST),
         shown=_count(plain, "shown"),
         late_s=_number(plain, "late_s"),
         rank=_count(plain, "rank"),
         pinned=_flag(plain, "pinned"),
     )
+    if 0 < objective.rate < _SLOWEST:
+        raise InvalidValueError(_path("rate"), objective.rate, f"0, or a number from {_SLOWEST:g}")
     if objective.rate != NO_READER and objective.ttft_s == inf:
         raise InvalidValueError(_path("ttft_s"), None, "a number, as there is a rate")
     if objective.shown >= prompt_tokens:
@@ -134,15 +145,16 @@ def _number(plain: Mapping[str, Any], name: str, *, least: float = 0.0) -> float
     if name not in plain:
         return float(_default(name))
     value = plain[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < least:
-        raise InvalidValueError(_path(name), value, "a number" if least else "a number, 0 or more")
+    # Not `isfinite`: a whole number may be too large for a float.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _LARGEST:
+        raise InvalidValueError(_path(name), value, f"a number from {least:g} to {_LARGEST:g}")
     return float(value)
 
 
 def _count(plain: Mapping[str, Any], name: str) -> int:
     value = plain.get(name, _default(name))
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidValueError(_path(name), value, "a whole number, 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _COUNT_MAX:
+        raise InvalidValueError(_path(name), value, "a whole number from 0 to 2^63 - 1")
     return value
 
 

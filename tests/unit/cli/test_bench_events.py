@@ -80,6 +80,18 @@ def test_the_server_says_that_an_answer_is_complete() -> None:
         (Event("", "", '{"error": {"message": "lost"}}'), "lost"),
         (Event("", "", '{"error": "text"}'), "text"),
         (Event("", "", "{"), "an event that is not JSON"),
+        *(
+            (Event("", "", data), "an event that is no part of a completion")
+            for data in (
+                '{"choices": 5}',
+                '{"choices": ["text"]}',
+                '{"choices": [{"delta": "text"}]}',
+                '{"choices": [{"token_ids": 5}]}',
+                '{"usage": [1]}',
+                '{"usage": {"completion_tokens": "3"}}',
+                '{"usage": {"prompt_tokens": -1}}',
+            )
+        ),
     ],
 )
 def test_an_error_event_is_the_error_of_the_answer(event: Event, message: str) -> None:

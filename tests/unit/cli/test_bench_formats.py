@@ -51,6 +51,13 @@ def test_requests_that_vllm_failed_or_queued_count_from_their_schedule() -> None
     assert found["scheduled"]["scheduled_good_share"] < found["vllm"]["request_goodput"] * run.span_s / 40
 
 
+def test_a_blank_error_of_vllm_is_none(tmp_path: Path) -> None:
+    result = json.loads((RESULTS / "vllm-chat.json").read_text("utf-8"))
+    result["errors"][0] = " \n"
+    (run,) = read_runs(written(tmp_path, result))
+    assert all(each.error is None for each in run.requests)
+
+
 def test_a_role_chunk_of_a_chat_answer_is_a_chunk_but_no_token() -> None:
     (run,) = read_runs(RESULTS / "vllm-chat.json")
     assert {len(each.chunks) for each in run.requests} == {25}
@@ -163,7 +170,7 @@ def test_a_file_without_token_times_names_what_would_have_them(
     assert all(word in str(refused.value) for word in ("result.json", *words)), str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["", "not JSON", '{"a": 1}\n{'])
+@pytest.mark.parametrize("text", ["", "not JSON", '{"a": 1}\n{', '{"a": 1}\n5'])
 def test_a_file_that_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.json"
     path.write_text(text, "utf-8")

@@ -96,12 +96,19 @@ class Answer:
         if event.kind == "error" or data.get("error"):
             self.error = message_of(data)
             return
+        try:
+            self._read(data, at_s, event.place)
+        except (AttributeError, LookupError, TypeError):
+            self.error = "an event that is no part of a completion"
+
+    def _read(self, data: dict[str, Any], at_s: float, place: str) -> None:
         usage = data.get("usage") or {}
-        self.prompt_tokens = usage.get("prompt_tokens", self.prompt_tokens)
-        self.output_tokens = usage.get("completion_tokens", self.output_tokens)
+        self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
+        so_far = _count(usage.get("completion_tokens"))
+        self.output_tokens = self.output_tokens if so_far is None else so_far
         for choice in (data.get("choices") or ())[:1]:
             self.finished = self.finished or choice.get("finish_reason") is not None
-            self.pieces.append(_piece(choice, at_s, usage.get("completion_tokens"), event.place))
+            self.pieces.append(_piece(choice, at_s, so_far, place))
 
     def chunks(self) -> tuple[tuple[Chunk, ...], str]:
         """Return the chunks with their tokens, and how these were counted.
@@ -138,6 +145,19 @@ def message_of(data: Any) -> str:
     error = data.get("error", data) if isinstance(data, dict) else data
     message = error.get("message") if isinstance(error, dict) else error
     return str(message or "an error without a message")
+
+
+def _count(value: Any, known: int | None = None) -> int | None:
+    """Return a count of tokens, or the one that is known where there is none.
+
+    Raises:
+        TypeError: It is no count.
+    """
+    if value is None:
+        return known
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise TypeError(value)
+    return value
 
 
 def _piece(choice: dict[str, Any], at_s: float, so_far: int | None, place: str) -> Piece:

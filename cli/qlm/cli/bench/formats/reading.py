@@ -53,8 +53,9 @@ def read_runs(path: Path) -> list[Run]:
     if isinstance(first, list):
         requests = _valid(path, TypeAdapter(list[PerfRequest]).validate_python, first)
         return [inference_perf_run(str(path), requests)]
-    if not isinstance(first, dict):
-        raise InvalidValueError(str(path), type(first).__name__, READABLE)
+    for each in documents:
+        if not isinstance(each, dict):
+            raise InvalidValueError(str(path), f"JSON of type {type(each).__name__}", READABLE)
     if "metadata" in first and "metrics" in first:
         records = _valid(path, TypeAdapter(list[AiperfRecord]).validate_python, documents)
         return [_valid(path, lambda read: aiperf_run(str(path), read), records)]

@@ -61,13 +61,13 @@ def _sent(result: VllmResult, row: int, queued_s: float, begin_s: float) -> Sent
     sent_s = result.start_times[row] - begin_s
     ttft_s = result.ttfts[row]
     times = list(accumulate(result.itls[row], initial=sent_s + ttft_s)) if ttft_s > 0 else []
-    error = result.errors[row] or (None if times else "no token")
+    error = result.errors[row].strip() or (None if times else "no token")
     return Sent(
         scheduled_s=sent_s - queued_s,
         sent_s=sent_s,
         end_s=times[-1] if times else sent_s,
         # The count of a failed request is not saved: one per chunk.
         chunks=spread(len(times) if error else result.output_lens[row], times),
-        error=None if error is None else error.strip().splitlines()[-1],
+        error=None if error is None else error.splitlines()[-1],
         prompt_tokens=result.input_lens[row],
     )

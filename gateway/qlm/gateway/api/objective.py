@@ -156,8 +156,7 @@ def _from_headers(headers: Mapping[str, str]) -> Slo | None:
         if deadline_ms is not None or tpot_ms is not None:
             expected = f"no other objective beside it than one of {', '.join(TTFT_HEADERS)}"
             raise InvalidValueError(pace_name, headers[pace_name], expected)
-        tokens_per_s = _number(headers[pace_name])
-        check_pace(pace_name, tokens_per_s)
+        tokens_per_s = _header_pace(pace_name, headers[pace_name])
         return ReadingSlo(ttft_ms=READER_TTFT_MS if ttft_ms is None else ttft_ms, tokens_per_s=tokens_per_s)
     if deadline_ms is not None:
         if ttft_ms is not None or tpot_ms is not None:
@@ -169,6 +168,15 @@ def _from_headers(headers: Mapping[str, str]) -> Slo | None:
         sent = next(name for name in TPOT_HEADERS if name in headers)
         raise InvalidValueError(sent, tpot_ms, f"to come together with one of {', '.join(TTFT_HEADERS)}")
     return None
+
+
+def _header_pace(name: str, text: str) -> float:
+    tokens_per_s = _number(text)
+    try:
+        check_pace(name, tokens_per_s)
+    except InvalidValueError as error:
+        raise InvalidValueError(name, text, error.expected) from None  # the text, not what was read of it
+    return tokens_per_s
 
 
 def _header_ms(headers: Mapping[str, str], names: tuple[str, ...]) -> float | None:

@@ -8,7 +8,7 @@ import pytest
 from qlm.agents.batching.policies.registry import POLICIES
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.config.settings import Config, parse_config
-from qlm.cli.runtime.engines import operation_costs
+from qlm.cli.runtime.engines import merged_environment, operation_costs
 from qlm.cli.runtime.wiring import load_profiles
 from qlm.domain.ids import ModelId
 
@@ -44,6 +44,14 @@ def test_with_qlms_scheduler_kv_blocks_are_offloaded_only_if_asked_for(
 def test_every_batch_policy_is_accepted_for_vllm(tmp_path: Path, batching: str, url: str | None) -> None:
     config = configured(tmp_path, batching=batching, url=url)
     assert config.instances[0].batching == batching
+
+
+def test_an_instances_own_python_path_does_not_hide_the_scheduler() -> None:
+    merged = merged_environment(
+        {"PYTHONPATH": "/patches"}, {"PYTHONPATH": "/scheduler", "A": "1"}, {"PYTHONPATH": "/mine", "A": "2"}
+    )
+    assert merged == {"PYTHONPATH": "/patches:/scheduler:/mine", "A": "2"}
+    assert merged_environment({}, {"A": "1"}) == {"A": "1"}
 
 
 def test_an_unknown_batch_policy_gets_the_list_of_names(tmp_path: Path) -> None:

@@ -235,12 +235,21 @@ def _vllm(
                 scheduling=_scheduling(config, instance, profile),
             )
         )
-        folders = [str(settings.pythonpath.resolve())] if settings.pythonpath else []
-        folders += [made.env["PYTHONPATH"]] if "PYTHONPATH" in made.env else []
-        patches = {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
-        return EngineCommand(made.argv, {**made.env, **patches, **instance.environment})
+        patches = {"PYTHONPATH": str(settings.pythonpath.resolve())} if settings.pythonpath else {}
+        return EngineCommand(made.argv, merged_environment(patches, made.env, instance.environment))
 
     return command
+
+
+def merged_environment(*environments: Mapping[str, str]) -> dict[str, str]:
+    """Return all variables, the last value of each; entries of PYTHONPATH are joined, the first ones first.
+
+    An instance's own PYTHONPATH would hide the folder from which vLLM imports QLM's scheduler.
+    """
+    merged = {name: value for each in environments for name, value in each.items()}
+    if folders := [each["PYTHONPATH"] for each in environments if "PYTHONPATH" in each]:
+        merged["PYTHONPATH"] = os.pathsep.join(folders)
+    return merged
 
 
 def _scheduling(config: Config, instance: InstanceConfig, profile: Profile) -> VllmScheduling | None:

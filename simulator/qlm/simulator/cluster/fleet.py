@@ -62,7 +62,6 @@ class SimulatedFleet:
         self.swaps_reload = 0
         self.swaps_cold = 0
         self.prefix_hits = 0
-        self.engine_preemptions = 0
         self.swap_seconds = 0.0
         self.operations: list[OperationStats] = []
         self.intervals: Sequence[list[Interval]] = [[] for _ in self.instances]
@@ -182,7 +181,6 @@ class SimulatedFleet:
         self.swaps_cold += agent.host.swaps.cold
         self.swap_seconds += agent.host.swaps.seconds
         self.prefix_hits += agent.host.prefix_hits
-        self.engine_preemptions += agent.host.engine_preemptions
         self.operations.append(agent.core.state.stats.operations.stats())
 
     def _models(self, instance: SimulatedInstance) -> Mapping[ModelId, HostedModel]:
@@ -212,7 +210,14 @@ class SimulatedFleet:
 
         def new_engine() -> BatchingEngine:
             policy = None if batching is None else batch_policy(batching)
-            return BatchingEngine(true, capacity, opener, host_kv_bytes=kv_bytes, policy=policy)
+            return BatchingEngine(
+                true,
+                capacity,
+                opener,
+                host_kv_bytes=kv_bytes,
+                policy=policy,
+                on_preempted=self._clients.on_preempted,
+            )
 
         return HostedModel(
             profile=true,

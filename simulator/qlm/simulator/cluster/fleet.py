@@ -80,7 +80,7 @@ class SimulatedFleet:
 
     def start(self) -> None:
         """Start all instances, each with its first model loaded."""
-        self._services.waiting.on_change = self._account
+        self._services.waiting.on_change = self._waiting_changed
         for number, instance in enumerate(self.instances):
             self._bring_up(number, instance.models[0])
 
@@ -151,8 +151,14 @@ class SimulatedFleet:
         for instance, time in zip(self.instances, self.gpu_times, strict=True):
             explain(time, problem, plan, instance.id)
 
+    def _waiting_changed(self) -> None:
+        """Account for the time of idle instances; the others do the same thing whatever waits."""
+        for number, agent in self._agents.items():
+            if self.gpu_times[number].idle:
+                agent.core.account(self._services.event_queue.now_ns)
+
     def _account(self) -> None:
-        """Account for the time of all instances: the work that waits has changed, or the run is over."""
+        """Account for the time of all instances."""
         for agent in self._agents.values():
             agent.core.account(self._services.event_queue.now_ns)
 

@@ -216,14 +216,9 @@ class SimulatedFleet:
 
         def new_engine() -> BatchingEngine:
             policy = None if batching is None else batch_policy(batching)
-            return BatchingEngine(
-                true,
-                capacity,
-                opener,
-                host_kv_bytes=kv_bytes,
-                policy=policy,
-                on_preempted=self._clients.on_preempted,
-            )
+            engine = BatchingEngine(true, capacity, opener, host_kv_bytes=kv_bytes, policy=policy)
+            engine.on_preempted.append(lambda each: self._clients.on_preempted(each.call_id))
+            return engine
 
         return HostedModel(
             profile=true,

@@ -1,6 +1,6 @@
 """Continuous batching with a paged KV cache, as in vLLM V1, in simulated time."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain
 
 from qlm.agents.batching.decision import BatchPolicy
@@ -52,7 +52,6 @@ class BatchingEngine:
         host_kv_bytes: int = 0,
         times: StepTimes | None = None,
         policy: BatchPolicy | None = None,
-        on_preempted: Callable[[str], None] | None = None,
     ) -> None:
         """Start empty and awake.
 
@@ -68,7 +67,6 @@ class BatchingEngine:
             host_kv_bytes: Host memory for copies of KV blocks; 0 for none.
             times: Durations of iterations; None for the profile's.
             policy: Batch policy of its own; None for the engine's rule, first come, first served.
-            on_preempted: Receives the call id of each preempted request; None if no one wants to know.
         """
         if capacity.kv_blocks < capacity.blocks(capacity.context_tokens):
             raise InvalidValueError(
@@ -82,8 +80,7 @@ class BatchingEngine:
             raise InvalidValueError("host_kv_bytes", host_kv_bytes, "not negative")
         self.capacity = capacity
         self.counters = EngineCounters()
-        self._times = times or StepTimes(profile, batched_tokens_max)
-        self._start = start
+        self._times, self._start = times or StepTimes(profile, batched_tokens_max), start
         host = HostCache(
             host_bytes=host_kv_bytes,
             block_bytes=profile.kv_bytes_per_token * capacity.block_tokens,
@@ -99,8 +96,7 @@ class BatchingEngine:
             batched_tokens_max=batched_tokens_max,
             watermark_blocks=int(watermark * capacity.kv_blocks),
         )
-        if on_preempted is not None:
-            self._batch.on_preempted.append(lambda each: on_preempted(each.call_id))
+        self.on_preempted = self._batch.on_preempted
         self._host = policy and PolicyHost(policy, self._batch, self._cache, profile, batched_tokens_max)
         self._async = profile.async_scheduling if async_scheduling is None else async_scheduling
         self._all: dict[str, Sequence] = {}

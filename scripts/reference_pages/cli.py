@@ -8,7 +8,8 @@ from typing import Final
 import click
 
 from qlm.cli.commands.control import retry_command
-from qlm.cli.main import load_command, main
+from qlm.cli.lazy import LazyGroup
+from qlm.cli.main import main
 from qlm.simulator.emulation.command import option_parser
 from scripts.reference_pages.fields import NoMeaningError
 from scripts.reference_pages.limits import Limits
@@ -19,6 +20,11 @@ Every command of `qlm`; each says the same with `--help`. Exit codes: 0, it work
 well); 1, it failed, with one line on standard error; 2, what was asked makes no sense (an option, a \
 configuration, a file)."""
 
+_COMPLETION: Final = """\
+`eval "$(_QLM_COMPLETE=bash_source qlm)"` in `~/.bashrc` completes commands, options and their values with \
+the tab key. For zsh it is `zsh_source` in `~/.zshrc`; for fish, `_QLM_COMPLETE=fish_source qlm | source` in \
+`~/.config/fish/completions/qlm.fish`."""
+
 _HEAD: Final = ("option", "value", "default", "meaning")
 
 _HIDDEN: Final[Mapping[str, click.Command]] = {"requests": retry_command}
@@ -27,15 +33,15 @@ _HIDDEN: Final[Mapping[str, click.Command]] = {"requests": retry_command}
 
 def cli_page() -> str:
     """Return the page."""
-    return page("Command line reference", _INTRODUCTION, *_parts(main, "qlm"))
+    return page("Command line reference", _INTRODUCTION, _COMPLETION, *_parts(main, "qlm"))
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     """Yield a command and all below it, with the words that call them."""
     yield name, command
     below = dict(command.commands) if isinstance(command, click.Group) else {}
-    if command is main:
-        below = {word: load_command(word) for word in below}
+    if isinstance(command, LazyGroup):
+        below = {word: command.load(word) for word in below}
     if (hidden := _HIDDEN.get(command.name or "")) is not None:
         below[hidden.name or ""] = hidden
     for word, each in below.items():

@@ -2,20 +2,21 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 
 from qlm.cli.commands.control import retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
-from qlm.cli.inspect.doctor import Finding, examine, examine_profiles, examine_ranges
+from qlm.cli.inspect.console import console
+
+if TYPE_CHECKING:
+    from qlm.cli.inspect.doctor import Finding
 
 WATCH_S = 1.0
-PIPE_COLUMNS = 200
 
 
 @click.command("queues")
@@ -127,6 +128,8 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
 
     With --config, the profile of each model is checked, too.
     """
+    from qlm.cli.inspect.doctor import examine
+
     config_file: Path | None = click.get_current_context().params["config_file"]
     findings = [] if config_file is None else _profiles(config_file)
     findings += examine(client)
@@ -143,21 +146,16 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _profiles(file: Path) -> list[Finding]:
+def _profiles(file: Path) -> "list[Finding]":
     """Check the profiles of a configuration; its packages are loaded for this alone."""
     from qlm.cli.config.settings import load_config
+    from qlm.cli.inspect.doctor import examine_profiles, examine_ranges
     from qlm.cli.profiling.used_beyond import lines_of_config
     from qlm.cli.runtime.wiring import load_profiles
 
     config = load_config(file, {})
     findings = examine_profiles(config.models, config.instances, load_profiles(config.profiles))
     return findings + examine_ranges(lines_of_config(config))
-
-
-def console() -> Console:
-    """Make a console; output that is no terminal is wide enough for any name."""
-    made = Console()
-    return made if made.is_terminal else Console(width=PIPE_COLUMNS)
 
 
 def _show(data: Any, as_json: bool, draw: Any) -> None:
@@ -168,6 +166,8 @@ def _show(data: Any, as_json: bool, draw: Any) -> None:
 
 
 def _watch(drawn: Any) -> None:
+    from rich.live import Live
+
     with Live(drawn(), screen=False, auto_refresh=False) as live:
         try:
             while True:

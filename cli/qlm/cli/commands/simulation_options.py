@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from qlm.cli.commands.options import SEED
 from qlm.domain.errors import QlmError
 from qlm.planner.policy.default import DEFAULT_POLICY
 from qlm.simulator.policies import POLICIES, Policy
@@ -20,10 +21,6 @@ from qlm.simulator.simulation import Progress as SimulationProgress
 
 BAR_AFTER_S: Final = 1.0
 """Shorter runs show no progress bar."""
-
-
-SEED: Final = click.IntRange(min=0, max=2**63 - 1)
-"""Seeds that fit a JSON integer of a summary."""
 
 
 class PolicyType(click.ParamType[Policy]):

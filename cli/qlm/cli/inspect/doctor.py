@@ -5,13 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from qlm.cli.config.settings import InstanceConfig, ModelConfig
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.render import ago
-from qlm.cli.speed.choice import Choice, choose
-from qlm.rct_estimator.profiles.profile import Profile
+
+if TYPE_CHECKING:  # reading a configuration and profiles takes longer to import than all other checks take
+    from qlm.cli.config.settings import InstanceConfig, ModelConfig
+    from qlm.cli.speed.choice import Choice
+    from qlm.rct_estimator.profiles.profile import Profile
 
 DISK_FREE_MIN_BYTES: Final = 1_000_000_000
 
@@ -48,13 +50,15 @@ def examine(client: AdminClient) -> list[Finding]:
 
 
 def examine_profiles(
-    models: Iterable[ModelConfig], instances: Iterable[InstanceConfig], profiles: Sequence[Profile]
+    models: "Iterable[ModelConfig]", instances: "Iterable[InstanceConfig]", profiles: "Sequence[Profile]"
 ) -> list[Finding]:
     """Say for each model on each kind of accelerator whether its profile is measured, roofline or guessed.
 
     Raises:
         ConfigError: A model has no profile and its config.json cannot be used.
     """
+    from qlm.cli.speed.choice import choose
+
     by_id = {model.id: model for model in models}
     served = {(name, instance.kind): instance for instance in instances for name in instance.models}
     return [
@@ -63,7 +67,7 @@ def examine_profiles(
     ]
 
 
-def _profile(check: str, choice: Choice) -> Finding:
+def _profile(check: str, choice: "Choice") -> Finding:
     return Finding(check, not choice.warning, f"{choice.basis}: {choice.reason}", choice.warning)
 
 

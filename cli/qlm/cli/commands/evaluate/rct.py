@@ -1,4 +1,4 @@
-"""`qlm evaluate`: measure the accuracy of completion-time estimates and of the engine model."""
+"""`qlm evaluate rct`: compare forecasts of completion times with simulated outcomes."""
 
 import math
 import time
@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from qlm.cli.commands.evaluate_fidelity import fidelity_command
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.commands.simulation_options import bar, drawing, simulates
 from qlm.cli.scenario.output import make_folder, write_files
@@ -40,15 +39,7 @@ Judged = tuple[str, str, Pairs]
 """Class, forecast quantity, and pairs of forecast and outcome."""
 
 
-@click.group("evaluate")
-def evaluate_command() -> None:
-    """Measure the accuracy of the estimates and of the engine model."""
-
-
-evaluate_command.add_command(fidelity_command)
-
-
-@evaluate_command.command("rct")
+@click.command("rct")
 @simulates
 @click.option(
     "--every",

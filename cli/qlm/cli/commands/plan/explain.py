@@ -9,19 +9,18 @@ from typing import Any, Final
 import click
 from rich.table import Table
 
-from qlm.cli.commands.inspect import console
 from qlm.cli.commands.options import CONFIG, URL, admin_client, print_json
-from qlm.cli.commands.plan_options import (
+from qlm.cli.commands.plan.options import (
     JSON,
     OBJECTIVE,
     PLAN,
     PROBLEM,
     plan_errors,
-    solve,
     solves,
-    unservable,
 )
+from qlm.cli.commands.plan.output import solve, unservable
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
+from qlm.cli.inspect.console import console
 from qlm.cli.plans.files import read_plan, read_problem
 from qlm.cli.plans.live import age, age_note, fetch_groups, fetch_plan_if_any, fetch_request
 from qlm.cli.plans.request import find_place

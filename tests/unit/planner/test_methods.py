@@ -187,6 +187,6 @@ def test_a_package_that_is_missing_is_named(
 
     monkeypatch.delitem(sys.modules, module)
     monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
-    with pytest.raises(QlmError, match=f"method {name} needs {package}: pip install 'qlm-serving"):
+    with pytest.raises(QlmError, match=f"method {name} needs {package}: pip install -e '.\\[planner\\]'"):
         plan_by(name, random_problem(1), QUICK)
     monkeypatch.setitem(sys.modules, module, real)

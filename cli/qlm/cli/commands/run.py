@@ -234,7 +234,7 @@ def emulate_command(context: click.Context) -> None:
     try:
         from qlm.simulator.emulation import command
     except ImportError as error:
-        click.echo(f"qlm: emulate needs the extra `simulator` of qlm-serving ({error})", err=True)
+        click.echo(f"qlm: emulate needs {error.name}, which is not installed here", err=True)
         sys.exit(1)
     sys.exit(command.main(context.args))
 

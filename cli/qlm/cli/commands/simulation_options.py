@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from qlm.cli.commands.options import SEED
-from qlm.domain.errors import QlmError
+from qlm.domain.errors import QlmError, extra_hint
 from qlm.planner.policy.default import DEFAULT_POLICY
 from qlm.simulator.policies import POLICIES, Policy
 from qlm.simulator.rules import RULES, policy_named
@@ -107,5 +107,5 @@ def drawing(module: str) -> Callable[..., Any]:
     try:
         draw_all: Callable[..., Any] = import_module(f"qlm.cli.plots.{module}").draw_all
     except ModuleNotFoundError as error:
-        raise QlmError(f"--plots needs {error.name}: install qlm-serving with the extra `plots`") from error
+        raise QlmError(f"--plots needs {error.name}: {extra_hint('plots')}") from error
     return draw_all

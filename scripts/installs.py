@@ -120,7 +120,7 @@ def serve_one(qlm: Path, home: Path) -> float:
 
 @contextmanager
 def _serving(qlm: Path, home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    argv = [qlm, "serve", "--port", str(port), "--grpc-port", "0", "--admin-port", "0"]
+    argv = [str(qlm), "serve", "--port", str(port), "--grpc-port", "0", "--admin-port", "0"]
     with (home / "log").open("wb") as log:
         server = subprocess.Popen(argv, cwd=home, env=_environment(), stdout=log, stderr=log)
     try:

@@ -12,17 +12,20 @@ COMMANDS: Final = "qlm.cli.commands"
 class LazyGroup(click.Group):
     """Group whose listed subcommands have a name and the first line of their help; loading one imports it."""
 
-    def __init__(self, *args: Any, listed: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
+    def __init__(
+        self, name: str | None = None, *, listed: Mapping[str, Mapping[str, str]], **kwargs: Any
+    ) -> None:
         """List the subcommands.
 
         Args:
+            name: As of `click.Group`, with `kwargs`.
             listed: First line of help of each subcommand, by its module below `qlm.cli.commands`. The module
                 has the subcommand `name` as `name_command`.
         """
         placeholders = [
             click.Command(name, help=text) for each in listed.values() for name, text in each.items()
         ]
-        super().__init__(*args, commands=placeholders, **kwargs)
+        super().__init__(name, placeholders, **kwargs)
         self._modules: Final = {name: module for module, each in listed.items() for name in each}
 
     def resolve_command(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import click
 from rich.console import Console
 
-from qlm.cli.inspect.console import console
+from qlm.cli.inspect.console import DRAWING_COLUMNS_MAX, console
 from qlm.cli.plans.gantt import gantt
 from qlm.cli.plans.missed import missed_lines
 from qlm.cli.plans.tables import instance_tables, summary, violated
@@ -42,11 +42,11 @@ def print_plan(
     """Print the queues, as a drawing too if `drawn`, and a summary of the plan."""
     out = console()
     if drawn:
-        for drawing in gantt(problem, report, out.width):
+        for drawing in gantt(problem, report, min(out.width, DRAWING_COLUMNS_MAX)):
             out.print(drawing, no_wrap=True, overflow="crop")
     tables = list(instance_tables(problem, report, instances, rows))
     for table in tables:
-        out.print(table)
+        out.print(table, crop=False)
     shown = len(problem.instances) if instances else len(tables)
     for line in summary(problem, plan, report, shown):
         out.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -60,7 +60,7 @@ def print_missed(problem: Problem, plan: Plan, report: Report, rows: int) -> Non
         return
     out = console()
     for line in missed_lines(problem, misses):
-        out.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
+        out.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str), crop=False)
 
 
 def servable_misses(problem: Problem, plan: Plan, report: Report, rows: int) -> Misses | None:

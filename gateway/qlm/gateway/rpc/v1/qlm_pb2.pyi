@@ -291,7 +291,7 @@ class ListQueuesResponse(_message.Message):
     def __init__(self, classes: _Optional[_Iterable[_Union[ClassQueue, _Mapping]]] = ..., virtual_queues: _Optional[_Iterable[_Union[VirtualQueue, _Mapping]]] = ..., finished_per_s: _Optional[float] = ...) -> None: ...
 
 class ClassQueue(_message.Message):
-    __slots__ = ("queue", "model", "slo_class", "late", "cluster", "priority", "target_s", "queued", "groups", "ungrouped_arrival_s", "mean_prompt_tokens", "mean_output_tokens", "finished")
+    __slots__ = ("queue", "model", "slo_class", "late", "cluster", "priority", "target_s", "queued", "groups", "ungrouped_arrival_s", "mean_prompt_tokens", "mean_output_tokens", "finished", "oldest_arrival_s")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SLO_CLASS_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +305,7 @@ class ClassQueue(_message.Message):
     MEAN_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MEAN_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
     queue: str
     model: str
     slo_class: str
@@ -318,7 +319,8 @@ class ClassQueue(_message.Message):
     mean_prompt_tokens: float
     mean_output_tokens: float
     finished: int
-    def __init__(self, queue: _Optional[str] = ..., model: _Optional[str] = ..., slo_class: _Optional[str] = ..., late: _Optional[bool] = ..., cluster: _Optional[str] = ..., priority: _Optional[int] = ..., target_s: _Optional[float] = ..., queued: _Optional[int] = ..., groups: _Optional[int] = ..., ungrouped_arrival_s: _Optional[float] = ..., mean_prompt_tokens: _Optional[float] = ..., mean_output_tokens: _Optional[float] = ..., finished: _Optional[int] = ...) -> None: ...
+    oldest_arrival_s: float
+    def __init__(self, queue: _Optional[str] = ..., model: _Optional[str] = ..., slo_class: _Optional[str] = ..., late: _Optional[bool] = ..., cluster: _Optional[str] = ..., priority: _Optional[int] = ..., target_s: _Optional[float] = ..., queued: _Optional[int] = ..., groups: _Optional[int] = ..., ungrouped_arrival_s: _Optional[float] = ..., mean_prompt_tokens: _Optional[float] = ..., mean_output_tokens: _Optional[float] = ..., finished: _Optional[int] = ..., oldest_arrival_s: _Optional[float] = ...) -> None: ...
 
 class VirtualQueue(_message.Message):
     __slots__ = ("instance", "version", "groups")

@@ -20,6 +20,9 @@ _HELP: Final = {
         "agents": "Run the agents of all instances as Ray actors. Needs RabbitMQ and Redis.",
         "emulate": "Run an emulated engine: vLLM's API with the speed of a given accelerator.",
     },
+    "init": {
+        "init": "Write a first configuration into FILE, or print it.",
+    },
     "inspect": {
         "queues": "Show the class queues and the virtual queue of each instance.",
         "groups": "Show the request groups and the virtual queues they are in.",

@@ -193,3 +193,20 @@ def test_levels_are_counted_and_not_brackets() -> None:
 
 def test_a_long_value_is_cut_in_the_message() -> None:
     assert len(refusal_of_completion(user="x" * 5000).message) < 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "meant"),
+    [
+        ({"slo": {"deadline": 5}}, "deadline_ms"),
+        ({"slo": {"ttft": 5}}, "ttft_ms"),
+        ({"max_token": 5}, "max_tokens"),
+        ({"stream_options": {"include_usages": True}}, "include_usage"),
+    ],
+)
+def test_a_misspelt_field_is_answered_with_the_one_meant(fields: dict[str, object], meant: str) -> None:
+    assert refusal_of_completion(**fields).message.endswith(f"; did you mean {meant}?")
+
+
+def test_a_field_like_no_other_is_answered_without_a_guess() -> None:
+    assert "did you mean" not in refusal_of_completion(slo={"zzz": 5}).message

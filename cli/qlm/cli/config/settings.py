@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
 from qlm.cli.config.admin import AdminConfig
-from qlm.cli.config.errors import ConfigError, explain
+from qlm.cli.config.errors import ConfigError, invalid_file
 from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
@@ -19,6 +19,7 @@ from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
+from qlm.cli.starter.built_in import EMULATED
 from qlm.domain.formats.clusters import Thresholds, check_thresholds
 from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.core.connection_limits import ConnectionLimits
@@ -305,6 +306,10 @@ def load_config(
         overrides: Settings of the command line; they replace or extend sections of the file.
         environment: Replaces addresses and the token in the file, but nothing of the command line.
 
+    Returns:
+        With the built-in emulated models and instances if neither it nor a broker is named: it is then for
+        trials in one process, and has only what differs from `qlm serve` without a file.
+
     Raises:
         ConfigError: With file, key, value and expectation.
     """
@@ -314,7 +319,10 @@ def load_config(
         for key, value in of_environment(environment).items()
         if isinstance(value, Mapping) or key not in overrides
     }
-    return parse_config(merged(merged(read, given), overrides), with_origin(str(path), given))
+    whole = merged(merged(read, given), overrides)
+    if not whole.keys() & {"models", "instances", "broker"}:
+        whole = EMULATED | whole
+    return parse_config(whole, with_origin(str(path), given))
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:
@@ -322,7 +330,8 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {without_passwords(explain(error))}") from error
+        mistakes = str(invalid_file(where, error, Config))
+        raise ConfigError(without_passwords(mistakes)) from error
 
 
 def _once(what: str, names: list[str]) -> None:

@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
+from qlm.gateway.api.suggestions import suggestion
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 
 _INT64_MAX: Final = 2**63 - 1
@@ -214,7 +215,7 @@ def parse_completion(body: dict[str, Any]) -> CompletionBody:
     try:
         return CompletionBody.model_validate(drop_neutral(body, COMPLETION))
     except ValidationError as error:
-        raise _explain(error) from error
+        raise _explain(error, CompletionBody) from error
 
 
 def parse_chat(body: dict[str, Any]) -> ChatBody:
@@ -230,7 +231,7 @@ def parse_chat(body: dict[str, Any]) -> ChatBody:
     try:
         return ChatBody.model_validate(kept)
     except ValidationError as error:
-        raise _explain(error) from error
+        raise _explain(error, ChatBody) from error
 
 
 def _without_nulls(message: object) -> object:
@@ -239,7 +240,7 @@ def _without_nulls(message: object) -> object:
     return {key: value for key, value in message.items() if value is not None or key == "content"}
 
 
-def _explain(error: ValidationError) -> ApiError:
+def _explain(error: ValidationError, body: type[BaseModel]) -> ApiError:
     """Return the first problem as an error with one sentence."""
     details = error.errors(include_url=False)
     first = details[0]
@@ -249,7 +250,7 @@ def _explain(error: ValidationError) -> ApiError:
         return invalid(where, f"{where} is missing; expected a value", "missing_required_parameter")
     if first["type"] == "extra_forbidden":
         message = f"{where} is {shown(first['input'])}; expected no such field: it is not supported"
-        return invalid(where, message, "unknown_parameter")
+        return invalid(where, message + suggestion(body, first["loc"]), "unknown_parameter")
     if first["type"] == "value_error" and "ctx" in first:
         expected = str(first["ctx"]["error"])
     elif name in _UNIONS:

@@ -279,6 +279,29 @@ def test_a_grpc_port_in_use_is_said_before_anything_starts(tmp_path: Path) -> No
     assert not (tmp_path / "d").exists()
 
 
+def test_a_gateway_takes_its_port_from_the_command_line(tmp_path: Path) -> None:
+    config = emulated("mistral-7b", broker="amqp://127.0.0.1:1/", store="redis://127.0.0.1:1/0")
+    file = tmp_path / "qlm.yaml"
+    file.write_text(json.dumps(config))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        argv: list[str | Path] = [
+            QLM,
+            "gateway",
+            "--config",
+            file,
+            "--port",
+            str(port),
+            "--grpc-port",
+            "0",
+            "--admin-port",
+            "0",
+        ]
+        ran = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20)
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(f"qlm: cannot listen on 127.0.0.1:{port}: address already in use")
+
+
 @pytest.mark.parametrize(
     ("broker", "store", "port_of"),
     [("amqp://guest:guest@127.0.0.1:{port}/", "redis://127.0.0.1:{port}/0", "both")],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Group
 
-from qlm.cli.commands.control import retry_command
+from qlm.cli.commands.control import drop_command, retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
@@ -31,7 +31,7 @@ def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
     if as_json:
         print_json(client.get("/admin/v1/queues"))
     elif not watch:
-        console().print(drawn())
+        console().print(drawn(), crop=False)
     else:
         _watch(drawn)
 
@@ -65,22 +65,23 @@ def history_command(client: AdminClient, as_json: bool) -> None:
     _show(data, as_json, lambda plain: Group(*history_tables(history_from_plain(plain), time.time())))
 
 
-class _WithRetry(click.Command):
-    """A command that takes an id or options, except for the word `retry`, which is a subcommand."""
+class _WithDeadLetters(click.Command):
+    """A command that takes an id or options, except for `retry` and `drop`, which are subcommands."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the arguments, or those of `retry` if it is called."""
-        if args[:1] == [retry_command.name]:
-            return retry_command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        """Parse the arguments, or those of a subcommand if it is called."""
+        for each in (retry_command, drop_command):
+            if args[:1] == [each.name]:
+                return each.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
 @click.command(
     "requests",
-    cls=_WithRetry,
-    epilog="`qlm requests retry ID` puts dead letters back; see `qlm requests retry --help`.",
+    cls=_WithDeadLetters,
+    epilog="`qlm requests retry ID` puts dead letters back, `qlm requests drop ID` deletes them.",
 )
 @talks_to_gateway
 @click.argument("request_id", required=False)
@@ -162,7 +163,7 @@ def _show(data: Any, as_json: bool, draw: Any) -> None:
     if as_json:
         print_json(data)
     else:
-        console().print(draw(data))
+        console().print(draw(data), crop=False)
 
 
 def _watch(drawn: Any) -> None:

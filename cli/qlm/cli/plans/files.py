@@ -18,8 +18,8 @@ def read_problem(path: Path) -> Problem:
     """Read a problem.
 
     Raises:
-        ConfigError: It is not one; the message names file, key or line, and what was expected.
-        OSError: The file cannot be read.
+        ConfigError: It cannot be read, or is not one; the message names file, key or line, and what was
+            expected.
     """
     try:
         return problem_from_plain(_read(path))
@@ -31,9 +31,8 @@ def read_plan(path: Path, problem: Problem) -> Plan:
     """Read a plan of a problem.
 
     Raises:
-        ConfigError: It is not one, or not of this problem; the message names file, key or line, and what
-            was expected.
-        OSError: The file cannot be read.
+        ConfigError: It cannot be read, is not one, or not of this problem; the message names file, key or
+            line, and what was expected.
     """
     try:
         return plan_from_plain(_read(path), problem)
@@ -64,12 +63,15 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def _read(path: Path) -> Any:
-    size = path.stat().st_size
-    if size > FILE_BYTES_MAX:
-        raise InvalidValueError("size", size, f"at most {FILE_BYTES_MAX} bytes")
-    with path.open("rb") as file:
-        # Devices and pipes report a size of 0, and may be endless.
-        data = file.read(FILE_BYTES_MAX + 1)
+    try:
+        size = path.stat().st_size
+        if size > FILE_BYTES_MAX:
+            raise InvalidValueError("size", size, f"at most {FILE_BYTES_MAX} bytes")
+        with path.open("rb") as file:
+            # Devices and pipes report a size of 0, and may be endless.
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or type(error).__name__}") from error
     if len(data) > FILE_BYTES_MAX:
         raise InvalidValueError("size", f"more than {FILE_BYTES_MAX}", f"at most {FILE_BYTES_MAX} bytes")
     return _decoded(path, data)

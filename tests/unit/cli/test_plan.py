@@ -370,9 +370,9 @@ def test_a_plan_of_another_problem_is_refused(problem: Path, tmp_path: Path) -> 
             "which is a folder; expected a file",
         ),
         (
-            ["plan", "--problem", "{problem}", "--method", "edf", "--out", "{missing}/x.json"],
-            1,
-            "No such file or directory",
+            ["plan", "--problem", "{problem}", "--method", "edf", "--out", "{problem}/x.json"],
+            2,
+            "or is in, a file; expected a folder",
         ),
         (
             ["plan", "explain", "x", "--problem", "{problem}"],
@@ -514,3 +514,9 @@ def test_a_gap_is_shown_unless_any_plan_can_be_far_from_the_bound(
     (line, *_) = summary(PROBLEM, plan, verify(PROBLEM, plan), len(PROBLEM.instances))
     assert f"no plan is below {bound_s:g} s" in line
     assert ("gap" in line) is shown
+
+
+def test_the_folder_of_a_plan_is_made(problem: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new/folder/plan.json"
+    assert qlm("plan", "--problem", problem, "--method", "edf", "--out", out).exit_code == 0
+    read_plan(out, PROBLEM)

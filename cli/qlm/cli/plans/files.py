@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qlm.cli.config.errors import ConfigError
+from qlm.cli.scenario.output import make_folder
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.shown import DIGITS_MAX
 from qlm.planner.limits import FILE_BYTES_MAX
@@ -46,14 +47,15 @@ def plan_text(plan: Plan) -> str:
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan to a file atomically.
+    """Write a plan to a file atomically; its folder is made if it is missing.
 
     Raises:
-        QlmError: There is a folder of this name.
+        QlmError: There is a folder of this name, or a file of the name of its folder.
         OSError: It cannot be written.
     """
     if path.is_dir():
         raise QlmError(f"--out is {str(path)!r}, which is a folder; expected a file")
+    make_folder(path.parent)
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(plan_text(plan) + "\n", "utf-8")

@@ -53,6 +53,19 @@ def configured(**overrides: Any) -> Config:
     return parse_config(raw | overrides, "tests")
 
 
+def test_a_generation_config_reaches_gateway_and_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    model = {"id": "mine", "engine": "vllm", "path": str(tmp_path)}
+    instance = {"id": "a", "accelerator": "A100", "models": ["mine"]}
+    for source in ("auto", "vllm", str(tmp_path)):
+        config = configured(models=[model | {"generation_config": source}], instances=[instance])
+        assert [spec.generation_config for spec in model_specs(config)] == [source]
+    with pytest.raises(ConfigError, match=r"'mine' with the generation_config .*expected auto, vllm, or a"):
+        check(config, "tests")
+    (tmp_path / "generation_config.json").write_text("{}")
+    check(config, "tests")
+
+
 def test_the_fleet_knows_each_model_on_each_kind_that_serves_it() -> None:
     known = fleet(configured(), SHIPPED)
     assert set(known.profiles) == {("mistral-7b", "A100"), ("mistral-7b", "A10"), ("mine", "A100")}

@@ -21,7 +21,7 @@ def refusal_of_chat(**fields: object) -> ApiError:
 
 def test_defaults_are_those_of_the_openai_api() -> None:
     body = parse_completion(COMPLETION)
-    assert (body.temperature, body.top_p, body.stream, body.stops) == (1.0, 1.0, False, ())
+    assert (body.temperature, body.top_p, body.stream, body.stops) == (None, None, False, ())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
 from qlm.cli.config.admin import AdminConfig
+from qlm.cli.config.engine_arguments import check_extra_args
 from qlm.cli.config.errors import ConfigError, invalid_file
 from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
@@ -60,7 +61,7 @@ class VllmConfig(ConfigSection):
             engines fit one accelerator.
         seqs_max: `--max-num-seqs`.
         batched_tokens_max: `--max-num-batched-tokens`; without it, the profile's.
-        extra_args: Further arguments, as they are.
+        extra_args: Further arguments. Those without effect behind QLM are refused by name.
         pythonpath: Folder prepended to its Python path, for a sitecustomize of its own.
         cpu: Set the environment that the CPU build needs.
         batching_async: With `batching`, leave asynchronous scheduling on, which is not verified.
@@ -82,10 +83,8 @@ class VllmConfig(ConfigSection):
     ready_timeout_s: float = Field(600.0, gt=0, le=86_400)
 
     @model_validator(mode="after")
-    def _one_token_budget(self) -> Self:
-        for word in self.extra_args:
-            if word.partition("=")[0] == "--max-num-batched-tokens":
-                raise ValueError(f"has {word!r} in extra_args; expected the key batched_tokens_max instead")
+    def _arguments_with_effect(self) -> Self:
+        check_extra_args(self.extra_args)
         return self
 
 
@@ -121,6 +120,9 @@ class ModelConfig(ConfigSection):
         config: Its `config.json`, or the folder with it, from which its speed is computed where there is no
             profile; without it, that in `path`.
         context_tokens: Largest number of prompt plus output tokens.
+        generation_config: Sampling parameters of requests that name none: `auto` for the model's own
+            `generation_config.json`, `vllm` for those of vLLM, or a folder with such a file, whose
+            `max_new_tokens` then bounds every answer. As vLLM's `--generation-config`.
         cluster_tokens: Prompt lengths, ascending, at which its classes are divided, at most two; an empty
             list divides none; without it, they are found (`operations.cluster`).
     """
@@ -132,6 +134,7 @@ class ModelConfig(ConfigSection):
     config: Path | None = None
     context_tokens: int = Field(8192, ge=2, le=100_000_000)
     kv_swap: Literal["auto", "never"] = "auto"
+    generation_config: Annotated[str, Field(min_length=1)] = "auto"
     cluster_tokens: Ascending | None = None
 
     @model_validator(mode="after")

@@ -67,18 +67,21 @@ class _Body(_Strict):
     # for.
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] = 0  # The answer has at least this number of output tokens
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0  # Sampling, as in vLLM; 0 is greedy
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # Sampling, as in vLLM
-    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] = 0  # Sampling, as in vLLM; 0 and -1 are all tokens
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0  # Sampling, as in vLLM
+    # Sampling, as in vLLM; 0 is greedy. Without, this field and those below are the model's own, see
+    # [http-api.md](../http-api.md#what-a-request-does-not-name).
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None  # Sampling, as in vLLM
+    # Sampling, as in vLLM; 0 and -1 are all tokens.
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling, as in vLLM
     seed: Annotated[int, Field(ge=-_INT64_MAX - 1, le=_INT64_MAX)] | None = None  # Seed of the sampling
     # Texts that end the answer; they are not part of it.
     stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] = Field(default_factory=list)
     # Tokens that end the answer.
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] = Field(default_factory=list)
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0  # Sampling, as in vLLM
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0  # Sampling, as in vLLM
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0  # Sampling, as in vLLM
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # Sampling, as in vLLM
     # Added to the logits of tokens, by token id as text.
     logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] = (
         Field(default_factory=dict)

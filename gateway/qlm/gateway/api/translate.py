@@ -22,6 +22,7 @@ from qlm.gateway.api.objective import choose, p_met, p_met_min
 from qlm.gateway.api.schema import Body, ChatBody, Message
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.sampling_defaults import DEFAULTED, SamplingDefaults
 from qlm.gateway.core.tokenizer import ChatMessage, ServedModel
 
 TENANT_HEADERS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
@@ -152,19 +153,19 @@ def _sampling(body: Body, prompt_ids: TokenIds, served: ServedModel, limits: Gat
     return Sampling(
         max_tokens=max_tokens,
         min_tokens=body.min_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=max(0, body.top_k),  # -1 and 0 both mean "off"
-        min_p=body.min_p,
         seed=body.seed,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
-        repetition_penalty=body.repetition_penalty,
         ignore_eos=body.ignore_eos,
         stop_token_ids=tuple(body.stop_token_ids),
         eos_token_ids=tuple(sorted(served.tokenizer.eos_ids)),
         logit_bias=bias,
+        **_defaulted(body, served.defaults),
     )
+
+
+def _defaulted(body: Body, defaults: SamplingDefaults) -> dict[str, Any]:
+    asked = {name: getattr(body, name) for name in DEFAULTED}
+    used = {name: getattr(defaults, name) if value is None else value for name, value in asked.items()}
+    return used | {"top_k": max(0, used["top_k"])}  # -1 and 0 both mean "off"
 
 
 def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: GatewayLimits) -> int:
@@ -177,15 +178,19 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
         raise _too_long(field, f"{field} has {prompt_tokens} tokens; expected at most {longest}")
     room = context - prompt_tokens
     name, asked = body.output_limit
+    bounds = (
+        [room] if served.defaults.output_tokens_max is None else [room, served.defaults.output_tokens_max]
+    )
     if asked is None:
-        return min(limits.default_max_tokens, room)
+        own = served.defaults.max_tokens if isinstance(body, ChatBody) else None
+        return min(*bounds, limits.default_max_tokens if own is None else own)
     if asked > room:
         message = (
             f"{name} is {asked}; expected at most {room}: the model's context is {context} tokens, "
             f"of which {field} takes {prompt_tokens}"
         )
         raise _too_long(name, message)
-    return asked
+    return min(*bounds, asked)
 
 
 def traceparent(headers: Mapping[str, str]) -> str:

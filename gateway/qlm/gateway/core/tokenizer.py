@@ -6,6 +6,7 @@ from typing import Protocol
 
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import TokenIds
+from qlm.gateway.core.sampling_defaults import VLLM_DEFAULTS, SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,8 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model and its tokenizer."""
+    """A model with its tokenizer and its sampling defaults."""
 
     spec: ModelSpec
     tokenizer: Tokenizer
+    defaults: SamplingDefaults = VLLM_DEFAULTS

@@ -7,6 +7,7 @@ from qlm.domain.fleet import ModelSpec
 from qlm.gateway.api.errors import ApiError, shown
 from qlm.gateway.core.tokenizer import ServedModel, Tokenizer
 from qlm.gateway.tokenizers.byte import ByteTokenizer
+from qlm.gateway.tokenizers.generation_config import sampling_defaults
 from qlm.gateway.tokenizers.hf import HfTokenizer
 
 
@@ -14,13 +15,13 @@ class ServedModels:
     """The models that clients may name, in the order of the configuration."""
 
     def __init__(self, specs: Sequence[ModelSpec]) -> None:
-        """Load their tokenizers.
+        """Load their tokenizers and sampling defaults.
 
         Raises:
-            InvalidValueError: A tokenizer cannot be read.
+            InvalidValueError: A tokenizer or a generation_config.json cannot be read.
         """
         self._by_name: dict[str, ServedModel] = {
-            spec.id: ServedModel(spec, load_tokenizer(spec)) for spec in specs
+            spec.id: ServedModel(spec, load_tokenizer(spec), sampling_defaults(spec)) for spec in specs
         }
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -47,4 +48,6 @@ def load_tokenizer(spec: ModelSpec) -> Tokenizer:
     Raises:
         InvalidValueError: It cannot be read from its directory.
     """
-    return ByteTokenizer() if spec.tokenizer == "byte" else HfTokenizer(Path(spec.tokenizer))
+    if spec.tokenizer == "byte":
+        return ByteTokenizer()
+    return HfTokenizer(Path(spec.tokenizer), generation_config=spec.generation_config)

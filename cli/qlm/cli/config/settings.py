@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from qlm.agents.engines.refused_arguments import check_extra_args
 from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
 from qlm.cli.config.admin import AdminConfig
-from qlm.cli.config.engine_arguments import check_extra_args
 from qlm.cli.config.errors import ConfigError, invalid_file
 from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig

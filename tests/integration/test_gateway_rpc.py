@@ -231,7 +231,7 @@ async def test_a_broken_stream_goes_on_at_another_gateway(stub: QlmStub, cluster
     answer = "Grüße aus der Warteschlange, 日本"
     cluster.agent.answer = lambda request: text_then_end(answer)
     cluster.agent.pause_at = 9
-    call = stub.Generate(completion())
+    call = stub.Generate(completion(max_tokens=100))
     stream = await Stream().read(call, until_tokens=9)
     call.cancel()
     cluster.agent.go.set()

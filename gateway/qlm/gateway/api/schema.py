@@ -63,8 +63,8 @@ class _Body(_Strict):
     """The fields of both routes."""
 
     model: Annotated[str, Field(min_length=1, max_length=200)]  # A name from `GET /v1/models`
-    # Output limit; without, `limits.default_max_tokens` of the configuration, or what the context has room
-    # for.
+    # Output limit; without, what the context has room for (chats) or 16 (completions), see
+    # [http-api.md](../http-api.md#what-a-request-does-not-name).
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] = 0  # The answer has at least this number of output tokens
     # Sampling, as in vLLM; 0 is greedy. Without, this field and those below are the model's own, see

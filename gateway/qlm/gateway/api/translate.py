@@ -29,6 +29,9 @@ TENANT_HEADERS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-f
 TENANT_CHARACTERS_MAX: Final = 100
 TENANT_DEFAULT: Final = "default"
 
+COMPLETION_TOKENS: Final = 16
+"""Output limit of /v1/completions without one, as of OpenAI and vLLM."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
@@ -182,8 +185,7 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
         [room] if served.defaults.output_tokens_max is None else [room, served.defaults.output_tokens_max]
     )
     if asked is None:
-        own = served.defaults.max_tokens if isinstance(body, ChatBody) else None
-        return min(*bounds, limits.default_max_tokens if own is None else own)
+        return min(*bounds, _unnamed_limit(body, served, limits, room))
     if asked > room:
         message = (
             f"{name} is {asked}; expected at most {room}: the model's context is {context} tokens, "
@@ -191,6 +193,14 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
         )
         raise _too_long(name, message)
     return min(*bounds, asked)
+
+
+def _unnamed_limit(body: Body, served: ServedModel, limits: GatewayLimits, room: int) -> int:
+    """Return the output limit of a request that names none; as in vLLM but for what the operator sets."""
+    configured = limits.default_max_tokens
+    if not isinstance(body, ChatBody):
+        return COMPLETION_TOKENS if configured is None else configured
+    return min(each for each in (configured, served.defaults.max_tokens, room) if each is not None)
 
 
 def traceparent(headers: Mapping[str, str]) -> str:

@@ -27,7 +27,8 @@ class LimitsConfig(BaseModel):
         retry_after_max_s: Longest Retry-After, seconds. OpenAI's clients wait 120 s at most.
         body_bytes_max: Largest body of a request; beyond, 413.
         prompt_tokens_max: Longest prompt accepted, whatever the model's context.
-        default_max_tokens: Output limit of a request that names none, if the context has room for it.
+        default_max_tokens: Largest output limit of a request that names none; without it, chats may fill the
+            context, or have the `max_new_tokens` of their model, and completions have 16 tokens.
         keepalive_s: A stream without output for this time gets a comment.
         resumable_streams: Streams carry `id:` lines and comments; `x-qlm-stream` overrides it.
         resume_grace_stream_s: A broken stream may be resumed for this time before its request is cancelled.
@@ -63,7 +64,7 @@ class LimitsConfig(BaseModel):
     retry_after_max_s: float = Field(60.0, ge=1, le=86_400)
     body_bytes_max: int = Field(4 * 1024 * 1024, ge=1024)
     prompt_tokens_max: _Count = 1_000_000
-    default_max_tokens: _Count = 512
+    default_max_tokens: _Count | None = None
     keepalive_s: _Duration = 10.0
     resumable_streams: bool = True
     resume_grace_stream_s: float = Field(10.0, ge=0, le=86_400)

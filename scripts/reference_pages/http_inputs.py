@@ -55,8 +55,8 @@ _HEADERS: Final[Mapping[str, Input]] = {
     STREAM_HEADER: Input(
         "text",
         "`resumable` or `plain`",
-        "With `id:` lines and comments, or data lines only; without, `limits.resumable_streams` of the "
-        "configuration.",
+        "With `id:` lines, from which the stream can be resumed, or with data lines only; without the "
+        "header, data lines and comments, unless `limits.resumable_streams` is set.",
     ),
     DEADLINE_HEADER: Input("number", _MS, "As `slo.deadline_ms`, if the body has no `slo`."),
     **{name: Input("number", _MS, "As `slo.ttft_ms`, if the body has no `slo`.") for name in TTFT_HEADERS},

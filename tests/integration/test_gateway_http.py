@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster,
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
 JSON = {"content-type": "application/json"}
+RESUMABLE = {"x-qlm-stream": "resumable"}
 ANSWER = "Hello, world!"
 QUEUED = RequestFilter(state=RequestState.QUEUED)
 ENDED = RequestFilter(state=RequestState.ENDED)
@@ -79,8 +81,8 @@ class Events:
             if line.startswith("data: "):
                 yield line[6:]
 
-    async def text(self, *, until_tokens: int | None = None) -> str:
-        """Join the text of completion events, up to the one with that id or to the end."""
+    async def text(self, *, until_tokens: int | None = None, until_text: str | None = None) -> str:
+        """Join the text of completion events, up to the one with that id, to that text, or to the end."""
         pieces = []
         async for data in self:
             if data == "[DONE]":
@@ -88,6 +90,8 @@ class Events:
             for choice in orjson.loads(data)["choices"]:
                 pieces.append(choice["text"])
             if until_tokens is not None and self.last_id == str(until_tokens):
+                break
+            if until_text is not None and "".join(pieces) == until_text:
                 break
         return "".join(pieces)
 
@@ -207,7 +211,8 @@ async def test_a_broken_stream_continues_on_another_gateway(
     answer = "Grüße aus der Warteschlange, 日本"
     cluster.agent.answer = lambda request: text_then_end(answer)
     cluster.agent.pause_at = 9
-    async with http.stream("POST", f"{url}/v1/completions", json=COMPLETION | {"stream": True}) as response:
+    body = COMPLETION | {"stream": True, "max_tokens": 100}
+    async with http.stream("POST", f"{url}/v1/completions", json=body, headers=RESUMABLE) as response:
         id = response.headers["x-request-id"]
         events = Events(response)
         text = await events.text(until_tokens=9)
@@ -245,13 +250,17 @@ async def test_a_senseless_id_is_refused(url: str, http: httpx.AsyncClient) -> N
     assert len(refusal(long)["message"]) < 400
 
 
-async def test_a_plain_stream_has_data_lines_only(url: str, http: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("headers", [RESUMABLE, {"last-event-id": "0"}])
+async def test_a_stream_has_ids_only_if_its_client_asks_for_them(
+    url: str, http: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
     body = COMPLETION | {"stream": True}
-    with_ids = await http.post(f"{url}/v1/completions", json=body)
+    with_ids = await http.post(f"{url}/v1/completions", json=body, headers=headers)
     assert with_ids.text.startswith("id: 3\ndata: ")
-    without = await http.post(f"{url}/v1/completions", json=body, headers={"x-qlm-stream": "plain"})
-    blocks = without.text.strip().split("\n\n")
-    assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
+    for asked in ({}, {"x-qlm-stream": "plain"}, headers | {"x-qlm-stream": "plain"}):
+        without = await http.post(f"{url}/v1/completions", json=body, headers=asked)
+        blocks = without.text.strip().split("\n\n")
+        assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
     odd = await http.post(f"{url}/v1/completions", json=body, headers={"x-qlm-stream": "odd"})
     assert refusal(odd)["param"] == "x-qlm-stream"
 
@@ -259,11 +268,14 @@ async def test_a_plain_stream_has_data_lines_only(url: str, http: httpx.AsyncCli
 # --- clients that leave
 
 
-async def abandoned(http: httpx.AsyncClient, cluster: Cluster, url: str, body: dict[str, Any]) -> RequestId:
+async def abandoned(
+    http: httpx.AsyncClient, cluster: Cluster, url: str, body: dict[str, Any], **headers: str
+) -> RequestId:
     """Start a stream, read its first tokens, leave."""
     cluster.agent.pause_at = 3
-    async with http.stream("POST", f"{url}/v1/completions", json=body | {"stream": True}) as response:
-        await Events(response).text(until_tokens=3)
+    asked = body | {"stream": True}
+    async with http.stream("POST", f"{url}/v1/completions", json=asked, headers=headers) as response:
+        await Events(response).text(until_text=ANSWER[:3])
         return RequestId(response.headers["x-request-id"])
 
 
@@ -277,9 +289,23 @@ async def test_an_abandoned_stream_is_cancelled_after_its_grace(
 async def test_an_abandoned_stream_lives_on_within_its_grace(
     cluster: Cluster, url: str, http: httpx.AsyncClient
 ) -> None:
-    id = await abandoned(http, cluster, url, COMPLETION)
-    cluster.agent.go.set()
-    await until(lambda: cluster.agent.ended.get(id) is Outcome.STOP)
+    for headers in (RESUMABLE, {"idempotency-key": "k"}):
+        id = await abandoned(http, cluster, url, COMPLETION, **headers)
+        cluster.agent.go.set()
+        await until(partial(ended_as, cluster, id, Outcome.STOP))
+        cluster.agent.go.clear()
+
+
+def ended_as(cluster: Cluster, id: RequestId, outcome: Outcome) -> bool:
+    return cluster.agent.ended.get(id) is outcome
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-qlm-stream": "plain"}])
+async def test_a_stream_that_cannot_be_resumed_ends_with_its_client(
+    cluster: Cluster, url: str, http: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    id = await abandoned(http, cluster, url, COMPLETION, **headers)
+    await until(lambda: ended_as(cluster, id, Outcome.CANCELLED), timeout_s=2)
 
 
 async def watchers_are(cluster: Cluster, id: RequestId, count: int) -> bool:
@@ -330,7 +356,7 @@ async def test_a_stop_string_ends_answer_and_generation(
 ) -> None:
     cluster.agent.answer = lambda request: b"one two three " * 20
     cluster.agent.pause_at = 60
-    made = await client.completions.create(**COMPLETION, stop=[" three"], stream=stream)
+    made = await client.completions.create(**COMPLETION, stop=[" three"], stream=stream, max_tokens=300)
     if isinstance(made, openai.AsyncStream):
         choices = [chunk.choices[0] async for chunk in made]
         text, reason = "".join(choice.text for choice in choices), choices[-1].finish_reason
@@ -366,7 +392,7 @@ async def test_an_asynchronous_request_is_stopped_at_its_stop_string(
 ) -> None:
     cluster.agent.answer = lambda request: b"one two three " * 20
     cluster.agent.pause_at = 60
-    body = COMPLETION | {"stop": " three"}
+    body = COMPLETION | {"stop": " three", "max_tokens": 300}
     made = await http.post(f"{url}/v1/completions", json=body, headers={"prefer": "respond-async"})
     await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP])
     done = (await http.get(url + made.headers["location"])).json()
@@ -766,7 +792,7 @@ async def test_without_announcements_output_is_looked_up(
     cluster.agent.pause_at = 6
     async with http.stream("POST", f"{url}/v1/completions", json=COMPLETION | {"stream": True}) as response:
         events = Events(response)
-        assert await events.text(until_tokens=6) == ANSWER[:6]
+        assert await events.text(until_text=ANSWER[:6]) == ANSWER[:6]
         cluster.agent.go.set()
         assert await events.text() == ANSWER[6:]
 

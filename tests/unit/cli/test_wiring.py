@@ -201,7 +201,7 @@ def test_emulated_models_use_the_byte_tokenizer_and_vllm_models_their_own() -> N
 def test_limits_and_objectives_reach_the_gateway() -> None:
     given = {name: 9 if value is None else value + 1 for name, value in LimitsConfig()}
     given |= {"p_met_min": 0.5, "body_bytes_max": 2048, "refuse_without_instance": True}
-    given |= {"resumable_streams": False, "slo_steps": 4}
+    given |= {"resumable_streams": True, "slo_steps": 4}
     limits = gateway_limits(configured(limits=given, default_slo={}))
     assert {name: getattr(limits, name) for name in given} == given
     assert limits.default_slo.label() == "batch"

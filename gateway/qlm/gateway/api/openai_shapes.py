@@ -1,5 +1,6 @@
 """OpenAI's answer shapes: objects, stream chunks and server-sent events, as bytes."""
 
+from enum import Enum, auto
 from typing import Final
 
 import orjson
@@ -71,6 +72,17 @@ def _text(metadata: RequestMetadata, final: SendFinal, tier: str) -> TextComplet
     }
 
 
+class StreamForm(Enum):
+    """Lines of a stream besides those with data."""
+
+    STANDARD = auto()
+    """A comment while nothing comes, so that no proxy takes the connection for dead."""
+    RESUMABLE = auto()
+    """The same, and the position of each event (`id:`), from which the stream can be resumed."""
+    PLAIN = auto()
+    """None, for clients that read data lines only."""
+
+
 class StreamShape:
     """Formats the events of one stream.
 
@@ -82,7 +94,7 @@ class StreamShape:
         metadata: RequestMetadata,
         tier: str,
         *,
-        resumable: bool = True,
+        form: StreamForm = StreamForm.STANDARD,
         include_usage: bool = False,
         continuous_usage: bool = False,
     ) -> None:
@@ -91,13 +103,13 @@ class StreamShape:
         Args:
             metadata: The request.
             tier: Its service tier.
-            resumable: Write `id:` lines and comments; some clients accept data lines only.
+            form: Which lines it has.
             include_usage: End with an event that has the usage and no choices.
             continuous_usage: Write the usage so far in each event (vLLM's extension).
         """
         self._metadata = metadata
         self._chat = metadata.answer.kind is AnswerKind.CHAT
-        self._resumable = resumable
+        self._form = form
         self._include_usage = include_usage
         self._continuous_usage = continuous_usage
         self._id_seen = False
@@ -155,7 +167,7 @@ class StreamShape:
 
     def keep_alive(self) -> bytes:
         """Return a comment, or nothing for a stream with data lines only."""
-        if not self._resumable:
+        if self._form is StreamForm.PLAIN:
             return b""
         # OpenAI's Python client takes each blank line after an `id:` for an event, and fails on its empty
         # data. So after the first `id:` a comment has no blank line of its own, which the format allows.
@@ -172,7 +184,7 @@ class StreamShape:
         return self._id(offset) + body + b"}\n\n"
 
     def _id(self, offset: int) -> bytes:
-        if not self._resumable:
+        if self._form is not StreamForm.RESUMABLE:
             return b""
         self._id_seen = True
         return b"id: %d\n" % offset

@@ -102,7 +102,7 @@ class _Body(_Strict):
     service_tier: Literal["auto", "default", "flex", "priority"] = "auto"
     slo: SloBody | None = None  # The objective
     # Seconds for which the client may be disconnected before its request is cancelled; by default 10 s for
-    # streams and requests with an Idempotency-Key, else 0.
+    # resumable streams and requests with an Idempotency-Key, else 0.
     resume_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
 
     @field_validator("logit_bias")

@@ -30,10 +30,10 @@ class LimitsConfig(BaseModel):
         default_max_tokens: Largest output limit of a request that names none; without it, chats may fill the
             context, or have the `max_new_tokens` of their model, and completions have 16 tokens.
         keepalive_s: A stream without output for this time gets a comment.
-        resumable_streams: Streams carry `id:` lines and comments; `x-qlm-stream` overrides it.
-        resume_grace_stream_s: A broken stream may be resumed for this time before its request is cancelled.
-            It also holds for plain answers with an `Idempotency-Key`.
-        resume_grace_plain_s: The same for a plain answer without that header.
+        resumable_streams: Streams are resumable even if their clients do not ask for that by `x-qlm-stream`.
+        resume_grace_stream_s: A broken resumable stream may be resumed for this time before its request is
+            cancelled. It also holds for any answer with an `Idempotency-Key`.
+        resume_grace_plain_s: The same for other answers.
         poll_s: A request without output for this time is looked up in the store; doubles up to `poll_max_s`.
         poll_max_s: Longest time between two look-ups of one request.
         lost_after_s: A request counts as lost when the store has known less output than was streamed for
@@ -66,7 +66,7 @@ class LimitsConfig(BaseModel):
     prompt_tokens_max: _Count = 1_000_000
     default_max_tokens: _Count | None = None
     keepalive_s: _Duration = 10.0
-    resumable_streams: bool = True
+    resumable_streams: bool = False
     resume_grace_stream_s: float = Field(10.0, ge=0, le=86_400)
     resume_grace_plain_s: float = Field(0.0, ge=0, le=86_400)
     poll_s: _Duration = 2.0

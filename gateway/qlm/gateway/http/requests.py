@@ -10,8 +10,8 @@ from qlm.domain.request import RequestRecord
 from qlm.gateway.api.errors import from_outcome, invalid, shown
 from qlm.gateway.api.fields.requests import RequestAnswer, RequestStatus
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import StreamShape, answer_object
-from qlm.gateway.http.completions import lower_headers, stream_answer, wants_resumable
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
+from qlm.gateway.http.completions import RESUME_HEADER, lower_headers, stream_answer, stream_form
 from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.http.sinks import StreamSink
 from qlm.gateway.sessions.gateway import Gateway
@@ -55,7 +55,7 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
     shape = StreamShape(
         record.metadata,
         tier_of(record.metadata.slo, gateway.limits),
-        resumable=wants_resumable(lower_headers(request), default=gateway.limits.resumable_streams),
+        form=stream_form(lower_headers(request), default=StreamForm.RESUMABLE),
         include_usage=request.query_params.get("include_usage") == "true",
     )
     sink = StreamSink(shape, shown)
@@ -70,7 +70,7 @@ async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
 
 def _offset(request: HttpRequest) -> int:
     """Return the number of output tokens that the client has been shown."""
-    name, text = "Last-Event-ID", request.headers.get("last-event-id")
+    name, text = "Last-Event-ID", request.headers.get(RESUME_HEADER)
     if text is None:
         name, text = "offset", request.query_params.get("offset", "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= OFFSET_MAX):

@@ -86,7 +86,9 @@ class QlmService(QlmServicer):
                 self._check_size(request)
                 plain = messages.to_plain(request)
                 body = messages.parse(request, plain)
-                prepared = await gateway.intake.prepare(body, plain, headers, default_slo=_objective(context))
+                prepared = await gateway.intake.prepare(
+                    body, plain, headers, resumable=True, default_slo=_objective(context)
+                )
                 attempt.id = prepared.metadata.id
             sink = RpcSink(prepared.metadata)
             subscription = await self._finish_despite_disconnect(_accept(gateway, attempt, prepared, sink))

@@ -84,6 +84,7 @@ class Intake:
         headers: Mapping[str, str],
         *,
         detached: bool = False,
+        resumable: bool = False,
         default_slo: Slo | None = None,
     ) -> Prepared:
         """Translate, tokenize and admit a request; or find the one that an earlier attempt queued.
@@ -93,6 +94,7 @@ class Intake:
             plain: The body as received, for the digest that goes with an Idempotency-Key.
             headers: By name in lower case.
             detached: The client does not wait for the answer.
+            resumable: The client can resume its stream.
             default_slo: Objective of a request that names none; None for the configured default.
 
         Raises:
@@ -102,7 +104,7 @@ class Intake:
         now_ns = self._clock.now_ns()
         served = self._models.named(body.model)
         key = headers.get(KEY_HEADER)
-        grace_s = self._grace_s(body, keyed=key is not None)
+        grace_s = self._grace_s(body, returns=resumable or key is not None)
         id, digest = self._new_id(), ""
         if key is not None:
             digest = fingerprint(plain)
@@ -170,12 +172,13 @@ class Intake:
         if isinstance(verdict, Refuse):
             raise _refused(verdict)
 
-    def _grace_s(self, body: Body, *, keyed: bool) -> float:
-        # A client that sends an Idempotency-Key means to come back for the answer.
+    def _grace_s(self, body: Body, *, returns: bool) -> float:
+        # Only a client with an Idempotency-Key or a resumable stream can come back for the answer; of any
+        # other, nobody reads what would still be generated.
         if body.resume_grace_s is not None:
             return body.resume_grace_s
         limits = self._limits
-        return limits.resume_grace_stream_s if body.stream or keyed else limits.resume_grace_plain_s
+        return limits.resume_grace_stream_s if returns else limits.resume_grace_plain_s
 
 
 def _refused(verdict: Refuse) -> ApiError:

@@ -14,8 +14,8 @@ _WEIGHT_MIN: Final = 0.05
 _PRIOR_COUNT: Final = 3
 """The prior assumes a time of zero, with the weight of this many observations."""
 
-LONG_ANSWER: Final = 3.0
-"""Mean service times within which an answer ends, as good as always: e^-3 of exponential ones take longer."""
+LONG_ANSWER: Final = 5.0
+"""Mean service times in which an answer ends almost always: of exponential ones, one of 150 takes longer."""
 
 
 @value(kw_only=False)

@@ -63,6 +63,32 @@ def test_an_unknown_field_inside_an_object_is_refused_with_its_path() -> None:
     assert refusal_of_completion(slo={"deadline_ms": 5, "x": 1}).param == "slo.x"
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"foo": 1}}, "stream_options.foo"),
+        ({"stream_options": {"include_usage": 7}}, "stream_options.include_usage"),
+        ({"stream_interval": 2}, "stream_interval"),
+        ({"strict": True}, "strict"),
+        ({"structured_output": {}}, "structured_output"),
+        ({"str": 1}, "str"),
+        ({"float": 1}, "float"),
+        ({"list[": 1}, "list["),
+        ({"constrained-x": 1}, "constrained-x"),
+        ({"slo": {"strange": 1}}, "slo.strange"),
+        ({"slo": {"deadline_at": [1]}}, "slo.deadline_at"),
+        ({"stop": [1]}, "stop"),
+        ({"logit_bias": {"1": "x"}}, "logit_bias.1"),
+    ],
+    ids=str,
+)
+def test_an_error_keeps_the_name_of_the_field_whatever_it_is(fields: dict[str, object], param: str) -> None:
+    for error in (refusal_of_completion(**fields), refusal_of_chat(**fields)):
+        assert (error.status, error.param) == (400, param)
+        assert error.message.startswith(f"{param} is ")
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(ApiError) as caught:
         parse_completion({"model": "m"})

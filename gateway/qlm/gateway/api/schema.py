@@ -277,10 +277,10 @@ _UNIONS: Final = {
 
 
 def _path(detail: ErrorDetails) -> str:
-    # Parts such as `str` or `list[TextPart]` name a tried shape, not a place in the body.
-    shapes = ("str", "float", "list[", "constrained-", "function-")
-    parts = [part for part in detail["loc"] if not (isinstance(part, str) and part.startswith(shapes))]
-    path = ""
-    for part in parts:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    path, before = "", None
+    for part in detail["loc"]:
+        # After a union, a part such as `str` or `list[TextPart]` names a tried shape, not a place.
+        if not (before in _UNIONS and isinstance(part, str)):
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+        before = part
     return path

@@ -176,9 +176,15 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
     field = "messages" if isinstance(body, ChatBody) else "prompt"
     if prompt_tokens == 0:
         raise InvalidValueError(field, "", "at least one token")
-    longest = min(context - 1, limits.prompt_tokens_max)
-    if prompt_tokens > longest:
-        raise _too_long(field, f"{field} has {prompt_tokens} tokens; expected at most {longest}")
+    if prompt_tokens >= context:
+        message = (
+            f"This model's maximum context length is {context} tokens. However, "
+            f"{field} has {prompt_tokens} tokens; expected at most {context - 1}"
+        )
+        raise _too_long(field, message)
+    if prompt_tokens > limits.prompt_tokens_max:
+        expected = f"expected at most {limits.prompt_tokens_max}"
+        raise _too_long(field, f"{field} has {prompt_tokens} tokens; {expected}")
     room = context - prompt_tokens
     name, asked = body.output_limit
     bounds = (
@@ -188,8 +194,9 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
         return min(*bounds, _unnamed_limit(body, served, limits, room))
     if asked > room:
         message = (
-            f"{name} is {asked}; expected at most {room}: the model's context is {context} tokens, "
-            f"of which {field} takes {prompt_tokens}"
+            f"This model's maximum context length is {context} tokens. However, you requested "
+            f"{prompt_tokens + asked} tokens: {prompt_tokens} in {field}, and {name} is {asked}; "
+            f"expected at most {room}"
         )
         raise _too_long(name, message)
     return min(*bounds, asked)
@@ -210,6 +217,7 @@ def traceparent(headers: Mapping[str, str]) -> str:
 
 
 def _too_long(field: str, message: str) -> ApiError:
+    # LiteLLM and others know an overflow by the words "This model's maximum context length is".
     return ApiError(status=400, message=message, param=field, code="context_length_exceeded")
 
 

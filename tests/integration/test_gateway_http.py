@@ -28,7 +28,7 @@ from qlm.domain.view import Enqueued, RequestFilter
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.store.embedded.memory import MemoryStore
-from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, text_then_end, until
+from support.gateway import MODELS, Cluster, SystemClock, mark_indexed, running_cluster, text_then_end, until
 
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
@@ -138,9 +138,23 @@ async def test_prompts_may_be_token_ids(client: openai.AsyncOpenAI, cluster: Clu
     assert cluster.agent.leased[0].prompt_ids == (72, 105)
 
 
+async def test_health_is_there_for_clients_of_vllm(url: str, http: httpx.AsyncClient) -> None:
+    answer = await http.get(f"{url}/health")
+    assert (answer.status_code, answer.json()) == (200, (await http.get(f"{url}/readyz")).json())
+
+
 async def test_models_are_listed(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == ["emulated", "small"]
     assert (await client.models.retrieve("small")).id == "small"
+
+
+async def test_the_only_model_need_not_be_named(cluster: Cluster, http: httpx.AsyncClient) -> None:
+    only = await cluster.gateway(models=MODELS[:1])
+    assert (await http.post(f"{only}/v1/completions", json={"prompt": "Hi"})).json()["model"] == "emulated"
+    two = await cluster.gateway()
+    error = refusal(await http.post(f"{two}/v1/completions", json={"prompt": "Hi"}))
+    assert (error["param"], error["code"]) == ("model", "missing_required_parameter")
+    assert error["message"] == "model is missing; expected one of emulated, small"
 
 
 async def test_errors_are_raised_as_the_right_classes(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
@@ -629,8 +643,8 @@ async def test_without_a_broker_nothing_is_accepted(cluster: Cluster, http: http
         answer = await http.post(f"{url}/v1/completions", json=body)
         assert (answer.status_code, refusal(answer)["code"]) == (503, "broker_unavailable")
         assert answer.headers["retry-after"] == "1"
-    assert (await http.get(f"{url}/readyz")).status_code == 503
-    assert (await http.get(f"{url}/healthz")).status_code == 200
+    for path, status in (("readyz", 503), ("health", 503), ("healthz", 200)):
+        assert (await http.get(f"{url}/{path}")).status_code == status
     assert "qlm_gateway_open_requests 0.0" in (await http.get(f"{cluster.admin_urls[url]}/metrics")).text
 
 

@@ -192,10 +192,11 @@ class Cluster:
         admin_rules: AccessRules | None = None,
         exposures: Sequence[str] = (),
         connections: ConnectionLimits | None = None,
+        models: Sequence[ModelSpec] = MODELS,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
-            MODELS,
+            models,
             broker or self.broker,
             self.store,
             SystemClock(),

@@ -62,7 +62,8 @@ class SloBody(_Strict):
 class _Body(_Strict):
     """The fields of both routes."""
 
-    model: Annotated[str, Field(min_length=1, max_length=200)]  # A name from `GET /v1/models`
+    # A name from `GET /v1/models`; without, the only one.
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     # Output limit; without, what the context has room for (chats) or 16 (completions), see
     # [http-api.md](../http-api.md#what-a-request-does-not-name).
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -96,6 +97,10 @@ class _Body(_Strict):
     user: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     safety_identifier: str | None = None  # Accepted, not used
     metadata: dict[str, Any] | None = None  # Accepted, not used
+    store: bool | None = None  # Accepted, not used: answers are kept for `results.kept_s`
+    prompt_cache_key: str | None = None  # Accepted, not used: equal beginnings are found without it
+    prompt_cache_retention: str | None = None  # Accepted, not used
+    request_id: str | None = None  # Accepted, not used: the answer's header `x-request-id` has the id
     priority: Priority = 0  # Lower goes first, as in vLLM
     # `flex` for no objective (batch), `priority` for the configured interactive one, `auto` and `default` for
     # the configured default. The answer has the tier used.
@@ -127,22 +132,22 @@ class _Body(_Strict):
 class CompletionBody(_Body):
     """Body of POST /v1/completions."""
 
-    prompt: str | list[TokenId] | list[str]  # Text, a list with one text, or token ids
+    prompt: (
+        str | list[TokenId] | list[str] | list[list[TokenId]]
+    )  # Text or token ids, or a list with one of them
 
     @field_validator("prompt")
     @classmethod
-    def _one_prompt(cls, prompt: str | list[int] | list[str]) -> str | list[int]:
+    def _one_prompt(cls, prompt: str | list[int] | list[str] | list[list[int]]) -> str | list[int]:
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+            if len(prompt) > 1:
+                raise ValueError(
+                    f"one prompt per request; this one has {len(prompt)} (send them as requests of their own)"
+                )
+            return cls._one_prompt(prompt[0])
         if not prompt:
             raise ValueError("a prompt of at least one token")
-        if isinstance(prompt, str):
-            return prompt
-        if isinstance(prompt[0], int):
-            return [each for each in prompt if isinstance(each, int)]
-        if len(prompt) > 1:
-            raise ValueError(
-                f"one prompt per request; this one has {len(prompt)} (send them as requests of their own)"
-            )
-        return prompt[0]
+        return prompt if isinstance(prompt, str) else [each for each in prompt if isinstance(each, int)]
 
 
 class TextPart(_Strict):
@@ -150,6 +155,7 @@ class TextPart(_Strict):
 
     type: Literal["text"]  # Kind of part
     text: str  # The text
+    cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
 
 
 class Message(_Strict):
@@ -165,6 +171,7 @@ class ChatBody(_Body):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]  # The conversation
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None  # Newer name of `max_tokens`; it wins
+    include_reasoning: bool = True  # Accepted, not used: reasoning is not separated from the answer
 
     @property
     def output_limit(self) -> tuple[str, int | None]:
@@ -268,7 +275,7 @@ def _explain(error: ValidationError, body: type[BaseModel]) -> ApiError:
 
 
 _UNIONS: Final = {
-    "prompt": "a string or a list of token ids (each 0 or more)",
+    "prompt": "a string, a list of token ids (each 0 or more), or a list with one of them",
     "stop": f"a string or a list of at most {STOPS_MAX} strings of 1 to 1000 characters",
     "content": "a string or a list of parts of type text",
     "deadline_at": "seconds since the epoch or an RFC 3339 time",

@@ -37,6 +37,11 @@ async def readyz(gateway: Gateway, request: HttpRequest) -> Json[Readiness] | No
     return Json(content) if content["status"] == "ok" else NotReady(content)
 
 
+async def health(gateway: Gateway, request: HttpRequest) -> Json[Readiness] | NotReady[Readiness]:
+    """Answer GET /health: the same as /readyz, for clients that ask vLLM."""
+    return await readyz(gateway, request)
+
+
 async def metrics(gateway: Gateway, request: HttpRequest) -> Response:
     """Answer GET /metrics: metrics for Prometheus."""
     gateway.metrics.dead_letters(await _dead_letters(gateway))

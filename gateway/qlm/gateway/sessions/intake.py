@@ -102,7 +102,7 @@ class Intake:
             QlmError: A value is out of range, or the store is unavailable.
         """
         now_ns = self._clock.now_ns()
-        served = self._models.named(body.model)
+        served = self._models.chosen(body.model)
         key = headers.get(KEY_HEADER)
         grace_s = self._grace_s(body, returns=resumable or key is not None)
         id, digest = self._new_id(), ""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from qlm.domain.fleet import ModelSpec
-from qlm.gateway.api.errors import ApiError, shown
+from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.core.tokenizer import ServedModel, Tokenizer
 from qlm.gateway.tokenizers.byte import ByteTokenizer
 from qlm.gateway.tokenizers.generation_config import sampling_defaults
@@ -29,6 +29,19 @@ class ServedModels:
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
+
+    def chosen(self, name: str | None) -> ServedModel:
+        """Return the model of a request, which need not name it if there is only one.
+
+        Raises:
+            ApiError: It is not served here, or not named among several.
+        """
+        if name is not None:
+            return self.named(name)
+        if len(self._by_name) == 1:
+            return next(iter(self))
+        message = f"model is missing; expected one of {', '.join(self._by_name)}"
+        raise invalid("model", message, "missing_required_parameter")
 
     def named(self, name: str) -> ServedModel:
         """Return a model.

@@ -58,7 +58,8 @@ def answer(client: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
     choice = whole["choices"][0]
     text = choice["text"] if "text" in choice else choice["message"]["content"]
     counts = {key: whole["usage"][key] for key in ("prompt_tokens", "completion_tokens")}
-    return {"text": text, "finish_reason": choice["finish_reason"], **counts}
+    reasons = {key: choice[key] for key in ("finish_reason", "stop_reason")}
+    return {"text": text, **reasons, **counts}
 
 
 @pytest.mark.parametrize(
@@ -73,12 +74,25 @@ def answer(client: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
         pytest.param(CHAT | {"temperature": 0, "ignore_eos": True, "max_tokens": 50}, id="own limit"),
         pytest.param({"prompt": WORDS, "seed": 4, "ignore_eos": True}, id="completion"),
         pytest.param({"prompt": [5, 6, 7], "seed": 5, "max_tokens": 30}, id="completion with limit"),
+        pytest.param({"prompt": WORDS, "temperature": 0, "max_tokens": 30, "stop": ["e", "a"]}, id="stop"),
+        pytest.param(
+            {"prompt": WORDS, "seed": 7, "max_tokens": 30, "stop_token_ids": [*range(400, 464)]},
+            id="stop token",
+        ),
         pytest.param({"prompt": [[5, 6, 7]], "temperature": None, "seed": 6}, id="list of one, null"),
     ],
 )
 def test_the_same_request_has_the_same_answer(clients: Clients, body: dict[str, Any]) -> None:
     through, direct = clients
     assert answer(through, body) == answer(direct, body)
+
+
+def test_the_second_of_two_equal_prompts_is_found_in_the_cache(clients: Clients) -> None:
+    body = {"prompt": [*range(1000, 1070)], "max_tokens": 2, "temperature": 0}
+    details = [client.post("/v1/completions", json=body).json()["usage"] for client in (*clients, *clients)]
+    cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in details]
+    assert cached[0] == 0
+    assert cached[1] == cached[2] == cached[3] == 64
 
 
 def test_the_cases_end_where_they_are_meant_to(clients: Clients) -> None:
@@ -91,5 +105,7 @@ def test_the_cases_end_where_they_are_meant_to(clients: Clients) -> None:
     assert filled["prompt_tokens"] + filled["completion_tokens"] == CONTEXT
     assert filled["completion_tokens"] < 40
     assert answer(through, {"prompt": WORDS, **endless})["completion_tokens"] == 16
+    stopped = answer(through, {"prompt": WORDS, "temperature": 0, "max_tokens": 30, "stop": ["e", "a"]})
+    assert stopped["stop_reason"] in ("e", "a")
     sampled = {answer(through, CHAT | {"seed": n})["text"] for n in range(4)}
     assert len(sampled) > 1, "the model's temperature is used"

@@ -1,6 +1,7 @@
 """The gateway over real HTTP: uvicorn on loopback, OpenAI's unmodified client, a real store and broker."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from qlm.broker.codec import decode_request
 from qlm.controller.core.history.codec import history_to_plain
 from qlm.controller.core.history.history import History
+from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.formats.clusters import CLUSTERS, Clusters
 from qlm.domain.group import RequestClass
@@ -133,6 +135,36 @@ async def test_completions_are_answered_and_streamed(client: openai.AsyncOpenAI)
     assert "".join([chunk.choices[0].text async for chunk in stream]) == "Hello"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_answer_says_what_vllms_answers_say(
+    cluster: Cluster, url: str, http: httpx.AsyncClient, stream: bool
+) -> None:
+    cluster.agent.cached_tokens = 1
+    body = COMPLETION | {"stream": stream, "stream_options": {"include_usage": True}, "stop": ["world", "!"]}
+    ended = await http.post(f"{url}/v1/completions", json=body | {"stop": [], "stop_token_ids": [EOS_ID, 33]})
+    stopped = await http.post(f"{url}/v1/completions", json=body)
+    whole = [orjson.loads(ended.content)] if not stream else data_of(ended.text)
+    by_text = [orjson.loads(stopped.content)] if not stream else data_of(stopped.text)
+    assert whole[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+    assert [each["stop_reason"] for part in whole for each in part["choices"] if each["finish_reason"]] == [
+        None
+    ]
+    assert by_text[-1]["usage"]["completion_tokens"] == 12
+    ends = [each for part in by_text for each in part["choices"] if each["finish_reason"]]
+    assert [each["stop_reason"] for each in ends] == ["world"]
+    (fingerprint,) = {each["system_fingerprint"] for each in (*whole, *by_text)}
+    assert fingerprint.startswith("qlm-")
+    later = (await http.get(f"{url}/v1/requests/{ended.headers['x-request-id']}")).json()["response"]
+    assert later["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+    assert later["system_fingerprint"] == fingerprint
+
+
+def data_of(events: str) -> list[dict[str, Any]]:
+    """The objects of a stream."""
+    lines = (line.removeprefix("data: ") for line in events.splitlines() if line.startswith("data: {"))
+    return [orjson.loads(line) for line in lines]
+
+
 async def test_prompts_may_be_token_ids(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
     await client.completions.create(model="emulated", prompt=[72, 105])
     assert cluster.agent.leased[0].prompt_ids == (72, 105)
@@ -145,7 +177,8 @@ async def test_health_is_there_for_clients_of_vllm(url: str, http: httpx.AsyncCl
 
 async def test_models_are_listed(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == ["emulated", "small"]
-    assert (await client.models.retrieve("small")).id == "small"
+    small = await client.models.retrieve("small")
+    assert (small.id, time.time() - small.created < 600) == ("small", True)
 
 
 async def test_the_only_model_need_not_be_named(cluster: Cluster, http: httpx.AsyncClient) -> None:
@@ -441,6 +474,7 @@ async def test_reading_an_asynchronous_request_does_not_bind_it_to_the_reader(
 async def test_a_body_with_a_thousand_levels_is_refused_like_any_other(
     url: str, http: httpx.AsyncClient, field: str, headers: dict[str, str]
 ) -> None:
+        "stop_reason": " three",
     for levels in (300, 1000):
         deep = b'{"a": ' * levels + b"1" + b"}" * levels
         body = b'{"model": "emulated", "messages": [], "%s": %s}' % (field.encode(), deep)

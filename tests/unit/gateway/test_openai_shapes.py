@@ -108,6 +108,22 @@ def test_a_comment_ends_no_event_once_ids_were_sent() -> None:
     assert shape.keep_alive() == b": keep-alive\n"
 
 
+STOPPED = SendFinal(3, "end", "stop", Outcome.STOP, stop_reason="END", cached_tokens=2)
+
+
+@pytest.mark.parametrize("kind", AnswerKind)
+def test_an_answer_says_what_ended_it_what_was_cached_and_who_gave_it(kind: AnswerKind) -> None:
+    for final, reason, cached in ((STOPPED, "END", {"cached_tokens": 2}), (FINAL, None, None)):
+        whole = answer_object(metadata(kind), final, "flex", "qlm-1")
+        shape = StreamShape(metadata(kind), "flex", fingerprint="qlm-1", include_usage=True)
+        (_, first), (_, last), (_, usage), _ = events(shape.text(1, "a") + shape.ending(final))
+        assert whole["choices"][0]["stop_reason"] == last["choices"][0]["stop_reason"] == reason
+        assert "stop_reason" not in first["choices"][0]
+        assert {each["system_fingerprint"] for each in (whole, first, last, usage)} == {"qlm-1"}
+        assert whole["usage"] == usage["usage"]
+        assert whole["usage"].get("prompt_tokens_details") == cached
+
+
 def test_an_error_event_is_followed_by_done() -> None:
     stream = resumable(AnswerKind.CHAT).error(2, from_outcome(Outcome.ENGINE_LOST))
     assert stream.startswith(b"event: error\nid: 2\ndata: ")

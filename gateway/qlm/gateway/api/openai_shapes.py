@@ -23,25 +23,30 @@ def answer_id(metadata: RequestMetadata) -> str:
     return f"chatcmpl-{metadata.id}" if metadata.answer.kind is AnswerKind.CHAT else f"cmpl-{metadata.id}"
 
 
-def usage(metadata: RequestMetadata, completion_tokens: int) -> Usage:
+def usage(metadata: RequestMetadata, completion_tokens: int, cached_tokens: int | None = None) -> Usage:
     """Return token counts, stop tokens included, as vLLM counts."""
-    return {
+    counts: Usage = {
         "prompt_tokens": metadata.prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": metadata.prompt_tokens + completion_tokens,
     }
+    if cached_tokens is not None:
+        counts["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
+    return counts
 
 
-def answer_object(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatCompletion | TextCompletion:
-    """Return the whole answer of a request that ended well."""
+def answer_object(
+    metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None = None
+) -> ChatCompletion | TextCompletion:
+    """Return the whole answer of a request that ended well; `fingerprint` is that of its model."""
     return (
-        _chat(metadata, final, tier)
+        _chat(metadata, final, tier, fingerprint)
         if metadata.answer.kind is AnswerKind.CHAT
-        else _text(metadata, final, tier)
+        else _text(metadata, final, tier, fingerprint)
     )
 
 
-def _chat(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatCompletion:
+def _chat(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None) -> ChatCompletion:
     return {
         "id": answer_id(metadata),
         "object": "chat.completion",
@@ -53,22 +58,33 @@ def _chat(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatComplet
                 "message": {"role": "assistant", "content": final.text, "refusal": None},
                 "logprobs": None,
                 "finish_reason": final.finish_reason,
+                "stop_reason": final.stop_reason,
             }
         ],
-        "usage": usage(metadata, final.offset),
+        "usage": usage(metadata, final.offset, final.cached_tokens),
         "service_tier": tier,
+        "system_fingerprint": fingerprint,
     }
 
 
-def _text(metadata: RequestMetadata, final: SendFinal, tier: str) -> TextCompletion:
+def _text(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None) -> TextCompletion:
     return {
         "id": answer_id(metadata),
         "object": "text_completion",
         "created": metadata.arrival_ns // _NS_PER_S,
         "model": metadata.model,
-        "choices": [{"index": 0, "text": final.text, "logprobs": None, "finish_reason": final.finish_reason}],
-        "usage": usage(metadata, final.offset),
+        "choices": [
+            {
+                "index": 0,
+                "text": final.text,
+                "logprobs": None,
+                "finish_reason": final.finish_reason,
+                "stop_reason": final.stop_reason,
+            }
+        ],
+        "usage": usage(metadata, final.offset, final.cached_tokens),
         "service_tier": tier,
+        "system_fingerprint": fingerprint,
     }
 
 
@@ -94,6 +110,7 @@ class StreamShape:
         metadata: RequestMetadata,
         tier: str,
         *,
+        fingerprint: str | None = None,
         form: StreamForm = StreamForm.STANDARD,
         include_usage: bool = False,
         continuous_usage: bool = False,
@@ -103,6 +120,7 @@ class StreamShape:
         Args:
             metadata: The request.
             tier: Its service tier.
+            fingerprint: That of its model.
             form: Which lines it has.
             include_usage: End with an event that has the usage and no choices.
             continuous_usage: Write the usage so far in each event (vLLM's extension).
@@ -119,6 +137,7 @@ class StreamShape:
             "created": metadata.arrival_ns // _NS_PER_S,
             "model": metadata.model,
             "service_tier": tier,
+            "system_fingerprint": fingerprint,
         }
         # The bytes of an event up to the value of "choices".
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":'
@@ -134,29 +153,22 @@ class StreamShape:
         )
         return self._event(0, self._head + delta)
 
-    def text(self, offset: int, text: str, finish_reason: str | None = None) -> bytes:
-        """Return an event with text; the last one also has the finish reason."""
-        reason = b"null" if finish_reason is None else orjson.dumps(finish_reason)
+    def text(self, offset: int, text: str, final: SendFinal | None = None) -> bytes:
+        """Return an event with text; the last one also has the reasons of the end."""
         closing = b"}" if self._chat else b""
-        body = (
-            self._before_text
-            + orjson.dumps(text)
-            + closing
-            + b',"logprobs":null,"finish_reason":'
-            + reason
-            + b"}]"
-        )
-        return self._event(offset, body)
+        reasons = b"null" if final is None else _reasons(final)
+        whole = orjson.dumps(text) + closing + b',"logprobs":null,"finish_reason":' + reasons + b"}]"
+        return self._event(offset, self._before_text + whole)
 
     def ending(self, final: SendFinal) -> bytes:
         """Return the last events of a stream that ended well."""
         if self._chat and not final.text:
-            choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": final.finish_reason}
-            last = self._event(final.offset, self._head + orjson.dumps([choice]))
+            choice = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":' + _reasons(final) + b"}]"
+            last = self._event(final.offset, self._head + choice)
         else:
-            last = self.text(final.offset, final.text, final.finish_reason)
+            last = self.text(final.offset, final.text, final)
         if self._include_usage:
-            counts = orjson.dumps(usage(self._metadata, final.offset))
+            counts = orjson.dumps(usage(self._metadata, final.offset, final.cached_tokens))
             last += self._close(final.offset, self._head + b'[],"usage":' + counts)
         return last + DONE
 
@@ -188,3 +200,8 @@ class StreamShape:
             return b""
         self._id_seen = True
         return b"id: %d\n" % offset
+
+
+def _reasons(final: SendFinal) -> bytes:
+    """Return the value of "finish_reason", and "stop_reason" after it."""
+    return orjson.dumps(final.finish_reason) + b',"stop_reason":' + orjson.dumps(final.stop_reason)

@@ -98,6 +98,8 @@ class SendFinal:
     text: str
     finish_reason: str | None
     outcome: Outcome
+        stop_reason: Stop string or token that ended it, as in vLLM; None at the model's own end or the limit.
+        cached_tokens: Prompt tokens found in the prefix cache; None if that is not known.
     detail: str = ""
     token_ids: TokenIds = ()
 
@@ -106,6 +108,8 @@ class SendFinal:
 class FetchOutput:
     """Read the output log from an offset on; answer with OutputFetched or FetchFailed."""
 
+    stop_reason: int | str | None = None
+    cached_tokens: int | None = None
     offset: int
 
 

@@ -44,6 +44,11 @@ class Tokenizer(Protocol):
         """Tokens that end an answer."""
         ...
 
+    @property
+    def eos_id(self) -> int | None:
+        """The tokenizer's own among them; None if it has none."""
+        ...
+
     def encode(self, text: str) -> TokenIds:
         """Tokenize the prompt of a completion, with the special tokens that the model wants at its start."""
         ...

@@ -130,6 +130,7 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, form: Stream
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
     )
+        fingerprint=gateway.models.fingerprint(metadata.model),
     sink = StreamSink(shape, shown=0)
     subscription = await gateway.intake.accept(prepared, sink, Mode.STREAM)
     return stream_answer(gateway, subscription, sink)
@@ -139,7 +140,8 @@ async def _whole(gateway: Gateway, prepared: Prepared) -> WholeAnswer:
     metadata, sink = prepared.metadata, WholeSink()
     subscription = await gateway.intake.accept(prepared, sink, Mode.WHOLE)
     disconnected = partial(gateway.hub.detach, subscription)
-    render = partial(_render, metadata, tier_of(metadata.slo, gateway.limits))
+    fingerprint = gateway.models.fingerprint(metadata.model)
+    render = partial(_render, metadata, tier_of(metadata.slo, gateway.limits), fingerprint)
     return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)
 
 
@@ -169,7 +171,7 @@ def _default_form(gateway: Gateway) -> StreamForm:
     return StreamForm.RESUMABLE if gateway.limits.resumable_streams else StreamForm.STANDARD
 
 
-def _render(metadata: RequestMetadata, tier: str, final: SendFinal) -> Response:
+def _render(metadata: RequestMetadata, tier: str, fingerprint: str | None, final: SendFinal) -> Response:
     if final.outcome.ok:
-        return Json(answer_object(metadata, final, tier))
+        return Json(answer_object(metadata, final, tier, fingerprint))
     return error_answer(from_outcome(final.outcome, final.detail))

@@ -33,7 +33,8 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     status = cast("RequestAnswer", request_status(ended, gateway.limits))
     if final.outcome.ok:
         tier = tier_of(record.metadata.slo, gateway.limits)
-        status["response"] = answer_object(record.metadata, final, tier)
+        fingerprint = gateway.models.fingerprint(record.metadata.model)
+        status["response"] = answer_object(record.metadata, final, tier, fingerprint)
         return Json(status, headers)
     # 200: the client asked for the state, and the bad end is part of it.
     status["error"] = from_outcome(final.outcome, final.detail).body()["error"]
@@ -55,6 +56,7 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
     shape = StreamShape(
         record.metadata,
         tier_of(record.metadata.slo, gateway.limits),
+        fingerprint=gateway.models.fingerprint(record.metadata.model),
         form=stream_form(lower_headers(request), default=StreamForm.RESUMABLE),
         include_usage=request.query_params.get("include_usage") == "true",
     )

@@ -69,7 +69,9 @@ def with_proto_names(error: ApiError, request: pb.GenerateRequest) -> ApiError:
     return error
 
 
-def started(metadata: RequestMetadata, tier: str, offset: int) -> pb.GenerateResponse:
+def started(
+    metadata: RequestMetadata, tier: str, offset: int, fingerprint: str | None = None
+) -> pb.GenerateResponse:
     """Return the first message of a stream."""
     first = pb.Started(
         id=metadata.id,
@@ -77,6 +79,7 @@ def started(metadata: RequestMetadata, tier: str, offset: int) -> pb.GenerateRes
         prompt_tokens=metadata.prompt_tokens,
         service_tier=tier,
         offset=offset,
+        system_fingerprint=fingerprint or "",
     )
     return pb.GenerateResponse(started=first)
 
@@ -86,7 +89,8 @@ def ended(metadata: RequestMetadata, final: SendFinal) -> pb.GenerateResponse:
     last = pb.Ended(
         outcome=str(final.outcome),
         finish_reason=final.finish_reason or "",
-        usage=pb.Usage(**usage(metadata, final.offset)),
+        usage=_usage(metadata, final),
+        **_stop_reason(final),
     )
     return pb.GenerateResponse(ended=last)
 
@@ -104,8 +108,26 @@ def answer(metadata: RequestMetadata, final: SendFinal) -> pb.Answer:
         text=final.text,
         token_ids=final.token_ids,
         finish_reason=final.finish_reason or "",
-        usage=pb.Usage(**usage(metadata, final.offset)),
+        usage=_usage(metadata, final),
+        **_stop_reason(final),
     )
+
+
+def _usage(metadata: RequestMetadata, final: SendFinal) -> pb.Usage:
+    counts = usage(metadata, final.offset)
+    return pb.Usage(
+        prompt_tokens=counts["prompt_tokens"],
+        completion_tokens=counts["completion_tokens"],
+        total_tokens=counts["total_tokens"],
+        cached_tokens=final.cached_tokens,
+    )
+
+
+def _stop_reason(final: SendFinal) -> dict[str, Any]:
+    if final.stop_reason is None:
+        return {}
+    name = "stop_text" if isinstance(final.stop_reason, str) else "stop_token_id"
+    return {name: final.stop_reason}
 
 
 def error_of(final: SendFinal) -> pb.Error:

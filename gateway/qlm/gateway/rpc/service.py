@@ -143,12 +143,13 @@ class QlmService(QlmServicer):
             ApiError: The answer ended badly.
         """
         metadata, metrics = subscription.metadata, self._gateway.metrics
+        fingerprint = self._gateway.models.fingerprint(metadata.model)
         metrics.open_streams.inc()
         self._open.add(sink)
         try:
             await context.send_initial_metadata(((_ID_HEADER, metadata.id),))
             await context.write(
-                messages.started(metadata, tier_of(metadata.slo, self._gateway.limits), offset)
+                messages.started(metadata, tier_of(metadata.slo, self._gateway.limits), offset, fingerprint)
             )
             while (message := await sink.take()) is not None:
                 await context.write(message)

@@ -45,6 +45,7 @@ class Gateway:
         encoder: Tokenizes prompts.
         exposures: A warning for each of its listeners that is open to anyone.
         faults: Failures of the process.
+        started_ns: Its start.
     """
 
     models: ServedModels
@@ -61,6 +62,7 @@ class Gateway:
     encoder: PromptEncoder
     exposures: Sequence[str]
     faults: FaultLog
+    started_ns: int
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -128,4 +130,5 @@ def create_gateway(
         encoder=encoder,
         exposures=exposures,
         faults=faults,
+        started_ns=clock.now_ns(),
     )

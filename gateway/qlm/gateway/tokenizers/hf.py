@@ -57,7 +57,9 @@ class HfTokenizer:
             self._rust.get_vocab_size(with_added_tokens=True), int(model_config.get("vocab_size", 0))
         )
         settings = read_generation_config(folder, generation_config)
-        self._eos_ids = _eos_ids(self._rust, special_tokens, settings)
+        eos_token = special_tokens.get("eos_token")
+        self._eos_id: int | None = None if eos_token is None else self._rust.token_to_id(eos_token)
+        self._eos_ids = _listed_eos_ids(settings).union([] if self._eos_id is None else [self._eos_id])
         source = _template_source(folder, config)
         self._template = None if source is None else ChatTemplate(source, special_tokens, now)
 
@@ -70,6 +72,11 @@ class HfTokenizer:
     def eos_ids(self) -> frozenset[int]:
         """Tokens that end an answer: the tokenizer's own, and those of generation_config.json."""
         return self._eos_ids
+
+    @property
+    def eos_id(self) -> int | None:
+        """The tokenizer's own."""
+        return self._eos_id
 
     def encode(self, text: str) -> TokenIds:
         """Tokenize the prompt of a completion."""
@@ -152,16 +159,9 @@ def _add_edges(rust: RustTokenizer, config: Mapping[str, Any], special_tokens: M
     rust.post_processor = TemplateProcessing(single=single, special_tokens=list(around.values()))
 
 
-def _eos_ids(
-    rust: RustTokenizer, special_tokens: Mapping[str, str], generation_config: Mapping[str, Any]
-) -> frozenset[int]:
+def _listed_eos_ids(generation_config: Mapping[str, Any]) -> frozenset[int]:
     listed = generation_config.get("eos_token_id")
-    ids = {id for id in (listed if isinstance(listed, list) else [listed]) if isinstance(id, int)}
-    if (token := special_tokens.get("eos_token")) is not None and (
-        own := rust.token_to_id(token)
-    ) is not None:
-        ids.add(own)
-    return frozenset(ids)
+    return frozenset(id for id in (listed if isinstance(listed, list) else [listed]) if isinstance(id, int))
 
 
 def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:

@@ -4,12 +4,20 @@ from collections.abc import Sequence
 from typing import Literal, NotRequired, TypedDict
 
 
+class PromptTokenDetails(TypedDict):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int  # Those that the engine found in its prefix cache
+
+
 class Usage(TypedDict):
     """Token counts, as vLLM counts."""
 
     prompt_tokens: int  # Tokens of the prompt
     completion_tokens: int  # Tokens of the answer, stop tokens included
     total_tokens: int  # Their sum
+    # Missing where the engine did not report it, and before the end of a stream.
+    prompt_tokens_details: NotRequired[PromptTokenDetails]
 
 
 class AnswerMessage(TypedDict):
@@ -28,6 +36,7 @@ class ChatChoice(TypedDict):
     logprobs: None  # OpenAI's; always null
     # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
     finish_reason: str | None
+    stop_reason: int | str | None  # The stop text or stop token that ended it; vLLM's
 
 
 class TextChoice(TypedDict):
@@ -38,6 +47,8 @@ class TextChoice(TypedDict):
     logprobs: None  # OpenAI's; always null
     # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
     finish_reason: str | None
+    # The stop text or stop token that ended it; vLLM's. Of events, only the last one with text has it.
+    stop_reason: NotRequired[int | str | None]
 
 
 class _Head(TypedDict):
@@ -47,6 +58,7 @@ class _Head(TypedDict):
     created: int  # Arrival of the request, seconds since the epoch
     model: str  # The model that answers
     service_tier: str  # The service tier of the objective
+    system_fingerprint: str | None  # Changes with the model's settings and the version of QLM
 
 
 class ChatCompletion(_Head):
@@ -79,6 +91,7 @@ class ChunkChoice(TypedDict):
     delta: Delta  # New text
     logprobs: None  # OpenAI's; always null
     finish_reason: str | None  # Null until the last event with text
+    stop_reason: NotRequired[int | str | None]  # In the last event with text, as in a whole answer
 
 
 class ChatChunk(_Head):
@@ -104,7 +117,7 @@ class Model(TypedDict):
 
     id: str  # Its name, for `model`
     object: Literal["model"]  # Kind of object
-    created: int  # Always 0
+    created: int  # Start of the gateway, seconds since the epoch
     owned_by: str  # `qlm`
     max_model_len: int  # Its context in tokens, prompt and output together
 

@@ -17,6 +17,7 @@ from qlm.gateway.api.objective import (
 )
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
 from qlm.gateway.core.limits import P_MET_MIN_MAX
+from qlm.gateway.core.sdk_retries import COUNT_HEADER, TIMEOUT_HEADERS
 from qlm.gateway.http.admin import LIST_DEFAULT, LIST_MAX
 from qlm.gateway.http.completions import STREAM_HEADER
 from qlm.gateway.http.requests import OFFSET_MAX
@@ -73,6 +74,15 @@ _HEADERS: Final[Mapping[str, Input]] = {
     TRACE_HEADER: Input(
         "text", "W3C Trace Context; else ignored", "The trace that the request's spans go on with."
     ),
+    COUNT_HEADER: Input(
+        "whole number",
+        "0 to 9999; else ignored",
+        "Tries of an OpenAI SDK before this one; a retry takes up the request that ran into its timeout.",
+    ),
+    **{
+        name: Input("number", "seconds; else ignored", "Timeout of an OpenAI SDK.")
+        for name in TIMEOUT_HEADERS
+    },
     "last-event-id": Input(
         "whole number", f"0 to {OFFSET_MAX}", "As `offset`; it wins. Clients of event streams send it."
     ),

@@ -394,6 +394,32 @@ async def test_a_queued_request_whose_client_left_never_runs(
     assert len(cluster.agent.leased) == 1
 
 
+async def test_the_retry_of_an_sdk_takes_up_the_request_that_ran_into_its_timeout(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 3
+    asked = {**COMPLETION, "timeout": 1.0}
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=2) as client:
+        waiting = [asyncio.create_task(client.completions.create(**asked, user=name)) for name in "ab"]
+        # Each has a session that its client has left, and one of its retry.
+        await until(lambda: open_requests(http, cluster.admin_urls[url], 4))
+        cluster.agent.go.set()
+        answers = [await each for each in waiting]
+    assert [answer.choices[0].text for answer in answers] == [ANSWER, ANSWER]
+    ids = {request.tenant: f"cmpl-{request.id}" for request in cluster.agent.leased}
+    assert [answer.id for answer in answers] == [ids["a"], ids["b"]]
+    assert len(cluster.agent.leased) == 2
+
+
+async def test_an_sdk_that_leaves_before_its_timeout_has_left(cluster: Cluster, url: str) -> None:
+    cluster.agent.pause_at = 3
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=2) as client:
+        waiting = asyncio.create_task(client.completions.create(**COMPLETION))
+        await until(lambda: cluster.agent.leased)
+        waiting.cancel()
+        await until(lambda: list(cluster.agent.ended.values()) == [Outcome.CANCELLED], timeout_s=2)
+
+
 # --- stop strings
 
 
@@ -448,6 +474,7 @@ async def test_an_asynchronous_request_is_stopped_at_its_stop_string(
         "text": "one two",
         "logprobs": None,
         "finish_reason": "stop",
+        "stop_reason": " three",
     }
 
 
@@ -474,7 +501,6 @@ async def test_reading_an_asynchronous_request_does_not_bind_it_to_the_reader(
 async def test_a_body_with_a_thousand_levels_is_refused_like_any_other(
     url: str, http: httpx.AsyncClient, field: str, headers: dict[str, str]
 ) -> None:
-        "stop_reason": " three",
     for levels in (300, 1000):
         deep = b'{"a": ' * levels + b"1" + b"}" * levels
         body = b'{"model": "emulated", "messages": [], "%s": %s}' % (field.encode(), deep)

@@ -139,9 +139,9 @@ class Session:
                 return ()
             case Tick(now_ns=now_ns):
                 return self._tick(now_ns)
-            case ClientGone(now_ns=now_ns):
+            case ClientGone(now_ns=now_ns, for_good=for_good):
                 if self._gone_at_ns is None and self._mode is not Mode.BACKGROUND:
-                    self._gone_at_ns = now_ns
+                    self._gone_at_ns = now_ns - self._timing.grace_ns if for_good else now_ns
                 return self._tick(now_ns)
         assert_never(event)
 

@@ -15,6 +15,7 @@ from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
 from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
+from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
@@ -96,15 +97,18 @@ async def _create(
         attempt.model = plain.get("model")
         body = parse(plain)
         form = stream_form(headers, default=_default_form(gateway)) if body.stream else StreamForm.PLAIN
-        resumable = form is StreamForm.RESUMABLE
-        prepared = await gateway.intake.prepare(body, plain, headers, detached=detached, resumable=resumable)
+        call = None if detached else gateway.intake.sdk_call(body, plain, headers)
+        returns = form is StreamForm.RESUMABLE or call is not None
+        prepared = None if call is None else await gateway.intake.taken_up(call)
+        if prepared is None:
+            prepared = await gateway.intake.prepare(body, plain, headers, detached=detached, returns=returns)
         attempt.id = prepared.metadata.id
         if detached:
             await gateway.intake.accept_detached(prepared)
             return _accepted(prepared)
         if body.stream:
             return await _stream(gateway, body, prepared, form)
-        return await _whole(gateway, prepared)
+        return await _whole(gateway, prepared, call)
 
 
 def _accepted(prepared: Prepared) -> AcceptedJson[AcceptedRequest]:
@@ -126,20 +130,23 @@ async def _stream(gateway: Gateway, body: Body, prepared: Prepared, form: Stream
     shape = StreamShape(
         metadata,
         tier_of(metadata.slo, gateway.limits),
+        fingerprint=gateway.models.fingerprint(metadata.model),
         form=form,
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
     )
-        fingerprint=gateway.models.fingerprint(metadata.model),
     sink = StreamSink(shape, shown=0)
     subscription = await gateway.intake.accept(prepared, sink, Mode.STREAM)
     return stream_answer(gateway, subscription, sink)
 
 
-async def _whole(gateway: Gateway, prepared: Prepared) -> WholeAnswer:
+async def _whole(gateway: Gateway, prepared: Prepared, call: SdkCall | None) -> WholeAnswer:
     metadata, sink = prepared.metadata, WholeSink()
     subscription = await gateway.intake.accept(prepared, sink, Mode.WHOLE)
-    disconnected = partial(gateway.hub.detach, subscription)
+    if call is None:
+        disconnected = partial(gateway.hub.detach, subscription)
+    else:
+        disconnected = partial(gateway.intake.client_left, call, subscription)
     fingerprint = gateway.models.fingerprint(metadata.model)
     render = partial(_render, metadata, tier_of(metadata.slo, gateway.limits), fingerprint)
     return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)

@@ -87,7 +87,7 @@ class QlmService(QlmServicer):
                 plain = messages.to_plain(request)
                 body = messages.parse(request, plain)
                 prepared = await gateway.intake.prepare(
-                    body, plain, headers, resumable=True, default_slo=_objective(context)
+                    body, plain, headers, returns=True, default_slo=_objective(context)
                 )
                 attempt.id = prepared.metadata.id
             sink = RpcSink(prepared.metadata)

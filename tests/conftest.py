@@ -27,6 +27,9 @@ from support.vllm_cpu import VllmServer, running_vllm
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("soak", deadline=None, max_examples=300)
+# The workers of pytest-xdist have it, and shells do not pass it on: output into a pipe would be cut to it.
+os.environ.pop("COLUMNS", None)
+
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "local"))
 
 

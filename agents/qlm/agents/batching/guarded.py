@@ -1,10 +1,12 @@
 """A batch policy whose faults end no request."""
 
 from collections.abc import Callable
+from logging import Logger
 from math import isfinite
 
 from qlm.agents.batching.decision import BatchPolicy, Decision
 from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from qlm.agents.batching.policies.registry import batch_policy
 from qlm.agents.batching.view import View
 
 
@@ -40,3 +42,20 @@ class GuardedPolicy:
         except Exception:  # as in `decide`
             self._report()
             return self._fallback.room(view)
+
+
+def guarded_policy(name: str, log: Logger) -> GuardedPolicy:
+    """Return a policy by name whose first fault is logged.
+
+    Raises:
+        InvalidValueError: No policy has that name.
+    """
+    reported = False
+
+    def report() -> None:
+        nonlocal reported
+        if not reported:
+            log.exception("the batch policy failed: first come, first served instead")
+        reported = True
+
+    return GuardedPolicy(batch_policy(name), report)

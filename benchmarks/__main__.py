@@ -4,8 +4,8 @@ All arms run side by side on one machine: open loop, equal Poisson arrivals, 16 
 streamed, an engine with a fixed latency of 50 ms.
 
 `annealing`, `attainment`, `batching`, `classes`, `fidelity`, `fuzz`, `hang`, `hostile`, `motion`, `overhead`,
-`planner`, `simulation`, `soak`, `streaming`, `telemetry` or `waiting` as the first word runs that one instead
-(each has --help).
+`planner`, `simulation`, `soak`, `streaming`, `streams`, `telemetry` or `waiting` as the first word runs that
+one instead (each has --help).
 """
 
 import argparse
@@ -38,6 +38,7 @@ from benchmarks.load import Sample, client, closed_loop, open_loop, poisson_arri
 from benchmarks.motion import drawn
 from benchmarks.overhead import run as overhead
 from benchmarks.soak import run as soak
+from benchmarks.streams import run as streams
 
 BODY: dict[str, Any] = {
     "model": "mistral-7b",
@@ -64,6 +65,7 @@ OTHERS: dict[str, Callable[[list[str]], int]] = {
     "simulation": simulation.main,
     "soak": soak.main,
     "streaming": streaming_mixed.main,
+    "streams": streams.main,
     "telemetry": telemetry.main,
     "waiting": waiting.main,
 }

@@ -1,0 +1,35 @@
+"""Loads and figures of the benchmark of streams."""
+
+import pytest
+
+from benchmarks.streams.load import parse_load
+from benchmarks.streams.measure import figures
+
+
+def test_a_burst_starts_its_streams_evenly_and_equally_for_equal_seeds() -> None:
+    load = parse_load("3x20")
+    requests = load.requests("m", 10.0, 1)
+    assert [at_s for at_s, _ in requests] == [0.0, 0.002, 0.004]
+    assert {body["max_tokens"] for _, body in requests} == {20}
+    assert requests == load.requests("m", 10.0, 1) != load.requests("m", 10.0, 2)
+    assert len({tuple(body["prompt"]) for _, body in requests}) == 3, "no prompt may be in a cache"
+
+
+def test_an_open_loop_has_poisson_arrivals_for_its_time() -> None:
+    times = [at_s for at_s, _ in parse_load("50/s:4").requests("m", 20.0, 1)]
+    assert times == sorted(times) and times[-1] < 20.0
+    assert 900 < len(times) < 1100
+
+
+@pytest.mark.parametrize("text", ["20", "x20", "20/s", "a/s:4"])
+def test_another_text_is_no_load(text: str) -> None:
+    with pytest.raises(ValueError, match="expected STREAMSxTOKENS or RATE/s:TOKENS"):
+        parse_load(text)
+
+
+def test_times_are_over_streams_and_gaps_over_their_events() -> None:
+    made = figures([[0.1, 0.2, 0.4], [0.3, 0.31, 0.33]], 6, {"serve": 0.024})
+    assert (made.ttft_p50_ms, made.ttft_p95_ms) == pytest.approx((200.0, 300.0))
+    assert (made.gap_p50_ms, made.gap_p99_ms) == pytest.approx((60.0, 200.0))
+    assert (made.tokens_per_event, made.requests, made.tokens) == (2.0, 2, 12)
+    assert made.processor_s == {"serve": pytest.approx(2.0)}

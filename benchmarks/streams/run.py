@@ -88,7 +88,7 @@ def _warm_up(arms: Sequence[Arm]) -> None:
 
 def _line(load: str, arm: str, runs: Sequence[Measured]) -> str:
     def mid(name: str) -> float:
-        return median(getattr(one, name) for one in runs)
+        return float(median(getattr(one, name) for one in runs))
 
     used = {name: median(one.processor_s[name] for one in runs) for name in runs[0].processor_s}
     per_request = runs[0].tokens / runs[0].requests

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.ids import GatewayId, InstanceId
 from qlm.domain.notices import InstanceNotice
-from qlm.domain.output import OutputSlice
+from qlm.domain.output import LogEntry, OutputSlice
 from qlm.domain.ports.store import Store
 from qlm.store.core.effects import WAKE_SUBSCRIBED
 from qlm.store.redis.announcements import read_notice, read_slices, read_wakeup
@@ -37,6 +37,9 @@ class _StoreLink:
             raise AttributeError(name)
         call = self.__dict__[name] = partial(self._call, name)
         return call
+
+    def append_now(self, entries: Sequence[LogEntry]) -> None:
+        """Do nothing: a server cannot answer at once."""
 
     async def close(self) -> None:
         """Do nothing: no connection is kept open between calls."""

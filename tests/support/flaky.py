@@ -88,6 +88,8 @@ class _Flaky:
         method = getattr(self._real, name)
         if inspect.iscoroutinefunction(method):
             return self._call(name, method)
+        if name == "append_now":
+            return lambda entries: self._append_now(method, entries)
         if name in ("notices", "wakeups", "outputs"):
             return lambda *arguments: self._iterate(name, method(*arguments))
         return method
@@ -102,6 +104,13 @@ class _Flaky:
             return answer
 
         return call
+
+    def _append_now(self, append_now: Callable[..., Any], entries: object) -> Any:
+        self._faults.before("append")
+        results = append_now(entries)
+        if results is not None:
+            self._faults.after("append")
+        return results
 
     async def _iterate(self, name: str, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
         self._faults.before(name)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -28,8 +29,12 @@ from qlm.domain.output import AppendResult, LogEntry, OutputSlice
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestRecord, RequestState
 from qlm.domain.view import RequestFilter
+from qlm.store.core.effects import Logged
 from qlm.store.core.limits import StoreLimits
+from qlm.store.embedded.journal_codec import encode_log, log_key
+from qlm.store.embedded.restored_logs import find
 from qlm.store.embedded.store import EmbeddedStore
+from qlm.store.embedded.token_log import TokenLog
 
 
 class SystemClock:
@@ -40,7 +45,8 @@ class SystemClock:
 class DictJournal:
     """Journal in memory that survives the store, as a file does; its writes can be blocked."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.entries: dict[str, bytes] = {}
         self.durable_writes = 0
         self.writes = 0
@@ -65,6 +71,12 @@ class DictJournal:
         for key in deletes:
             self.entries.pop(key, None)
         self.durable_writes += durable
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> DictJournal:
+    """A journal whose token log is in a folder of its own."""
+    return DictJournal(tmp_path / "queue")
 
 
 async def _opened(journal: DictJournal, limits: StoreLimits | None = None) -> EmbeddedStore:
@@ -95,8 +107,7 @@ async def _ended(store: EmbeddedStore, n: int) -> RequestRecord:
     return record
 
 
-async def test_an_ended_request_comes_back_whole() -> None:
-    journal = DictJournal()
+async def test_an_ended_request_comes_back_whole(journal: DictJournal) -> None:
     store = await _opened(journal)
     record = await _ended(store, 1)
     means = (await store.view()).classes
@@ -115,8 +126,10 @@ async def test_an_ended_request_comes_back_whole() -> None:
     assert means == ()
 
 
-async def test_extensions_written_before_the_first_token_come_back_with_the_log() -> None:
-    journal, extensions = DictJournal(), LogExtensions(render_state="x", render_state_tokens=0)
+async def test_extensions_written_before_the_first_token_come_back_with_the_log(
+    journal: DictJournal,
+) -> None:
+    extensions = LogExtensions(render_state="x", render_state_tokens=0)
     store = await _opened(journal)
     await alive(store, A)
     epoch = await leased(store, 1, A)
@@ -128,8 +141,7 @@ async def test_extensions_written_before_the_first_token_come_back_with_the_log(
     assert await store.read_output(metadata(1).id, 0) == whole
 
 
-async def test_the_log_of_an_unfinished_request_waits_for_its_message() -> None:
-    journal = DictJournal()
+async def test_the_log_of_an_unfinished_request_waits_for_its_message(journal: DictJournal) -> None:
     store = await _opened(journal)
     await alive(store, A)
     former = await leased(store, 1, A)
@@ -154,8 +166,7 @@ async def test_the_log_of_an_unfinished_request_waits_for_its_message() -> None:
     assert isinstance(answer, Granted) and answer.output == (0, 1, 2, 3)
 
 
-async def test_an_ended_request_leaves_one_entry_in_the_journal() -> None:
-    journal = DictJournal()
+async def test_an_ended_request_leaves_one_entry_in_the_journal(journal: DictJournal) -> None:
     store = await _opened(journal)
     await _ended(store, 1)
     store = await _opened(journal)
@@ -167,8 +178,7 @@ async def test_an_ended_request_leaves_one_entry_in_the_journal() -> None:
     assert sorted(journal.entries) == ["ended/r0001", "ended/r0002", "incarnation"]
 
 
-async def test_ends_are_durable_and_appends_need_not_be() -> None:
-    journal = DictJournal()
+async def test_ends_are_durable_and_appends_need_not_be(journal: DictJournal) -> None:
     store = await _opened(journal)
     epoch = await leased(store, 1, A)
     at_start = journal.durable_writes
@@ -178,18 +188,16 @@ async def test_ends_are_durable_and_appends_need_not_be() -> None:
     assert journal.durable_writes == at_start + 1
 
 
-async def test_each_opening_is_a_larger_incarnation_even_if_the_clock_went_back() -> None:
+async def test_each_opening_is_a_larger_incarnation_even_if_the_clock_went_back(journal: DictJournal) -> None:
     class Stopped:
         def now_ns(self) -> int:
             return 7
 
-    journal = DictJournal()
     seen = [await (await EmbeddedStore.open(Stopped(), journal)).incarnation() for _ in range(3)]
     assert seen == [7, 8, 9]
 
 
-async def test_results_beyond_the_limits_leave_the_journal_too() -> None:
-    journal = DictJournal()
+async def test_results_beyond_the_limits_leave_the_journal_too(journal: DictJournal) -> None:
     limits = StoreLimits(results_max=2)
     store = await _opened(journal, limits)
     for n in (3, 1, 2):
@@ -202,15 +210,15 @@ async def test_results_beyond_the_limits_leave_the_journal_too() -> None:
     assert sorted(journal.entries) == ["ended/r0002", "ended/r0004", "incarnation"]
 
 
-async def test_nothing_is_shown_before_it_is_written() -> None:
-    journal = DictJournal()
+async def test_nothing_is_shown_before_it_is_written(journal: DictJournal) -> None:
     store = await _opened(journal)
-    await enqueued(store, 1, watcher=GATEWAY)
-    epoch = await leased(store, 1, A)
+    for n in range(3):
+        await enqueued(store, n, watcher=GATEWAY)
+    epochs = [await leased(store, n, A) for n in range(3)]
     async with listening(each_slice(store.outputs(GATEWAY))) as received:
         writes = journal.writes
         journal.open.clear()
-        appends = [asyncio.create_task(_append(store, 1, epoch, offset, offset)) for offset in range(3)]
+        ends = [asyncio.create_task(_append(store, n, epochs[n], 0, n, end=Outcome.STOP)) for n in range(3)]
         read = asyncio.create_task(store.read_output(metadata(1).id, 0))
 
         async def writing() -> bool:
@@ -219,13 +227,13 @@ async def test_nothing_is_shown_before_it_is_written() -> None:
         await until(writing, "the write")
         for _ in range(20):
             await asyncio.sleep(0)
-        assert not any(task.done() for task in (*appends, read))
+        assert not any(task.done() for task in (*ends, read))
         assert received == []
-        await enqueued(store, 2)
+        await enqueued(store, 4)
         journal.open.set()
-        assert await asyncio.gather(*appends) == [AppendResult.TAKEN] * 3
+        assert await asyncio.gather(*ends) == [AppendResult.TAKEN] * 3
         seen = await read
-        assert seen is not None and seen.token_ids == (0, 1, 2)
+        assert seen is not None and seen.token_ids == (1,)
 
         async def all_heard() -> bool:
             return len(received) == 3
@@ -234,30 +242,29 @@ async def test_nothing_is_shown_before_it_is_written() -> None:
         assert [part.token_ids for part in received if part] == [(0,), (1,), (2,)]
 
 
-async def test_appends_that_meet_share_a_write() -> None:
-    journal = DictJournal()
+async def test_ends_that_meet_share_a_write(journal: DictJournal) -> None:
     store = await _opened(journal)
     epochs = [await leased(store, n, A) for n in range(50)]
     before = journal.writes
-    await asyncio.gather(*(_append(store, n, epochs[n], 0, 5) for n in range(50)))
+    await asyncio.gather(*(_append(store, n, epochs[n], 0, 5, end=Outcome.STOP) for n in range(50)))
     assert journal.writes - before <= 2
 
 
-async def test_a_caller_that_gives_up_stops_no_write() -> None:
-    journal = DictJournal()
+async def test_a_caller_that_gives_up_stops_no_write(journal: DictJournal) -> None:
     store = await _opened(journal)
-    await enqueued(store, 1, watcher=GATEWAY)
-    epoch = await leased(store, 1, A)
+    for n in (1, 2):
+        await enqueued(store, n, watcher=GATEWAY)
+    epoch, other = await leased(store, 1, A), await leased(store, 2, A)
     async with listening(each_slice(store.outputs(GATEWAY))) as received:
         journal.open.clear()
-        append = asyncio.create_task(_append(store, 1, epoch, 0, 5))
+        append = asyncio.create_task(_append(store, 1, epoch, 0, 5, end=Outcome.STOP))
         for _ in range(5):
             await asyncio.sleep(0)
         append.cancel()
         with suppress(asyncio.CancelledError):
             await append
         journal.open.set()
-        assert await _append(store, 1, epoch, 1, 6) is AppendResult.TAKEN
+        assert await _append(store, 2, other, 0, 6, end=Outcome.STOP) is AppendResult.TAKEN
 
         async def all_heard() -> bool:
             return len(received) == 2
@@ -265,12 +272,13 @@ async def test_a_caller_that_gives_up_stops_no_write() -> None:
         await until(all_heard, "both slices")
 
 
-async def test_a_journal_that_fails_is_tried_again_and_changes_are_refused_meanwhile() -> None:
-    journal = DictJournal()
+async def test_a_journal_that_fails_is_tried_again_and_changes_are_refused_meanwhile(
+    journal: DictJournal,
+) -> None:
     store = await _opened(journal)
     epoch, other = await leased(store, 1, A), await leased(store, 2, A)
     journal.error = OSError("disk full")
-    append = asyncio.create_task(_append(store, 1, epoch, 0, 5))
+    append = asyncio.create_task(_append(store, 1, epoch, 0, 5, end=Outcome.STOP))
 
     async def refused() -> bool:
         try:
@@ -290,12 +298,11 @@ async def test_a_journal_that_fails_is_tried_again_and_changes_are_refused_meanw
     assert await _append(store, 2, other, 0, 5) is AppendResult.TAKEN
 
 
-async def test_closing_finishes_pending_writes() -> None:
-    journal = DictJournal()
+async def test_closing_finishes_pending_writes(journal: DictJournal) -> None:
     store = await _opened(journal)
     epoch = await leased(store, 1, A)
     journal.open.clear()
-    append = asyncio.create_task(_append(store, 1, epoch, 0, 5))
+    append = asyncio.create_task(_append(store, 1, epoch, 0, 5, end=Outcome.STOP))
     await asyncio.sleep(0)
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)
@@ -306,8 +313,7 @@ async def test_closing_finishes_pending_writes() -> None:
         await _append(store, 1, epoch, 1, 6)
 
 
-async def test_the_history_comes_back_and_waits_for_no_disk() -> None:
-    journal = DictJournal()
+async def test_the_history_comes_back_and_waits_for_no_disk(journal: DictJournal) -> None:
     store = await _opened(journal)
     journal.open.clear()
     await store.publish(PublishedKind.HISTORY, b"first")
@@ -318,12 +324,11 @@ async def test_the_history_comes_back_and_waits_for_no_disk() -> None:
     assert await (await _opened(journal)).published(PublishedKind.HISTORY) == b"second"
 
 
-async def test_closing_gives_up_on_a_broken_journal() -> None:
-    journal = DictJournal()
+async def test_closing_gives_up_on_a_broken_journal(journal: DictJournal) -> None:
     store = await _opened(journal)
     epoch = await leased(store, 1, A)
     journal.error = OSError("disk gone")
-    append = asyncio.create_task(_append(store, 1, epoch, 0, 5))
+    append = asyncio.create_task(_append(store, 1, epoch, 0, 5, end=Outcome.STOP))
     await asyncio.sleep(0)
     await store.close()
     with pytest.raises(StoreUnavailableError, match="disk gone"):
@@ -331,26 +336,20 @@ async def test_closing_gives_up_on_a_broken_journal() -> None:
 
 
 @pytest.mark.parametrize("key", ["log/0/r1", "ended/r1", "extensions/r1"])
-async def test_a_journal_of_another_kind_is_refused(key: str) -> None:
-    journal = DictJournal()
+async def test_a_journal_of_another_kind_is_refused(journal: DictJournal, key: str) -> None:
     journal.entries[key] = b"abc"
     with pytest.raises(UndecodableDataError, match=key):
         await _opened(journal)
 
 
-async def test_a_journal_with_a_hole_is_refused() -> None:
-    journal = DictJournal()
-    store = await _opened(journal)
-    epoch = await leased(store, 1, A)
-    await _append(store, 1, epoch, 0, 5)
-    await _append(store, 1, epoch, 1, 6)
-    del journal.entries["log/0/r0001"]
+async def test_a_journal_with_a_hole_is_refused(journal: DictJournal) -> None:
+    part = Logged(metadata(1).id, 1, (6,), 7)
+    journal.entries[log_key(part)] = encode_log(part)
     with pytest.raises(UndecodableDataError, match="lacks tokens 0 to 1"):
         await _opened(journal)
 
 
-async def test_an_answer_of_which_tokens_are_missing_in_the_journal_is_lost() -> None:
-    journal = DictJournal()
+async def test_an_answer_of_which_tokens_are_missing_in_the_journal_is_lost(journal: DictJournal) -> None:
     store = await EmbeddedStore.open(SystemClock(), journal)
     await alive(store, A)
     epoch = await leased(store, 1, A)
@@ -368,8 +367,7 @@ async def test_an_answer_of_which_tokens_are_missing_in_the_journal_is_lost() ->
     await again.close()
 
 
-async def test_clusters_survive_a_kill_and_are_written_when_they_change() -> None:
-    journal = DictJournal()
+async def test_clusters_survive_a_kill_and_are_written_when_they_change(journal: DictJournal) -> None:
     store = await _opened(journal)
     assert await store.published(PublishedKind.CLUSTERS) is None
     await store.publish(PublishedKind.CLUSTERS, b"first")
@@ -380,10 +378,125 @@ async def test_clusters_survive_a_kill_and_are_written_when_they_change() -> Non
     assert await (await _opened(journal)).published(PublishedKind.CLUSTERS) == b"second"
 
 
-async def test_clusters_that_cannot_be_written_are_an_error_and_not_published() -> None:
-    journal = DictJournal()
+async def test_clusters_that_cannot_be_written_are_an_error_and_not_published(journal: DictJournal) -> None:
     store = await _opened(journal)
     journal.error = StoreUnavailableError("the disk is full")
     with pytest.raises(StoreUnavailableError, match="full"):
         await store.publish(PublishedKind.CLUSTERS, b"first")
     assert await store.published(PublishedKind.CLUSTERS) is None
+
+
+async def test_tokens_are_in_the_log_and_announced_before_the_call_returns(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    await enqueued(store, 1, watcher=GATEWAY)
+    epoch = await leased(store, 1, A)
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        journal.open.clear()
+        entry = LogEntry(id=metadata(1).id, epoch=epoch, offset=0, token_ids=(5, 6))
+        assert store.append_now([entry]) == [AppendResult.TAKEN]
+        assert find(journal.path, 0).logs[metadata(1).id].token_ids == (5, 6)
+
+        async def heard() -> bool:
+            return len(received) == 1
+
+        await until(heard, "the slice")
+        journal.open.set()
+
+
+async def test_ends_and_what_is_under_way_are_not_written_at_once(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    one, two = await leased(store, 1, A), await leased(store, 2, A)
+    entry = LogEntry(id=metadata(1).id, epoch=one, offset=0, token_ids=(5,), outcome=Outcome.STOP)
+    assert store.append_now([entry]) is None
+    journal.open.clear()
+    end = asyncio.create_task(store.append([entry]))
+    await asyncio.sleep(0)
+    late = LogEntry(id=metadata(1).id, epoch=one, offset=1, token_ids=(6,))
+    other = LogEntry(id=metadata(2).id, epoch=two, offset=0, token_ids=(7,))
+    assert store.append_now([late, other]) is None
+    assert store.append_now([other]) == [AppendResult.TAKEN]
+    journal.open.set()
+    assert await end == [AppendResult.TAKEN]
+    assert store.append_now([late]) == [AppendResult.ENDED]
+
+
+async def test_nothing_is_announced_or_left_after_a_write_that_failed(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    await enqueued(store, 1, watcher=GATEWAY)
+    epoch = await leased(store, 1, A)
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        for file in _token_files(journal):
+            file.unlink()
+        with pytest.raises(StoreUnavailableError, match="it was deleted"):
+            await _append(store, 1, epoch, 0, 5)
+        with pytest.raises(StoreUnavailableError, match="it was deleted"):
+            await store.probe()
+        assert await store.read_output(metadata(1).id, 0) == OutputSlice(id=metadata(1).id, offset=0)
+        assert await _append(store, 1, epoch, 0, 6, end=Outcome.STOP) is AppendResult.TAKEN
+
+        async def heard() -> bool:
+            return len(received) == 1
+
+        await until(heard, "the end")
+        assert [part.token_ids for part in received if part] == [(6,)]
+
+
+async def test_an_orderly_stop_leaves_the_logs_where_earlier_versions_have_them(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    epoch, extensions = await leased(store, 1, A), LogExtensions(preemptions=1)
+    await _append(store, 1, epoch, 0, 5)
+    await store.append(
+        [LogEntry(id=metadata(1).id, epoch=epoch, offset=1, token_ids=(6,), extensions=extensions)]
+    )
+    await _ended(store, 2)
+    assert sorted(journal.entries) == ["ended/r0002", "incarnation"]
+    await store.close()
+    assert sorted(journal.entries) == ["ended/r0002", "extensions/r0001", "incarnation", "log/0/r0001"]
+    assert _token_files(journal) == []
+    store = await _opened(journal)
+    assert sorted(journal.entries) == ["ended/r0002", "incarnation"]
+    await enqueued(store, 1)
+    output = await store.read_output(metadata(1).id, 0)
+    assert output is not None and (output.token_ids, output.extensions) == ((5, 6), extensions)
+
+
+async def test_a_version_without_token_log_makes_the_former_one_void(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    await _append(store, 1, await leased(store, 1, A), 0, 5)
+    journal.entries["incarnation"] = str(await store.incarnation() + 1).encode()
+    part = Logged(metadata(1).id, 0, (8, 9), 7)
+    journal.entries[log_key(part)] = encode_log(part)
+    store = await _opened(journal)
+    await enqueued(store, 1)
+    output = await store.read_output(metadata(1).id, 0)
+    assert output is not None and output.token_ids == (8, 9)
+    assert len(_token_files(journal)) == 1
+
+
+async def test_a_damaged_token_log_is_a_warning(journal: DictJournal) -> None:
+    store = await _opened(journal)
+    await _append(store, 1, await leased(store, 1, A), 0, 5)
+    (file,) = _token_files(journal)
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    store = await _opened(journal)
+    (warning,) = await store.warnings()
+    assert warning.startswith(f"{file}: the token log is damaged at byte")
+    assert await (await _opened(journal)).warnings() == ()
+
+
+async def test_output_goes_through_a_thread_while_the_disk_is_slow(
+    journal: DictJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await _opened(journal)
+    epoch = await leased(store, 1, A)
+    monkeypatch.setattr(TokenLog, "slow", lambda _: True)
+    entry = LogEntry(id=metadata(1).id, epoch=epoch, offset=0, token_ids=(5,))
+    assert store.append_now([entry]) is None
+    writes = journal.writes
+    assert await store.append([entry]) == [AppendResult.TAKEN]
+    assert journal.writes == writes
+    assert find(journal.path, 0).logs[metadata(1).id].token_ids == (5,)
+
+
+def _token_files(journal: DictJournal) -> list[Path]:
+    return sorted(journal.path.parent.glob("*-tokens.*"))

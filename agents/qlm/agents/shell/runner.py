@@ -6,6 +6,7 @@ Each action runs as a task. Side effects, whose order matters, go through one wo
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -54,7 +55,6 @@ from qlm.domain.ids import GroupId, RequestId
 from qlm.domain.lease import AgentProcess
 from qlm.domain.lease_answer import LeaseAnswer
 from qlm.domain.notices import DrainAsked, QueueChanged
-from qlm.domain.output import AppendResult
 from qlm.domain.ports.broker import Broker, Delivery
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import Engine
@@ -112,6 +112,8 @@ class AgentRunner:
         self._instance = agent.state.holder.instance
         self._hold_queue = hold_queue(self._instance)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._events: deque[Event] = deque()
+        self._receiving = False
         self._generations = Generations(
             self._instance, host, clock, self.post, self._spawn, on_submitted, tracer, faults
         )
@@ -166,9 +168,17 @@ class AgentRunner:
             self._faults.note(log, error, "%s: could not deregister", self._instance)
 
     def post(self, event: Event) -> None:
-        """Pass an event to the agent, and start its actions."""
-        for action in self._agent.receive(event, self._clock.now_ns()):
-            self._start(action)
+        """Pass an event to the agent, and start its actions; those that cause an event at once included."""
+        self._events.append(event)
+        if self._receiving:
+            return  # an action of the event before caused it, and others of its actions come first
+        self._receiving = True
+        try:
+            while self._events:
+                for action in self._agent.receive(self._events.popleft(), self._clock.now_ns()):
+                    self._start(action)
+        finally:
+            self._receiving = False
 
     def _start(self, action: Action) -> None:
         match action:
@@ -176,6 +186,8 @@ class AgentRunner:
                 self._timer.set(at_ns)
             case Drained():
                 self._spawn(self._finish())
+            case Append():
+                self._append_now(action)
             case Submit(id=id, call=call):
                 self._generations.start(call, self._agent.state.requests.all.get(id))
             case _ if isinstance(action, SideEffect):
@@ -199,8 +211,6 @@ class AgentRunner:
                 )
             case Abort(call_ids=call_ids, cut=cut):
                 await self._generations.abort(call_ids, cut=cut)
-            case Append():
-                await self._append(action)
             case _:
                 await self._operate(action)
 
@@ -261,13 +271,28 @@ class AgentRunner:
             answer = None
         self.post(LeaseAnswered(id=id, answer=answer))
 
+    def _append_now(self, action: Append) -> None:
+        try:
+            results = self._store.append_now(action.entries)
+        except Exception as error:
+            self._not_appended(action, error)
+        else:
+            if results is None:
+                self._spawn(self._append(action))
+            else:
+                self.post(Appended(entries=action.entries, results=tuple(results)))
+
     async def _append(self, action: Append) -> None:
         try:
-            results: tuple[AppendResult, ...] | None = tuple(await self._store.append(action.entries))
+            results = await self._store.append(action.entries)
         except Exception as error:
-            self._faults.note(log, error, "%s: output log not written", self._instance)
-            results = None
-        self.post(Appended(entries=action.entries, results=results))
+            self._not_appended(action, error)
+        else:
+            self.post(Appended(entries=action.entries, results=tuple(results)))
+
+    def _not_appended(self, action: Append, error: Exception) -> None:
+        self._faults.note(log, error, "%s: output log not written", self._instance)
+        self.post(Appended(entries=action.entries, results=None))
 
     # background
 

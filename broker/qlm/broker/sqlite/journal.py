@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from qlm.broker.sqlite.file import SqliteFile
 from qlm.broker.sqlite.rows import insert_rows, json_array
@@ -22,6 +23,10 @@ class SqliteJournal(Journal):
     def __init__(self, file: SqliteFile) -> None:
         """Use the journal of an open file; a file has one."""
         self._file = file
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
 
     def load(self) -> Sequence[tuple[str, bytes]]:
         return self._file.read_now(_read_entries)

@@ -175,11 +175,29 @@ class _Counted:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
+        if name == "append_now":
+            return self._call_now(method)
         if not inspect.iscoroutinefunction(method):
             return method
         made = self._close(method) if name == "close" else self._call(name, method)
         setattr(self, name, made)  # the next access finds it directly
         return made
+
+    def _call_now(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            try:
+                return method(*args)
+            except self._error as error:
+                self._failed("append", error)
+                raise
+
+        self.__dict__["append_now"] = call
+        return call
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self._errors.labels(name).inc()
+        if self._outage is not None:
+            self._outage.failed(asyncio.get_running_loop().time(), error)
 
     def _call(self, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -187,9 +205,7 @@ class _Counted:
                 answer = await method(*args, **kwargs)
             except self._error as error:
                 called = operation(name, args)
-                self._errors.labels(_OPERATIONS.get(called, called)).inc()
-                if self._outage is not None:
-                    self._outage.failed(asyncio.get_running_loop().time(), error)
+                self._failed(_OPERATIONS.get(called, called), error)
                 raise
             if self._outage is not None:
                 self._outage.worked(asyncio.get_running_loop().time())

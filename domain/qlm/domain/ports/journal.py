@@ -1,11 +1,17 @@
 """Port to the file that makes the embedded store durable."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 
 class Journal(Protocol):
     """Durable map in one file, for state of the embedded store that must survive a crash."""
+
+    @property
+    def path(self) -> Path:
+        """The file, beside which the store has its token log; no other process uses either meanwhile."""
+        ...
 
     def load(self) -> Sequence[tuple[str, bytes]]:
         """Return all entries, in the order of their first write. Called once, before any write."""

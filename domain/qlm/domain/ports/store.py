@@ -176,6 +176,15 @@ class AgentStore(Protocol):
         """
         ...
 
+    def append_now(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult] | None:
+        """Do the same as `append` before returning, where that is a matter of microseconds.
+
+        Returns:
+            None if nothing was done: call `append`. A store that is a server cannot, none can end a request
+            so, and a disk may be slow at present.
+        """
+        ...
+
     async def park(self, id: RequestId, epoch: Epoch, why: str) -> bool:
         """Record that the holder has preempted the request and keeps its lease. False if not current."""
         ...

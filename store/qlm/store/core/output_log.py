@@ -17,13 +17,19 @@ def append(state: State, entries: Sequence[LogEntry], now_ns: int) -> tuple[Sequ
     return [_append(state, entry, now_ns, effects) for entry in entries], effects
 
 
+def refusal(state: State, entry: LogEntry) -> AppendResult | None:
+    """Return why an entry would not be appended; None if it would."""
+    row = state.requests.get(entry.id)
+    return AppendResult.UNKNOWN if row is None else _refusal(state, row, entry)
+
+
 def _append(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> AppendResult:
     row = state.requests.get(entry.id)
     if row is None:
         return AppendResult.UNKNOWN
-    refusal = _refusal(state, row, entry)
-    if refusal is not None:
-        return refusal
+    refused = _refusal(state, row, entry)
+    if refused is not None:
+        return refused
     token_ids = entry.token_ids
     if token_ids:
         extend(row, token_ids, now_ns, effects)

@@ -1,11 +1,11 @@
 """Encoding of the journal's entries as keys and bytes.
 
-`log/<offset>/<id>` holds one append to the log of an unfinished request: the time (eight bytes,
-little-endian nanoseconds), then the packed token ids. `extensions/<id>` holds the optional fields of that
-log, and the time of its first token, as JSON: efb3399 reads no further bytes in the log, and leaves this key
-alone. `clusters` holds the published token clusters, `history` what the controller has learned, as it was
-kept. `ended/<id>` holds an ended request: the length of a JSON text (four bytes, little-endian), the text,
-then the packed output.
+`log/<offset>/<id>` holds a part of the log of an unfinished request while no store is open (in versions
+without a token log, one append): the time (eight bytes, little-endian nanoseconds), then the packed token
+ids. `extensions/<id>` holds the optional fields of that log, and the time of its first token, as JSON:
+efb3399 reads no further bytes in the log, and leaves this key alone. `clusters` holds the published token
+clusters, `history` what the controller has learned, as it was kept. `ended/<id>` holds an ended request: the
+length of a JSON text (four bytes, little-endian), the text, then the packed output.
 """
 
 import struct

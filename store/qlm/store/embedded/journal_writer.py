@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.formats.extensions import LogExtensions
 from qlm.domain.ids import RequestId
 from qlm.domain.ports.journal import Journal
+from qlm.store.core.effects import Logged
+from qlm.store.embedded.token_log import TokenLog
 
 Changes = Mapping[str, bytes | None]
 """New values by key; None deletes."""
@@ -21,8 +24,17 @@ RETRY_S: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
+class Output:
+    """Output of unfinished requests, for the token log."""
+
+    logged: list[Logged] = field(default_factory=list)
+    extended: dict[RequestId, LogExtensions] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
 class _Batch:
     written: asyncio.Future[None]
+    output: Output = field(default_factory=Output)
     changes: dict[str, bytes | None] = field(default_factory=dict)
     announcements: list[Callable[[], None]] = field(default_factory=list)
     ids: set[RequestId] = field(default_factory=set)
@@ -30,14 +42,16 @@ class _Batch:
 
 
 class JournalWriter:
-    """Writer of a journal, in the order of the calls; announces changes once they are written.
+    """Writer of a journal and a token log, in the order of the calls; announces changes once written.
 
     The state in process is newer than the journal, so a failed write is retried until it succeeds, while its
     callers wait. Meanwhile `check` rejects further changes, so that the difference does not grow.
     """
 
-    def __init__(self, journal: Journal, *, retry_s: float = RETRY_S) -> None:
+    def __init__(self, journal: Journal, tokens: TokenLog, *, retry_s: float = RETRY_S) -> None:
         self._journal = journal
+        self._tokens = tokens
+        self._in_thread = False
         self._retry_s = retry_s
         self._next: _Batch | None = None
         self._unwritten: dict[RequestId, asyncio.Future[None]] = {}
@@ -61,14 +75,37 @@ class JournalWriter:
         return self._journal.warnings()
 
     async def write(
-        self, changes: Changes, announce: Callable[[], None], ids: Iterable[RequestId], *, durable: bool
+        self,
+        output: Output,
+        changes: Changes,
+        announce: Callable[[], None],
+        ids: Iterable[RequestId],
+        *,
+        durable: bool,
     ) -> None:
         """Write changes of some requests, then call `announce`; cancellation of the caller stops neither.
 
         Raises:
             StoreUnavailableError: The store was closed before the journal could be written.
         """
-        await asyncio.shield(self._add(changes, announce, ids, durable=durable).written)
+        batch = self._add(changes, announce, ids, durable=durable)
+        batch.output.logged += output.logged
+        batch.output.extended |= output.extended
+        await asyncio.shield(batch.written)
+
+    def may_write_now(self, ids: Iterable[RequestId]) -> bool:
+        """Return True if `write_now` may write output of these requests: nothing of them is under way."""
+        if self._in_thread or self._tokens.slow():
+            return False
+        return not self._unwritten or self._unwritten.keys().isdisjoint(ids)
+
+    def write_now(self, logged: Iterable[Logged], extended: Mapping[RequestId, LogExtensions]) -> None:
+        """Write output of unfinished requests before returning; a failure is not retried.
+
+        Raises:
+            StoreUnavailableError: Nothing was written.
+        """
+        self._tokens.write(logged, extended.items())
 
     def write_later(self, changes: Changes) -> None:
         """Write changes that concern no request with the next write; `close` waits for it."""
@@ -93,9 +130,11 @@ class JournalWriter:
         """Write something without a meaning.
 
         Raises:
-            StoreUnavailableError: The journal cannot be written, or the store is closed.
+            StoreUnavailableError: The journal or the token log cannot be written, or the store is closed.
         """
         await self.put(PROBE_KEY, b"")
+        if not self._in_thread:
+            self._tokens.write((), ())
 
     async def put(self, key: str, value: bytes) -> None:
         """Write an entry that belongs to no request; it is not retried.
@@ -105,6 +144,15 @@ class JournalWriter:
         """
         self.check()
         await self._journal.write([(key, value)])
+
+    async def move(self, entries: Mapping[str, bytes]) -> None:
+        """Write entries that shall survive a power failure, after `close`.
+
+        Raises:
+            StoreUnavailableError: They cannot be written.
+        """
+        if entries:
+            await self._journal.write(list(entries.items()), durable=True)
 
     async def settled(self, id: RequestId) -> None:
         """Wait until all changes of a request are written.
@@ -133,7 +181,9 @@ class JournalWriter:
         deletes = [key for key, value in batch.changes.items() if value is None]
         while True:
             try:
-                await self._journal.write(puts, deletes, durable=batch.durable)
+                await self._write_output(batch.output)
+                if puts or deletes:
+                    await self._journal.write(puts, deletes, durable=batch.durable)
             except Exception as error:  # any error: the state in process is newer than the journal
                 self._failure = error
                 if self._closing.is_set():
@@ -144,6 +194,18 @@ class JournalWriter:
                 self._failure = None
                 self._done(batch)
                 return
+
+    async def _write_output(self, output: Output) -> None:
+        """Write output in a thread: the kernel may have held up the last write."""
+        if not (output.logged or output.extended):
+            return
+        data = self._tokens.prepare(output.logged, output.extended.items())
+        self._in_thread = True
+        try:
+            await asyncio.to_thread(self._tokens.put, data)
+        finally:
+            self._in_thread = False
+        output.logged, output.extended = [], {}
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):

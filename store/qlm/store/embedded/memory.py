@@ -129,6 +129,14 @@ class MemoryStore(Store):
         self._check_writable()
         return await self._commit(output_log.append(self._state, entries, self._clock.now_ns()))
 
+    def append_now(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult] | None:
+        self._check_writable()
+        if any(entry.outcome is not None for entry in entries):
+            return None
+        answer, effects = output_log.append(self._state, entries, self._clock.now_ns())
+        self._feeds.announce(effects)
+        return answer
+
     async def park(self, id: RequestId, epoch: Epoch, why: str) -> bool:
         return await self._commit(leases.park(self._state, id, epoch, why, self._clock.now_ns()))
 

@@ -1,48 +1,47 @@
-"""Shared state in process with a journal: results and output logs survive a kill -9."""
+"""Shared state in process with journal and token log: results and output logs survive a kill -9."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from qlm.domain.errors import UndecodableDataError
-from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, merged
 from qlm.domain.ids import RequestId
 from qlm.domain.leadership import Term
+from qlm.domain.output import AppendResult, LogEntry
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.journal import Journal
 from qlm.domain.ports.published import PublishedKind
+from qlm.domain.request import RequestState
 from qlm.store.core import output_log, requests
 from qlm.store.core.effects import Effects, Logged
 from qlm.store.core.limits import StoreLimits
 from qlm.store.core.state import RestoredLog, State
 from qlm.store.embedded.journal_codec import (
     ENDED_PREFIX,
-    EXTENSIONS_PREFIX,
     INCARNATION_KEY,
-    LOG_PREFIX,
     Ended,
     decode_ended,
-    decode_extensions,
-    decode_log,
     encode_ended,
-    encode_extensions,
-    encode_log,
     ended_key,
-    extensions_key,
-    log_key,
 )
-from qlm.store.embedded.journal_writer import RETRY_S, Changes, JournalWriter
+from qlm.store.embedded.journal_logs import decode_logs, encode_logs
+from qlm.store.embedded.journal_writer import RETRY_S, Changes, JournalWriter, Output
 from qlm.store.embedded.memory import MemoryStore
+from qlm.store.embedded.restored_logs import find
+from qlm.store.embedded.token_log import TokenLog
 
 T = TypeVar("T")
+
+log = logging.getLogger("qlm.store")
 
 _JOURNALED: Final = (PublishedKind.CLUSTERS, PublishedKind.HISTORY)
 """What outlives the process of all that is published; its kind is its journal key."""
 
 
 class EmbeddedStore(MemoryStore):
-    """Memory store with a journal of ended requests and of the logs of unfinished ones; made by `open`.
+    """Memory store with a journal of ended requests and a token log of unfinished ones; made by `open`.
 
     Unfinished requests are in the broker: after a restart the controller calls `enqueue` for each message.
     That attaches the log of the request, or returns created=False with the record if the request had ended.
@@ -53,16 +52,13 @@ class EmbeddedStore(MemoryStore):
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        state: State,
-        writer: JournalWriter,
-        log_keys: dict[RequestId, list[str]],
+        self, clock: Clock, state: State, writer: JournalWriter, tokens: TokenLog, damage: Sequence[str]
     ) -> None:
         """Use `open` instead."""
         super().__init__(clock, state=state)
         self._writer = writer
-        self._log_keys = log_keys
+        self._tokens = tokens
+        self._damage = damage
 
     @classmethod
     async def open(
@@ -73,13 +69,14 @@ class EmbeddedStore(MemoryStore):
         *,
         retry_s: float = RETRY_S,
     ) -> "EmbeddedStore":
-        """Read the journal, and begin a new incarnation.
+        """Read the journal and the token log beside it, and begin a new incarnation of both.
 
         Args:
             retry_s: Pause before a failed write is retried.
 
         Raises:
             UndecodableDataError: This version cannot read an entry of the journal.
+            StoreUnavailableError: No token log can be written.
         """
         entries = dict(journal.load())
         former = int(entries.get(INCARNATION_KEY, b"0"))
@@ -88,23 +85,44 @@ class EmbeddedStore(MemoryStore):
             if key.startswith(ENDED_PREFIX):
                 ended = decode_ended(key, value)
                 requests.restore_ended(state, ended.record, ended.output, ended.detail, ended.extensions)
-        logs = [decode_log(key, value) for key, value in entries.items() if key.startswith(LOG_PREFIX)]
-        extensions = {
-            key: decode_extensions(key, value)
-            for key, value in entries.items()
-            if key.startswith(EXTENSIONS_PREFIX)
-        }
-        log_keys, left_over = _restore_logs(state, logs, extensions)
+        logs, log_keys = decode_logs(entries)
+        found = find(journal.path, former)
+        for id, kept in (logs | found.logs).items():
+            if id not in state.requests:
+                requests.restore_log(state, id, kept)
+        tokens = TokenLog(journal.path, state.incarnation, clock, partial(_whole_log, state))
+        tokens.restore(state.restored)
+        # The incarnation makes the former token log void, so the present one must be on the disk before.
         incarnation = (INCARNATION_KEY, str(state.incarnation).encode())
-        await journal.write([incarnation], left_over, durable=True)
-        writer = JournalWriter(journal, retry_s=retry_s)
-        store = cls(clock, state, writer, log_keys)
+        await journal.write([incarnation], log_keys, durable=True)
+        found.put_away()
+        writer = JournalWriter(journal, tokens, retry_s=retry_s)
+        store = cls(clock, state, writer, tokens, found.damage)
         store._published.update({kind: entries[kind] for kind in _JOURNALED if kind in entries})
         return store
 
     async def close(self) -> None:
         await self._writer.close()
+        await self._close_logs()
         await super().close()
+
+    async def _close_logs(self) -> None:
+        """Move the logs of unfinished requests to the journal, where every version finds them."""
+        try:
+            await self._writer.move(encode_logs(dict(self._unfinished())))
+        except StoreUnavailableError as error:
+            log.warning(
+                "output of unfinished requests stays in the token log, for this version only: %s", error
+            )
+        else:
+            self._tokens.delete()
+
+    def _unfinished(self) -> Iterator[tuple[RequestId, RestoredLog]]:
+        for id in self._tokens.ids():
+            row, kept = self._state.requests.get(id), _whole_log(self._state, id)
+            ended = row is not None and row.state is RequestState.ENDED
+            if kept is not None and kept.token_ids and not ended:
+                yield id, kept
 
     async def _settled(self, id: RequestId) -> None:
         await self._writer.settled(id)
@@ -113,7 +131,7 @@ class EmbeddedStore(MemoryStore):
         await self._writer.probe()
 
     async def warnings(self) -> Sequence[str]:
-        return self._writer.warnings()
+        return (*self._writer.warnings(), *self._damage)
 
     async def publish(self, kind: PublishedKind, data: bytes, term: Term | None = None) -> None:
         self._check_term(term)
@@ -124,6 +142,31 @@ class EmbeddedStore(MemoryStore):
             self._writer.write_later({kind.value: data})  # planning does not wait for a disk
         self._published[kind] = data
 
+    async def append(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult]:
+        results = self.append_now(entries)
+        return await super().append(entries) if results is None else results
+
+    def append_now(self, entries: Sequence[LogEntry]) -> Sequence[AppendResult] | None:
+        self._check_writable()
+        ids = {entry.id for entry in entries}
+        ends = any(entry.outcome is not None for entry in entries)
+        if ends or len(ids) < len(entries) or not self._writer.may_write_now(ids):
+            return None
+        # First the log, then the state: of a write that fails, nothing is left.
+        now_ns = self._clock.now_ns()
+        taken = [entry for entry in entries if output_log.refusal(self._state, entry) is None]
+        logged = [Logged(each.id, each.offset, each.token_ids, now_ns) for each in taken if each.token_ids]
+        extended = {
+            each.id: merged(self._state.requests[each.id].extensions, each.extensions)
+            for each in taken
+            if each.extensions is not NO_LOG_EXTENSIONS
+        }
+        if logged or extended:
+            self._writer.write_now(logged, extended)
+        results, effects = output_log.append(self._state, entries, now_ns)
+        self._feeds.announce(effects)
+        return results
+
     def _check_writable(self) -> None:
         self._writer.check()
 
@@ -131,37 +174,36 @@ class EmbeddedStore(MemoryStore):
         answer, effects = step
         if effects.durable:
             ids = {*effects.ended, *effects.extended, *(logged.id for logged in effects.logged)}
-            announce = partial(self._feeds.announce, effects)
-            await self._writer.write(self._changes(effects), announce, ids, durable=bool(effects.ended))
+            output, changes, announce = (
+                self._output(effects),
+                self._changes(effects),
+                partial(self._written, effects),
+            )
+            await self._writer.write(output, changes, announce, ids, durable=bool(effects.ended))
         else:
             self._feeds.announce(effects)
         return answer
 
+    def _written(self, effects: Effects) -> None:
+        self._feeds.announce(effects)
+        if effects.ended:
+            self._tokens.ended(effects.ended)
+
+    def _output(self, effects: Effects) -> Output:
+        """Return what belongs in the token log: the end of a request has all of its output."""
+        open_ids = {
+            id: self._state.requests[id].extensions for id in effects.extended if id not in effects.ended
+        }
+        return Output([each for each in effects.logged if each.id not in effects.ended], open_ids)
+
     def _changes(self, effects: Effects) -> Changes:
         changes: dict[str, bytes | None] = {}
-        for logged in effects.logged:
-            key = log_key(logged)
-            changes[key] = encode_log(logged)
-            self._log_keys.setdefault(logged.id, []).append(key)
-        begun = (logged.id for logged in effects.logged if logged.offset == 0)
-        for id in {*effects.extended, *begun}:
-            changes |= self._extended(id)
         for id in effects.ended:
-            changes.update(dict.fromkeys(self._log_keys.pop(id, ())))
             ended = self._ended(id)
             if ended is not None:
                 changes[ended_key(id)] = encode_ended(ended)
-                if ended.extensions is not NO_LOG_EXTENSIONS:
-                    changes[extensions_key(id)] = None
         changes.update(dict.fromkeys(map(ended_key, effects.dropped)))
         return changes
-
-    def _extended(self, id: RequestId) -> Changes:
-        """Return the extensions of a log as an entry; a log without tokens is not in the journal."""
-        row = self._state.requests.get(id)
-        if row is None or row.first_token_ns is None or row.extensions is NO_LOG_EXTENSIONS:
-            return {}
-        return {extensions_key(id): encode_extensions(row.extensions, row.first_token_ns)}
 
     def _ended(self, id: RequestId) -> Ended | None:
         """Return an ended request; None if the step that ended it also dropped it."""
@@ -171,39 +213,10 @@ class EmbeddedStore(MemoryStore):
         return Ended(record, output.detail, output.token_ids, output.extensions)
 
 
-def _restore_logs(
-    state: State, parts: Iterable[Logged], extensions: Mapping[str, tuple[LogExtensions, int]]
-) -> tuple[dict[RequestId, list[str]], Sequence[str]]:
-    """Reassemble the logs of unfinished requests, with their extensions by journal key.
-
-    Returns:
-        The journal keys of each log, and those of extensions whose log is gone: an earlier version ended it.
-    """
-    by_id: defaultdict[RequestId, list[Logged]] = defaultdict(list)
-    for part in parts:
-        by_id[part.id].append(part)
-    kept: set[str] = set()
-    for id, log in by_id.items():
-        log.sort(key=lambda part: part.offset)
-        _check_whole(log)
-        token_ids = tuple(token_id for part in log for token_id in part.token_ids)
-        first_token_ns, key = log[0].at_ns, extensions_key(id)
-        of_log, written_ns = extensions.get(key, (NO_LOG_EXTENSIONS, first_token_ns))
-        # After a roll-back another request may have the id.
-        if written_ns == first_token_ns:
-            kept.add(key)
-        else:
-            of_log = NO_LOG_EXTENSIONS
-        requests.restore_log(state, id, RestoredLog(token_ids, first_token_ns, of_log))
-    log_keys = {id: [log_key(part) for part in log] for id, log in by_id.items()}
-    return log_keys, [key for key in extensions if key not in kept]
-
-
-def _check_whole(log: Sequence[Logged]) -> None:
-    length = 0
-    for part in log:
-        if part.offset != length:
-            raise UndecodableDataError(
-                f"journal lacks tokens {length} to {part.offset} of the output of {part.id!r}"
-            )
-        length += len(part.token_ids)
+def _whole_log(state: State, id: RequestId) -> RestoredLog | None:
+    row = state.requests.get(id)
+    if row is None:
+        return state.restored.get(id)
+    if row.first_token_ns is None and row.extensions is NO_LOG_EXTENSIONS:
+        return None
+    return RestoredLog(row.tokens(0), row.first_token_ns or 0, row.extensions)

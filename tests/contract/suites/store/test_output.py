@@ -178,3 +178,26 @@ async def test_enqueue_again_adds_a_watcher(subject: Subject) -> None:
         await store.cancel(metadata(1).id)
         await receives(first, [_slice(1, 0, end=Outcome.CANCELLED)])
         await receives(second, [_slice(1, 0, end=Outcome.CANCELLED)])
+
+
+async def test_what_is_appended_at_once_is_announced_and_read_at_once(subject: Subject) -> None:
+    """A store that cannot, or is asked to end a request, has done nothing; `append` does it then."""
+    store = subject.store
+    await enqueued(store, 1, 2, watcher=GATEWAY)
+    one, two = await leased(store, 1, A), await leased(store, 2, A)
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        entries = [_entry(1, one, 0, 5, 6), _entry(2, two, 1, 7), _entry(3, two, 0, 7)]
+        results = store.append_now(entries)
+        if results is None:
+            assert await store.read_output(metadata(1).id, 0) == _slice(1, 0)
+            results = await store.append(entries)
+        assert list(results) == [AppendResult.TAKEN, AppendResult.GAP, AppendResult.UNKNOWN]
+        assert await store.read_output(metadata(1).id, 0) == _slice(1, 0, 5, 6)
+        assert store.append_now([_entry(1, one, 2, end=Outcome.STOP)]) is None
+        assert await store.append([_entry(1, one, 2, end=Outcome.STOP)]) == [AppendResult.TAKEN]
+
+        async def all_heard() -> bool:
+            return len(received) == 2
+
+        await until(all_heard, "both slices")
+        assert received == [_slice(1, 0, 5, 6), _slice(1, 2, end=Outcome.STOP)]

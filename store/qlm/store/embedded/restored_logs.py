@@ -1,0 +1,126 @@
+"""Logs of unfinished requests from the token log that an earlier incarnation left."""
+
+import logging
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS
+from qlm.domain.ids import RequestId
+from qlm.store.core.state import RestoredLog
+from qlm.store.embedded.token_records import Kind, Record, read_segment
+
+log = logging.getLogger("qlm.store")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Token log of an earlier incarnation.
+
+    Attributes:
+        logs: Logs of requests whose end it does not have.
+        damage: What is lost of it, in a sentence each.
+        intact: Its files, to be deleted once the logs are stored again.
+        damaged: Its files that are kept under another name.
+    """
+
+    logs: dict[RequestId, RestoredLog]
+    damage: tuple[str, ...]
+    intact: tuple[Path, ...]
+    damaged: tuple[Path, ...]
+
+    def put_away(self) -> None:
+        """Delete the files, and rename damaged ones to `.damaged`."""
+        for path in self.intact:
+            path.unlink(missing_ok=True)
+        for path in self.damaged:
+            path.replace(f"{path}.damaged")
+
+
+def find(path: Path, incarnation: int) -> Found:
+    """Read the token log beside a queue file whose last incarnation is given.
+
+    Segments of earlier ones are void: a version without a token log has used the file since.
+    """
+    logs, damage, intact, damaged = LogAssembly(), list[str](), list[Path](), list[Path]()
+    for segment in sorted(path.parent.glob(f"{path.name}-tokens.*.*[0-9]"), key=_order):
+        if _order(segment)[0] < incarnation:
+            intact.append(segment)
+            continue
+        data = segment.read_bytes()
+        read = read_segment(data)
+        logs.add(read.records)
+        if read.damaged_at is None:
+            intact.append(segment)
+            continue
+        damaged.append(segment)
+        damage.append(
+            f"{segment}: the token log is damaged at byte {read.damaged_at} of {len(data)}; tokens of "
+            f"unfinished requests behind it are lost; it is kept as {segment}.damaged"
+        )
+    if cut := logs.cut_short():
+        damage.append(f"{path}: its token log lacks tokens of {cut} unfinished requests")
+    for sentence in damage:
+        log.error("%s", sentence)
+    return Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged))
+
+
+def _order(segment: Path) -> tuple[int, int]:
+    incarnation, number = segment.name.rsplit(".", 2)[1:]
+    return int(incarnation), int(number)
+
+
+class _Log:
+    __slots__ = ("cut", "extensions", "first_token_ns", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = array("I")
+        self.first_token_ns = 0
+        self.extensions = NO_LOG_EXTENSIONS
+        self.cut = False
+
+
+class LogAssembly:
+    """Logs by request, put together from records in the order in which they were written.
+
+    A log that lacks tokens ends before them: what comes later is never joined to what came before.
+    """
+
+    def __init__(self) -> None:
+        self._logs: dict[RequestId, _Log] = {}
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Add records."""
+        for record in records:
+            match record.kind:
+                case Kind.TOKENS:
+                    self._add_tokens(record)
+                case Kind.EXTENSIONS:
+                    log = self._logs.setdefault(record.id, _Log())
+                    log.extensions = record.extensions or NO_LOG_EXTENSIONS
+                case Kind.ENDED:
+                    self._logs.pop(record.id, None)
+
+    def _add_tokens(self, record: Record) -> None:
+        log = self._logs.setdefault(record.id, _Log())
+        if record.offset == 0:
+            if log.tokens:
+                log = self._logs[record.id] = _Log()
+            log.first_token_ns, log.cut = record.at_ns, False
+        elif record.offset > len(log.tokens):
+            log.cut = True
+        if not log.cut:
+            log.tokens[record.offset :] = array("I", record.token_ids)
+
+    def whole(self) -> dict[RequestId, RestoredLog]:
+        """Return the logs with tokens."""
+        return {
+            id: RestoredLog(tuple(log.tokens), log.first_token_ns, log.extensions)
+            for id, log in self._logs.items()
+            if log.tokens
+        }
+
+    def cut_short(self) -> int:
+        """Count the logs that lack tokens."""
+        return sum(log.cut for log in self._logs.values())

@@ -1,0 +1,238 @@
+"""Token log of the embedded store: append-only files beside the queue file, one write per loop turn.
+
+Segments are named by the incarnation that wrote them, and a number: `qlm.sqlite-tokens.INCARNATION.NUMBER`.
+What was written survives a kill -9 of this process, since the kernel has it; it is not synced to disk.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
+from qlm.domain.ids import RequestId
+from qlm.domain.ports.clock import Clock
+from qlm.store.core.effects import Logged
+from qlm.store.core.state import RestoredLog
+from qlm.store.embedded.token_records import MAGIC, ended_record, extensions_record, frame, tokens_record
+
+SEGMENT_BYTES: Final = 16 * 2**20
+"""Size at which a new segment begins."""
+
+SEGMENTS_MAX: Final = 4
+"""Beyond it, the logs of unfinished requests in the oldest segment are written again, into the newest."""
+
+SLOW_NS: Final = 5_000_000
+"""A write that takes longer was held up by the kernel, which writes back to disk."""
+
+SLOW_FOR_NS: Final = 1_000_000_000
+"""Time for which writes leave the event loop after a slow one."""
+
+Extended = tuple[RequestId, LogExtensions]
+"""A request, and the optional fields of its log."""
+
+Write = Callable[[int, bytes], int]
+"""Writes to a file descriptor, as `os.write`."""
+
+WholeLog = Callable[[RequestId], RestoredLog | None]
+"""Returns the log of a request whose end is not stored; None if it has no tokens."""
+
+
+@dataclass(slots=True, eq=False)
+class _Segment:
+    path: Path
+    fd: int
+    size: int = 0
+    ids: set[RequestId] = field(default_factory=set)
+
+
+class TokenLog:
+    """Token log of one incarnation, for one event loop.
+
+    `write` blocks until the kernel has the bytes, some ten microseconds. `prepare` and `put` are its two
+    halves: `put` may run in a thread, while nothing but `ended` is called.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        incarnation: int,
+        clock: Clock,
+        whole_log: WholeLog,
+        *,
+        write: Write = os.write,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
+        """Begin an empty log beside the queue file `path`.
+
+        Raises:
+            StoreUnavailableError: The file cannot be written.
+        """
+        self._stem = f"{path}-tokens.{incarnation}"
+        self._clock = clock
+        self._whole_log = whole_log
+        self._write = write
+        self._segment_bytes = segment_bytes
+        self._segments: list[_Segment] = []
+        self._numbers = 0
+        self._ended: list[bytes] = []
+        self._ended_prepared = 0
+        self._slow_until_ns = 0
+        self._begin_segment()
+
+    def slow(self) -> bool:
+        """Return True if a write was slow lately."""
+        return self._slow_until_ns > 0 and self._clock.now_ns() < self._slow_until_ns
+
+    def ids(self) -> Iterator[RequestId]:
+        """Iterate over the requests that it has, perhaps repeatedly."""
+        return chain.from_iterable(segment.ids for segment in self._segments)
+
+    def restore(self, logs: Mapping[RequestId, RestoredLog]) -> None:
+        """Begin with the logs of an earlier incarnation, and sync them to disk.
+
+        Raises:
+            StoreUnavailableError: They cannot be written.
+        """
+        self._write_whole(logs)
+        segment = self._segments[-1]
+        try:
+            os.fsync(segment.fd)
+            folder = os.open(segment.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise _unavailable(segment.path, error) from error
+
+    def write(self, logged: Iterable[Logged], extended: Iterable[Extended]) -> None:
+        """Write tokens and optional fields of unfinished requests.
+
+        Raises:
+            StoreUnavailableError: Nothing was written.
+        """
+        self.put(self.prepare(logged, extended))
+
+    def prepare(self, logged: Iterable[Logged], extended: Iterable[Extended]) -> bytes:
+        """Encode what `put` writes next; begins a segment if the present one is full.
+
+        Raises:
+            StoreUnavailableError: That segment cannot be written.
+        """
+        if self._segments[-1].size >= self._segment_bytes:
+            self._begin_segment()
+            self._move_oldest()
+        ids, records = self._segments[-1].ids, list(self._ended)
+        self._ended_prepared = len(records)
+        for part in logged:
+            ids.add(part.id)
+            records.append(tokens_record(part))
+        for id, extensions in extended:
+            ids.add(id)
+            records.append(extensions_record(id, extensions))
+        return frame(b"".join(records))
+
+    def put(self, data: bytes) -> None:
+        """Write what `prepare` returned.
+
+        Raises:
+            StoreUnavailableError: Nothing was written.
+        """
+        segment, began_ns = self._segments[-1], self._clock.now_ns()
+        try:
+            if os.fstat(segment.fd).st_nlink == 0:
+                raise OSError(0, "it was deleted")
+            self._write_all(segment.fd, data)
+        except OSError as error:
+            self._cut(segment)
+            self._ended_prepared = 0
+            raise _unavailable(segment.path, error) from error
+        segment.size += len(data)
+        del self._ended[: self._ended_prepared]
+        self._ended_prepared = 0
+        now_ns = self._clock.now_ns()
+        if now_ns - began_ns > SLOW_NS:
+            self._slow_until_ns = now_ns + SLOW_FOR_NS
+
+    def ended(self, ids: Iterable[RequestId]) -> None:
+        """Forget requests whose end is stored, and delete segments that have no others."""
+        for id in ids:
+            known = False
+            for segment in self._segments:
+                known |= id in segment.ids
+                segment.ids.discard(id)
+            if known:
+                self._ended.append(ended_record(id))
+        # Oldest first: the end of a request must not be deleted before its tokens.
+        while len(self._segments) > 1 and not self._segments[0].ids:
+            _delete(self._segments.pop(0))
+
+    def delete(self) -> None:
+        """Delete all files; nothing may be written any more."""
+        while self._segments:
+            _delete(self._segments.pop())
+
+    def _begin_segment(self) -> None:
+        self._numbers += 1
+        path = Path(f"{self._stem}.{self._numbers}")
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise _unavailable(path, error) from error
+        try:
+            self._write_all(fd, MAGIC)
+        except OSError as error:
+            _delete(_Segment(path, fd))
+            raise _unavailable(path, error) from error
+        self._segments.append(_Segment(path, fd, len(MAGIC)))
+
+    def _move_oldest(self) -> None:
+        """Write the logs in the oldest segment again if there are too many segments, and delete it."""
+        if len(self._segments) <= SEGMENTS_MAX:
+            return
+        oldest = self._segments[0]
+        logs = {id: log for id in sorted(oldest.ids) if (log := self._whole_log(id)) is not None}
+        self._write_whole(logs)
+        oldest.ids.clear()
+        self.ended(())
+
+    def _write_whole(self, logs: Mapping[RequestId, RestoredLog]) -> None:
+        """Write logs in place of what was written of them before."""
+        records = []
+        for id, log in logs.items():
+            records.append(tokens_record(Logged(id, 0, log.token_ids, log.first_token_ns)))
+            if log.extensions is not NO_LOG_EXTENSIONS:
+                records.append(extensions_record(id, log.extensions))
+        if records:
+            self.put(frame(b"".join(records)))
+            self._segments[-1].ids.update(logs)
+
+    def _write_all(self, fd: int, data: bytes) -> None:
+        written = self._write(fd, data)
+        while written < len(data):  # the disk is nearly full, or a signal came
+            more = self._write(fd, data[written:])
+            if more == 0:
+                raise OSError(0, "nothing more can be written")
+            written += more
+
+    def _cut(self, segment: _Segment) -> None:
+        """Remove the part of a frame that was written; if that fails, write no more to this segment."""
+        try:
+            os.ftruncate(segment.fd, segment.size)
+        except OSError:
+            segment.size = self._segment_bytes
+
+
+def _delete(segment: _Segment) -> None:
+    with suppress(OSError):
+        os.close(segment.fd)
+        segment.path.unlink()
+
+
+def _unavailable(path: Path, error: OSError) -> StoreUnavailableError:
+    return StoreUnavailableError(f"the token log {path} cannot be written: {error.strerror}")

@@ -1,0 +1,284 @@
+"""Token log: what is written is read again, whatever the end of the process or the disk did to it."""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qlm.domain.errors import StoreUnavailableError
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
+from qlm.domain.ids import RequestId, TokenIds
+from qlm.store.core.effects import Logged
+from qlm.store.core.state import RestoredLog
+from qlm.store.embedded.restored_logs import find
+from qlm.store.embedded.token_log import SEGMENTS_MAX, SLOW_NS, Extended, TokenLog
+from qlm.store.embedded.token_records import MAGIC
+
+INCARNATION = 5
+A, B = RequestId("a"), RequestId("bé")
+TWICE = LogExtensions(preemptions=2)
+
+Write = Callable[[int, bytes], int]
+
+
+class SystemClock:
+    def now_ns(self) -> int:
+        return time.time_ns()
+
+
+def _nothing(id: RequestId) -> RestoredLog | None:
+    return None
+
+
+def _log(path: Path, write: Write = os.write) -> TokenLog:
+    return TokenLog(path, INCARNATION, SystemClock(), _nothing, write=write)
+
+
+def _part(id: RequestId, offset: int, *token_ids: int) -> Logged:
+    return Logged(id, offset, token_ids, 1_000 + offset)
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.parent.glob("*-tokens.*"))
+
+
+def _found(path: Path) -> dict[RequestId, TokenIds]:
+    found = find(path, INCARNATION)
+    assert found.damage == ()
+    return {id: log.token_ids for id, log in found.logs.items()}
+
+
+def _sample(path: Path) -> list[tuple[int, dict[RequestId, TokenIds]]]:
+    """Write a log; return its size and the logs in it after each write."""
+    log = _log(path)
+    (file,) = _files(path)
+    seen = [(len(MAGIC), dict[RequestId, TokenIds]())]
+    steps: list[tuple[tuple[Logged, ...], tuple[Extended, ...], dict[RequestId, TokenIds]]] = [
+        ((_part(A, 0, 1), _part(B, 0, 7)), (), {A: (1,), B: (7,)}),
+        ((_part(A, 1, 2, 2**32 - 1),), ((A, TWICE),), {A: (1, 2, 2**32 - 1), B: (7,)}),
+        ((_part(B, 1, 8), _part(A, 3, 4)), (), {A: (1, 2, 2**32 - 1, 4), B: (7, 8)}),
+    ]
+    for parts, extended, logs in steps:
+        log.write(parts, extended)
+        seen.append((file.stat().st_size, logs))
+    return seen
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    _sample(tmp_path / "q")
+    found = find(tmp_path / "q", INCARNATION)
+    assert found.logs == {
+        A: RestoredLog((1, 2, 2**32 - 1, 4), 1_000, TWICE),
+        B: RestoredLog((7, 8), 1_000, NO_LOG_EXTENSIONS),
+    }
+
+
+def test_a_log_cut_at_any_byte_has_all_whole_writes_before_it(tmp_path: Path) -> None:
+    seen = _sample(tmp_path / "q")
+    (file,) = _files(tmp_path / "q")
+    data = file.read_bytes()
+    for size in range(len(data) + 1):
+        file.write_bytes(data[:size])
+        before = [logs for end, logs in seen if end <= size]
+        assert _found(tmp_path / "q") == (before[-1] if before else {}), size
+
+
+def test_a_flipped_byte_is_named_and_changes_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    seen = _sample(path)
+    (file,) = _files(path)
+    data = file.read_bytes()
+    for at in range(len(data)):
+        file.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        found = find(path, INCARNATION)
+        assert f"{file}: the token log is damaged at byte" in found.damage[0], at
+        whole = [logs for end, logs in seen if end <= at]
+        assert {id: log.token_ids for id, log in found.logs.items()} == (whole[-1] if whole else {}), at
+
+
+def test_a_damaged_file_is_kept_and_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    _sample(path)
+    (file,) = _files(path)
+    file.write_bytes(file.read_bytes()[:-1] + b"\xff")
+    find(path, INCARNATION).put_away()
+    assert [each.name for each in _files(path)] == [f"{file.name}.damaged"]
+    assert find(path, INCARNATION).damage == ()
+
+
+def test_a_log_that_lacks_tokens_ends_before_them_and_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    log = _log(path)
+    log.write([_part(A, 0, 1), _part(A, 2, 3), _part(A, 3, 4), _part(B, 0, 9)], ())
+    found = find(path, INCARNATION)
+    assert found.damage == (f"{path}: its token log lacks tokens of 1 unfinished requests",)
+    assert {id: each.token_ids for id, each in found.logs.items()} == {A: (1,), B: (9,)}
+
+
+def test_short_writes_are_completed(tmp_path: Path) -> None:
+    log = _log(tmp_path / "q", lambda fd, data: os.write(fd, data[:3]))
+    log.write([_part(A, 0, 1, 2)], ())
+    log.write([_part(A, 2, 3)], ())
+    assert _found(tmp_path / "q") == {A: (1, 2, 3)}
+
+
+class FullDisk:
+    """Writes so many more bytes, then fails as a full disk does."""
+
+    def __init__(self) -> None:
+        self.room_bytes = 10_000
+
+    def write(self, fd: int, data: bytes) -> int:
+        if not self.room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = os.write(fd, data[: self.room_bytes])
+        self.room_bytes -= written
+        return written
+
+
+@pytest.mark.parametrize("room_bytes", [0, 1, 11, 12, 40])
+def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path, room_bytes: int) -> None:
+    path, disk = tmp_path / "q", FullDisk()
+    log = _log(path, disk.write)
+    log.write([_part(A, 0, 1)], ())
+    (file,) = _files(path)
+    before = file.read_bytes()
+    disk.room_bytes = room_bytes
+    with pytest.raises(StoreUnavailableError, match=rf"{file} cannot be written: No space left"):
+        log.write([_part(A, 1, 2), _part(B, 0, 7)], ())
+    assert file.read_bytes() == before
+    disk.room_bytes = 10_000
+    log.write([_part(A, 1, 3)], ())
+    assert _found(path) == {A: (1, 3)}
+
+
+def test_a_torn_write_that_cannot_be_removed_is_followed_by_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, disk = tmp_path / "q", FullDisk()
+    log = _log(path, disk.write)
+    log.write([_part(A, 0, 1)], ())
+
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    disk.room_bytes = 20
+    with pytest.raises(StoreUnavailableError):
+        log.write([_part(A, 1, 2)], ())
+    disk.room_bytes = 10_000
+    log.write([_part(A, 1, 3)], ())
+    assert len(_files(path)) == 2
+    assert _found(path) == {A: (1, 3)}
+
+
+def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
+    log = _log(tmp_path / "q")
+    for file in _files(tmp_path / "q"):
+        file.unlink()
+    with pytest.raises(StoreUnavailableError, match="it was deleted"):
+        log.write([_part(A, 0, 1)], ())
+
+
+def test_segments_of_earlier_incarnations_are_void(tmp_path: Path) -> None:
+    _sample(tmp_path / "q")
+    found = find(tmp_path / "q", INCARNATION + 1)
+    assert (found.logs, found.damage) == ({}, ())
+    found.put_away()
+    assert _files(tmp_path / "q") == []
+
+
+def test_a_file_goes_when_all_its_requests_have_ended_oldest_first(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    log = TokenLog(path, INCARNATION, SystemClock(), _nothing, segment_bytes=1)
+    for n in range(3):
+        log.write([_part(RequestId(str(n)), 0, n)], ())
+    assert [file.suffix for file in _files(path)] == [".1", ".2", ".3", ".4"]
+    log.ended([RequestId("1")])
+    assert [file.suffix for file in _files(path)] == [".2", ".3", ".4"]
+    log.ended([RequestId("0")])
+    assert [file.suffix for file in _files(path)] == [".4"]
+    log.write([_part(RequestId("3"), 0, 3)], ())
+    assert _found(path) == {RequestId("2"): (2,), RequestId("3"): (3,)}
+    log.delete()
+    assert _files(path) == []
+
+
+def test_a_long_request_does_not_keep_all_files(tmp_path: Path) -> None:
+    path, tokens = tmp_path / "q", list[int]()
+
+    def whole(id: RequestId) -> RestoredLog | None:
+        return RestoredLog(tuple(tokens), 1_000, TWICE) if id == A else None
+
+    log = TokenLog(path, INCARNATION, SystemClock(), whole, segment_bytes=1)
+    log.write([_part(A, 0, 0)], [(A, TWICE)])
+    tokens.append(0)
+    for n in range(30):
+        short = RequestId(f"short {n}")
+        log.write([_part(short, 0, n)], ())
+        log.ended([short])
+        assert len(_files(path)) <= SEGMENTS_MAX
+    log.write([_part(A, 1, 1)], ())
+    found = find(path, INCARNATION)
+    assert found.logs == {A: RestoredLog((0, 1), 1_000, TWICE)}
+
+
+def test_a_slow_write_is_noticed(tmp_path: Path) -> None:
+    class Stepped:
+        at_ns = 1
+
+        def now_ns(self) -> int:
+            return self.at_ns
+
+    clock = Stepped()
+
+    def write(fd: int, data: bytes) -> int:
+        clock.at_ns += SLOW_NS + 1
+        return os.write(fd, data)
+
+    log = TokenLog(tmp_path / "q", INCARNATION, clock, _nothing, write=write)
+    assert not log.slow()
+    log.write([_part(A, 0, 1)], ())
+    assert log.slow()
+    clock.at_ns += 2_000_000_000
+    assert not log.slow()
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abc"), st.sampled_from(("grow", "grow", "grow", "extend", "end"))), max_size=40
+)
+
+
+@given(steps=STEPS, segment_bytes=st.sampled_from((1, 150, 10_000)))
+def test_any_history_is_read_as_it_was(steps: list[tuple[str, str]], segment_bytes: int) -> None:
+    logs: dict[RequestId, RestoredLog] = {}
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "q"
+        log = TokenLog(path, INCARNATION, SystemClock(), logs.get, segment_bytes=segment_bytes)
+        for n, (name, step) in enumerate(steps):
+            id = RequestId(name)
+            before = logs.get(id, RestoredLog((), n, NO_LOG_EXTENSIONS))
+            match step:
+                case "grow":
+                    part = Logged(id, len(before.token_ids), (n, n + 1), n)
+                    log.write([part], ())
+                    first_ns = before.first_token_ns if before.token_ids else n
+                    logs[id] = RestoredLog((*before.token_ids, n, n + 1), first_ns, before.extensions)
+                case "extend":
+                    extensions = LogExtensions(preemptions=n)
+                    log.write((), [(id, extensions)])
+                    logs[id] = before._replace(extensions=extensions)
+                case _:
+                    log.ended([id])
+                    logs.pop(id, None)
+        log.write((), ())
+        found = find(path, INCARNATION)
+        assert found.damage == ()
+        assert found.logs == {id: each for id, each in logs.items() if each.token_ids}
+        log.delete()

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ DIRECT, EMBEDDED, SERVERS = "direct", "qlm", "servers"
 LOADS: Final = ("20/s:32", "200x200", "100/s:4")
 SEQS_MAX: Final = 1024
 _MODEL: Final = "streamed"
+_PLANS: Final = "the plan generator plans from now on"
 _PARTS: Final = (("gateway",), ("controller",), ("agent", "i0"))
 
 
@@ -153,4 +155,7 @@ def _qlm(stack: contextlib.ExitStack, folder: Path, name: str, kind: str, progra
         started.append(process)
         groups[command[0]] = process.pid
     started[0].wait_ready(instances=1)
+    planning = next(each for each in started if each.name in ("serve", "controller"))
+    while _PLANS not in planning.log_file.read_text("utf-8"):  # its code may be compiled first
+        time.sleep(0.1)
     return Arm(name, started[0].port, groups)

@@ -35,10 +35,13 @@ _VICTIM = """
         epoch = await leased(store, 1, A)
         end = LogEntry(id=metadata(1).id, epoch=epoch, offset=0, token_ids=(7, 8), outcome=Outcome.STOP)
         await store.append([end])
-        epoch = await leased(store, 2, A)
+        epochs = [(metadata(n).id, await leased(store, n, A)) for n in range(2, 10)]
         offset = 0
         while True:
-            await store.append([LogEntry(id=metadata(2).id, epoch=epoch, offset=offset, token_ids=(offset,))])
+            entries = [
+                LogEntry(id=id, epoch=epoch, offset=offset, token_ids=(offset,)) for id, epoch in epochs
+            ]
+            await store.append(entries)
             offset += 1
             print(offset, flush=True)
 
@@ -55,7 +58,7 @@ class SystemClock:
 
 
 def _killed_after(path: Path, appends: int) -> int:
-    """Let a process append tokens one by one; return the number confirmed when it was killed."""
+    """Let a process append tokens to eight logs; return the number confirmed for each when it was killed."""
     victim = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(_VICTIM), str(path)],
         stdout=subprocess.PIPE,
@@ -81,10 +84,12 @@ async def test_confirmed_output_survives_a_kill(tmp_path: Path) -> None:
     ended = OutputSlice(id=metadata(1).id, offset=0, token_ids=(7, 8), outcome=Outcome.STOP)
     assert await store.read_output(metadata(1).id, 0) == ended
     assert not (await store.enqueue(metadata(1))).created
-    assert (await store.enqueue(metadata(2))).created
-    log = await store.read_output(metadata(2).id, 0)
-    assert log is not None
-    assert log.token_ids == tuple(range(len(log.token_ids)))
-    assert len(log.token_ids) >= confirmed >= 100
+    assert await store.warnings() == ()
+    for n in range(2, 10):
+        assert (await store.enqueue(metadata(n))).created
+        log = await store.read_output(metadata(n).id, 0)
+        assert log is not None
+        assert log.token_ids == tuple(range(len(log.token_ids)))
+        assert len(log.token_ids) >= confirmed >= 100
     await store.close()
     await file.close()

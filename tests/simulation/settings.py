@@ -30,7 +30,9 @@ LIMITS: Final = GatewayLimits(
     poll_max_s=4.0, unknown_after_s=12.0, resume_grace_stream_s=3.0, publish_timeout_s=6.0, encode_threads=1
 )
 WATCH: Final = WatchSettings(silence_s=1.5, first_token_s=2.0, restarts_max=3, out_s=10.0)
-AGENT: Final = AgentSettings(delivery_renewal_s=6.0, append_interval_s=0.25, watch=WATCH)
+AGENT: Final = AgentSettings(
+    delivery_renewal_s=6.0, append_interval_s=0.25, append_at_once_max=0, watch=WATCH
+)
 CONTROLLER: Final = ControllerSettings(demotes=True, swap_hysteresis=True, min_interval_s=0.8, linger_s=5.0)
 
 SPECS: Final = tuple(ModelSpec(id=model, tokenizer="byte", context_tokens=CONTEXT_TOKENS) for model in MODELS)

@@ -50,27 +50,29 @@ def _check_phases(agent: Agent, everything: list[TrackedRequest]) -> None:
 
 
 def _check_output(agent: Agent, everything: list[TrackedRequest]) -> None:
+    def closing(tracked: TrackedRequest) -> bool:
+        return tracked.phase is Phase.CLOSING
+
+    def end_due(tracked: TrackedRequest) -> bool:
+        ended = tracked.exit.disposition is Disposition.END
+        return closing(tracked) and ended and not tracked.exit.sent
+
     def pending(tracked: TrackedRequest) -> bool:
-        end_due = (
-            tracked.phase is Phase.CLOSING
-            and tracked.exit.disposition is Disposition.END
-            and not tracked.exit.sent
-        )
-        unrecorded = tracked.phase is Phase.CLOSING and tracked.generation.unrecorded
+        unrecorded = closing(tracked) and tracked.generation.unrecorded
         unsent = len(tracked.output) > tracked.sent or unrecorded
-        return tracked.claim.epoch is not None and (unsent or end_due)
+        blocked = closing(tracked) and tracked.claim.writing
+        return tracked.claim.epoch is not None and not blocked and (unsent or end_due(tracked))
 
     def urgent(tracked: TrackedRequest) -> bool:
-        return tracked.sent == 0 or tracked.phase is Phase.CLOSING
+        return tracked.sent == 0 or closing(tracked)
 
-    assert not agent.state.requests.output.touched
-    said = [tracked for tracked in everything if pending(tracked)]
-    assert agent.state.requests.output.urgent.keys() == {
-        tracked.request.id for tracked in said if urgent(tracked)
-    }
-    assert agent.state.requests.output.waiting.keys() == {
-        tracked.request.id for tracked in said if not urgent(tracked)
-    }
+    output = agent.state.requests.output
+    assert not output.touched
+    said = {tracked.request.id: tracked for tracked in everything if pending(tracked)}
+    ends = {id for id, tracked in said.items() if end_due(tracked)}
+    assert output.ends.keys() == ends
+    assert output.urgent.keys() == {id for id, tracked in said.items() if urgent(tracked)} - ends
+    assert output.waiting.keys() == {id for id, tracked in said.items() if not urgent(tracked)}
 
 
 def _check_running_index(agent: Agent, now_ns: int) -> None:

@@ -303,9 +303,9 @@ class World(EngineRoom):
             self.announce(effects)
         self.send(LeaseAnswered(id=pending.metadata.id, answer=answer if answered else None))
 
-    def answer_append(self, *, reached: bool, answered: bool) -> None:
-        (append,) = self.appends
-        self.appends.clear()
+    def answer_append(self, *, reached: bool, answered: bool, which: int = 0) -> None:
+        """Answer one of the appends under way: tokens and ends are written apart, in any order."""
+        append = self.appends.pop(which % len(self.appends))
         results = None
         if reached:
             results, effects = output_log.append(self.state, append.entries, self.now_ns)

@@ -143,6 +143,7 @@ def _assemble(
     clients = Clients(services, scenario, workload, policy, outcomes, observer)
     settings = AgentSettings(
         append_interval_s=scenario.append_interval_s,
+        append_at_once_max=0,
         preempts=policy.evicts,
         demotes=policy.demotes,
         limits_concurrency=policy.limits_batch,

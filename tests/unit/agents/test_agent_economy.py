@@ -1,5 +1,7 @@
 """Economy of the agent: no needless writes, timers or decisions; and its counters."""
 
+from typing import Final
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,9 +24,10 @@ from support.requests import a_request
 MS = S // 1000
 
 
-def store(bench: Bench, append: Append) -> None:
-    """Confirm one write."""
-    bench.send(Appended(entries=append.entries, results=(AppendResult.TAKEN,) * len(append.entries)))
+def store(bench: Bench, *appends: Append) -> None:
+    """Confirm writes."""
+    for append in appends:
+        bench.send(Appended(entries=append.entries, results=(AppendResult.TAKEN,) * len(append.entries)))
 
 
 def pull_all(bench: Bench, requests: list[Request]) -> list[Submit]:
@@ -46,9 +49,12 @@ def tokens(submit: Submit, *ids: int) -> Progress:
 
 # the output log
 
+COARSE: Final = AgentSettings(append_interval_s=0.02, append_at_once_max=0)
+"""Tokens in the middle of answers wait, however few requests run."""
+
 
 def test_a_first_token_is_written_at_once_without_tokens_of_other_answers() -> None:
-    bench = Bench()
+    bench = Bench(settings=COARSE)
     old, new = pull_all(bench, [a_request("old"), a_request("new")])
     bench.send(tokens(old, 1))
     store(bench, *bench.take(Append))
@@ -63,8 +69,8 @@ def test_a_first_token_is_written_at_once_without_tokens_of_other_answers() -> N
     assert [(entry.id, entry.offset, entry.token_ids) for entry in append.entries] == [("old", 1, (2,))]
 
 
-def test_tokens_in_the_middle_of_an_answer_wait_no_longer_because_others_end() -> None:
-    bench = Bench(seqs_max=12)
+def test_tokens_in_the_middle_of_an_answer_wait_no_longer_because_others_begin() -> None:
+    bench = Bench(seqs_max=12, settings=COARSE)
     old, *others = pull_all(bench, [a_request(f"r{n}") for n in range(9)])
     bench.send(tokens(old, 1))
     store(bench, *bench.take(Append))
@@ -72,7 +78,7 @@ def test_tokens_in_the_middle_of_an_answer_wait_no_longer_because_others_end() -
     written_ns = None
     for other in others:
         bench.now_ns += 5 * MS
-        bench.send(GenerationEnded(call_id=other.call.call_id, finish="stop"))
+        bench.send(tokens(other, 1))
         (append,) = bench.take(Append)
         if written_ns is None and "r0" in {entry.id for entry in append.entries}:
             written_ns = bench.now_ns
@@ -80,8 +86,78 @@ def test_tokens_in_the_middle_of_an_answer_wait_no_longer_because_others_end() -
     assert written_ns == S + 20 * MS, "an urgent write is no reason to let the interval begin again"
 
 
+def test_with_few_requests_all_tokens_are_written_at_once() -> None:
+    bench = Bench(seqs_max=3, settings=AgentSettings(append_interval_s=0.02, append_at_once_max=2))
+    one, two, three = pull_all(bench, [a_request(f"r{n}") for n in range(3)])
+    bench.send(GenerationEnded(call_id=three.call.call_id, finish="stop"))
+    bench.store_appends()
+    for token in range(4):
+        bench.send(tokens(one, token))
+        (first,) = bench.take(Append)
+        bench.send(tokens(two, token))
+        assert not bench.take(Append), "there is one write of tokens at a time"
+        store(bench, first)
+        (second,) = bench.take(Append)
+        store(bench, second)
+        written = [(each.id, each.offset, each.token_ids) for each in (*first.entries, *second.entries)]
+        assert written == [("r0", token, (token,)), ("r1", token, (token,))]
+
+
+def test_an_end_waits_for_no_tokens_of_others_and_they_not_for_it() -> None:
+    bench = Bench(seqs_max=3, settings=COARSE)
+    one, two, three = pull_all(bench, [a_request(f"r{n}") for n in range(3)])
+    bench.send(tokens(one, 1))
+    (of_one,) = bench.take(Append)
+    bench.send(tokens(two, 1))
+    bench.send(GenerationEnded(call_id=two.call.call_id, finish="stop"))
+    (end_of_two,) = bench.take(Append)
+    assert [(each.id, each.token_ids, each.outcome) for each in end_of_two.entries] == [("r1", (1,), "stop")]
+    store(bench, of_one)
+    bench.send(tokens(three, 1))
+    (of_three,) = bench.take(Append)
+    assert [entry.id for entry in of_three.entries] == ["r2"]
+    store(bench, end_of_two, of_three)
+    assert "r1" not in bench.agent.state.requests.all
+
+
+def test_an_end_waits_for_the_tokens_of_the_same_request() -> None:
+    bench = Bench(settings=COARSE)
+    (submit,) = pull_all(bench, [a_request()])
+    bench.send(tokens(submit, 1))
+    (append,) = bench.take(Append)
+    bench.send(tokens(submit, 2))
+    bench.send(GenerationEnded(call_id=submit.call.call_id, finish="stop"))
+    assert not bench.take(Append)
+    bench.send(Appended(entries=append.entries, results=None))
+    bench.later(1.0)
+    (append,) = bench.take(Append)
+    assert [(each.offset, each.token_ids, each.outcome) for each in append.entries] == [(0, (1, 2), "stop")]
+
+
+def test_late_timers_make_the_interval_longer_and_timely_ones_shorter_again() -> None:
+    bench = Bench(seqs_max=2, settings=AgentSettings(append_interval_s=0.003, append_at_once_max=0))
+    (submit,) = pull_all(bench, [a_request(max_tokens=1_000)])
+    bench.send(tokens(submit, 1))
+    store(bench, *bench.take(Append))
+
+    def interval_ns(late_ns: int) -> int:
+        bench.take(SetTimer)
+        began_ns = bench.now_ns
+        bench.send(tokens(submit, 1))
+        due_ns = min(timer.at_ns for timer in bench.take(SetTimer))
+        bench.now_ns = due_ns + late_ns
+        bench.send(Tick())
+        store(bench, *bench.take(Append))
+        return due_ns - began_ns
+
+    assert interval_ns(0) == 3 * MS
+    busy = [interval_ns(10 * MS) for _ in range(40)]
+    assert busy == sorted(busy) and 30 * MS < busy[-1] <= 40 * MS
+    assert [interval_ns(0) for _ in range(40)][-1] == 3 * MS
+
+
 def test_the_timer_of_the_interval_is_requested_once() -> None:
-    bench = Bench()
+    bench = Bench(settings=COARSE)
     (submit,) = pull_all(bench, [a_request()])
     bench.send(tokens(submit, 1))
     store(bench, *bench.take(Append))

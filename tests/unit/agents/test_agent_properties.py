@@ -140,9 +140,9 @@ class AgentMachine(RuleBasedStateMachine):
         self.world.answer_lease(pick(self.world.leases, index), reached=reached, answered=answered)
 
     @precondition(lambda self: self.world.appends)
-    @rule(reached=OFTEN, answered=OFTEN)
-    def answer_append(self, reached: bool, answered: bool) -> None:
-        self.world.answer_append(reached=reached, answered=answered)
+    @rule(which=INDEX, reached=OFTEN, answered=OFTEN)
+    def answer_append(self, which: int, reached: bool, answered: bool) -> None:
+        self.world.answer_append(reached=reached, answered=answered, which=which)
 
     @precondition(lambda self: self.world.requests)
     @rule(index=INDEX)

@@ -68,6 +68,7 @@ def lease_answered(state: AgentState, event: LeaseAnswered, now_ns: int) -> list
 
 def _granted(requests: RequestTable, tracked: TrackedRequest, granted: Granted) -> None:
     output, generation = granted.output, tracked.generation
+    tracked.claim.writing = False  # what was sent under another lease counts no more
     if tracked.phase is Phase.LEASING:
         tracked.output = list(output)
         tracked.logged = tracked.sent = len(output)

@@ -1,9 +1,11 @@
-"""Writes output logs: batched, one write in flight, and the end of a request only after its log.
+"""Writes output logs: batched, one write of a request under way, and its end only after its log.
 
-Tokens in the middle of an answer wait for the next interval. First tokens and ends do not, since a client
-waits for exactly those (measured: 17 ms less of the time to a full answer at 20 to 200 requests per second).
-An urgent write carries only first tokens and ends; everything else is written once per interval.
+First tokens and ends are written at once, since a client waits for exactly those. Tokens in the middle of an
+answer are, too, while few requests run; with more, they are written once per interval, which grows while the
+process is too busy for its timers (decision 2). The end of one request never holds up the tokens of another.
 """
+
+from typing import Final
 
 from qlm.agents.core.events import Appended
 from qlm.agents.core.lifecycle import Cause, advance, logged
@@ -14,6 +16,12 @@ from qlm.domain.actions import Ack, Action, Append
 from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.output import AppendResult, LogEntry
 
+_LATENESS_FACTOR: Final = 4
+"""Shortest interval of writes as a multiple of the lateness of timers: coarser events cost less."""
+
+_INTERVAL_MAX_NS: Final = 50_000_000
+"""Longest interval for that reason; readers see single pauses beyond it."""
+
 
 def flush(state: AgentState, now_ns: int) -> list[Action]:
     """Settle what is fully logged, and start a write if one is due and none is in flight."""
@@ -23,8 +31,11 @@ def flush(state: AgentState, now_ns: int) -> list[Action]:
         return actions
     if now_ns < due_ns:
         state.alarm.want(due_ns)
+        output.put_off(due_ns)
         return actions
-    actions.append(Append(entries=tuple([_entry(tracked) for tracked in output.begin_write(now_ns)])))
+    for taken in output.begin_write(now_ns):
+        if taken:
+            actions.append(Append(entries=tuple([_entry(tracked) for tracked in taken])))
     return actions
 
 
@@ -33,10 +44,10 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
     actions: list[Action] = []
     requests, output = state.requests, state.requests.output
     for id, tracked in output.take_touched().items():
-        if tracked.claim.epoch is None:
-            output.remove(id)
+        if tracked.claim.epoch is None or (tracked.phase is Phase.CLOSING and tracked.claim.writing):
+            output.remove(id)  # a new lease, or the answer to its write, touches it again
         elif len(tracked.output) > tracked.sent or _end_due(tracked) or _count_due(tracked):
-            output.place(tracked)
+            output.place(tracked, ends=_end_due(tracked))
         else:
             output.remove(id)
             if tracked.phase is Phase.CLOSING and tracked.logged >= len(tracked.output):
@@ -49,18 +60,29 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
 def appended(state: AgentState, event: Appended, now_ns: int) -> list[Action]:
     """Process the results of a write."""
     requests, settings = state.requests, state.settings
+    ends = event.entries[0].outcome is not None
     if event.results is None:
-        requests.output.fail_write(now_ns + settings.retry_ns)
+        requests.output.fail_write(now_ns + settings.retry_ns, ends=ends)
         for entry in event.entries:
             _unsend(requests, entry)
         return []
-    requests.output.end_write(now_ns, interval_ns=round(settings.append_interval_s * 1e9))
+    if not ends:
+        requests.output.end_write(now_ns, interval_ns=_interval_ns(state))
     actions: list[Action] = []
     for entry, result in zip(event.entries, event.results, strict=True):
         tracked = requests.all.get(entry.id)
         if tracked is not None and _of_this_lease(tracked, entry):
+            tracked.claim.writing = False
             actions += _confirmed(requests, tracked, entry, result)
     return actions
+
+
+def _interval_ns(state: AgentState) -> int:
+    settings = state.settings
+    if len(state.requests.running) <= settings.append_at_once_max:
+        return 0
+    busy_ns = min(_LATENESS_FACTOR * state.requests.output.lateness_ns, _INTERVAL_MAX_NS)
+    return max(round(settings.append_interval_s * 1e9), busy_ns)
 
 
 def _confirmed(
@@ -109,6 +131,7 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
         extensions=_extensions(generation, ending=ending),
     )
     tracked.sent = len(output)
+    tracked.claim.writing = True
     generation.unrecorded = False
     exit.sent = ending
     return entry
@@ -131,6 +154,7 @@ def _unsend(requests: RequestTable, entry: LogEntry) -> None:
     tracked = requests.all.get(entry.id)
     if tracked is not None and _of_this_lease(tracked, entry):
         tracked.sent = tracked.logged
+        tracked.claim.writing = False
         tracked.exit.sent = False
         tracked.generation.unrecorded |= entry.extensions.preemptions is not None
         requests.output.touch(tracked)

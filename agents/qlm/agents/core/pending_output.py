@@ -1,30 +1,43 @@
 """Requests with output for the store, and the times of the next writes."""
 
+from typing import Final
+
 from qlm.agents.core.request import Phase, TrackedRequest
 from qlm.domain.ids import RequestId
+
+_LATENESS_SAMPLES: Final = 8
+"""Timers over which the mean lateness is taken."""
 
 
 class PendingOutput:
     """Requests with tokens or an outcome for their output log, in the order in which they got them.
 
+    Ends are written apart from all else, since a store may have to wait for its disk for them. A request has
+    one write under way at most.
+
     Attributes:
         touched: Requests to classify again before the next write.
-        urgent: Requests whose client waits for this write: the first token, or the end.
+        ends: Requests whose outcome is to be written, with their last tokens.
+        urgent: Others whose client or queue waits for this write: the first token, or the last before a move.
         waiting: Requests in the middle of an answer.
-        in_flight: A write has not been answered yet.
+        in_flight: A write without outcomes has not been answered yet.
         all_in_flight: That write included the waiting ones.
         urgent_after_ns: Earliest time of the next write.
         all_after_ns: Earliest time of the next write that includes waiting requests.
+        lateness_ns: Mean lateness of the timers for writes, a measure of how busy the process is.
     """
 
     def __init__(self) -> None:
         self.touched: dict[RequestId, TrackedRequest] = {}
+        self.ends: dict[RequestId, TrackedRequest] = {}
         self.urgent: dict[RequestId, TrackedRequest] = {}
         self.waiting: dict[RequestId, TrackedRequest] = {}
         self.in_flight = False
         self.all_in_flight = False
         self.urgent_after_ns = 0
         self.all_after_ns = 0
+        self.lateness_ns = 0
+        self._put_off_to_ns: int | None = None
 
     def touch(self, tracked: TrackedRequest) -> None:
         """Classify a request again before the next write."""
@@ -40,18 +53,16 @@ class PendingOutput:
         touched, self.touched = self.touched, {}
         return touched
 
-    def place(self, tracked: TrackedRequest) -> None:
-        """Queue a request with something to write, as urgent or waiting."""
-        id = tracked.id
-        if tracked.sent == 0 or tracked.phase is Phase.CLOSING:
-            self.waiting.pop(id, None)
-            self.urgent[id] = tracked
-        else:
-            self.urgent.pop(id, None)
-            self.waiting[id] = tracked
+    def place(self, tracked: TrackedRequest, *, ends: bool) -> None:
+        """Queue a request with something to write; `ends` if that includes its outcome."""
+        self.remove(tracked.id)
+        urgent = tracked.sent == 0 or tracked.phase is Phase.CLOSING
+        queue = self.ends if ends else self.urgent if urgent else self.waiting
+        queue[tracked.id] = tracked
 
     def remove(self, id: RequestId) -> None:
         """Remove a request that has nothing to write."""
+        self.ends.pop(id, None)
         self.urgent.pop(id, None)
         self.waiting.pop(id, None)
 
@@ -61,28 +72,42 @@ class PendingOutput:
         self.remove(id)
 
     def due_ns(self) -> int | None:
-        """Return the earliest time of the next write; None if nothing is due or a write is in flight."""
+        """Return the earliest time of the next write; None if none is due, or one must be answered before."""
+        if self.ends:
+            return self.urgent_after_ns
         if self.in_flight or not (self.urgent or self.waiting):
             return None
         return self.urgent_after_ns if self.urgent else self.all_after_ns
 
-    def begin_write(self, now_ns: int) -> list[TrackedRequest]:
-        """Remove and return the requests of a write that starts now."""
-        self.in_flight, self.all_in_flight = True, now_ns >= self.all_after_ns
-        taken = list(self.urgent.values())
-        self.urgent.clear()
-        if self.all_in_flight:
-            taken += self.waiting.values()
-            self.waiting.clear()
-        return taken
+    def put_off(self, due_ns: int) -> None:
+        """Note that the next write waits for a timer."""
+        if self._put_off_to_ns is None or due_ns < self._put_off_to_ns:
+            self._put_off_to_ns = due_ns
+
+    def begin_write(self, now_ns: int) -> tuple[list[TrackedRequest], list[TrackedRequest]]:
+        """Remove and return the requests of the two writes that start now: of those that go on, of ends."""
+        late_ns = 0 if self._put_off_to_ns is None else max(0, now_ns - self._put_off_to_ns)
+        self._put_off_to_ns = None
+        self.lateness_ns += (late_ns - self.lateness_ns) // _LATENESS_SAMPLES
+        ending, taken = list(self.ends.values()), list[TrackedRequest]()
+        self.ends.clear()
+        if not self.in_flight:
+            taken += self.urgent.values()
+            self.urgent.clear()
+            self.all_in_flight = now_ns >= self.all_after_ns
+            if self.all_in_flight:
+                taken += self.waiting.values()
+                self.waiting.clear()
+            self.in_flight = bool(taken)
+        return taken, ending
 
     def end_write(self, now_ns: int, *, interval_ns: int) -> None:
-        """Note that the store confirmed the write; waiting requests follow `interval_ns` later."""
+        """Note that the store confirmed what goes on; waiting requests follow `interval_ns` later."""
         self.in_flight = False
         if self.all_in_flight:
             self.all_after_ns = now_ns + interval_ns
 
-    def fail_write(self, retry_at_ns: int) -> None:
-        """Note that the store was unreachable: write nothing before `retry_at_ns`."""
-        self.in_flight = False
+    def fail_write(self, retry_at_ns: int, *, ends: bool) -> None:
+        """Note that the store did not write; `ends` if it was to write outcomes. Wait until `retry_at_ns`."""
+        self.in_flight &= ends
         self.urgent_after_ns = self.all_after_ns = retry_at_ns

@@ -61,15 +61,17 @@ class Claim:
         delivered_ns: Its receipt or last renewal.
         group: The group it was pulled for; None if it came from the hold queue.
         epoch: Epoch of the lease; None until the store has granted it.
+        writing: A write to the output log under this lease has not been answered yet.
     """
 
-    __slots__ = ("delivered_ns", "delivery", "epoch", "group")
+    __slots__ = ("delivered_ns", "delivery", "epoch", "group", "writing")
 
     def __init__(self, delivery: Delivery, delivered_ns: int, group: GroupId | None) -> None:
         self.delivery = delivery
         self.delivered_ns = delivered_ns
         self.group = group
         self.epoch: Epoch | None = None
+        self.writing = False
 
 
 class Exit:

@@ -29,7 +29,8 @@ class AgentSettings:
     """Settings of an agent; those with a configuration key are set in `cli.runtime.wiring`.
 
     Attributes:
-        append_interval_s: Shortest time between two writes to the output log.
+        append_interval_s: Shortest time between two writes of tokens in the middle of answers.
+        append_at_once_max: With at most so many running requests, such tokens are written at once.
         delivery_renewal_s: Age at which the delivery of a message is renewed; under half the broker's
             acknowledgement timeout (30 minutes by default).
         pull_max: Most requests of one pull.
@@ -51,7 +52,8 @@ class AgentSettings:
         batching: Batch policy of the engines (`qlm.agents.batching`).
     """
 
-    append_interval_s: float = 0.02
+    append_interval_s: float = 0.003
+    append_at_once_max: int = 24
     delivery_renewal_s: float = 600.0
     pull_max: int = 16
     swap_after_s: float = 0.1

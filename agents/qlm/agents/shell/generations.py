@@ -10,7 +10,7 @@ from qlm.agents.core.request import TrackedRequest
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.shell.tracing import GenerationSpan, begin_generation
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
-from qlm.domain.ids import InstanceId
+from qlm.domain.ids import InstanceId, TokenIds
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.engine import Engine, EngineCall, EngineChunk
 from qlm.domain.ports.tracing import Tracer
@@ -57,6 +57,7 @@ class Generations:
         self._tracer = tracer
         self._faults = faults
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._turn: list[tuple[str, TokenIds]] = []
 
     def start(self, call: EngineCall, tracked: TrackedRequest | None) -> None:
         """Start a generation; `tracked` is None if its request has left the agent since the submission."""
@@ -93,7 +94,7 @@ class Generations:
                 if chunk.token_ids:
                     if span is not None:
                         span.generated(len(chunk.token_ids), self._clock.now_ns())
-                    self._post(Progress(chunks=((call.call_id, chunk.token_ids),)))
+                    self._collect(call.call_id, chunk.token_ids)
                 # The last chunk says what the engine did not compute.
                 finish, cached_tokens = chunk.finish or finish, chunk.cached_tokens
         except EngineRefusedError as error:
@@ -111,7 +112,25 @@ class Generations:
         ended = GenerationEnded(
             call_id=call.call_id, finish=finish, detail=detail, cached_tokens=cached_tokens
         )
+        self._post_chunks()
         self._post(ended)
+
+    def _collect(self, call_id: str, token_ids: TokenIds) -> None:
+        """Post tokens together with all others of this turn of the loop."""
+        if not self._turn:
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        self._turn.append((call_id, token_ids))
+
+    def _end_turn(self) -> None:
+        try:
+            self._post_chunks()
+        except Exception as error:  # a defect of the agent: it must end, as for an error in its tasks
+            self._spawn(_fail(error))
+
+    def _post_chunks(self) -> None:
+        if self._turn and not self.closing:
+            chunks, self._turn = self._turn, []
+            self._post(Progress(chunks=tuple(chunks)))
 
     async def _chunks(self, engine: Engine, call: EngineCall) -> AsyncIterator[EngineChunk]:
         """Iterate over a generation; an error of the client costs this call only.
@@ -126,6 +145,10 @@ class Generations:
         except Exception as error:
             self._faults.note(log, error, "%s: a generation failed", self._instance)
             raise EngineGarbledError(f"the generation failed: {error!r}") from error
+
+
+async def _fail(error: Exception) -> None:
+    raise error
 
 
 def _finish_of(error: EngineUnavailableError) -> str:

@@ -25,6 +25,7 @@ from qlm.cli.runtime.serving import RESTART_PAUSE_S, kill_orphaned_engines, moni
 from qlm.cli.runtime.telemetry import open_telemetry
 from qlm.cli.runtime.wiring import load_profiles
 from qlm.domain.errors import QlmError
+from qlm.domain.shell.heap import settle_heap
 
 log = logging.getLogger("qlm.cli")
 
@@ -90,6 +91,7 @@ async def run_agent(config: Config, log_level: int, log_format: LogFormat) -> No
     async with AsyncExitStack() as lasting:
         telemetry = open_telemetry(config, clock, lasting, part="agent", controller=False, agents=True)
         await lasting.enter_async_context(monitoring(config, telemetry))
+        settle_heap()
         while True:
             try:
                 async with AsyncExitStack() as stack:

@@ -39,6 +39,7 @@ from qlm.domain.errors import InstanceHeldError
 from qlm.domain.ids import InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.shell.faults import FaultKind
+from qlm.domain.shell.heap import settle_heap
 from qlm.domain.shell.tasks import end_tasks, run_together
 from qlm.planner.baselines.edf import plan_edf_late_last
 from qlm.rct_estimator.profiles.profile import Profile
@@ -134,6 +135,7 @@ async def serve(
         gateways = await stack.enter_async_context(_task_group(stop_s))
         if roles.gateway:
             gateways.append(asyncio.create_task(serve_gateway(config, backends, clock, sockets, telemetry)))
+        settle_heap()
         await _until_stopped([*tasks, *gateways])
 
 
@@ -181,10 +183,15 @@ async def _control(
             faults=telemetry.faults,
         )
         if config.planner == "qlm":
-            tasks.append(asyncio.create_task(generator.get_ready()))
+            tasks.append(asyncio.create_task(_load_planner(generator)))
             if telemetry.controller is not None:
                 tasks.append(asyncio.create_task(PlanAuditor(telemetry.controller, generator).run()))
         await run_together(loop.run(), grace_s=CLEANUP_S)
+
+
+async def _load_planner(generator: PlanGenerator) -> None:
+    await generator.get_ready()
+    settle_heap()
 
 
 async def serve_instance(

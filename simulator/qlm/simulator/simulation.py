@@ -144,6 +144,7 @@ def _assemble(
     settings = AgentSettings(
         append_interval_s=scenario.append_interval_s,
         append_at_once_max=0,
+        ends_apart=False,
         preempts=policy.evicts,
         demotes=policy.demotes,
         limits_concurrency=policy.limits_batch,

@@ -42,12 +42,13 @@ def flush(state: AgentState, now_ns: int) -> list[Action]:
 def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
     """Queue touched requests with something to write; carry out the disposition of fully logged ones."""
     actions: list[Action] = []
-    requests, output = state.requests, state.requests.output
+    requests, output, apart = state.requests, state.requests.output, state.settings.ends_apart
     for id, tracked in output.take_touched().items():
-        if tracked.claim.epoch is None or (tracked.phase is Phase.CLOSING and tracked.claim.writing):
+        blocked = apart and tracked.phase is Phase.CLOSING and tracked.claim.writing
+        if tracked.claim.epoch is None or blocked:
             output.remove(id)  # a new lease, or the answer to its write, touches it again
         elif len(tracked.output) > tracked.sent or _end_due(tracked) or _count_due(tracked):
-            output.place(tracked, ends=_end_due(tracked))
+            output.place(tracked, ends=apart and _end_due(tracked))
         else:
             output.remove(id)
             if tracked.phase is Phase.CLOSING and tracked.logged >= len(tracked.output):
@@ -60,7 +61,7 @@ def _settle_touched(state: AgentState, now_ns: int) -> list[Action]:
 def appended(state: AgentState, event: Appended, now_ns: int) -> list[Action]:
     """Process the results of a write."""
     requests, settings = state.requests, state.settings
-    ends = event.entries[0].outcome is not None
+    ends = settings.ends_apart and event.entries[0].outcome is not None
     if event.results is None:
         requests.output.fail_write(now_ns + settings.retry_ns, ends=ends)
         for entry in event.entries:

@@ -55,10 +55,12 @@ class PendingOutput:
 
     def place(self, tracked: TrackedRequest, *, ends: bool) -> None:
         """Queue a request with something to write; `ends` if that includes its outcome."""
-        self.remove(tracked.id)
         urgent = tracked.sent == 0 or tracked.phase is Phase.CLOSING
-        queue = self.ends if ends else self.urgent if urgent else self.waiting
-        queue[tracked.id] = tracked
+        wanted = self.ends if ends else self.urgent if urgent else self.waiting
+        for queue in (self.ends, self.urgent, self.waiting):
+            if queue is not wanted:
+                queue.pop(tracked.id, None)
+        wanted[tracked.id] = tracked
 
     def remove(self, id: RequestId) -> None:
         """Remove a request that has nothing to write."""

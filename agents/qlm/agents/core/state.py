@@ -31,6 +31,8 @@ class AgentSettings:
     Attributes:
         append_interval_s: Shortest time between two writes of tokens in the middle of answers.
         append_at_once_max: With at most so many running requests, such tokens are written at once.
+        ends_apart: Write outcomes apart from tokens, so that neither waits for the other; otherwise there is
+            one write at a time.
         delivery_renewal_s: Age at which the delivery of a message is renewed; under half the broker's
             acknowledgement timeout (30 minutes by default).
         pull_max: Most requests of one pull.
@@ -54,6 +56,7 @@ class AgentSettings:
 
     append_interval_s: float = 0.003
     append_at_once_max: int = 24
+    ends_apart: bool = True
     delivery_renewal_s: float = 600.0
     pull_max: int = 16
     swap_after_s: float = 0.1

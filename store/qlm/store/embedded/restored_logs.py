@@ -1,6 +1,7 @@
 """Logs of unfinished requests from the token log that an earlier incarnation left."""
 
 import logging
+import re
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ def find(path: Path, incarnation: int) -> Found:
     Segments of earlier ones are void: a version without a token log has used the file since.
     """
     logs, damage, intact, damaged = LogAssembly(), list[str](), list[Path](), list[Path]()
-    for segment in sorted(path.parent.glob(f"{path.name}-tokens.*.*[0-9]"), key=_order):
-        if _order(segment)[0] < incarnation:
+    for written_by, _, segment in _segments(path):
+        if written_by < incarnation:
             intact.append(segment)
             continue
         data = segment.read_bytes()
@@ -66,9 +67,11 @@ def find(path: Path, incarnation: int) -> Found:
     return Found(logs.whole(), tuple(damage), tuple(intact), tuple(damaged))
 
 
-def _order(segment: Path) -> tuple[int, int]:
-    incarnation, number = segment.name.rsplit(".", 2)[1:]
-    return int(incarnation), int(number)
+def _segments(path: Path) -> list[tuple[int, int, Path]]:
+    """List the segments beside a queue file in the order of writing, with incarnation and number."""
+    name = re.compile(rf"{re.escape(path.name)}-tokens\.(\d+)\.(\d+)")
+    named = [(found, each) for each in path.parent.iterdir() if (found := name.fullmatch(each.name))]
+    return sorted((int(found[1]), int(found[2]), each) for found, each in named)
 
 
 class _Log:

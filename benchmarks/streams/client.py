@@ -1,6 +1,6 @@
 """Cheap client of streams: raw connections, which look for the ends of events and nothing else.
 
-    python -m benchmarks.streams.client PORT < requests.json > arrivals.json
+    python -m benchmarks.streams.client PORT requests.json arrivals.json
 
 A process of its own, so that its processor time is not QLM's. The input is a list of [time, body]; the output
 has for each request the seconds from its time to each arrival, a read with at least one event.
@@ -9,6 +9,7 @@ has for each request the seconds from its time to each arrival, a read with at l
 import asyncio
 import sys
 import time
+from pathlib import Path
 from typing import Any, Final, cast
 
 import orjson
@@ -97,9 +98,10 @@ async def play(port: int, requests: list[tuple[float, dict[str, Any]]]) -> list[
 
 
 def main() -> None:
-    """Send the requests of the standard input."""
-    requests = [(at_s, body) for at_s, body in orjson.loads(sys.stdin.buffer.read())]
-    sys.stdout.buffer.write(orjson.dumps(uvloop.run(play(int(sys.argv[1]), requests))))
+    """Send the requests of one file, and write their arrivals to another."""
+    port, given, made = sys.argv[1:]
+    requests = [(at_s, body) for at_s, body in orjson.loads(Path(given).read_bytes())]
+    Path(made).write_bytes(orjson.dumps(uvloop.run(play(int(port), requests))))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,15 +53,17 @@ def measure(
         groups: Process groups by name.
     """
     before = {name: _used_s(group) for name, group in groups.items()}
-    argv = [sys.executable, "-m", "benchmarks.streams.client", str(port)]
-    client = os.times()
-    done = subprocess.run(argv, input=json.dumps(requests).encode(), capture_output=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode(errors="replace")[-2000:])
+    with tempfile.TemporaryDirectory(prefix="qlm-streams-") as folder:
+        given, made = Path(folder, "requests.json"), Path(folder, "arrivals.json")
+        given.write_text(json.dumps(requests), "utf-8")
+        client = os.times()
+        argv = [sys.executable, "-m", "benchmarks.streams.client", str(port), str(given), str(made)]
+        subprocess.run(argv, check=True)
+        arrivals = json.loads(made.read_text("utf-8"))
     used = {name: _used_s(group) - before[name] for name, group in groups.items()}
     after = os.times()
     used["client"] = after[2] + after[3] - client[2] - client[3]
-    return figures(json.loads(done.stdout), tokens, used)
+    return figures(arrivals, tokens, used)
 
 
 def figures(arrivals: Sequence[Sequence[float]], tokens: int, used_s: Mapping[str, float]) -> Measured:

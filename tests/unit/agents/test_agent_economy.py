@@ -134,26 +134,20 @@ def test_an_end_waits_for_the_tokens_of_the_same_request() -> None:
     assert [(each.offset, each.token_ids, each.outcome) for each in append.entries] == [(0, (1, 2), "stop")]
 
 
-def test_late_timers_make_the_interval_longer_and_timely_ones_shorter_again() -> None:
-    bench = Bench(seqs_max=2, settings=AgentSettings(append_interval_s=0.003, append_at_once_max=0))
+def test_late_timers_make_the_interval_longer_up_to_a_limit() -> None:
+    bench = Bench(settings=AgentSettings(append_interval_s=0.003, append_at_once_max=0))
     (submit,) = pull_all(bench, [a_request(max_tokens=1_000)])
-    bench.send(tokens(submit, 1))
-    store(bench, *bench.take(Append))
-
-    def interval_ns(late_ns: int) -> int:
-        bench.take(SetTimer)
-        began_ns = bench.now_ns
-        bench.send(tokens(submit, 1))
-        due_ns = min(timer.at_ns for timer in bench.take(SetTimer))
-        bench.now_ns = due_ns + late_ns
-        bench.send(Tick())
+    intervals_ms = []
+    for late_ms in (0, 0, 1, 2, 10, 1000, 0):
+        bench.send(Progress(chunks=((submit.call.call_id, (1,)),), late_ns=late_ms * MS))
+        bench.later(1.0)
         store(bench, *bench.take(Append))
-        return due_ns - began_ns
-
-    assert interval_ns(0) == 3 * MS
-    busy = [interval_ns(10 * MS) for _ in range(40)]
-    assert busy == sorted(busy) and 30 * MS < busy[-1] <= 40 * MS
-    assert [interval_ns(0) for _ in range(40)][-1] == 3 * MS
+        bench.take(SetTimer)
+        bench.send(tokens(submit, 1))
+        intervals_ms.append((min(timer.at_ns for timer in bench.take(SetTimer)) - bench.now_ns) / MS)
+        bench.later(1.0)
+        store(bench, *bench.take(Append))
+    assert intervals_ms == [3, 3, 4, 8, 40, 50, 3]
 
 
 def test_the_timer_of_the_interval_is_requested_once() -> None:

@@ -183,6 +183,7 @@ class Agent:
         # The most frequent event: the loop itself does what most chunks need.
         requests = self.state.requests
         calls, kv, output_log = requests.calls, requests.kv, requests.output
+        output_log.lateness_ns = event.late_ns
         block_tokens = kv.block_tokens
         came = blocks = 0
         for call_id, token_ids in event.chunks:

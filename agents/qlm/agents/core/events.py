@@ -61,9 +61,15 @@ class GenerationEnded:
 
 @value
 class Progress:
-    """New tokens of running generations, by call id. Any chunking leads to the same state."""
+    """New tokens of running generations. Any chunking leads to the same state.
+
+    Attributes:
+        chunks: By call id.
+        late_ns: Present lateness of timers in this process.
+    """
 
     chunks: tuple[tuple[str, TokenIds], ...]
+    late_ns: int = 0
 
 
 @value

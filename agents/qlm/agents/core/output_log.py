@@ -31,7 +31,6 @@ def flush(state: AgentState, now_ns: int) -> list[Action]:
         return actions
     if now_ns < due_ns:
         state.alarm.want(due_ns)
-        output.put_off(due_ns)
         return actions
     for taken in output.begin_write(now_ns):
         if taken:

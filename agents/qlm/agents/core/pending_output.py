@@ -1,12 +1,7 @@
 """Requests with output for the store, and the times of the next writes."""
 
-from typing import Final
-
 from qlm.agents.core.request import Phase, TrackedRequest
 from qlm.domain.ids import RequestId
-
-_LATENESS_SAMPLES: Final = 8
-"""Timers over which the mean lateness is taken."""
 
 
 class PendingOutput:
@@ -24,7 +19,7 @@ class PendingOutput:
         all_in_flight: That write included the waiting ones.
         urgent_after_ns: Earliest time of the next write.
         all_after_ns: Earliest time of the next write that includes waiting requests.
-        lateness_ns: Mean lateness of the timers for writes, a measure of how busy the process is.
+        lateness_ns: Mean lateness of the timers of the process, a measure of how busy it is.
     """
 
     def __init__(self) -> None:
@@ -37,7 +32,6 @@ class PendingOutput:
         self.urgent_after_ns = 0
         self.all_after_ns = 0
         self.lateness_ns = 0
-        self._put_off_to_ns: int | None = None
 
     def touch(self, tracked: TrackedRequest) -> None:
         """Classify a request again before the next write."""
@@ -81,16 +75,8 @@ class PendingOutput:
             return None
         return self.urgent_after_ns if self.urgent else self.all_after_ns
 
-    def put_off(self, due_ns: int) -> None:
-        """Note that the next write waits for a timer."""
-        if self._put_off_to_ns is None or due_ns < self._put_off_to_ns:
-            self._put_off_to_ns = due_ns
-
     def begin_write(self, now_ns: int) -> tuple[list[TrackedRequest], list[TrackedRequest]]:
         """Remove and return the requests of the two writes that start now: of those that go on, of ends."""
-        late_ns = 0 if self._put_off_to_ns is None else max(0, now_ns - self._put_off_to_ns)
-        self._put_off_to_ns = None
-        self.lateness_ns += (late_ns - self.lateness_ns) // _LATENESS_SAMPLES
         ending, taken = list(self.ends.values()), list[TrackedRequest]()
         self.ends.clear()
         if not self.in_flight:

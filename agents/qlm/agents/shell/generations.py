@@ -8,6 +8,7 @@ from typing import Any
 from qlm.agents.core.events import Event, GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
 from qlm.agents.engines.model_host import EngineHost
+from qlm.agents.shell.loop_lateness import LoopLateness
 from qlm.agents.shell.tracing import GenerationSpan, begin_generation
 from qlm.domain.errors import EngineGarbledError, EngineRefusedError, EngineUnavailableError
 from qlm.domain.ids import InstanceId, TokenIds
@@ -57,6 +58,7 @@ class Generations:
         self._tracer = tracer
         self._faults = faults
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._lateness = LoopLateness()
         self._turn: list[tuple[str, TokenIds]] = []
 
     def start(self, call: EngineCall, tracked: TrackedRequest | None) -> None:
@@ -67,6 +69,7 @@ class Generations:
         if tracked is not None and self._tracer is not None:
             span = begin_generation(self._tracer, tracked, call, self._instance, self._clock.now_ns())
             call = span.call
+        self._lateness.watch(on=True)
         self._tasks[call.call_id] = self._spawn(self._run(call, span))
 
     async def abort(self, call_ids: tuple[str, ...], *, cut: bool = False) -> None:
@@ -107,6 +110,7 @@ class Generations:
             # Cancelled by `abort`: closing the connection aborts the generation on the engine.
         finally:
             self._tasks.pop(call.call_id, None)
+            self._lateness.watch(on=bool(self._tasks))
             if span is not None:
                 span.end(finish, detail, self._clock.now_ns())
         ended = GenerationEnded(
@@ -130,7 +134,7 @@ class Generations:
     def _post_chunks(self) -> None:
         if self._turn and not self.closing:
             chunks, self._turn = self._turn, []
-            self._post(Progress(chunks=tuple(chunks)))
+            self._post(Progress(chunks=tuple(chunks), late_ns=round(self._lateness.mean_s * 1e9)))
 
     async def _chunks(self, engine: Engine, call: EngineCall) -> AsyncIterator[EngineChunk]:
         """Iterate over a generation; an error of the client costs this call only.

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from qlm.agents.core.agent import Agent
 from qlm.agents.core.events import (
-    Appended,
     EngineChanged,
     EngineProbed,
     Event,
@@ -25,6 +24,7 @@ from qlm.agents.core.events import (
 from qlm.agents.core.side_effects import SideEffect
 from qlm.agents.engines.model_host import EngineHost
 from qlm.agents.engines.proof import prove_token
+from qlm.agents.shell.appends import Appends
 from qlm.agents.shell.generations import Generations, OnSubmitted
 from qlm.agents.shell.instance_lease import InstanceLease
 from qlm.agents.shell.side_effects import RETRY_S, SideEffects
@@ -117,6 +117,7 @@ class AgentRunner:
         self._generations = Generations(
             self._instance, host, clock, self.post, self._spawn, on_submitted, tracer, faults
         )
+        self._appends = Appends(self._instance, store, faults, self.post, self._spawn)
         self._side_effects = SideEffects(self._instance, broker, store, clock, faults)
         self._lease_of_instance = InstanceLease(agent.state.holder, store, faults, process, has_ended)
         self._timer = TickTimer(clock, lambda: self.post(Tick()))
@@ -187,7 +188,7 @@ class AgentRunner:
             case Drained():
                 self._spawn(self._finish())
             case Append():
-                self._append_now(action)
+                self._appends.start(action)
             case Submit(id=id, call=call):
                 self._generations.start(call, self._agent.state.requests.all.get(id))
             case _ if isinstance(action, SideEffect):
@@ -270,29 +271,6 @@ class AgentRunner:
             self._faults.note(log, error, "%s: no lease for %s", self._instance, id, extra=extra)
             answer = None
         self.post(LeaseAnswered(id=id, answer=answer))
-
-    def _append_now(self, action: Append) -> None:
-        try:
-            results = self._store.append_now(action.entries)
-        except Exception as error:
-            self._not_appended(action, error)
-        else:
-            if results is None:
-                self._spawn(self._append(action))
-            else:
-                self.post(Appended(entries=action.entries, results=tuple(results)))
-
-    async def _append(self, action: Append) -> None:
-        try:
-            results = await self._store.append(action.entries)
-        except Exception as error:
-            self._not_appended(action, error)
-        else:
-            self.post(Appended(entries=action.entries, results=tuple(results)))
-
-    def _not_appended(self, action: Append, error: Exception) -> None:
-        self._faults.note(log, error, "%s: output log not written", self._instance)
-        self.post(Appended(entries=action.entries, results=None))
 
     # background
 

@@ -63,8 +63,11 @@ class Feeds:
 
     def announce(self, effects: Effects) -> None:
         """Send the announcements of one operation to their readers."""
+        last, readers = None, list[Subscription[OutputSlice]]()
         for watcher, part in effects.outputs:
-            for outputs in self._outputs.get(watcher, ()):
+            if watcher != last:  # most often all slices of an operation are for one gateway
+                last, readers = watcher, list(self._outputs.get(watcher, ()))
+            for outputs in readers:
                 outputs.put(part)
         for instance, notice in effects.notices:
             for notices in self._notices.get(instance, ()):

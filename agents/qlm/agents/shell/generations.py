@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from qlm.agents.core.events import Event, GenerationEnded, Progress
 from qlm.agents.core.request import TrackedRequest
@@ -19,6 +19,9 @@ from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
 
 log = logging.getLogger("qlm.agents")
+
+WATCHED_MIN: Final = 16
+"""Generations from which on the lateness of the loop is read; tokens of fewer are written at once."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -69,8 +72,8 @@ class Generations:
         if tracked is not None and self._tracer is not None:
             span = begin_generation(self._tracer, tracked, call, self._instance, self._clock.now_ns())
             call = span.call
-        self._lateness.watch(on=True)
         self._tasks[call.call_id] = self._spawn(self._run(call, span))
+        self._lateness.watch(on=len(self._tasks) >= WATCHED_MIN)
 
     async def abort(self, call_ids: tuple[str, ...], *, cut: bool = False) -> None:
         """Abort on the engine; if it cannot be reached, or to `cut` them, cancel the local streams."""
@@ -110,7 +113,7 @@ class Generations:
             # Cancelled by `abort`: closing the connection aborts the generation on the engine.
         finally:
             self._tasks.pop(call.call_id, None)
-            self._lateness.watch(on=bool(self._tasks))
+            self._lateness.watch(on=len(self._tasks) >= WATCHED_MIN)
             if span is not None:
                 span.end(finish, detail, self._clock.now_ns())
         ended = GenerationEnded(

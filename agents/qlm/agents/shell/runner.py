@@ -65,7 +65,6 @@ from qlm.domain.shell.tasks import end_tasks, run_together
 
 log = logging.getLogger("qlm.agents")
 
-
 POLL_S: Final = 0.5
 """Interval of polls of virtual queue and hold queue: the longest delay after a lost notification."""
 
@@ -271,8 +270,6 @@ class AgentRunner:
             self._faults.note(log, error, "%s: no lease for %s", self._instance, id, extra=extra)
             answer = None
         self.post(LeaseAnswered(id=id, answer=answer))
-
-    # background
 
     async def _subscribe(self) -> None:
         while True:

@@ -142,9 +142,7 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         batched_tokens_max=batched_tokens_max,
         watermark=options.watermark,
         host_kv_bytes=int(options.host_kv_gib * 2**30),
-        policy=None
-        if options.batching is None
-        else guarded_policy(options.batching, logging.getLogger(__name__)),
+        policy=guarded_policy(options.batching, logging.getLogger(__name__)) if options.batching else None,
     )
 
 

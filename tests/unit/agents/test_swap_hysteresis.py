@@ -14,7 +14,11 @@ from qlm.rct_estimator.host_memory import SwapCost
 from support.agent_bench import Bench, M, N, S, group_of
 from support.requests import a_request
 
-COLD = OperationCosts(swap=dict.fromkeys((M, N), SwapCost(weights_bytes=1, warm_s=1, cold_s=40)))
+COLD = OperationCosts(
+    swap=dict.fromkeys((M, N), SwapCost(weights_bytes=1, process_bytes=1, warm_s=1, cold_s=40)),
+    host_memory_bytes=1 << 40,
+)
+NO_MEMORY = replace(COLD, host_memory_bytes=0)
 
 
 def after_timed_work(settings: AgentSettings | None = None, costs: OperationCosts | None = None) -> Bench:
@@ -123,12 +127,21 @@ def test_an_engine_is_cold_started_for_a_deadline_it_can_meet(
     assert swapped_after_s(bench, 200) == pytest.approx(waits_s, abs=2.1)
 
 
-def test_a_deadline_that_no_cold_start_meets_gets_one_after_two_minutes() -> None:
-    bench = after_timed_work(costs=COLD)
+@pytest.mark.parametrize(
+    ("costs", "waits_s"),
+    [
+        (COLD, 120),  # two minutes, and more than 2.5 times a cold start and a warm return
+        (NO_MEMORY, 200),  # the return is a cold start, too
+    ],
+)
+def test_a_deadline_that_no_cold_start_meets_gets_one_when_it_takes_little_of_the_time(
+    costs: OperationCosts, waits_s: float
+) -> None:
+    bench = after_timed_work(costs=costs)
     urgent = a_request("u", model="n", deadline_ms=5_000, arrival_ns=bench.now_ns)
     group = replace(group_of(urgent, name="u"), last_arrival_ns=urgent.arrival_ns)
     for n in range(4):
-        bench.later(30)
+        bench.later(waits_s / 4 - 0.1)
         assert not bench.take(SwapModel)
         chat = bench.start(a_request(f"chat-{n}", deadline_ms=60_000, arrival_ns=bench.now_ns))
         bench.send(GenerationEnded(call_id=chat.call.call_id, finish="stop"))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from qlm.agents.core.scheduling.visits.decision import LEAST_VISIT_SWAPS
 from qlm.domain.group import Group
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.domain.urgency import service_order
@@ -27,7 +28,7 @@ SWAP_SAFETY: Final = 1.25
 """Safety factor: start a swap this multiple of its duration before the deadline."""
 
 STARVING_NS: Final = 120_000_000_000
-"""Longest deferral of a group with a deadline that no swap can meet."""
+"""Deferral of a group with a deadline that no swap can meet, if swaps are short enough."""
 
 
 class SloStart(NamedTuple):
@@ -51,6 +52,7 @@ class SwapHysteresis:
         since_ns: Last start of SLO-bound work.
         idle_ns: Shortest deferral after that.
         swap_ns: Duration of the swap to each model; a deferral lasts at least `SWAPS_THERE_AND_BACK` of them.
+        return_ns: Returns the duration of the swap back to the awake model after another one.
     """
 
     model: ModelId
@@ -58,6 +60,7 @@ class SwapHysteresis:
     since_ns: int
     idle_ns: int
     swap_ns: Mapping[ModelId, int] = field(default_factory=dict)
+    return_ns: Callable[[ModelId], int] = field(default=lambda other: 0, compare=False)
 
     def until_ns(self, group: Group, now_ns: int) -> int:
         """Return the end of the deferral of a group; in the past if it is not deferred.
@@ -73,9 +76,18 @@ class SwapHysteresis:
             return free_ns
         deadline_ns = group.hopeful_deadline_ns(now_ns + swap_ns)
         if deadline_ns is None:
-            return min(free_ns, group.head_arrival_ns + STARVING_NS)
+            return min(free_ns, group.head_arrival_ns + self._starving_ns(group.cls.model))
         lead_ns = round(max(WAIT_SHARE * group.cls.due_ms * 1e6, SWAP_SAFETY * swap_ns))
         return min(free_ns, deadline_ns - lead_ns)
+
+    def _starving_ns(self, model: ModelId) -> int:
+        """Return the longest deferral of a group that no swap can meet.
+
+        Its requests are late in any case. So they wait until the swap there and the one back take at most
+        1 / (1 + `LEAST_VISIT_SWAPS`) of the time.
+        """
+        away_ns = self.swap_ns.get(model, 0) + self.return_ns(model)
+        return max(STARVING_NS, round(LEAST_VISIT_SWAPS * away_ns))
 
 
 class PullBackoff:

@@ -9,7 +9,7 @@ from qlm.agents.core.costs.kv_offload import KvSwapCost
 from qlm.domain.fleet import EngineState
 from qlm.domain.ids import ModelId
 from qlm.domain.operations import SwapTier
-from qlm.rct_estimator.host_memory import SwapCost
+from qlm.rct_estimator.host_memory import HostMemoryUse, SwapCost, plan_sleep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +37,19 @@ class OperationCosts:
             for model, state in engines.items()
             if model in self.swap and state is not EngineState.AWAKE
         }
+
+    def return_s(self, model: ModelId, use: HostMemoryUse, after: ModelId | None = None) -> float:
+        """Return seconds until an awake model would serve again, from the tier in which it would sleep.
+
+        Args:
+            model: The awake model; 0 is returned for one without a cost.
+            use: Contents of host memory.
+            after: The model that serves meanwhile, whose memory is not free for this one; None for any.
+        """
+        cost = self.swap.get(model)
+        if cost is None:
+            return 0.0
+        later = () if after is None else (after,)
+        tier = plan_sleep(model, use, self.swap, self.host_memory_bytes, later=later).tier
+        others = (each for name, each in self.swap.items() if name != model)
+        return cost.swap_s(tier, max(others, key=lambda each: each.unload_s, default=None))

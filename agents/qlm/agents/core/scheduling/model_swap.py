@@ -1,5 +1,7 @@
 """Model swaps, driven by the order of the virtual queue."""
 
+from functools import cache, partial
+
 from qlm.agents.core.lifecycle import Cause, advance, return_all
 from qlm.agents.core.queue_head import SwapHysteresis
 from qlm.agents.core.scheduling.preemption import cannot_wait, victims_of_swap, watch_head
@@ -34,11 +36,17 @@ def defer_other_models(state: AgentState, now_ns: int) -> None:
         since_ns=last.at_ns,
         idle_ns=round(idle_s * 1e9),
         swap_ns=state.engines.swap_ns,
+        return_ns=cache(partial(_return_ns, state, model)),
     )
     queue.defer_by(hysteresis)
     queue.group(now_ns)
     if queue.deferred and queue.until_ns is not None:
         state.alarm.want(max(queue.until_ns, now_ns + 1))
+
+
+def _return_ns(state: AgentState, model: ModelId, after: ModelId) -> int:
+    use = state.engines.host_memory(state.prefetch.models, state.costs.swap)
+    return round(1e9 * state.costs.return_s(model, use, after))
 
 
 def toward_swap(state: AgentState, head: Group, now_ns: int) -> list[Action]:

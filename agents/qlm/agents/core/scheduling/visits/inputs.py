@@ -12,7 +12,6 @@ from qlm.agents.core.state import AgentState
 from qlm.domain.group import Group, RequestClass
 from qlm.domain.ids import ModelId
 from qlm.domain.virtual_queue import ClassForecast
-from qlm.rct_estimator.host_memory import SwapCost, plan_sleep
 from qlm.rct_estimator.recompute import discarded_s
 
 SERVICE_UNKNOWN_S: Final = 0.05
@@ -216,11 +215,5 @@ def _rest_s(state: AgentState, forecasts: Forecasts, tracked: TrackedRequest) ->
 
 def _back_s(state: AgentState, model: ModelId) -> float:
     """Return the time until the awake model would serve again, from the tier in which it would sleep."""
-    costs = state.costs
-    cost: SwapCost | None = costs.swap.get(model)
-    if cost is None:
-        return 0.0
-    use = state.engines.host_memory(state.prefetch.models, costs.swap)
-    tier = plan_sleep(model, use, costs.swap, costs.host_memory_bytes).tier
-    others = (each for name, each in costs.swap.items() if name != model)
-    return cost.swap_s(tier, max(others, key=lambda each: each.unload_s, default=None))
+    use = state.engines.host_memory(state.prefetch.models, state.costs.swap)
+    return state.costs.return_s(model, use)

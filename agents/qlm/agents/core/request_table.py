@@ -101,14 +101,19 @@ class RunningIndex:
         """
         if self._shortest is not None and self._runs(self._shortest):
             # It was the closest once; if it still is matters only when it reports that the time has come.
-            at_ns = pace.latest_wait_ns(start_by_ns, self._shortest.tokens_left)
+            at_ns = _latest_wait_ns(self._shortest, start_by_ns, pace, now_ns)
             if at_ns > now_ns:
                 return at_ns
         self._shortest = min(self._running.values(), key=lambda tracked: tracked.tokens_left)
-        return pace.latest_wait_ns(start_by_ns, self._shortest.tokens_left)
+        return _latest_wait_ns(self._shortest, start_by_ns, pace, now_ns)
 
     def _runs(self, tracked: TrackedRequest) -> bool:
         return self._running.get(tracked.id) is tracked
+
+
+def _latest_wait_ns(tracked: TrackedRequest, start_by_ns: int, pace: Pace, now_ns: int) -> int:
+    ran_s = (now_ns - tracked.generation.started_ns) / 1e9
+    return pace.latest_wait_ns(start_by_ns, tracked.tokens_left, ran_s)
 
 
 class RequestTable:

@@ -46,12 +46,18 @@ class Pace:
         service_s = self.service_s + weight * (elapsed_s - self.service_s) if self.service_s else elapsed_s
         return Pace(token_s, service_s)
 
-    def latest_wait_ns(self, start_by_ns: int, tokens_left: int) -> int:
-        """Return the time from which a wait for `tokens_left` tokens, or fewer, ends after a latest start."""
+    def latest_wait_ns(self, start_by_ns: int, tokens_left: int, ran_s: float) -> int:
+        """Return the time from which a wait for an answer may end after a latest start.
+
+        Args:
+            start_by_ns: The latest start.
+            tokens_left: Tokens up to the limit of the answer.
+            ran_s: Time that it has run. What took long already may take as long again.
+        """
         wait_s = max(0, tokens_left) * self.token_s
         if self.service_s:
             # The limit of an answer whose client named none is the context, which says nothing of its end.
-            wait_s = min(wait_s, LONG_ANSWER * self.service_s)
+            wait_s = min(wait_s, max(ran_s, LONG_ANSWER * self.service_s))
         return start_by_ns - round(wait_s * 1e9) + 1
 
 

@@ -4,9 +4,11 @@ from typing import Final
 
 import orjson
 
+from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import ApiError
-from qlm.gateway.api.fields.openai import ChatCompletion, TextCompletion, Usage
+from qlm.gateway.api.fields.openai import ChatCompletion, Lateness, TextCompletion, Usage
+from qlm.gateway.api.lateness import lateness
 from qlm.gateway.core.session_events import SendFinal
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -22,13 +24,16 @@ def answer_id(metadata: RequestMetadata) -> str:
     return f"chatcmpl-{metadata.id}" if metadata.answer.kind is AnswerKind.CHAT else f"cmpl-{metadata.id}"
 
 
-def usage(metadata: RequestMetadata, completion_tokens: int) -> Usage:
-    """Return token counts, stop tokens included, as vLLM counts."""
-    return {
+def usage(metadata: RequestMetadata, completion_tokens: int, late: Lateness | None = None) -> Usage:
+    """Return token counts, stop tokens included, as vLLM counts; at the end of a stream with its lateness."""
+    counts: Usage = {
         "prompt_tokens": metadata.prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": metadata.prompt_tokens + completion_tokens,
     }
+    if late is not None:
+        counts["qlm"] = late
+    return counts
 
 
 def answer_object(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatCompletion | TextCompletion:
@@ -122,11 +127,14 @@ class StreamShape:
         )
         return self._event(0, self._head + delta)
 
-    def text(self, offset: int, text: str, finish_reason: str | None = None) -> bytes:
-        """Return an event with text; the last one also has the finish reason."""
+    def text(self, offset: int, text: str) -> bytes:
+        """Return an event with text."""
+        return self._event(offset, self._text(text, None))
+
+    def _text(self, text: str, finish_reason: str | None) -> bytes:
         reason = b"null" if finish_reason is None else orjson.dumps(finish_reason)
         closing = b"}" if self._chat else b""
-        body = (
+        return (
             self._before_text
             + orjson.dumps(text)
             + closing
@@ -134,23 +142,28 @@ class StreamShape:
             + reason
             + b"}]"
         )
-        return self._event(offset, body)
 
     def ending(self, final: SendFinal) -> bytes:
-        """Return the last events of a stream that ended well."""
+        """Return the last events of a stream that ended well; they say whether it was late."""
+        late = lateness(final.attainment)
         if self._chat and not final.text:
             choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": final.finish_reason}
-            last = self._event(final.offset, self._head + orjson.dumps([choice]))
+            body = self._head + orjson.dumps([choice])
         else:
-            last = self.text(final.offset, final.text, final.finish_reason)
+            body = self._text(final.text, final.finish_reason)
+        if late is not None:
+            body += b',"qlm":' + orjson.dumps(late)
+        last = self._event(final.offset, body, late)
         if self._include_usage:
-            counts = orjson.dumps(usage(self._metadata, final.offset))
+            counts = orjson.dumps(usage(self._metadata, final.offset, late))
             last += self._close(final.offset, self._head + b'[],"usage":' + counts)
         return last + DONE
 
-    def error(self, offset: int, error: ApiError) -> bytes:
+    def error(self, offset: int, error: ApiError, attainment: Attainment = UNDECIDED) -> bytes:
         """Return the last events of a stream that ended badly."""
-        event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(error.body()) + b"\n\n"
+        late = lateness(attainment)
+        data = error.body() if late is None else error.body() | {"qlm": late}
+        event = b"event: error\n" + self._id(offset) + b"data: " + orjson.dumps(data) + b"\n\n"
         return event + DONE
 
     def keep_alive(self) -> bytes:
@@ -161,9 +174,9 @@ class StreamShape:
         # data. So after the first `id:` a comment has no blank line of its own, which the format allows.
         return _KEEP_ALIVE_INSIDE if self._id_seen else _KEEP_ALIVE
 
-    def _event(self, offset: int, body: bytes) -> bytes:
+    def _event(self, offset: int, body: bytes, late: Lateness | None = None) -> bytes:
         if self._continuous_usage:
-            body += b',"usage":' + orjson.dumps(usage(self._metadata, offset))
+            body += b',"usage":' + orjson.dumps(usage(self._metadata, offset, late))
         elif self._include_usage:
             body += b',"usage":null'
         return self._close(offset, body)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.ids import TokenIds
 from qlm.domain.outcome import Outcome
 from qlm.domain.output import OutputSlice
@@ -92,6 +93,7 @@ class SendFinal:
         outcome: How it ended.
         detail: The reason, if it ended badly.
         token_ids: Tokens of the answer that have not been sent before.
+        attainment: Whether the request met its objective; the hub judges that.
     """
 
     offset: int
@@ -100,6 +102,7 @@ class SendFinal:
     outcome: Outcome
     detail: str = ""
     token_ids: TokenIds = ()
+    attainment: Attainment = UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)

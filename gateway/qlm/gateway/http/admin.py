@@ -32,18 +32,23 @@ from qlm.gateway.api.fields.requests import (
 )
 from qlm.gateway.http.requests import cancel_request
 from qlm.gateway.http.responses import AcceptedJson, Json, StoredJson
+from qlm.gateway.sessions import queue_listing
 from qlm.gateway.sessions.gateway import Gateway
 from qlm.gateway.sessions.lookup import request_status
-from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields, queues
+from qlm.gateway.sessions.queue_listing import cluster_fields, group_fields
 
 LIST_DEFAULT: Final = 100
 LIST_MAX: Final = 10_000
+
+LATE_OF: Final = 1000
+"""Newest requests among which late ones are looked for, or `limit` if that is larger."""
+
 _DIGITS_MAX: Final = 20
 
 
 async def list_queues(gateway: Gateway, request: HttpRequest) -> Json[Queues]:
     """Answer GET /admin/v1/queues: class queues with their depths, and virtual queues in order."""
-    return Json(queues(await gateway.store.view(), gateway.load.load.finished_per_s))
+    return Json(await queue_listing.list_queues(gateway))
 
 
 async def list_groups(gateway: Gateway, request: HttpRequest) -> Json[Groups]:
@@ -53,13 +58,16 @@ async def list_groups(gateway: Gateway, request: HttpRequest) -> Json[Groups]:
 
 
 async def list_requests(gateway: Gateway, request: HttpRequest) -> Json[Requests]:
-    """Answer GET /admin/v1/requests?state=&model=&limit=: requests, newest first."""
-    query = request.query_params
+    """Answer GET /admin/v1/requests?state=&model=&late=&limit=: requests, newest first; or only late ones."""
+    query, limit = request.query_params, list_limit(request.query_params.get("limit"))
+    late = _flag("late", query.get("late"))
     where = RequestFilter(
-        state=_state(query.get("state")), model=query.get("model"), limit=list_limit(query.get("limit"))
+        state=_state(query.get("state")),
+        model=query.get("model"),
+        limit=max(limit, LATE_OF) if late else limit,
     )
-    records = await gateway.store.records(where)
-    return Json({"requests": [_request(gateway, record) for record in records]})
+    found = [_request(gateway, record) for record in await gateway.store.records(where)]
+    return Json({"requests": [each for each in found if not late or each["met"] is False][:limit]})
 
 
 async def get_request_details(gateway: Gateway, request: HttpRequest) -> Json[RequestDetails]:
@@ -155,7 +163,7 @@ def list_limit(text: str | None, limit_max: int = LIST_MAX) -> int:
 def _request(gateway: Gateway, record: RequestRecord) -> AdminRequest:
     metadata = record.metadata
     return {
-        **request_status(record, gateway.limits),
+        **request_status(record, gateway.limits, gateway.clock.now_ns()),
         "tenant": metadata.tenant,
         "queue": metadata.cls.queue,
         "evictability": metadata.evictability,
@@ -222,6 +230,12 @@ def _state(text: str | None) -> RequestState | None:
         raise invalid(
             "state", f"state is {shown(text)}; expected one of {', '.join(RequestState)}"
         ) from error
+
+
+def _flag(name: str, text: str | None) -> bool:
+    if text not in (None, "true", "false"):
+        raise invalid(name, f"{name} is {shown(text)}; expected true or false")
+    return text == "true"
 
 
 def _seconds(ns: int | None) -> float | None:

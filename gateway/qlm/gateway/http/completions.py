@@ -12,6 +12,7 @@ from qlm.domain.ports.tracing import HTTP_METHOD, HTTP_ROUTE, HTTP_STATUS
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, invalid, shown
 from qlm.gateway.api.fields.requests import AcceptedRequest
+from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.objective import tier_of
 from qlm.gateway.api.openai_shapes import StreamShape, answer_object
 from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
@@ -164,5 +165,7 @@ def wants_resumable(headers: Mapping[str, str], *, default: bool) -> bool:
 
 def _render(metadata: RequestMetadata, tier: str, final: SendFinal) -> Response:
     if final.outcome.ok:
-        return Json(answer_object(metadata, final, tier))
-    return error_answer(from_outcome(final.outcome, final.detail))
+        return Json(answer_object(metadata, final, tier), lateness_headers(final.attainment))
+    refusal = error_answer(from_outcome(final.outcome, final.detail))
+    refusal.headers.update(lateness_headers(final.attainment))
+    return refusal

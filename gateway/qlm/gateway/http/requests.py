@@ -27,10 +27,10 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     record = await _known(gateway, request)
     headers = {"x-request-id": record.metadata.id}
     if record.outcome is None:
-        return Json(cast("RequestAnswer", request_status(record, gateway.limits)), headers)
+        return Json(cast("RequestAnswer", _status(gateway, record)), headers)
     final = await final_answer(gateway, record)
     ended = replace(record, outcome=final.outcome)
-    status = cast("RequestAnswer", request_status(ended, gateway.limits))
+    status = cast("RequestAnswer", _status(gateway, ended))
     if final.outcome.ok:
         tier = tier_of(record.metadata.slo, gateway.limits)
         status["response"] = answer_object(record.metadata, final, tier)
@@ -44,8 +44,7 @@ async def cancel_request(gateway: Gateway, request: HttpRequest) -> Json[Request
     """Answer DELETE /v1/requests/{id}: cancel; a running request ends once its engine has aborted it."""
     record = await _known(gateway, request)
     after = await gateway.store.cancel(record.metadata.id)
-    status = request_status(after or record, gateway.limits)
-    return Json(status, {"x-request-id": record.metadata.id})
+    return Json(_status(gateway, after or record), {"x-request-id": record.metadata.id})
 
 
 async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
@@ -62,6 +61,10 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
     grace_s = gateway.limits.resume_grace_stream_s
     subscription = resume(gateway.hub, record.metadata, sink, shown, grace_s)
     return stream_answer(gateway, subscription, sink)
+
+
+def _status(gateway: Gateway, record: RequestRecord) -> RequestStatus:
+    return request_status(record, gateway.limits, gateway.clock.now_ns())
 
 
 async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:

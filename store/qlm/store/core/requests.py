@@ -180,8 +180,13 @@ def restore_ended(
     row.log.extend(token_ids)
     row.extensions = extensions
     row.outcome, row.detail = ended.outcome, detail
-    row.first_token_ns, row.ended_ns = ended.first_token_ns, ended.ended_ns
+    row.ended_ns = ended.ended_ns
+    row.times.first_ns = ended.first_token_ns
     row.events = list(ended.events)
+    if row.times.timeline is not None and ended.reader_late_s is not None:
+        row.times.timeline.late_s = ended.reader_late_s
+    else:
+        row.times.timeline = None  # unknown
     state.requests[ended.metadata.id] = row
     state.arrivals.add(row.key)
     state.ended.append(ended.metadata.id)

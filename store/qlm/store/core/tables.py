@@ -3,6 +3,7 @@
 from array import array
 from dataclasses import dataclass, field
 
+from qlm.domain.attainment import OutputTimes
 from qlm.domain.fleet import InstanceStatus
 from qlm.domain.formats.extensions import (
     NO_CLASS_EXTENSIONS,
@@ -179,12 +180,13 @@ class LeaderRow:
 class RequestRow:
     """Request. `n` counts its leases; `cancel` is the outcome that its holder was asked for.
 
+    `times` are those at which its log grew.
     `waiting` is True while the request is in the arrival order of its class.
     """
 
     __slots__ = (
-        "cancel", "cls", "detail", "ended_ns", "events", "extensions", "first_token_ns", "holder", "log",
-        "metadata", "n", "outcome", "state", "waiting", "watchers",
+        "cancel", "cls", "detail", "ended_ns", "events", "extensions", "holder", "log",
+        "metadata", "n", "outcome", "state", "times", "waiting", "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -200,7 +202,7 @@ class RequestRow:
         self.extensions: LogExtensions = NO_LOG_EXTENSIONS
         self.outcome: Outcome | None = None
         self.detail = ""
-        self.first_token_ns: int | None = None
+        self.times = OutputTimes(metadata)
         self.ended_ns: int | None = None
         self.cancel: Outcome | None = None
         self.watchers: dict[GatewayId, None] = {}
@@ -223,8 +225,9 @@ class RequestRow:
             lease=Lease(self.holder, Epoch(incarnation, self.n)) if self.holder else None,
             output_tokens=len(self.log),
             outcome=self.outcome,
-            first_token_ns=self.first_token_ns,
+            first_token_ns=self.times.first_ns,
             ended_ns=self.ended_ns,
+            reader_late_s=self.times.reader_late_s,
             cancel_requested=self.cancel is not None,
             events=tuple(self.events),
         )

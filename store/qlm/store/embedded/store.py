@@ -159,9 +159,9 @@ class EmbeddedStore(MemoryStore):
     def _extended(self, id: RequestId) -> Changes:
         """Return the extensions of a log as an entry; a log without tokens is not in the journal."""
         row = self._state.requests.get(id)
-        if row is None or row.first_token_ns is None or row.extensions is NO_LOG_EXTENSIONS:
+        if row is None or row.times.first_ns is None or row.extensions is NO_LOG_EXTENSIONS:
             return {}
-        return {extensions_key(id): encode_extensions(row.extensions, row.first_token_ns)}
+        return {extensions_key(id): encode_extensions(row.extensions, row.times.first_ns)}
 
     def _ended(self, id: RequestId) -> Ended | None:
         """Return an ended request; None if the step that ended it also dropped it."""

@@ -4,12 +4,22 @@ from collections.abc import Sequence
 from typing import Literal, NotRequired, TypedDict
 
 
+class Lateness(TypedDict):
+    """Whether a request met its objective."""
+
+    met: bool  # It did
+    late_ms: NotRequired[
+        int
+    ]  # Time by which it was late, rounded up; 0 if it was not; absent without an answer
+
+
 class Usage(TypedDict):
     """Token counts, as vLLM counts."""
 
     prompt_tokens: int  # Tokens of the prompt
     completion_tokens: int  # Tokens of the answer, stop tokens included
     total_tokens: int  # Their sum
+    qlm: NotRequired[Lateness]  # At the end of a stream, unless the request has no objective
 
 
 class AnswerMessage(TypedDict):
@@ -88,6 +98,7 @@ class ChatChunk(_Head):
     choices: Sequence[ChunkChoice]  # One; none in the event with the usage alone
     # If `stream_options` ask for it: null but in the last event, or the counts so far in each.
     usage: NotRequired[Usage | None]
+    qlm: NotRequired[Lateness]  # In the last event with text, unless the request has no objective
 
 
 class TextChunk(_Head):
@@ -97,6 +108,7 @@ class TextChunk(_Head):
     choices: Sequence[TextChoice]  # One, with what is new as `text`; none in the event with the usage alone
     # If `stream_options` ask for it: null but in the last event, or the counts so far in each.
     usage: NotRequired[Usage | None]
+    qlm: NotRequired[Lateness]  # In the last event with text, unless the request has no objective
 
 
 class Model(TypedDict):
@@ -129,3 +141,4 @@ class ErrorAnswer(TypedDict):
     """An error."""
 
     error: ErrorFields  # The error
+    qlm: NotRequired[Lateness]  # In the last event of a stream, unless the request has no objective

@@ -43,12 +43,17 @@ class RequestStatus(TypedDict):
     deadline_s: float | None  # Deadline of its objective; null without one
     first_token_s: float | None  # Time of its first token; null before
     ended_s: float | None  # Time of its end; null before
+    # Whether it met its objective. Null without one, until that is decided, and if it was cancelled.
+    met: bool | None
+    # Time by which it missed its objective, or is late already; 0 if it met it. Null as `met`, and without an
+    # answer.
+    late_by_s: float | None
     slo: Objective  # Its objective
     service_tier: str  # The service tier of its objective
     priority: int  # Its priority
     prompt_tokens: int  # Length of its prompt
     output_tokens: int  # Output tokens so far
-    instance: str | None  # The instance that runs it; null if none does
+    instance: str | None  # The instance that runs it, or ran it last before it ended; null if none
 
 
 class RequestAnswer(RequestStatus):

@@ -328,8 +328,10 @@ async def test_cancel_ends_a_request_for_everybody(stub: QlmStub, cluster: Clust
     assert asked.request.cancel_requested
     failure = await refusal(call)
     assert (failure.code, failure.reason) == (CODE.CANCELLED, "cancelled")
-    got = await stub.Get(pb.GetRequest(id=stream.started.id))
+    got = await stub.Get(pb.GetRequest(id=f"cmpl-{stream.started.id}"))
     assert (got.request.outcome, got.error.status, got.error.code) == ("cancelled", 1, "cancelled")
+    assert got.error.message == "the request was cancelled: its client asked for that"
+    assert not got.request.HasField("met")
 
 
 async def test_queues_are_listed_as_over_http(stub: QlmStub, cluster: Cluster) -> None:

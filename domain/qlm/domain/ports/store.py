@@ -93,11 +93,16 @@ class GatewayStore(RequestIndex, Protocol):
         """Return the position of a waiting request in its class and in its group; None unless it waits."""
         ...
 
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
+    async def cancel(
+        self, id: RequestId, outcome: Outcome = Outcome.CANCELLED, why: str = ""
+    ) -> RequestRecord | None:
         """End a request at once if it has no live holder; otherwise ask the holder to end it.
 
-        The outcome of the first call counts; another call repeats the notice. Returns the record after the
-        call (unchanged if the request had ended); None if unknown.
+        The outcome of the first call counts, with its reason; another call repeats the notice. Returns the
+        record after the call (unchanged if the request had ended); None if unknown.
+
+        Args:
+            why: Reason of an outcome without an answer; the request ends with it as its detail.
         """
         ...
 

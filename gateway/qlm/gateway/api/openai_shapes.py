@@ -8,6 +8,7 @@ from qlm.domain.attainment import UNDECIDED, Attainment
 from qlm.domain.request import AnswerKind, RequestMetadata
 from qlm.gateway.api.errors import ApiError
 from qlm.gateway.api.fields.openai import ChatCompletion, Lateness, TextCompletion, Usage
+from qlm.gateway.api.ids import CHAT_PREFIX, TEXT_PREFIX
 from qlm.gateway.api.lateness import lateness
 from qlm.gateway.core.session_events import SendFinal
 
@@ -21,7 +22,8 @@ _NS_PER_S: Final = 1_000_000_000
 
 def answer_id(metadata: RequestMetadata) -> str:
     """Return the id of the answer object."""
-    return f"chatcmpl-{metadata.id}" if metadata.answer.kind is AnswerKind.CHAT else f"cmpl-{metadata.id}"
+    prefix = CHAT_PREFIX if metadata.answer.kind is AnswerKind.CHAT else TEXT_PREFIX
+    return f"{prefix}{metadata.id}"
 
 
 def usage(metadata: RequestMetadata, completion_tokens: int, late: Lateness | None = None) -> Usage:

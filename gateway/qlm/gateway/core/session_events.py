@@ -119,9 +119,15 @@ class StopGeneration:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequest:
-    """End the request, unless another client watches it. The session is over."""
+    """End the request, unless another client watches it. The session is over.
+
+    Attributes:
+        outcome: How it ends.
+        why: The reason, for clients and operators.
+    """
 
     outcome: Outcome
+    why: str
 
 
 Action = SendEvent | SendKeepAlive | SendFinal | FetchOutput | StopGeneration | CancelRequest

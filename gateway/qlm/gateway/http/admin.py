@@ -5,7 +5,7 @@ from typing import Final
 from starlette.requests import Request as HttpRequest
 
 from qlm.domain.fleet import InstanceStatus
-from qlm.domain.ids import InstanceId, RequestId
+from qlm.domain.ids import InstanceId
 from qlm.domain.operations import OperationStats
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestRecord, RequestState
@@ -14,7 +14,13 @@ from qlm.domain.view import RequestFilter, RequestPosition
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.fields.forecast import Forecast
 from qlm.gateway.api.fields.history import StoredHistory
-from qlm.gateway.api.fields.instances import Draining, Instance, Instances, Operations, Unplaced
+from qlm.gateway.api.fields.instances import (
+    Draining,
+    Instance,
+    Instances,
+    Operations,
+    Unplaced,
+)
 from qlm.gateway.api.fields.queues import (
     Clusters,
     Groups,
@@ -30,7 +36,9 @@ from qlm.gateway.api.fields.requests import (
     Requests,
     RequestStatus,
 )
-from qlm.gateway.http.requests import cancel_request
+from qlm.gateway.api.ids import request_id
+from qlm.gateway.api.reasons import BY_OPERATOR
+from qlm.gateway.http.requests import cancel
 from qlm.gateway.http.responses import AcceptedJson, Json, StoredJson
 from qlm.gateway.sessions import queue_listing
 from qlm.gateway.sessions.gateway import Gateway
@@ -72,7 +80,7 @@ async def list_requests(gateway: Gateway, request: HttpRequest) -> Json[Requests
 
 async def get_request_details(gateway: Gateway, request: HttpRequest) -> Json[RequestDetails]:
     """Answer GET /admin/v1/requests/{id}: a request with its event history and its queue position."""
-    id = RequestId(request.path_params["id"])
+    id = request_id(request.path_params["id"])
     if (record := await gateway.store.record(id)) is None:
         raise ApiError(
             status=404, message=f"request {cut(id)} not found", param="id", code="request_not_found"
@@ -83,7 +91,7 @@ async def get_request_details(gateway: Gateway, request: HttpRequest) -> Json[Re
 
 async def cancel_any_request(gateway: Gateway, request: HttpRequest) -> Json[RequestStatus]:
     """Answer DELETE /admin/v1/requests/{id}: cancel, as its client can by DELETE /v1/requests/{id}."""
-    return await cancel_request(gateway, request)
+    return await cancel(gateway, request, BY_OPERATOR)
 
 
 async def get_plan(gateway: Gateway, request: HttpRequest) -> StoredJson[PublishedPlan]:

@@ -13,7 +13,9 @@ from qlm.domain.request import AnswerKind, RequestRecord
 from qlm.domain.slo import DEADLINE_MAX_MS, DeadlineSlo
 from qlm.gateway.api.callers import operator_errors
 from qlm.gateway.api.errors import STOPPING, ApiError, defect, from_qlm, invalid, unavailable
+from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import MS_MIN, tier_of
+from qlm.gateway.api.reasons import BY_CLIENT
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.session import Mode
 from qlm.gateway.observability.refusals import refusals_recorded
@@ -120,7 +122,7 @@ class QlmService(QlmServicer):
     async def _cancel(self, request: pb.CancelRequest, context: Context) -> pb.CancelResponse:
         record = await self._known(request.id)
         await context.send_initial_metadata(((_ID_HEADER, record.metadata.id),))
-        after = await self._gateway.store.cancel(record.metadata.id)
+        after = await self._gateway.store.cancel(record.metadata.id, why=BY_CLIENT)
         return pb.CancelResponse(request=self._status(after or record))
 
     def _status(self, record: RequestRecord) -> pb.RequestStatus:
@@ -247,4 +249,4 @@ def _objective(context: Context) -> DeadlineSlo | None:
 def _id(text: str) -> RequestId:
     if not text:
         raise invalid("id", 'id is ""; expected the id of a request', "missing_required_parameter")
-    return RequestId(text)
+    return request_id(text)

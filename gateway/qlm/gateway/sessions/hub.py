@@ -291,12 +291,12 @@ class Hub:
                 self._spawn(self._fetch(subscription, offset))
             case StopGeneration():
                 self._spawn(self._output.cancel(subscription.metadata.id, Outcome.STOP))
-            case CancelRequest(outcome=outcome):
+            case CancelRequest(outcome=outcome, why=why):
                 if outcome is Outcome.CANCELLED and subscription.counts_in_metrics:
                     metadata = subscription.metadata
                     self._metrics.cancelled(metadata)
                     self._spans.left(metadata.id, self._clock.now_ns(), outcome=str(outcome))
-                self._spawn(self._cancel_unless_watched(subscription, outcome))
+                self._spawn(self._cancel_unless_watched(subscription, outcome, why))
             case _:
                 assert_never(action)
 
@@ -326,14 +326,14 @@ class Hub:
             self.drop(subscription)
         self._handle(subscription, event)
 
-    async def _cancel_unless_watched(self, subscription: Subscription, outcome: Outcome) -> None:
+    async def _cancel_unless_watched(self, subscription: Subscription, outcome: Outcome, why: str) -> None:
         id = subscription.metadata.id
         if any(each is not subscription for each in self._subscriptions.get(id, ())):
             return
         watchers = await self._output.unwatch(id)
         # During the call the client may have resumed at this gateway.
         if watchers == 0 and id not in self._subscriptions:
-            await self._output.cancel(id, outcome)
+            await self._output.cancel(id, outcome, why)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -115,10 +115,10 @@ class OutputStore:
         except Exception as error:
             self._faults.note(_log, error, "this gateway is still registered as a watcher")
 
-    async def cancel(self, id: RequestId, outcome: Outcome) -> None:
+    async def cancel(self, id: RequestId, outcome: Outcome, why: str = "") -> None:
         """End a request with an outcome; a store that is away is logged."""
         try:
-            await self._store.cancel(id, outcome)
+            await self._store.cancel(id, outcome, why)
         except Exception as error:
             doing = "request %s runs on though it could end (%s)"
             self._faults.note(_log, error, doing, id, outcome, extra={"request_id": id})

@@ -82,7 +82,7 @@ def standing_notices(state: State, instance: InstanceId) -> tuple[InstanceNotice
     for id in sorted(state.leases.rows):
         leased = state.leases.rows[id]
         if leased.cancel is not None and leased.holder == row.status.holder:
-            notices.append(CancelAsked(id=id, outcome=leased.cancel))
+            notices.append(CancelAsked(id=id, outcome=leased.cancel.outcome))
     if row.drain_asked:
         notices.append(DrainAsked())
     return tuple(notices)

@@ -2,6 +2,7 @@
 
 from array import array
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from qlm.domain.attainment import OutputTimes
 from qlm.domain.fleet import InstanceStatus
@@ -177,8 +178,15 @@ class LeaderRow:
     until_ns: int = 0
 
 
+class Cancel(NamedTuple):
+    """End that the holder of a request was asked for, and the reason; empty for none."""
+
+    outcome: Outcome
+    why: str
+
+
 class RequestRow:
-    """Request. `n` counts its leases; `cancel` is the outcome that its holder was asked for.
+    """Request. `n` counts its leases; `cancel` is the end that its holder was asked for.
 
     `times` are those at which its log grew.
     `waiting` is True while the request is in the arrival order of its class.
@@ -204,7 +212,7 @@ class RequestRow:
         self.detail = ""
         self.times = OutputTimes(metadata)
         self.ended_ns: int | None = None
-        self.cancel: Outcome | None = None
+        self.cancel: Cancel | None = None
         self.watchers: dict[GatewayId, None] = {}
         self.events: list[Event] = []
 

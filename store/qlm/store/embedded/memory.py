@@ -93,10 +93,12 @@ class MemoryStore(Store):
         await self._settled(id)
         return requests.queue_position(self._state, id)
 
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
+    async def cancel(
+        self, id: RequestId, outcome: Outcome = Outcome.CANCELLED, why: str = ""
+    ) -> RequestRecord | None:
         self._check_writable()
         await self._settled(id)
-        return await self._commit(requests.cancel(self._state, id, outcome, self._clock.now_ns()))
+        return await self._commit(requests.cancel(self._state, id, outcome, self._clock.now_ns(), why))
 
     async def withdraw(self, metadata: RequestMetadata) -> bool:
         self._check_writable()

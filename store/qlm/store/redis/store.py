@@ -168,8 +168,10 @@ class RedisStore(RedisPlans, Store):
         with readable():
             return codec.read_position(reply) if reply else None
 
-    async def cancel(self, id: RequestId, outcome: Outcome = Outcome.CANCELLED) -> RequestRecord | None:
-        reply = await self._scripts.run("cancel", id, outcome)
+    async def cancel(
+        self, id: RequestId, outcome: Outcome = Outcome.CANCELLED, why: str = ""
+    ) -> RequestRecord | None:
+        reply = await self._scripts.run("cancel", id, outcome, why)
         with readable():
             return codec.read_record(reply) if reply else None
 

@@ -232,7 +232,7 @@ end
 -- transitions; `row` has the fields ROW of a request
 
 local ROW = { 'class', 'arrival', 'drop_at', 'state', 'n', 'instance', 'session', 'outcome', 'cancel', 'fingerprint',
-  'tokens', 'counted', 'reader', 'reader_late_s' }
+  'tokens', 'counted', 'reader', 'reader_late_s', 'cancel_why' }
 
 local function read_row(id)
   local values = call('HMGET', key('request', id), unpack(ROW))
@@ -412,7 +412,7 @@ end
 local function put_back(row, why)
   add_event(row.id, 'returned', why, row.instance)
   if row.cancel then
-    end_request(row, row.cancel, '')
+    end_request(row, row.cancel, row.cancel_why or '')
   else
     drop_lease(row)
     call('HSET', key('request', row.id), 'state', 'queued')

@@ -12,7 +12,8 @@ from qlm.cli.commands.control import retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
-from qlm.cli.inspect.doctor import Finding, examine, examine_profiles, examine_ranges
+from qlm.cli.inspect.doctor import examine, examine_profiles, examine_ranges
+from qlm.cli.inspect.finding import Finding
 from qlm.cli.inspect.lateness import attainment_table
 
 WATCH_S = 1.0
@@ -128,7 +129,8 @@ def requests_command(
 def doctor_command(client: AdminClient, as_json: bool) -> None:
     """Check a running QLM and this machine, and suggest repairs.
 
-    With --config, the profile of each model is checked, too.
+    With --config, the profile of each model is checked, too. The exit code is 0 if all is well, 1 if
+    something is not, and 2 for wrong options.
     """
     config_file: Path | None = click.get_current_context().params["config_file"]
     findings = [] if config_file is None else _profiles(config_file)

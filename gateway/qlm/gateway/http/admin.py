@@ -15,6 +15,7 @@ from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.fields.forecast import Forecast
 from qlm.gateway.api.fields.history import StoredHistory
 from qlm.gateway.api.fields.instances import (
+    ConfiguredInstance,
     Draining,
     Instance,
     Instances,
@@ -137,12 +138,17 @@ async def get_controller(gateway: Gateway, request: HttpRequest) -> Json[Leaders
 
 
 async def list_instances(gateway: Gateway, request: HttpRequest) -> Json[Instances]:
-    """Answer GET /admin/v1/instances: the live instances, and those that wait for a node."""
+    """Answer GET /admin/v1/instances: instances that live, are configured, or wait for a node."""
     view, unplaced = await gateway.store.view(), await gateway.store.unplaced()
     waiting: list[Unplaced] = [
         {"id": id, "state": "waiting for a place", "why": why} for id, why in unplaced.items()
     ]
-    return Json({"instances": [_instance(each) for each in view.instances], "unplaced": waiting})
+    configured: list[ConfiguredInstance] = [
+        {"id": each.id, "accelerator": each.accelerator, "models": list(each.models)}
+        for each in gateway.configured.instances
+    ]
+    live = [_instance(each) for each in view.instances]
+    return Json({"instances": live, "configured": configured, "unplaced": waiting})
 
 
 async def drain_instance(gateway: Gateway, request: HttpRequest) -> AcceptedJson[Draining]:

@@ -15,6 +15,7 @@ from qlm.domain.ports.store import GatewayStore
 from qlm.domain.ports.tracing import Tracer
 from qlm.domain.shell.faults import FaultLog
 from qlm.domain.shell.tasks import end_tasks
+from qlm.gateway.core.configured import NOTHING_CONFIGURED, Configured
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.observability.metrics import GatewayMetrics
 from qlm.gateway.observability.tracing import RequestSpans
@@ -45,6 +46,7 @@ class Gateway:
         encoder: Tokenizes prompts.
         exposures: A warning for each of its listeners that is open to anyone.
         faults: Failures of the process.
+        configured: What the configuration says of the deployment.
     """
 
     models: ServedModels
@@ -61,6 +63,7 @@ class Gateway:
     encoder: PromptEncoder
     exposures: Sequence[str]
     faults: FaultLog
+    configured: Configured
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -86,6 +89,7 @@ def create_gateway(
     tracer: Tracer | None = None,
     exposures: Sequence[str] = (),
     faults: FaultLog | None = None,
+    configured: Configured = NOTHING_CONFIGURED,
 ) -> Gateway:
     """Wire a gateway; broker and store stay the caller's to close.
 
@@ -101,6 +105,7 @@ def create_gateway(
         tracer: Destination of its spans; None to make none.
         exposures: A warning for each of its listeners that is open to anyone.
         faults: Failures of the process.
+        configured: What the configuration says of the deployment.
 
     Raises:
         InvalidValueError: A model's tokenizer cannot be read.
@@ -128,4 +133,5 @@ def create_gateway(
         encoder=encoder,
         exposures=exposures,
         faults=faults,
+        configured=configured,
     )

@@ -64,10 +64,19 @@ class Unplaced(TypedDict):
     why: str  # What it waits for
 
 
+class ConfiguredInstance(TypedDict):
+    """An instance of the gateway's configuration, live or not."""
+
+    id: str  # Its name
+    accelerator: str  # Kind of accelerator
+    models: Sequence[str]  # Models it shall serve
+
+
 class Instances(TypedDict):
     """All instances."""
 
     instances: Sequence[Instance]  # The live ones
+    configured: Sequence[ConfiguredInstance]  # Those of the configuration of this gateway
     unplaced: Sequence[Unplaced]  # Instances that wait for a node
 
 

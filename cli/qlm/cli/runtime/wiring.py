@@ -77,7 +77,10 @@ def configured(config: Config) -> Configured:
     """Return what a gateway tells operators of its configuration."""
     instances = [
         ConfiguredInstance(
-            id=InstanceId(each.id), accelerator=each.kind, models=tuple(map(ModelId, each.models))
+            id=InstanceId(each.id),
+            accelerator=each.kind,
+            models=tuple(map(ModelId, each.models)),
+            batching=each.batching,
         )
         for each in config.instances
     ]

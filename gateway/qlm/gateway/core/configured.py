@@ -16,11 +16,13 @@ class ConfiguredInstance:
         id: Its name.
         accelerator: Kind of accelerator, as its agent reports it.
         models: Models that it serves.
+        batching: Batch policy of its engines; None for their own order.
     """
 
     id: InstanceId
     accelerator: str
     models: Sequence[ModelId]
+    batching: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

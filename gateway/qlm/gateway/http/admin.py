@@ -144,7 +144,12 @@ async def list_instances(gateway: Gateway, request: HttpRequest) -> Json[Instanc
         {"id": id, "state": "waiting for a place", "why": why} for id, why in unplaced.items()
     ]
     configured: list[ConfiguredInstance] = [
-        {"id": each.id, "accelerator": each.accelerator, "models": list(each.models)}
+        {
+            "id": each.id,
+            "accelerator": each.accelerator,
+            "models": list(each.models),
+            "batching": each.batching,
+        }
         for each in gateway.configured.instances
     ]
     live = [_instance(each) for each in view.instances]

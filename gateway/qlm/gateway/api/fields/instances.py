@@ -70,6 +70,7 @@ class ConfiguredInstance(TypedDict):
     id: str  # Its name
     accelerator: str  # Kind of accelerator
     models: Sequence[str]  # Models it shall serve
+    batching: str | None  # Batch policy of its engines; null for first come, first served
 
 
 class Instances(TypedDict):

@@ -10,6 +10,7 @@ import openai
 import orjson
 import pytest
 
+from qlm.agents.batching.call_objective import call_objective
 from qlm.broker.codec import decode_request
 from qlm.controller.core.history.codec import history_to_plain
 from qlm.controller.core.history.history import History
@@ -23,6 +24,7 @@ from qlm.domain.plan_change import CreateGroup, SetQueue
 from qlm.domain.ports.broker import Broker
 from qlm.domain.ports.published import PublishedKind
 from qlm.domain.request import RequestMetadata, RequestRecord, RequestState
+from qlm.domain.slo import ReadingSlo
 from qlm.domain.view import Enqueued, RequestFilter
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
@@ -894,6 +896,32 @@ async def test_a_header_asks_for_a_pace(cluster: Cluster, url: str, http: httpx.
     refused = await http.post(f"{url}/v1/completions", json=COMPLETION, headers=headers)
     assert refused.status_code == 400
     assert "x-slo-tokens-per-s" in refused.json()["error"]["message"]
+
+
+async def test_a_pace_and_a_deadline_beside_it_reach_the_queue_and_both_count(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    await cluster.agent.working.wait()
+    cluster.agent.pause_at = 3
+    body = COMPLETION | {"slo": {"reader": "reading", "ttft_ms": 4000, "deadline_ms": 4000.5}}
+    waiting = asyncio.create_task(http.post(f"{url}/v1/completions", json=body))
+    await until(lambda: cluster.agent.leased)
+    (leased,) = cluster.agent.leased
+    assert leased.slo == ReadingSlo(ttft_ms=4000, tokens_per_s=4.8)
+    assert leased.extensions.deadline_ms == 4000.5
+    sent = call_objective(leased, shown=0)
+    assert (sent.tokens_per_s, sent.deadline_ns) == (4.8, leased.arrival_ns + 4_000_500_000)
+    cluster.agent.go.set()
+    answer = await waiting
+    assert answer.headers["x-qlm-met"] == "true"
+    status = (await http.get(f"{url}/v1/requests/{leased.id}")).json()
+    assert status["slo"] == {
+        "kind": "reading",
+        "ttft_ms": 4000,
+        "tokens_per_s": 4.8,
+        "deadline_ms": 4000.5,
+        "on_miss": "serve",
+    }
 
 
 async def test_a_long_prompt_is_tokenized_beside_the_event_loop(

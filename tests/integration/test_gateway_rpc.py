@@ -156,6 +156,7 @@ async def test_a_bad_end_comes_after_the_text_as_message_and_status(stub: QlmStu
         (pb.Slo(ttft_ms=400), TokenSlo(ttft_ms=400)),
         (pb.Slo(ttft_ms=400, tpot_ms=30), TokenSlo(ttft_ms=400, tpot_ms=30)),
         (pb.Slo(ttft_ms=400, tokens_per_s=10), ReadingSlo(ttft_ms=400, tokens_per_s=10)),
+        (pb.Slo(reader="speech", deadline_ms=9000), ReadingSlo(ttft_ms=1000, tokens_per_s=3.3)),
         (None, DeadlineSlo(deadline_ms=60_000)),
     ],
 )

@@ -137,7 +137,24 @@ def _late_ns(
     ended_ns: int,
     tokens: int,
 ) -> float | None:
-    """Return by how much an answer missed its objective, nanoseconds: not above 0 if it met it."""
+    """Return by how much an answer missed its objective, nanoseconds: not above 0 if it met it.
+
+    Of an objective on its tokens and a deadline of the whole answer beside it, the larger miss counts.
+    """
+    late_ns = _slo_late_ns(metadata, first_ns, reader_late_s, ended_ns, tokens)
+    deadline_ms = metadata.extensions.deadline_ms
+    if late_ns is None or deadline_ms is None:
+        return late_ns
+    return max(late_ns, ended_ns - metadata.arrival_ns - deadline_ms * NS_PER_MS)
+
+
+def _slo_late_ns(
+    metadata: RequestMetadata,
+    first_ns: int | None,
+    reader_late_s: float | None,
+    ended_ns: int,
+    tokens: int,
+) -> float | None:
     arrival_ns = metadata.arrival_ns
     begun_ns = ended_ns if first_ns is None else first_ns
     match metadata.slo:
@@ -166,5 +183,9 @@ def _overdue_ns(record: RequestRecord, now_ns: int) -> float:
     if (deadline_ns := metadata.deadline_ns) is None:
         return 0.0
     if not metadata.answered_by_first_token or record.first_token_ns is None:
-        return now_ns - deadline_ns
-    return max(record.first_token_ns - deadline_ns, (record.reader_late_s or 0.0) * NS_PER_S)
+        late_ns: float = now_ns - deadline_ns
+    else:
+        late_ns = max(record.first_token_ns - deadline_ns, (record.reader_late_s or 0.0) * NS_PER_S)
+    if (whole_ms := metadata.extensions.deadline_ms) is None:
+        return late_ns
+    return max(late_ns, now_ns - metadata.arrival_ns - whole_ms * NS_PER_MS)

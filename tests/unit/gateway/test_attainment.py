@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from qlm.domain.attainment import OutputTimes, attained, attainment, recorded_attainment
+from qlm.domain.formats.extensions import RequestExtensions
 from qlm.domain.group import request_class
 from qlm.domain.ids import InstanceId, ModelId, RequestId
 from qlm.domain.outcome import Outcome
@@ -91,6 +92,19 @@ def test_the_gateway_and_a_record_say_by_how_much_an_answer_was_late(
     for judged in (seen, recorded):
         assert judged.late_by_s == pytest.approx(late_by_s)
         assert judged.met is (None if late_by_s is None else late_by_s == 0)
+
+
+def test_of_a_pace_and_a_deadline_beside_it_both_count() -> None:
+    slo, both = ReadingSlo(ttft_ms=50, tokens_per_s=100), RequestExtensions(deadline_ms=500)
+
+    def judged(first_ms: int, ended_ms: int, reader_late_s: float) -> tuple[bool | None, float | None]:
+        record = ended(slo, first_ms, ended_ms, 10, reader_late_s=reader_late_s)
+        return recorded_attainment(replace(record, metadata=replace(record.metadata, extensions=both)), 0)
+
+    assert judged(40, 500, 0.0) == (True, 0.0)
+    assert judged(40, 750, 0.0) == (False, 0.25)
+    assert judged(40, 750, 1.5) == (False, 1.5)
+    assert judged(40, 400, 1.5) == (False, 1.5)
 
 
 def test_a_record_knows_of_a_reader_who_waited_in_the_middle() -> None:

@@ -63,13 +63,20 @@ def request_status(record: RequestRecord, limits: GatewayLimits, now_ns: int) ->
         "ended_s": _seconds(record.ended_ns),
         "met": met,
         "late_by_s": late_by_s,
-        "slo": cast("Objective", slo_to_plain(metadata.slo) | {"on_miss": metadata.on_miss}),
+        "slo": _objective(metadata),
         "service_tier": tier_of(metadata.slo, limits),
         "priority": metadata.cls.priority,
         "prompt_tokens": metadata.prompt_tokens,
         "output_tokens": record.output_tokens,
         "instance": record.instance,
     }
+
+
+def _objective(metadata: RequestMetadata) -> Objective:
+    plain = slo_to_plain(metadata.slo) | {"on_miss": metadata.on_miss}
+    if (deadline_ms := metadata.extensions.deadline_ms) is not None:
+        plain["deadline_ms"] = deadline_ms
+    return cast("Objective", plain)
 
 
 async def final_answer(gateway: Gateway, record: RequestRecord) -> SendFinal:

@@ -22,7 +22,7 @@ class Objective(TypedDict):
     """The objective of a request, without rounding; only the fields of its kind."""
 
     kind: Literal["deadline", "token", "reading", "batch"]  # Kind of objective; `batch` has no fields
-    deadline_ms: NotRequired[float]  # The whole answer within this time of arrival
+    deadline_ms: NotRequired[float]  # The whole answer within this time of arrival; beside another one, too
     ttft_ms: NotRequired[float]  # The first token within this time of arrival
     tpot_ms: NotRequired[float | None]  # Time per token after it; null if not asked for
     tokens_per_s: NotRequired[float]  # Reading speed after it

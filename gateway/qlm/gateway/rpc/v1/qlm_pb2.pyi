@@ -95,7 +95,7 @@ class Message(_message.Message):
     def __init__(self, role: _Optional[str] = ..., content: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Slo(_message.Message):
-    __slots__ = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "p_met")
+    __slots__ = ("deadline_ms", "deadline_at", "ttft_ms", "tpot_ms", "tokens_per_s", "on_miss", "p_met_min", "p_met", "reader")
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
     TTFT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +104,7 @@ class Slo(_message.Message):
     ON_MISS_FIELD_NUMBER: _ClassVar[int]
     P_MET_MIN_FIELD_NUMBER: _ClassVar[int]
     P_MET_FIELD_NUMBER: _ClassVar[int]
+    READER_FIELD_NUMBER: _ClassVar[int]
     deadline_ms: float
     deadline_at: _timestamp_pb2.Timestamp
     ttft_ms: float
@@ -112,7 +113,8 @@ class Slo(_message.Message):
     on_miss: str
     p_met_min: float
     p_met: float
-    def __init__(self, deadline_ms: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ..., p_met_min: _Optional[float] = ..., p_met: _Optional[float] = ...) -> None: ...
+    reader: str
+    def __init__(self, deadline_ms: _Optional[float] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ttft_ms: _Optional[float] = ..., tpot_ms: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., on_miss: _Optional[str] = ..., p_met_min: _Optional[float] = ..., p_met: _Optional[float] = ..., reader: _Optional[str] = ...) -> None: ...
 
 class GenerateResponse(_message.Message):
     __slots__ = ("started", "delta", "ended")

@@ -101,7 +101,7 @@ def _state(served: QlmProcess, id: str) -> dict[str, Any]:
 
 
 def _qlm(served: QlmProcess, *arguments: str) -> str:
-    command = [QLM, *arguments, "--url", served.admin_url]
+    command = [str(QLM), *arguments, "--url", served.admin_url]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

@@ -99,8 +99,8 @@ def recorded_attainment(record: RequestRecord, now_ns: int) -> Attainment:
     """
     metadata, outcome = record.metadata, record.outcome
     if outcome is None:
-        late_ns = _overdue_ns(record, now_ns)
-        return UNDECIDED if late_ns <= 0 else Attainment(met=False, late_by_s=late_ns / NS_PER_S)
+        overdue_ns = _overdue_ns(record, now_ns)
+        return UNDECIDED if overdue_ns <= 0 else Attainment(met=False, late_by_s=overdue_ns / NS_PER_S)
     if not outcome.ok:
         return _without_answer(metadata, outcome)
     ended_ns = now_ns if record.ended_ns is None else record.ended_ns

@@ -33,7 +33,11 @@ def test_every_policy_has_its_rule() -> None:
 
 
 def test_the_policy_is_that_of_the_configured_instance() -> None:
-    configured = [{"id": "a", "batching": "andes"}, {"id": "b", "batching": None}, {"id": "c"}]
+    configured: list[dict[str, Any]] = [
+        {"id": "a", "batching": "andes"},
+        {"id": "b", "batching": None},
+        {"id": "c"},
+    ]
     assert [policy_of(configured, id) for id in ("a", "b", "c", "d", None)] == [
         "andes",
         "fcfs",

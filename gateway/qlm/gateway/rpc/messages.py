@@ -9,7 +9,6 @@ from google.protobuf.json_format import ParseDict
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.gateway.api.errors import ApiError, from_outcome, invalid
 from qlm.gateway.api.lateness import late_ms
-from qlm.gateway.api.openai_shapes import usage
 from qlm.gateway.api.schema import Body, parse_chat, parse_completion
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.session_events import SendFinal
@@ -87,7 +86,7 @@ def ended(metadata: RequestMetadata, final: SendFinal) -> pb.GenerateResponse:
     last = pb.Ended(
         outcome=str(final.outcome),
         finish_reason=final.finish_reason or "",
-        usage=pb.Usage(**usage(metadata, final.offset)),
+        usage=_usage(metadata, final.offset),
         met=final.attainment.met,
         late_ms=late_ms(final.attainment),
     )
@@ -107,7 +106,7 @@ def answer(metadata: RequestMetadata, final: SendFinal) -> pb.Answer:
         text=final.text,
         token_ids=final.token_ids,
         finish_reason=final.finish_reason or "",
-        usage=pb.Usage(**usage(metadata, final.offset)),
+        usage=_usage(metadata, final.offset),
     )
 
 
@@ -120,6 +119,13 @@ def error_of(final: SendFinal) -> pb.Error:
 def queues_response(listed: Mapping[str, Any]) -> pb.ListQueuesResponse:
     """Return the queues as the HTTP API lists them."""
     return ParseDict(dict(listed), pb.ListQueuesResponse())
+
+
+def _usage(metadata: RequestMetadata, tokens: int) -> pb.Usage:
+    prompt_tokens = metadata.prompt_tokens
+    return pb.Usage(
+        prompt_tokens=prompt_tokens, completion_tokens=tokens, total_tokens=prompt_tokens + tokens
+    )
 
 
 def _slo(slo: pb.Slo) -> dict[str, Any]:

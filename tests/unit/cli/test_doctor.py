@@ -275,6 +275,13 @@ def test_agents_of_another_configuration_are_named() -> None:
     assert all(found[f"configuration of {id}"].remedy for id in "ac")
 
 
+def test_a_second_agent_of_an_instance_is_named() -> None:
+    why = "a second agent (process 7 on h) was refused: process 5 on g, session s has the instance"
+    found = findings([an_instance("a")], seen={"refused_agents": [{"id": "a", "why": why}]})["agents of a"]
+    assert (found.ok, found.detail) == (False, f"within 10 minutes {why}")
+    assert "stop what starts the second agent" in found.remedy
+
+
 def test_a_gateway_of_an_earlier_version_knows_no_configured_instances() -> None:
     assert set(findings([an_instance("a")])) == {"disk", "gateway", "controller", "instances"}
 

@@ -7,7 +7,7 @@ from typing import Any
 from qlm.cli.config.settings import InstanceConfig, ModelConfig
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.finding import Finding
-from qlm.cli.inspect.fleet_checks import against_configuration, thrashing
+from qlm.cli.inspect.fleet_checks import against_configuration, doubled, thrashing
 from qlm.cli.inspect.lateness_checks import late_classes, missing_instances
 from qlm.cli.inspect.readiness_checks import OK, disk, disk_here, readiness
 from qlm.cli.inspect.render import ago
@@ -37,6 +37,7 @@ def _cluster(client: AdminClient) -> list[Finding]:
         _controller(client.get("/admin/v1/controller")["leader"]),
         _instances(instances),
         *against_configuration(seen),
+        *doubled(seen),
         *(_instance(each) for each in instances if each["error"]),
         *(finding for each in instances for finding in _token_budget(each)),
         *thrashing(instances),

@@ -28,6 +28,15 @@ def against_configuration(seen: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(f"configuration of {id}", False, detail, _RESTART)
 
 
+def doubled(seen: Mapping[str, Any]) -> Iterator[Finding]:
+    """Name instances for which two agents were started."""
+    remedy = (
+        "stop what starts the second agent, or give it another instance id; two services may start the same"
+    )
+    for each in seen.get("refused_agents", ()):
+        yield Finding(f"agents of {each['id']}", False, f"within 10 minutes {each['why']}", remedy)
+
+
 _RESTART: Final = (
     "give all parts the same configuration file, and restart those that were started with another"
 )

@@ -149,6 +149,10 @@ class GatewayStore(RequestIndex, Protocol):
         """Return instances without a place in the cluster, each with the reason; live ones are left out."""
         ...
 
+    async def refused_agents(self) -> Mapping[InstanceId, str]:
+        """Return the instances for which a second agent was refused, each with both agents in words."""
+        ...
+
     async def leader(self) -> Leadership | None:
         """Return the leadership that stands; None if there is none."""
         ...
@@ -229,6 +233,10 @@ class AgentStore(Protocol):
         Returns:
             None, or the lease of another session: nothing was changed then.
         """
+        ...
+
+    async def report_refused_agent(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        """Report that another agent has the lease of an instance; for operators, forgotten after `ttl_s`."""
         ...
 
     async def leave(self, holder: Holder) -> None:

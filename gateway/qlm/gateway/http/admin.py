@@ -152,8 +152,15 @@ async def list_instances(gateway: Gateway, request: HttpRequest) -> Json[Instanc
         }
         for each in gateway.configured.instances
     ]
-    live = [_instance(each) for each in view.instances]
-    return Json({"instances": live, "configured": configured, "unplaced": waiting})
+    refused = await gateway.store.refused_agents()
+    return Json(
+        {
+            "instances": [_instance(each) for each in view.instances],
+            "configured": configured,
+            "refused_agents": [{"id": id, "why": why} for id, why in refused.items()],
+            "unplaced": waiting,
+        }
+    )
 
 
 async def drain_instance(gateway: Gateway, request: HttpRequest) -> AcceptedJson[Draining]:

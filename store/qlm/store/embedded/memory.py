@@ -184,6 +184,12 @@ class MemoryStore(Store):
     async def report_unplaced(self, instance: InstanceId, why: str, ttl_s: float) -> None:
         instances.report_unplaced(self._state, instance, why, ttl_s, self._clock.now_ns())
 
+    async def report_refused_agent(self, instance: InstanceId, why: str, ttl_s: float) -> None:
+        instances.report_refused_agent(self._state, instance, why, ttl_s, self._clock.now_ns())
+
+    async def refused_agents(self) -> Mapping[InstanceId, str]:
+        return instances.refused_agents(self._state, self._clock.now_ns())
+
     async def unplaced(self) -> Mapping[InstanceId, str]:
         return instances.unplaced(self._state, self._clock.now_ns())
 

@@ -73,11 +73,19 @@ class ConfiguredInstance(TypedDict):
     batching: str | None  # Batch policy of its engines; null for first come, first served
 
 
+class RefusedAgent(TypedDict):
+    """An instance of which a second agent was started within 10 minutes, and refused."""
+
+    id: str  # Name of the instance
+    why: str  # The agent that was refused, and the one that has the instance
+
+
 class Instances(TypedDict):
     """All instances."""
 
     instances: Sequence[Instance]  # The live ones
     configured: Sequence[ConfiguredInstance]  # Those of the configuration of this gateway
+    refused_agents: Sequence[RefusedAgent]  # Second agents of instances
     unplaced: Sequence[Unplaced]  # Instances that wait for a node
 
 

@@ -170,11 +170,15 @@ def _slo_late_ns(
         case ReadingSlo() as slo:
             reader = Reader.of(slo)
             if reader_late_s is not None:
-                return 0.0 if reader_late_s <= LATE_S else reader_late_s * NS_PER_S
+                return _reader_late_ns(reader_late_s)
             # Records of earlier versions have no such time: at least the first and the last token were late.
             last_late_s = (ended_ns - arrival_ns) / NS_PER_S - reader.due_s(max(0, tokens - 1))
             first_late_s = (begun_ns - arrival_ns) / NS_PER_S - reader.due_s(0)
             return max(first_late_s, last_late_s) * NS_PER_S
+
+
+def _reader_late_ns(late_s: float) -> float:
+    return 0.0 if late_s <= LATE_S else late_s * NS_PER_S
 
 
 def _overdue_ns(record: RequestRecord, now_ns: int) -> float:
@@ -185,7 +189,7 @@ def _overdue_ns(record: RequestRecord, now_ns: int) -> float:
     if not metadata.answered_by_first_token or record.first_token_ns is None:
         late_ns: float = now_ns - deadline_ns
     else:
-        late_ns = max(record.first_token_ns - deadline_ns, (record.reader_late_s or 0.0) * NS_PER_S)
+        late_ns = max(record.first_token_ns - deadline_ns, _reader_late_ns(record.reader_late_s or 0.0))
     if (whole_ms := metadata.extensions.deadline_ms) is None:
         return late_ns
     return max(late_ns, now_ns - metadata.arrival_ns - whole_ms * NS_PER_MS)

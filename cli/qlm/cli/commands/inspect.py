@@ -24,7 +24,7 @@ PIPE_COLUMNS = 200
 @talks_to_gateway
 @click.option("--watch", is_flag=True, help="Redraw every second until interrupted.")
 def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
-    """Show the class queues, the virtual queue of each instance, and how late requests were by class."""
+    """Show the class queues and the virtual queue of each instance."""
 
     def drawn() -> Group:
         data = client.get("/admin/v1/queues")

@@ -71,6 +71,11 @@ upgrade: ## stop and start every part in turn, under load, as an update does (FR
 	@.venv/bin/python -m qlm.planner.warm_up
 	@PYTHONPATH=tests .venv/bin/python -m benchmarks.upgrade $(if $(FROM),--from $(FROM)) $(ARGS)
 
+.PHONY: installs
+installs: ## install the tree, the wheel and each extra in empty environments, and use them (WHAT="wheel plots")
+	@scripts/setup.sh dev
+	@.venv/bin/python -m scripts.installs $(WHAT)
+
 format: ## rewrite the code in the house format
 	@scripts/setup.sh dev
 	@.venv/bin/ruff format --quiet .

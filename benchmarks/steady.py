@@ -56,7 +56,7 @@ def quantile_ms(answers: Sequence[dict[str, Any]], share: float) -> float:
 
 def answered_ids(prompt_ids: Sequence[int], tokens: int) -> list[int]:
     """Return the answer of the emulated model; a token is a hash of all tokens before it."""
-    chain = TokenChain(digests(prompt_ids, len(prompt_ids) + 1)[-1], prompt_ids[-1], 200.0)
+    chain = TokenChain(digests(prompt_ids, len(prompt_ids) + 1)[-1], prompt_ids, 200.0)
     return [chain.next_id((EOS_ID,)) for _ in range(tokens)]
 
 

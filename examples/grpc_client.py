@@ -1,10 +1,7 @@
-"""Stream an answer over gRPC; when its gateway dies, go on at another one where the stream broke off.
+"""Stream an answer over gRPC; when its gateway dies, go on at another one where the stream broke off."""
 
-Usage: python examples/grpc_client.py MODEL PROMPT [HOST:PORT...], of gateways; default 127.0.0.1:8001.
-"""
-
+import argparse
 import itertools
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -39,15 +36,19 @@ def answer(gateways: Sequence[str], request: pb.GenerateRequest) -> Iterator[str
 
 def main() -> None:
     """Print the answer to a prompt, which is to come within 20 s."""
-    model, prompt, *gateways = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", help="name of a served model")
+    parser.add_argument("prompt")
+    parser.add_argument("gateways", nargs="*", metavar="HOST:PORT", default=["127.0.0.1:8001"])
+    given = parser.parse_args()
     request = pb.GenerateRequest(
-        model=model,
-        prompt=prompt,
+        model=given.model,
+        prompt=given.prompt,
         max_tokens=100,
         slo=pb.Slo(deadline_ms=20_000),
         idempotency_key=uuid.uuid4().hex,  # if the first try breaks before it tells the id
     )
-    for piece in answer(gateways or ["127.0.0.1:8001"], request):
+    for piece in answer(given.gateways, request):
         print(piece, end="", flush=True)
     print()
 

@@ -26,7 +26,7 @@ _WORD: Final = re.compile(r"[^\W\d_][\w'-]*")
 def pages() -> list[Path]:
     """Return the pages that people write; `docs/reference` is generated."""
     docs = (path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "reference")
-    return [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(docs)]
+    return [*sorted(ROOT.glob("*.md")), *sorted(docs)]
 
 
 def paragraphs(text: str) -> Iterator[str]:

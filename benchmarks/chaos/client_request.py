@@ -97,5 +97,5 @@ class ClientRequest:
 def reference(prompt: str, tokens: int) -> str:
     """Compute the answer of the emulated model, in which a token is a hash of all tokens before it."""
     prompt_ids = prompt.encode()
-    chain = TokenChain(digests(prompt_ids, len(prompt_ids) + 1)[-1], prompt_ids[-1], 200.0)
+    chain = TokenChain(digests(prompt_ids, len(prompt_ids) + 1)[-1], prompt_ids, 200.0)
     return bytes(chain.next_id((EOS_ID,)) for _ in range(tokens)).decode()

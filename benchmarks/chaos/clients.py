@@ -110,7 +110,7 @@ class Clients:
     def _post(
         self, one: ClientRequest, url: str, headers: dict[str, str] | None = None
     ) -> "aiohttp.client._RequestContextManager":
-        keyed = {"Idempotency-Key": one.key, **(headers or {})}
+        keyed = {"Idempotency-Key": one.key, "x-qlm-stream": "resumable", **(headers or {})}
         return self._session.post(f"{url}/v1/completions", json=one.body, headers=keyed)
 
     async def _refused(self, one: ClientRequest, answer: aiohttp.ClientResponse) -> None:

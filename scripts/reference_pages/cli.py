@@ -7,8 +7,9 @@ from typing import Final
 
 import click
 
-from qlm.cli.commands.control import retry_command
-from qlm.cli.main import load_command, main
+from qlm.cli.commands.control import drop_command, retry_command
+from qlm.cli.lazy import LazyGroup
+from qlm.cli.main import main
 from qlm.simulator.emulation.command import option_parser
 from scripts.reference_pages.fields import NoMeaningError
 from scripts.reference_pages.limits import Limits
@@ -19,25 +20,33 @@ Every command of `qlm`; each says the same with `--help`. Exit codes: 0, it work
 well); 1, it failed, with one line on standard error; 2, what was asked makes no sense (an option, a \
 configuration, a file)."""
 
+_TABLES: Final = """\
+Tables fit the terminal, or `COLUMNS` where it is set; columns without room are named below the table. In a \
+pipe without `COLUMNS` they are tab-separated, below a line with `#` and their title."""
+
+_COMPLETION: Final = """\
+`eval "$(_QLM_COMPLETE=bash_source qlm)"` in `~/.bashrc` completes commands, options and their values with \
+the tab key. For zsh it is `zsh_source` in `~/.zshrc`; for fish, `_QLM_COMPLETE=fish_source qlm | source` in \
+`~/.config/fish/completions/qlm.fish`."""
+
 _HEAD: Final = ("option", "value", "default", "meaning")
 
-_HIDDEN: Final[Mapping[str, click.Command]] = {"requests": retry_command}
+_HIDDEN: Final[Mapping[str, tuple[click.Command, ...]]] = {"requests": (retry_command, drop_command)}
 """Commands below others that no group knows of."""
 
 
 def cli_page() -> str:
     """Return the page."""
-    return page("Command line reference", _INTRODUCTION, *_parts(main, "qlm"))
+    return page("Command line reference", _INTRODUCTION, _TABLES, _COMPLETION, *_parts(main, "qlm"))
 
 
 def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     """Yield a command and all below it, with the words that call them."""
     yield name, command
     below = dict(command.commands) if isinstance(command, click.Group) else {}
-    if command is main:
-        below = {word: load_command(word) for word in below}
-    if (hidden := _HIDDEN.get(command.name or "")) is not None:
-        below[hidden.name or ""] = hidden
+    if isinstance(command, LazyGroup):
+        below = {word: command.load(word) for word in below}
+    below |= {each.name or "": each for each in _HIDDEN.get(command.name or "", ())}
     for word, each in below.items():
         yield from commands(each, f"{name} {word}")
 

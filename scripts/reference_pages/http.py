@@ -47,12 +47,12 @@ _BODY: Final = """\
 A JSON object of at most `limits.body_bytes_max` bytes, with the fields of [both](#fields-of-both), and"""
 
 _STREAMS: Final = """\
-With `"stream": true` the answer is a list of server-sent events: `id:` with the output tokens so far, \
-`data:` with an object ([chat](#chat-event), [text](#text-event)); the last one is `data: [DONE]`. A request \
-that ends badly after its stream began ends with `event: error`, whose data is an [error](#errors). While \
-nothing comes, comments (`: keep-alive`) do. The last event with text, and the usage, have a field `qlm`: \
-whether the request met its objective, and by how much it was late. \
-`x-qlm-stream: plain` leaves out `id:` lines and comments."""
+With `"stream": true` the answer is a list of server-sent events: `data:` with an object \
+([chat](#chat-event), [text](#text-event)); the last one is `data: [DONE]`. A request that ends badly after \
+its stream began ends with `event: error`, whose data is an [error](#errors). While nothing comes, comments \
+(`: keep-alive`) do. The last event with text, and the usage, have a field `qlm`: whether the request met \
+its objective, and by how much it was late. With `x-qlm-stream: resumable`, each event has an `id:` with the \
+output tokens so far; `x-qlm-stream: plain` leaves out the comments."""
 
 _NEUTRAL: Final = """\
 Clients send these fields of features that QLM does not have. They are accepted as `null` and at the \

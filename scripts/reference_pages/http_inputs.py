@@ -17,6 +17,7 @@ from qlm.gateway.api.objective import (
 )
 from qlm.gateway.api.translate import TENANT_CHARACTERS_MAX, TENANT_HEADERS
 from qlm.gateway.core.limits import P_MET_MIN_MAX
+from qlm.gateway.core.sdk_retries import COUNT_HEADER, TIMEOUT_HEADERS
 from qlm.gateway.http.admin import LATE_OF, LIST_DEFAULT, LIST_MAX
 from qlm.gateway.http.completions import STREAM_HEADER
 from qlm.gateway.http.requests import OFFSET_MAX
@@ -55,8 +56,8 @@ _HEADERS: Final[Mapping[str, Input]] = {
     STREAM_HEADER: Input(
         "text",
         "`resumable` or `plain`",
-        "With `id:` lines and comments, or data lines only; without, `limits.resumable_streams` of the "
-        "configuration.",
+        "With `id:` lines, from which the stream can be resumed, or with data lines only; without the "
+        "header, data lines and comments, unless `limits.resumable_streams` is set.",
     ),
     DEADLINE_HEADER: Input("number", _MS, "As `slo.deadline_ms`, if the body has no `slo`."),
     **{name: Input("number", _MS, "As `slo.ttft_ms`, if the body has no `slo`.") for name in TTFT_HEADERS},
@@ -73,6 +74,15 @@ _HEADERS: Final[Mapping[str, Input]] = {
     TRACE_HEADER: Input(
         "text", "W3C Trace Context; else ignored", "The trace that the request's spans go on with."
     ),
+    COUNT_HEADER: Input(
+        "whole number",
+        "0 to 9999; else ignored",
+        "Tries of an OpenAI SDK before this one; a retry takes up the request that ran into its timeout.",
+    ),
+    **{
+        name: Input("number", "seconds; else ignored", "Timeout of an OpenAI SDK.")
+        for name in TIMEOUT_HEADERS
+    },
     "last-event-id": Input(
         "whole number", f"0 to {OFFSET_MAX}", "As `offset`; it wins. Clients of event streams send it."
     ),

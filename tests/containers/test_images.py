@@ -96,8 +96,7 @@ def test_a_program_that_an_image_cannot_run_says_what_it_needs(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("qlm: emulate needs the extra `simulator` of qlm-serving")
-    assert done.stderr.count("\n") == 1
+    assert re.fullmatch(r"qlm: emulate needs \w+, which is not installed here\n", done.stderr)
 
 
 def test_steps_are_run_as_they_stand_but_for_paths() -> None:

@@ -42,7 +42,7 @@ async def stream(url: str, n: int, seen: list[tuple[int, str]], *, tokens: int =
     }
     async with (
         httpx.AsyncClient(base_url=url, timeout=100) as client,
-        client.stream("POST", "/v1/completions", json=body) as answer,
+        client.stream("POST", "/v1/completions", json=body, headers={"x-qlm-stream": "resumable"}) as answer,
     ):
         assert answer.status_code == 200
         return await collect(answer.aiter_lines(), seen)

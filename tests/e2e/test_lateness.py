@@ -146,7 +146,7 @@ def test_qlm_lists_late_requests_and_how_late_classes_are(
     ids = {each["id"].removeprefix("chatcmpl-").removeprefix("cmpl-") for each in late.values()}
     listed = json.loads(_qlm(served, "requests", "--late", "--json"))["requests"]
     assert {each["id"] for each in listed} == ids
-    assert len(re.findall(r" by \d+\.\ds ", _qlm(served, "requests", "--late"))) == len(ids)
+    assert len(re.findall(r"\bby \d+\.\ds\b", _qlm(served, "requests", "--late"))) == len(ids)
     classes = {each["slo_class"]: each for each in json.loads(_qlm(served, "queues", "--json"))["attainment"]}
     missed = classes["deadline-200ms"]
     assert (missed["judged"], missed["missed"]) == (3, 3)

@@ -105,7 +105,8 @@ async def test_kill_9_of_an_agents_process_under_load_costs_no_answer(serving: Q
             return str(answer["choices"][0]["text"])
 
         async def stream(into: Streamed) -> None:
-            async with http.stream("POST", "/v1/completions", json=body(into.n, stream=True)) as answer:
+            asked, resumable = body(into.n, stream=True), {"x-qlm-stream": "resumable"}
+            async with http.stream("POST", "/v1/completions", json=asked, headers=resumable) as answer:
                 assert answer.status_code == 200
                 await read_stream(answer.aiter_lines(), into)
 

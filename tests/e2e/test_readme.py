@@ -1,11 +1,13 @@
-"""The first requests of README.md and of the HTTP page, run against the built-in configuration."""
+"""The Python and curl examples of README.md and docs/, run against the built-in configuration."""
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from qlm.cli.config.default import emulated_config
@@ -13,36 +15,83 @@ from support.ports import free_port
 from support.qlm_process import QlmProcess, serving
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = "\n".join((ROOT / page).read_text("utf-8") for page in ("README.md", "docs/http-api.md"))
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGES, re.MULTILINE | re.DOTALL)
-PYTHON = [text for language, text in BLOCKS if language == "python"]
-CURL = [text for language, text in BLOCKS if language == "sh" and text.startswith("curl localhost:8000")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+ENDS = re.compile(r"[|>;]")
+
+
+def blocks(*languages: str) -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        yield from (
+            (page, text) for language, text in BLOCK.findall(page.read_text("utf-8")) if language in languages
+        )
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a shell block, of which the first of a pipe alone counts."""
+    command = ""
+    for line in text.splitlines():
+        command += line + "\n"
+        try:
+            words = shlex.split(command.replace("\\\n", " "), comments=True)
+        except ValueError:  # a quotation goes on in the next line
+            continue
+        command = ""
+        end = next((at for at, word in enumerate(words) if ENDS.match(word)), len(words))
+        if words[:end]:
+            yield words[:end]
+
+
+PYTHON = [pytest.param(text, id=page.name) for page, text in blocks("python")]
+CURL = [
+    pytest.param(words[1:], id=f"{page.name}: {words[1:2]}")
+    for page, text in blocks("sh", "console")
+    for words in commands(text)
+    if words[0] == "curl"
+]
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[QlmProcess]:
-    """The built-in configuration, on a free port."""
-    config = emulated_config({"http": {"port": free_port()}, "emulate": {"time_scale": 0.1}})
+    """The built-in configuration, on free ports, ten times as fast."""
+    ports = {name: {"port": free_port()} for name in ("http", "grpc", "admin")}
+    config = emulated_config({**ports, "emulate": {"time_scale": 0.1}})
     with serving(config.model_dump(mode="json", exclude_unset=True)) as process:
         yield process
 
 
+@pytest.fixture(scope="module")
+def ended_id(served: QlmProcess) -> str:
+    """The id of an answered request."""
+    body = {"model": "mistral-7b", "prompt": "Hi", "max_tokens": 60, "ignore_eos": True}
+    answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=60)
+    return answer.raise_for_status().headers["x-request-id"]
+
+
 def test_there_are_examples() -> None:
-    assert PYTHON
-    assert CURL
+    assert len(PYTHON) >= 4
+    assert len(CURL) >= 8
 
 
 @pytest.mark.parametrize("code", PYTHON)
 def test_a_python_example_prints_an_answer(code: str, served: QlmProcess) -> None:
-    command = [sys.executable, "-c", code.replace("http://127.0.0.1:8000", served.url)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    here = code.replace("http://127.0.0.1:8000", served.url).replace("127.0.0.1:8001", served.grpc_address)
+    done = subprocess.run(
+        [sys.executable, "-c", here], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("code", CURL)
-def test_a_curl_example_is_answered(code: str, served: QlmProcess) -> None:
-    script = code.replace("curl localhost:8000", f"curl --fail --silent --show-error {served.url}")
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("words", CURL)
+def test_a_curl_example_is_answered(words: list[str], served: QlmProcess, ended_id: str) -> None:
+    def here(word: str) -> str:
+        for host in ("http://127.0.0.1", "127.0.0.1", "localhost"):
+            word = word.replace(f"{host}:8000", served.url).replace(f"{host}:8090", served.admin_url)
+        return word.replace("$ID", ended_id)
+
+    argv = ["curl", "--fail", "--silent", "--show-error", *map(here, words)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    assert "data: [DONE]" in done.stdout
+    streams = '"stream": true' in " ".join(words) or "/events" in " ".join(words)
+    assert ("data: [DONE]" in done.stdout) is streams

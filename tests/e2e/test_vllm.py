@@ -293,7 +293,8 @@ async def test_in_bfloat16_an_eviction_loses_and_repeats_nothing_and_keeps_what_
             before = ""
             evictions = 0
             id = ""
-            async with client.stream("POST", "/v1/completions", json=body) as answer:
+            resumable = {"x-qlm-stream": "resumable"}
+            async with client.stream("POST", "/v1/completions", json=body, headers=resumable) as answer:
                 id = answer.headers["x-request-id"]
                 offsets = [0]
                 async for line in answer.aiter_lines():

@@ -60,7 +60,8 @@ def test_administration_stays_inside() -> None:
     outside = {("qlm.v1.Qlm", call) for call in ("Generate", "Resume", "Get", "Cancel")}
     assert calls == {*outside, ("grpc.health.v1.Health", None)}
     ways = of_kind(rendered("a10-a100", INGRESS), "Ingress")[f"{PREFIX}-gateway"]["spec"]["rules"]
-    assert {path["path"] for rule in ways for path in rule["http"]["paths"]} == {"/v1", "/healthz", "/readyz"}
+    public = {"/v1", "/health", "/healthz", "/readyz"}
+    assert {path["path"] for rule in ways for path in rule["http"]["paths"]} == public
 
 
 @pytest.mark.parametrize("settings", [(), ('gateway.service.type="LoadBalancer"',)])

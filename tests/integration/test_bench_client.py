@@ -18,7 +18,7 @@ from qlm.cli.bench.client import Target, Watch, ask_models, run_plan
 from qlm.cli.bench.record import Run
 from qlm.cli.bench.report import Judging, report
 from qlm.cli.bench.schedule import Planned
-from qlm.cli.main import load_command
+from qlm.cli.main import main
 from qlm.domain.errors import QlmError
 from support.emulated_engine import engine_command
 from support.ports import free_port
@@ -252,7 +252,7 @@ def _listens(port: int) -> bool:
 
 
 def bench(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(load_command("bench"), list(arguments))
+    done = CliRunner().invoke(main.load("bench"), list(arguments))
     return done.exit_code, done.output
 
 

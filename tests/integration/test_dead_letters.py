@@ -112,11 +112,11 @@ async def what_an_operator_does(cluster: Cluster, broker: Broker, url: str) -> N
     assert record is not None
     assert record.state is RequestState.QUEUED
 
-    kept = await qlm(url, "requests", "retry", "--dead-at", "1", "--drop", answer="n\n")
+    kept = await qlm(url, "requests", "drop", "--dead-at", "1", answer="n\n")
     assert kept.exit_code == 1
     assert f"Delete dead letter {unreadable['id']} for good?" in kept.output
     assert len(await bodies(broker, DEAD)) == 1
-    dropped = await qlm(url, "requests", "retry", "--dead-at", "1", "--drop", "--yes")
+    dropped = await qlm(url, "requests", "drop", "--dead-at", "1", "--yes")
     assert (dropped.exit_code, dropped.output) == (0, f"{unreadable['id']}: deleted\n")
     assert await bodies(broker, DEAD) == []
     gone = await qlm(url, "requests", "retry", "--dead-at", "1")

@@ -1,7 +1,9 @@
 """The gateway over real HTTP: uvicorn on loopback, OpenAI's unmodified client, a real store and broker."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from qlm.agents.batching.call_objective import call_objective
 from qlm.broker.codec import decode_request
 from qlm.controller.core.history.codec import history_to_plain
 from qlm.controller.core.history.history import History
+from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import BrokerUnavailableError, StoreUnavailableError
 from qlm.domain.formats.clusters import CLUSTERS, Clusters
 from qlm.domain.group import RequestClass
@@ -29,11 +32,12 @@ from qlm.domain.view import Enqueued, RequestFilter
 from qlm.gateway.core.access import AccessRules
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.store.embedded.memory import MemoryStore
-from support.gateway import Cluster, SystemClock, mark_indexed, running_cluster, text_then_end, until
+from support.gateway import MODELS, Cluster, SystemClock, mark_indexed, running_cluster, text_then_end, until
 
 CHAT: dict[str, Any] = {"model": "emulated", "messages": [{"role": "user", "content": "Hi"}]}
 COMPLETION: dict[str, Any] = {"model": "emulated", "prompt": "Hi"}
 JSON = {"content-type": "application/json"}
+RESUMABLE = {"x-qlm-stream": "resumable"}
 ANSWER = "Hello, world!"
 QUEUED = RequestFilter(state=RequestState.QUEUED)
 ENDED = RequestFilter(state=RequestState.ENDED)
@@ -81,8 +85,8 @@ class Events:
             if line.startswith("data: "):
                 yield line[6:]
 
-    async def text(self, *, until_tokens: int | None = None) -> str:
-        """Join the text of completion events, up to the one with that id or to the end."""
+    async def text(self, *, until_tokens: int | None = None, until_text: str | None = None) -> str:
+        """Join the text of completion events, up to the one with that id, to that text, or to the end."""
         pieces = []
         async for data in self:
             if data == "[DONE]":
@@ -90,6 +94,8 @@ class Events:
             for choice in orjson.loads(data)["choices"]:
                 pieces.append(choice["text"])
             if until_tokens is not None and self.last_id == str(until_tokens):
+                break
+            if until_text is not None and "".join(pieces) == until_text:
                 break
         return "".join(pieces)
 
@@ -131,14 +137,59 @@ async def test_completions_are_answered_and_streamed(client: openai.AsyncOpenAI)
     assert "".join([chunk.choices[0].text async for chunk in stream]) == "Hello"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_answer_says_what_vllms_answers_say(
+    cluster: Cluster, url: str, http: httpx.AsyncClient, stream: bool
+) -> None:
+    cluster.agent.cached_tokens = 1
+    body = COMPLETION | {"stream": stream, "stream_options": {"include_usage": True}, "stop": ["world", "!"]}
+    ended = await http.post(f"{url}/v1/completions", json=body | {"stop": [], "stop_token_ids": [EOS_ID, 33]})
+    stopped = await http.post(f"{url}/v1/completions", json=body)
+    whole = [orjson.loads(ended.content)] if not stream else data_of(ended.text)
+    by_text = [orjson.loads(stopped.content)] if not stream else data_of(stopped.text)
+    assert whole[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+    assert [each["stop_reason"] for part in whole for each in part["choices"] if each["finish_reason"]] == [
+        None
+    ]
+    assert by_text[-1]["usage"]["completion_tokens"] == 12
+    ends = [each for part in by_text for each in part["choices"] if each["finish_reason"]]
+    assert [each["stop_reason"] for each in ends] == ["world"]
+    (fingerprint,) = {each["system_fingerprint"] for each in (*whole, *by_text)}
+    assert fingerprint.startswith("qlm-")
+    later = (await http.get(f"{url}/v1/requests/{ended.headers['x-request-id']}")).json()["response"]
+    assert later["usage"]["prompt_tokens_details"] == {"cached_tokens": 1}
+    assert later["system_fingerprint"] == fingerprint
+
+
+def data_of(events: str) -> list[dict[str, Any]]:
+    """The objects of a stream."""
+    lines = (line.removeprefix("data: ") for line in events.splitlines() if line.startswith("data: {"))
+    return [orjson.loads(line) for line in lines]
+
+
 async def test_prompts_may_be_token_ids(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
     await client.completions.create(model="emulated", prompt=[72, 105])
     assert cluster.agent.leased[0].prompt_ids == (72, 105)
 
 
+async def test_health_is_there_for_clients_of_vllm(url: str, http: httpx.AsyncClient) -> None:
+    answer = await http.get(f"{url}/health")
+    assert (answer.status_code, answer.json()) == (200, (await http.get(f"{url}/readyz")).json())
+
+
 async def test_models_are_listed(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == ["emulated", "small"]
-    assert (await client.models.retrieve("small")).id == "small"
+    small = await client.models.retrieve("small")
+    assert (small.id, time.time() - small.created < 600) == ("small", True)
+
+
+async def test_the_only_model_need_not_be_named(cluster: Cluster, http: httpx.AsyncClient) -> None:
+    only = await cluster.gateway(models=MODELS[:1])
+    assert (await http.post(f"{only}/v1/completions", json={"prompt": "Hi"})).json()["model"] == "emulated"
+    two = await cluster.gateway()
+    error = refusal(await http.post(f"{two}/v1/completions", json={"prompt": "Hi"}))
+    assert (error["param"], error["code"]) == ("model", "missing_required_parameter")
+    assert error["message"] == "model is missing; expected one of emulated, small"
 
 
 async def test_errors_are_raised_as_the_right_classes(client: openai.AsyncOpenAI, cluster: Cluster) -> None:
@@ -209,7 +260,8 @@ async def test_a_broken_stream_continues_on_another_gateway(
     answer = "Grüße aus der Warteschlange, 日本"
     cluster.agent.answer = lambda request: text_then_end(answer)
     cluster.agent.pause_at = 9
-    async with http.stream("POST", f"{url}/v1/completions", json=COMPLETION | {"stream": True}) as response:
+    body = COMPLETION | {"stream": True, "max_tokens": 100}
+    async with http.stream("POST", f"{url}/v1/completions", json=body, headers=RESUMABLE) as response:
         id = response.headers["x-request-id"]
         events = Events(response)
         text = await events.text(until_tokens=9)
@@ -247,13 +299,17 @@ async def test_a_senseless_id_is_refused(url: str, http: httpx.AsyncClient) -> N
     assert len(refusal(long)["message"]) < 400
 
 
-async def test_a_plain_stream_has_data_lines_only(url: str, http: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("headers", [RESUMABLE, {"last-event-id": "0"}])
+async def test_a_stream_has_ids_only_if_its_client_asks_for_them(
+    url: str, http: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
     body = COMPLETION | {"stream": True}
-    with_ids = await http.post(f"{url}/v1/completions", json=body)
+    with_ids = await http.post(f"{url}/v1/completions", json=body, headers=headers)
     assert with_ids.text.startswith("id: 3\ndata: ")
-    without = await http.post(f"{url}/v1/completions", json=body, headers={"x-qlm-stream": "plain"})
-    blocks = without.text.strip().split("\n\n")
-    assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
+    for asked in ({}, {"x-qlm-stream": "plain"}, headers | {"x-qlm-stream": "plain"}):
+        without = await http.post(f"{url}/v1/completions", json=body, headers=asked)
+        blocks = without.text.strip().split("\n\n")
+        assert all(block.startswith("data: ") and "\n" not in block for block in blocks)
     odd = await http.post(f"{url}/v1/completions", json=body, headers={"x-qlm-stream": "odd"})
     assert refusal(odd)["param"] == "x-qlm-stream"
 
@@ -261,11 +317,14 @@ async def test_a_plain_stream_has_data_lines_only(url: str, http: httpx.AsyncCli
 # --- clients that leave
 
 
-async def abandoned(http: httpx.AsyncClient, cluster: Cluster, url: str, body: dict[str, Any]) -> RequestId:
+async def abandoned(
+    http: httpx.AsyncClient, cluster: Cluster, url: str, body: dict[str, Any], **headers: str
+) -> RequestId:
     """Start a stream, read its first tokens, leave."""
     cluster.agent.pause_at = 3
-    async with http.stream("POST", f"{url}/v1/completions", json=body | {"stream": True}) as response:
-        await Events(response).text(until_tokens=3)
+    asked = body | {"stream": True}
+    async with http.stream("POST", f"{url}/v1/completions", json=asked, headers=headers) as response:
+        await Events(response).text(until_text=ANSWER[:3])
         return RequestId(response.headers["x-request-id"])
 
 
@@ -279,9 +338,23 @@ async def test_an_abandoned_stream_is_cancelled_after_its_grace(
 async def test_an_abandoned_stream_lives_on_within_its_grace(
     cluster: Cluster, url: str, http: httpx.AsyncClient
 ) -> None:
-    id = await abandoned(http, cluster, url, COMPLETION)
-    cluster.agent.go.set()
-    await until(lambda: cluster.agent.ended.get(id) is Outcome.STOP)
+    for headers in (RESUMABLE, {"idempotency-key": "k"}):
+        id = await abandoned(http, cluster, url, COMPLETION, **headers)
+        cluster.agent.go.set()
+        await until(partial(ended_as, cluster, id, Outcome.STOP))
+        cluster.agent.go.clear()
+
+
+def ended_as(cluster: Cluster, id: RequestId, outcome: Outcome) -> bool:
+    return cluster.agent.ended.get(id) is outcome
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-qlm-stream": "plain"}])
+async def test_a_stream_that_cannot_be_resumed_ends_with_its_client(
+    cluster: Cluster, url: str, http: httpx.AsyncClient, headers: dict[str, str]
+) -> None:
+    id = await abandoned(http, cluster, url, COMPLETION, **headers)
+    await until(lambda: ended_as(cluster, id, Outcome.CANCELLED), timeout_s=2)
 
 
 async def watchers_are(cluster: Cluster, id: RequestId, count: int) -> bool:
@@ -323,6 +396,32 @@ async def test_a_queued_request_whose_client_left_never_runs(
     assert len(cluster.agent.leased) == 1
 
 
+async def test_the_retry_of_an_sdk_takes_up_the_request_that_ran_into_its_timeout(
+    cluster: Cluster, url: str, http: httpx.AsyncClient
+) -> None:
+    cluster.agent.pause_at = 3
+    asked = {**COMPLETION, "timeout": 1.0}
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=2) as client:
+        waiting = [asyncio.create_task(client.completions.create(**asked, user=name)) for name in "ab"]
+        # Each has a session that its client has left, and one of its retry.
+        await until(lambda: open_requests(http, cluster.admin_urls[url], 4))
+        cluster.agent.go.set()
+        answers = [await each for each in waiting]
+    assert [answer.choices[0].text for answer in answers] == [ANSWER, ANSWER]
+    ids = {request.tenant: f"cmpl-{request.id}" for request in cluster.agent.leased}
+    assert [answer.id for answer in answers] == [ids["a"], ids["b"]]
+    assert len(cluster.agent.leased) == 2
+
+
+async def test_an_sdk_that_leaves_before_its_timeout_has_left(cluster: Cluster, url: str) -> None:
+    cluster.agent.pause_at = 3
+    async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=2) as client:
+        waiting = asyncio.create_task(client.completions.create(**COMPLETION))
+        await until(lambda: cluster.agent.leased)
+        waiting.cancel()
+        await until(lambda: list(cluster.agent.ended.values()) == [Outcome.CANCELLED], timeout_s=2)
+
+
 # --- stop strings
 
 
@@ -332,7 +431,7 @@ async def test_a_stop_string_ends_answer_and_generation(
 ) -> None:
     cluster.agent.answer = lambda request: b"one two three " * 20
     cluster.agent.pause_at = 60
-    made = await client.completions.create(**COMPLETION, stop=[" three"], stream=stream)
+    made = await client.completions.create(**COMPLETION, stop=[" three"], stream=stream, max_tokens=300)
     if isinstance(made, openai.AsyncStream):
         choices = [chunk.choices[0] async for chunk in made]
         text, reason = "".join(choice.text for choice in choices), choices[-1].finish_reason
@@ -368,7 +467,7 @@ async def test_an_asynchronous_request_is_stopped_at_its_stop_string(
 ) -> None:
     cluster.agent.answer = lambda request: b"one two three " * 20
     cluster.agent.pause_at = 60
-    body = COMPLETION | {"stop": " three"}
+    body = COMPLETION | {"stop": " three", "max_tokens": 300}
     made = await http.post(f"{url}/v1/completions", json=body, headers={"prefer": "respond-async"})
     await until(lambda: list(cluster.agent.ended.values()) == [Outcome.STOP])
     done = (await http.get(url + made.headers["location"])).json()
@@ -377,6 +476,7 @@ async def test_an_asynchronous_request_is_stopped_at_its_stop_string(
         "text": "one two",
         "logprobs": None,
         "finish_reason": "stop",
+        "stop_reason": " three",
     }
 
 
@@ -673,8 +773,8 @@ async def test_without_a_broker_nothing_is_accepted(cluster: Cluster, http: http
         answer = await http.post(f"{url}/v1/completions", json=body)
         assert (answer.status_code, refusal(answer)["code"]) == (503, "broker_unavailable")
         assert answer.headers["retry-after"] == "1"
-    assert (await http.get(f"{url}/readyz")).status_code == 503
-    assert (await http.get(f"{url}/healthz")).status_code == 200
+    for path, status in (("readyz", 503), ("health", 503), ("healthz", 200)):
+        assert (await http.get(f"{url}/{path}")).status_code == status
     assert "qlm_gateway_open_requests 0.0" in (await http.get(f"{cluster.admin_urls[url]}/metrics")).text
 
 
@@ -838,7 +938,7 @@ async def test_without_announcements_output_is_looked_up(
     cluster.agent.pause_at = 6
     async with http.stream("POST", f"{url}/v1/completions", json=COMPLETION | {"stream": True}) as response:
         events = Events(response)
-        assert await events.text(until_tokens=6) == ANSWER[:6]
+        assert await events.text(until_text=ANSWER[:6]) == ANSWER[:6]
         cluster.agent.go.set()
         assert await events.text() == ANSWER[6:]
 

@@ -232,7 +232,7 @@ async def test_a_broken_stream_goes_on_at_another_gateway(stub: QlmStub, cluster
     answer = "Grüße aus der Warteschlange, 日本"
     cluster.agent.answer = lambda request: text_then_end(answer)
     cluster.agent.pause_at = 9
-    call = stub.Generate(completion())
+    call = stub.Generate(completion(max_tokens=100))
     stream = await Stream().read(call, until_tokens=9)
     call.cancel()
     cluster.agent.go.set()
@@ -241,10 +241,32 @@ async def test_a_broken_stream_goes_on_at_another_gateway(stub: QlmStub, cluster
         again = pb.ResumeRequest(id=stream.started.id, offset=stream.deltas[-1].offset)
         rest = await Stream().read(QlmStub(channel).Resume(again))
     assert rest.started == pb.Started(
-        id=again.id, model="emulated", prompt_tokens=2, service_tier="default", offset=9
+        id=again.id,
+        model="emulated",
+        prompt_tokens=2,
+        service_tier="default",
+        offset=9,
+        system_fingerprint=stream.started.system_fingerprint,
     )
+    assert rest.started.system_fingerprint.startswith("qlm-")
     assert stream.text + rest.text == answer
     assert stream.token_ids + rest.token_ids == text_then_end(answer)
+
+
+async def test_the_end_says_what_was_cached_and_what_ended_it(stub: QlmStub, cluster: Cluster) -> None:
+    cluster.agent.cached_tokens = 1
+    for fields, reason in (({"stop": ["world"]}, "stop_text"), ({"stop_token_ids": [33]}, None)):
+        stream = await Stream().read(stub.Generate(completion(**fields)))
+        assert stream.started is not None and stream.ended is not None
+        kept = (await stub.Get(pb.GetRequest(id=stream.started.id))).answer
+        for said in (stream.ended, kept):
+            assert said.WhichOneof("stop_reason") == reason
+            assert reason is None or said.stop_text == "world"
+        if reason is None:
+            assert stream.ended.usage.cached_tokens == kept.usage.cached_tokens == 1
+    cluster.agent.cached_tokens = None
+    unknown = await Stream().read(stub.Generate(completion()))
+    assert unknown.ended is not None and not unknown.ended.usage.HasField("cached_tokens")
 
 
 async def test_a_stream_begun_over_http_goes_on_over_grpc(stub: QlmStub, cluster: Cluster) -> None:

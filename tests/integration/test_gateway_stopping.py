@@ -174,10 +174,12 @@ async def test_after_the_grace_a_stream_is_cut_off_and_resumes_elsewhere(
     cluster.agent.pause_at = 6
     lines: list[str] = []
     id = ""
-    body = {**COMPLETION, "stream": True}
+    body, resumable = {**COMPLETION, "stream": True}, {"x-qlm-stream": "resumable"}
     ending: asyncio.Task[None] | None = None
     with pytest.raises(httpx.RemoteProtocolError):
-        async with http.stream("POST", f"{served.url}/v1/completions", json=body) as answer:
+        async with http.stream(
+            "POST", f"{served.url}/v1/completions", json=body, headers=resumable
+        ) as answer:
             id = answer.headers["x-request-id"]
             async for line in answer.aiter_lines():
                 lines.append(line)

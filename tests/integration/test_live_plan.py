@@ -105,7 +105,7 @@ async def test_the_live_plan_is_drawn_and_checked(tmp_path: Path) -> None:
         kept = await live.kept()
         assert kept is not None
         for group in kept.problem.groups:
-            assert re.search(rf"^ 1 +{group.id} +m +6 ", shown.stdout, re.MULTILINE)
+            assert re.search(rf"^1\t{group.id}\tm\t6\t", shown.stdout, re.MULTILINE)
         assert "violated" not in shown.stdout
         reported = json.loads((await live.qlm("show", "--json", "--samples", "50")).stdout)
         assert [row["requests"] for row in reported["rows"]] == [6]

@@ -70,7 +70,7 @@ class Client:
     # one method per form of the answer; each returns the time until the next try
 
     async def _stream(self) -> float:
-        exchange = self._resumed() if self._id is not None else self._posted()
+        exchange = self._resumed() if self._id is not None else self._posted(x_qlm_stream="resumable")
         if exchange is None:
             return RETRY_S
         head = await exchange.head()

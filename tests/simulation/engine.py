@@ -313,7 +313,7 @@ class SimulatedUnit:
 
 def chain_after(token_ids: TokenIds) -> TokenChain:
     """Return the token chain that follows these ids; other ids give other tokens."""
-    return TokenChain(digests(token_ids, len(token_ids) + 1)[-1], token_ids[-1], MEAN_OUTPUT_TOKENS)
+    return TokenChain(digests(token_ids, len(token_ids) + 1)[-1], token_ids, MEAN_OUTPUT_TOKENS)
 
 
 def ends(sampling: Sampling, token_id: int) -> bool:

@@ -124,7 +124,8 @@ class Load:
         return [each for each in self.streams if each.finish]
 
     async def _stream(self, into: Streamed) -> None:
-        async with self.client.stream("POST", "/v1/completions", json=body(into.n, stream=True)) as answer:
+        asked, resumable = body(into.n, stream=True), {"x-qlm-stream": "resumable"}
+        async with self.client.stream("POST", "/v1/completions", json=asked, headers=resumable) as answer:
             assert answer.status_code == 200, await answer.aread()
             into.finish = "open"
             await read_stream(answer.aiter_lines(), into)

@@ -31,7 +31,12 @@ REQUEST_PLAIN: Final[dict[str, Any]] = {
     "deadline_ms": 20_500.5,
     "reader_tokens_per_s": 5,
 }
-LOG_PLAIN: Final[dict[str, Any]] = {"render_state": "state\n", "render_state_tokens": 2, "preemptions": 3}
+LOG_PLAIN: Final[dict[str, Any]] = {
+    "render_state": "state\n",
+    "render_state_tokens": 2,
+    "preemptions": 3,
+    "cached_tokens": 16,
+}
 
 OF_CLASS: Final = extensions_from_plain(ClassExtensions, CLASS_PLAIN | LATER)
 OF_REQUEST: Final = extensions_from_plain(RequestExtensions, REQUEST_PLAIN | LATER)
@@ -65,10 +70,12 @@ class_plains = st.builds(
     later_fields,
 )
 log_plains = st.builds(
-    lambda state, preemptions, later: state | preemptions | later,
+    lambda state, counts, later: state | counts | later,
     st.just({})
     | st.fixed_dictionaries({"render_state": _texts, "render_state_tokens": st.integers(0, 2**31 - 1)}),
-    st.fixed_dictionaries({}, optional={"preemptions": st.integers(0, 2**31 - 1)}),
+    st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("preemptions", "cached_tokens"), st.integers(0, 2**31 - 1))
+    ),
     later_fields,
 )
 _tasks: st.SearchStrategy[dict[str, Any]] = st.just({}) | st.fixed_dictionaries(

@@ -21,6 +21,7 @@ from qlm.broker.sqlite.file import SqliteFile
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.errors import StoreUnavailableError
 from qlm.domain.fleet import InstanceStatus, ModelSpec
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import ControllerId, GatewayId, InstanceId, ModelId, RequestId, SessionId
 from qlm.domain.lease import Holder
 from qlm.domain.lease_answer import Granted
@@ -81,6 +82,7 @@ class ScriptedAgent:
         leased: Requests taken so far.
         ended: How requests ended, as far as this agent ended them.
         rests: It takes nothing until `working` is set.
+        cached_tokens: Prompt tokens that it found in its prefix cache.
     """
 
     broker: Broker
@@ -95,6 +97,7 @@ class ScriptedAgent:
     ended: dict[RequestId, Outcome] = field(default_factory=dict)
     holder: Holder = field(default=Holder(InstanceId("gpu-0"), SessionId("s1")))
     rests: bool = False
+    cached_tokens: int | None = None
     _cancels: dict[RequestId, Outcome] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -150,7 +153,16 @@ class ScriptedAgent:
             at += step
             await asyncio.sleep(0)
         outcome, detail = self._end(request, ids)
-        last = LogEntry(id=request.id, epoch=granted.lease.epoch, offset=at, outcome=outcome, detail=detail)
+        last = LogEntry(
+            id=request.id,
+            epoch=granted.lease.epoch,
+            offset=at,
+            outcome=outcome,
+            detail=detail,
+            extensions=NO_LOG_EXTENSIONS
+            if self.cached_tokens is None
+            else LogExtensions(cached_tokens=self.cached_tokens),
+        )
         await patient(partial(self.store.append, [last]))
         self.ended[request.id] = outcome
 
@@ -194,10 +206,11 @@ class Cluster:
         exposures: Sequence[str] = (),
         connections: ConnectionLimits | None = None,
         configured: Configured = NOTHING_CONFIGURED,
+        models: Sequence[ModelSpec] = MODELS,
     ) -> str:
         """Start a gateway; return its base URL for clients."""
         app = create_app(
-            MODELS,
+            models,
             broker or self.broker,
             self.store,
             SystemClock(),

@@ -27,6 +27,8 @@ class VllmOptions:
     """
 
     model_seed: int = 0
+    model: Path | None = None
+    """A folder with a model, instead of the tiny one."""
     served_model_name: str = "tiny"
     dtype: str = "float32"
     max_model_len: int = 2048
@@ -106,7 +108,7 @@ def running_vllm(options: VllmOptions | None = None) -> Iterator[VllmServer]:
 
 
 def _command_line(options: VllmOptions, port: int) -> list[str]:
-    model = str(tiny_model(options.model_seed))
+    model = str(options.model or tiny_model(options.model_seed))
     if options.plain:
         start = [str(PYTHON.with_name("vllm")), "serve", model]
     else:

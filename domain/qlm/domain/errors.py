@@ -23,6 +23,11 @@ class InvalidValueError(QlmError, ValueError):
         self.expected = expected
 
 
+def extra_hint(extra: str) -> str:
+    """Return how to install an extra, from a clone or from a wheel: no index has the package."""
+    return f"pip install -e '.[{extra}]' in a clone of QLM, or pip install 'WHEEL[{extra}]'"
+
+
 class UnavailableError(QlmError):
     """A server that a part depends on is away; trying again later helps."""
 

@@ -44,11 +44,14 @@ class ModelSpec:
         id: Its name for clients.
         tokenizer: `byte` for emulated models, else a directory with tokenizer.json and its configs.
         context_tokens: Largest number of prompt plus output tokens of one request.
+        generation_config: Source of its sampling defaults: `auto` for its own generation_config.json, `vllm`
+            for those of vLLM, else a folder with such a file.
     """
 
     id: ModelId
     tokenizer: str
     context_tokens: int
+    generation_config: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.id or len(self.id) > MODEL_NAME_CHARACTERS_MAX:

@@ -69,7 +69,8 @@ class OutputSlice(NamedTuple):
         detail: Reason of an error.
         fingerprint: That of the request if the slice was read, for a comparison; empty if it was announced,
             since a request is announced only to those who were compared when they watched it.
-        extensions: Optional fields of the log if the slice was read; none if it was announced.
+        extensions: Optional fields of the log if the slice was read; if it was announced, those of its last
+            entry.
     """
 
     id: RequestId

@@ -67,6 +67,12 @@ class ClassView:
         answers = self.lengths.answers
         return self.lengths.tokens / answers if answers else None
 
+    @property
+    def oldest_arrival_ns(self) -> int | None:
+        """Arrival of the oldest waiting request, in a group or not; None if none waits."""
+        heads = (self.ungrouped_arrival_ns, *(group.head_arrival_ns for group in self.groups))
+        return min((each for each in heads if each is not None), default=None) if self.queued else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:

@@ -1,14 +1,13 @@
 """Request headers that ask a QLM gateway for a pace."""
 
-from qlm.domain.errors import InvalidValueError
+from qlm.domain.slo import check_pace
 
 
 def headers(tokens_per_s: float) -> dict[str, str]:
     """Return the headers that ask for tokens at a pace: that at which a pacer will release them.
 
     Raises:
-        InvalidValueError: The pace is not above 0.
+        InvalidValueError: The gateway would refuse the pace.
     """
-    if not 0 < tokens_per_s < float("inf"):
-        raise InvalidValueError("tokens_per_s", tokens_per_s, "a number above 0")
+    check_pace("tokens_per_s", tokens_per_s)
     return {"x-slo-tokens-per-s": f"{tokens_per_s:.12g}"}

@@ -1,9 +1,9 @@
-"""Errors that name the optional package of the solvers: `qlm-serving[planner]`."""
+"""Errors that name the optional package of the solvers, and the extra that has it: `planner`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from qlm.domain.errors import QlmError
+from qlm.domain.errors import QlmError, extra_hint
 
 
 @contextmanager
@@ -19,4 +19,4 @@ def needs_solvers(what: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise QlmError(f"{what} needs {error.name}: pip install 'qlm-serving[planner]'") from error
+        raise QlmError(f"{what} needs {error.name}: {extra_hint('planner')}") from error

@@ -20,9 +20,6 @@ from qlm.planner.plain_reader import number
 from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.referee import judged
 
-DEFAULT_METHOD: Final = "fast"
-"""Default method: it plans any problem."""
-
 SCALE_UP_MOVES_PER_GROUP: Final = 50
 """Moves of the fast solver for each fleet that is tried: enough to estimate the misses."""
 

@@ -35,7 +35,9 @@ class Outcomes:
         ended_ns: Arrival of the last token at the client.
         tokens: Output tokens received.
         instance: Index of the last instance that ran it.
-        evictions: Number of preemptions.
+        evictions: Number of preemptions by agents.
+        engine_preemptions: Number of preemptions within engines: for lack of KV blocks, by sleep, by batch
+            policies.
         outcome: Value of `Outcome`, `REFUSED` or `UNFINISHED`.
         met: Whether the objective was met; best-effort requests meet theirs by being answered.
         idle_s: Time that the reader waited beyond the objective; NaN without a reader.
@@ -48,6 +50,7 @@ class Outcomes:
     tokens: IntArray
     instance: IntArray
     evictions: IntArray
+    engine_preemptions: IntArray
     outcome: list[str]
     met: npt.NDArray[np.bool_]
     idle_s: FloatArray
@@ -64,6 +67,7 @@ class Outcomes:
             tokens=np.zeros(requests, dtype=np.int64),
             instance=never.copy(),
             evictions=np.zeros(requests, dtype=np.int64),
+            engine_preemptions=np.zeros(requests, dtype=np.int64),
             outcome=[UNFINISHED] * requests,
             met=np.zeros(requests, dtype=np.bool_),
             idle_s=np.full(requests, np.nan),
@@ -110,7 +114,6 @@ class SimulationResult:
         swaps_cold: Model swaps that start a process.
         swap_seconds: Time of instances without an awake engine because of swaps.
         prefix_hits: Prompt tokens that the engines' prefix caches held, those of resumed requests included.
-        engine_preemptions: Preemptions within engines: for lack of KV blocks, by sleep, by batch policies.
         operations: Operations of each incarnation of each agent.
         gpu_times: Account of each instance's time.
         intervals: Uses of each instance's time, in order.
@@ -133,7 +136,6 @@ class SimulationResult:
     swaps_cold: int = 0
     swap_seconds: float = 0.0
     prefix_hits: int = 0
-    engine_preemptions: int = 0
     operations: list[OperationStats] = field(default_factory=list)
     gpu_times: Sequence[GpuTime] = ()
     intervals: Sequence[Sequence[Interval]] = ()

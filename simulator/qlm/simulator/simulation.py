@@ -110,7 +110,6 @@ def simulate(
         swaps_cold=simulation.fleet.swaps_cold,
         swap_seconds=simulation.fleet.swap_seconds,
         prefix_hits=simulation.fleet.prefix_hits,
-        engine_preemptions=simulation.fleet.engine_preemptions,
         operations=simulation.fleet.operations,
         gpu_times=simulation.fleet.gpu_times,
         intervals=simulation.fleet.intervals,

@@ -359,6 +359,14 @@ def test_the_wait_for_a_slot_follows_the_request_closest_to_its_limit() -> None:
     assert candidates.preempt_at_ns(100 * S, pace, 55 * S) <= 55 * S, "48 tokens to go: it is time"
 
 
+def test_the_wait_for_a_slot_is_that_for_a_long_answer_where_the_limit_is_far() -> None:
+    candidates = RunningIndex(batch_requests(3))
+    answers_take_5_s = Pace(token_s=1.0, service_s=5.0)
+    assert candidates.preempt_at_ns(100 * S, answers_take_5_s, 0) == 75 * S + 1, "not 48 s for 48 tokens"
+    answers_take_20_s = Pace(token_s=1.0, service_s=20.0)
+    assert candidates.preempt_at_ns(100 * S, answers_take_20_s, 0) == 52 * S + 1, "48 tokens to go"
+
+
 # events of one moment
 
 

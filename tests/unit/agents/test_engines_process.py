@@ -328,6 +328,14 @@ def test_kv_blocks_are_offloaded_with_answers_and_a_failed_load_is_computed() ->
     assert "--kv-transfer-config" not in vllm_command(replace(settings, host_kv_bytes=0)).argv
 
 
+def test_vllm_reads_the_end_tokens_that_the_gateway_reads() -> None:
+    settings = VllmSettings(model="/nowhere", served_model_name="m", port=8100)
+    assert "--generation-config" not in vllm_command(settings).argv
+    for source in ("vllm", "/etc/qlm/mine"):
+        argv = vllm_command(replace(settings, generation_config=source)).argv
+        assert argv[argv.index("--generation-config") + 1] == source
+
+
 def test_a_batch_policy_starts_vllm_with_qlms_scheduler_and_synchronous_scheduling(tmp_path: Path) -> None:
     plain = VllmSettings(model="/nowhere", served_model_name="m", port=8100)
     scheduling = VllmScheduling(settings=SchedulerSettings("fcfs"), import_path=tmp_path)

@@ -11,14 +11,14 @@ from qlm.cli.bench.objectives import Slo, parse_goodput, parse_reader, parse_slo
 from qlm.cli.bench.record import Chunk, Run, Sent
 from qlm.cli.bench.report import Judging, report
 from qlm.cli.bench.saved import saved_text
-from qlm.cli.main import load_command
+from qlm.cli.main import main
 from qlm.domain.streaming.reader import Reader
 
 NOWHERE = "http://127.0.0.1:9"
 
 
 def bench(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(load_command("bench"), list(arguments))
+    done = CliRunner().invoke(main.load("bench"), list(arguments))
     return done.exit_code, done.output
 
 

@@ -176,3 +176,29 @@ def test_a_file_that_is_not_json_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
     with pytest.raises(InvalidValueError, match=r"broken\.json"):
         read_runs(path)
+
+
+def negative(name: str) -> Any:
+    if name == "vllm":
+        result = json.loads((RESULTS / "vllm-chat.json").read_text("utf-8"))
+        return result | {"output_lens": [-1, *result["output_lens"][1:]]}
+    if name == "aiperf":
+        count = {"value": -3, "unit": "tokens"}
+        return AIPERF | {"metrics": AIPERF["metrics"] | {"output_sequence_length": count}}
+    return [
+        {
+            "start_time": 1.0,
+            "end_time": 2.0,
+            "info": {
+                "input_tokens": -5,
+                "response_metrics": {"output_tokens": 1, "output_token_times": [2.0]},
+            },
+            "error": None,
+        }
+    ]
+
+
+@pytest.mark.parametrize("name", ["vllm", "aiperf", "inference-perf"])
+def test_a_negative_count_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"result\.json.*greater than or equal to 0"):
+        read_runs(written(tmp_path, negative(name)))

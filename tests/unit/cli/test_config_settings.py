@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from qlm.cli.config.default import emulated_config, vllm_config
-from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.errors import LINES_MAX, ConfigError
 from qlm.cli.config.settings import Config, load_config, parse_config
 from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo, TokenSlo
 
@@ -101,10 +101,39 @@ def test_a_missing_section_is_named(missing: str) -> None:
         parse_config(raw, "qlm.yaml")
 
 
-def test_several_mistakes_are_counted() -> None:
-    raw = changed("http.port", 0) | {"color": "red"}
-    with pytest.raises(ConfigError, match=r"\(1 more\)"):
+def test_all_mistakes_of_a_file_are_named_at_once() -> None:
+    raw = changed("http.port", 0) | {"color": "red", "grpc": {"port": "x"}}
+    with pytest.raises(ConfigError) as caught:
         parse_config(raw, "qlm.yaml")
+    assert str(caught.value).splitlines() == [
+        "qlm.yaml: http.port is 0; expected at least 1",
+        "qlm.yaml: grpc.port is 'x'; expected a whole number",
+        "qlm.yaml: color is 'red'; expected no key of this name",
+    ]
+
+
+def test_of_very_many_mistakes_the_first_are_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(SOUND | {f"x{n}": n for n in range(100)}, "qlm.yaml")
+    assert len(str(caught.value).splitlines()) == LINES_MAX + 1
+    assert str(caught.value).endswith("(80 more)")
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("http.prot", "port"),
+        ("instances.0.acelerator", "accelerator"),
+        ("models.1.context", "context_tokens"),
+        ("modles", "models"),
+        ("default_slo.deadline", "deadline_ms"),
+    ],
+)
+def test_a_misspelt_key_is_answered_with_the_one_meant(path: str, meant: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"{path} is 1; expected no key of this name; did you mean {meant}\\?"
+    ):
+        parse_config(changed(path, 1), "qlm.yaml")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from qlm.cli.commands.evaluate import rct_command
+from qlm.cli.commands.evaluate.rct import rct_command
 from qlm.cli.commands.simulate import simulate_command
 from qlm.cli.config.default import emulated_config
 from qlm.cli.config.settings import Config

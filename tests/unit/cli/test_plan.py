@@ -17,6 +17,7 @@ from qlm.cli.main import main
 from qlm.cli.plans.files import plan_text, read_plan, read_problem
 from qlm.cli.plans.gantt import LETTERS, ROWS_MAX, gantt
 from qlm.cli.plans.missed import WHY
+from qlm.cli.plans.tables import summary
 from qlm.domain.ids import GroupId, InstanceId, ModelId
 from qlm.planner import limits
 from qlm.planner.baselines.edf import plan_edf
@@ -200,7 +201,7 @@ def test_what_is_late_is_shown_with_the_reason(tmp_path: Path) -> None:
     for output in (planned.output, shown.output):
         lines = output.splitlines()
         rows = lines[lines.index(line) + 1 :]
-        assert [row.group for row in misses.rows] == re.findall(r"^ (g\d+) ", "\n".join(rows), re.MULTILINE)
+        assert [row.group for row in misses.rows] == re.findall(r"^(g\d+)\t", "\n".join(rows), re.MULTILINE)
         assert all(WHY[row.reason] in output for row in misses.rows)
     assert line not in qlm("plan", "show", "--problem", problem, "--plan", plan).output
     first = qlm("plan", "show", "--problem", problem, "--plan", plan, "--why", "--rows", "1").output
@@ -246,7 +247,7 @@ def test_explain_tells_what_stands_before_and_what_else_would_cost(problem: Path
     assert any("last request answered in 84s" in line and "100.0 % of its requests" in line for line in lines)
     (first,) = (line for line in lines if "first in its queue" in line)
     assert "passes over a higher priority" in first and re.search(r"\+261\.\d+ s", first)
-    assert sum(bool(re.search(r"^ i[01] .* s +moved", line)) for line in lines) == 2
+    assert sum(bool(re.search(r"^i[01]\t.* s\tmoved", line)) for line in lines) == 2
 
 
 def test_explain_in_json(problem: Path, plan: Path) -> None:
@@ -344,8 +345,8 @@ def test_a_plan_of_another_problem_is_refused(problem: Path, tmp_path: Path) -> 
         (["plan", "explain", "g0", "--plan", "{plan}"], 2, "--plan needs --problem FILE."),
         (["plan", "explain", "g0", "--method", "edf"], 2, "--method needs --problem FILE."),
         (["plan", "explain", "--problem", "{problem}"], 2, "GROUP"),
-        (["plan", "--problem", "{missing}"], 1, "missing.json: No such file or directory"),
-        (["plan", "--problem", "{folder}"], 1, "Is a directory"),
+        (["plan", "--problem", "{missing}"], 2, "missing.json: No such file or directory"),
+        (["plan", "--problem", "{folder}"], 2, "Is a directory"),
         (["plan", "--problem", "{problem}", "show"], 2, "--problem goes behind show."),
         (["plan", "--json", "explain", "g0"], 2, "--json goes behind explain."),
         (["plan", "--problem", "{problem}", "--method", "magic"], 2, "magic"),
@@ -369,9 +370,9 @@ def test_a_plan_of_another_problem_is_refused(problem: Path, tmp_path: Path) -> 
             "which is a folder; expected a file",
         ),
         (
-            ["plan", "--problem", "{problem}", "--method", "edf", "--out", "{missing}/x.json"],
-            1,
-            "No such file or directory",
+            ["plan", "--problem", "{problem}", "--method", "edf", "--out", "{problem}/x.json"],
+            2,
+            "or is in, a file; expected a folder",
         ),
         (
             ["plan", "explain", "x", "--problem", "{problem}"],
@@ -501,3 +502,21 @@ def test_no_command_loads_a_solver_that_it_does_not_use() -> None:
 def test_read_problem_is_what_was_stored(problem: Path) -> None:
     assert read_problem(problem) == PROBLEM
     assert isinstance(main, click.Group) and "plan" in main.commands
+
+
+@pytest.mark.parametrize(
+    ("bound_s", "penalty_s", "shown"), [(0.0, 90.0, False), (0.0, 0.0, True), (60.0, 90.0, True)]
+)
+def test_a_gap_is_shown_unless_any_plan_can_be_far_from_the_bound(
+    bound_s: float, penalty_s: float, shown: bool
+) -> None:
+    plan = replace(judged(PROBLEM, plan_edf(PROBLEM)), lower_bound_s=bound_s, penalty_s=penalty_s)
+    (line, *_) = summary(PROBLEM, plan, verify(PROBLEM, plan), len(PROBLEM.instances))
+    assert f"no plan is below {bound_s:g} s" in line
+    assert ("gap" in line) is shown
+
+
+def test_the_folder_of_a_plan_is_made(problem: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new/folder/plan.json"
+    assert qlm("plan", "--problem", problem, "--method", "edf", "--out", out).exit_code == 0
+    read_plan(out, PROBLEM)

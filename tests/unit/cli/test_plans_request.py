@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rich.table import Table
 
+from qlm.cli.inspect.layout import Table
 from qlm.cli.plans.live import age
 from qlm.cli.plans.request import PlannedRequest, find_place
 from qlm.cli.plans.request_text import request_text

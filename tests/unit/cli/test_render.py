@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
+from qlm.cli.inspect.layout import Table
 from qlm.domain.fleet import EngineCapacity, EngineState, InstanceStatus
 from qlm.domain.ids import GroupId, InstanceId, ModelId, SessionId
 from qlm.domain.lease import Holder
@@ -101,9 +101,9 @@ async def test_an_empty_cluster_gives_tables_without_rows(cluster: Cluster) -> N
 async def test_queues_show_what_waits_and_the_first_groups_of_each_instance(cluster: Cluster) -> None:
     await fill(cluster.store)
     text = text_of(render.queues(await get(cluster, "/admin/v1/queues")))
-    (row,) = [line for line in text.splitlines() if "deadline-15s" in line]
+    (row,) = [line for line in text.splitlines() if line.startswith("emulated ")]
     assert row.split()[:5] == ["emulated", "deadline-15s", "-2", "9", "8"]
-    assert "g0 (emulated: 1, in " in text
+    assert "g0 (emulated, deadline-15s: 1, in " in text
     assert "g5 (emulated" in text
     assert "g6 (emulated" not in text
     assert "2 more" in text
@@ -170,7 +170,7 @@ async def test_markup_in_what_a_client_sent_is_shown_as_it_is(cluster: Cluster) 
 async def test_a_long_id_survives_a_narrow_terminal(cluster: Cluster) -> None:
     await cluster.store.enqueue(a_request("r" * 40, model=M).metadata())
     text = text_of(render.requests(await get(cluster, "/admin/v1/requests")), width=60)
-    assert text.count("r" * 10) >= 1
+    assert "r" * 40 in text
 
 
 async def test_an_unknown_request_is_refused_with_the_gateways_words(cluster: Cluster) -> None:

@@ -159,6 +159,6 @@ def test_without_the_package_one_sentence_says_what_to_install(tmp_path: Path) -
     printed = qlm(*words, PYTHONPATH=str(tmp_path))
     assert (printed.returncode, printed.stderr) == (
         1,
-        "qlm: --runtime ray needs the package ray, which cannot be imported (not here); "
-        "install the extra `ray` of qlm-serving\n",
+        "qlm: --runtime ray needs the package ray, which cannot be imported (not here): "
+        "pip install -e '.[ray]' in a clone of QLM, or pip install 'WHEEL[ray]'\n",
     )

@@ -53,6 +53,19 @@ def configured(**overrides: Any) -> Config:
     return parse_config(raw | overrides, "tests")
 
 
+def test_a_generation_config_reaches_gateway_and_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    model = {"id": "mine", "engine": "vllm", "path": str(tmp_path)}
+    instance = {"id": "a", "accelerator": "A100", "models": ["mine"]}
+    for source in ("auto", "vllm", str(tmp_path)):
+        config = configured(models=[model | {"generation_config": source}], instances=[instance])
+        assert [spec.generation_config for spec in model_specs(config)] == [source]
+    with pytest.raises(ConfigError, match=r"'mine' with the generation_config .*expected auto, vllm, or a"):
+        check(config, "tests")
+    (tmp_path / "generation_config.json").write_text("{}")
+    check(config, "tests")
+
+
 def test_the_fleet_knows_each_model_on_each_kind_that_serves_it() -> None:
     known = fleet(configured(), SHIPPED)
     assert set(known.profiles) == {("mistral-7b", "A100"), ("mistral-7b", "A10"), ("mine", "A100")}
@@ -188,7 +201,7 @@ def test_emulated_models_use_the_byte_tokenizer_and_vllm_models_their_own() -> N
 def test_limits_and_objectives_reach_the_gateway() -> None:
     given = {name: 9 if value is None else value + 1 for name, value in LimitsConfig()}
     given |= {"p_met_min": 0.5, "body_bytes_max": 2048, "refuse_without_instance": True}
-    given |= {"resumable_streams": False, "slo_steps": 4}
+    given |= {"resumable_streams": True, "slo_steps": 4}
     limits = gateway_limits(configured(limits=given, default_slo={}))
     assert {name: getattr(limits, name) for name in given} == given
     assert limits.default_slo.label() == "batch"

@@ -1,7 +1,11 @@
 """Load balance: the next request goes where it waits least, and what waits is spread evenly."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given
@@ -9,9 +13,10 @@ from hypothesis import strategies as st
 
 from qlm.controller.core.balancing import BALANCED, BalanceTarget, LoadBalance
 from qlm.controller.core.estimating.state import NOTHING_LEARNED, learn
+from qlm.controller.core.lanes import Lanes
 from qlm.domain.fleet import EngineState
 from qlm.domain.group import Group
-from qlm.domain.ids import InstanceId
+from qlm.domain.ids import GroupId, InstanceId
 from qlm.domain.length_histogram import NO_LENGTHS
 from qlm.domain.view import ClassView, ClusterView
 from support.estimating import (
@@ -46,6 +51,26 @@ def target(view: ClusterView, at: int = 0) -> BalanceTarget:
     fleet = steady_fleet(PLACES)
     state = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet)
     return LoadBalance(view, state.times, fleet).target(view.classes[at])
+
+
+def test_the_work_of_a_lane_does_not_depend_on_the_order_of_a_set() -> None:
+    """Sums of floats do, and sets of ids have another order in each process."""
+    found = set[str]()
+    for seed in "123":
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, "-c", "from unit.controller.test_balancing import *; print(work_s())"]
+        found.add(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+    assert len(found) == 1 and float(found.pop()) > 0
+
+
+def work_s() -> float:
+    """Return the work of an instance for a class of which it has many groups, but those."""
+    counts = (3 * number + 1 for number in range(40))
+    groups = [replace(groups_of(CHAT, count, sealed=True)[0], id=GroupId(f"g{count}")) for count in counts]
+    view = view_of(class_view(CHAT, LONG, *groups), queues={"a": tuple(groups)})
+    fleet = steady_fleet(PLACES)
+    times = learn(NOTHING_LEARNED, view, now_ns=NOW_NS, fleet=fleet).times
+    return Lanes(view, times, fleet).able(CHAT, groups[5:])[0].work_s
 
 
 def test_the_next_request_goes_to_the_instance_with_the_least_work() -> None:

@@ -10,7 +10,7 @@ import click
 import pytest
 import yaml
 
-from qlm.cli.commands.control import retry_command
+from qlm.cli.commands.control import drop_command, retry_command
 from qlm.cli.config.settings import parse_config
 from qlm.cli.main import main
 from qlm.simulator.emulation.command import parse_options
@@ -53,8 +53,9 @@ def accept(arguments: list[str]) -> None:
     """
     if arguments[:1] == ["emulate"]:
         parse_options(arguments[1:])
-    elif arguments[:2] == ["requests", "retry"]:
-        retry_command.make_context("retry", arguments[2:])
+    elif arguments[:2] in (["requests", "retry"], ["requests", "drop"]):
+        command = retry_command if arguments[1] == "retry" else drop_command
+        command.make_context(arguments[1], arguments[2:])
     else:
         _accept(main, arguments)
 
@@ -88,7 +89,14 @@ def test_calls_in_the_pages_are_accepted(arguments: list[str], monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "words", ["queues --wach", "requests retry --drop-all", "instance", "plan show --scale-up"]
+    "words",
+    [
+        "queues --wach",
+        "requests retry --drop-all",
+        "requests drop --drop",
+        "instance",
+        "plan show --scale-up",
+    ],
 )
 def test_a_wrong_call_is_noticed(words: str) -> None:
     with pytest.raises(click.UsageError):

@@ -9,7 +9,7 @@ import pytest
 from scripts.reference_pages.markdown import anchor
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 INDEX = ROOT / "docs/README.md"
 
 

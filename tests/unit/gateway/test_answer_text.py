@@ -1,5 +1,6 @@
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -7,8 +8,9 @@ from hypothesis import strategies as st
 
 from qlm.domain.byte_tokens import EOS_ID
 from qlm.domain.outcome import Outcome
-from qlm.gateway.core.answer_text import AnswerText, finish_reason
-from qlm.gateway.tokenizers.byte import ByteDetokenizer
+from qlm.gateway.core.answer_text import AnswerText, answer_text, finish_reason
+from qlm.gateway.tokenizers.byte import ByteDetokenizer, ByteTokenizer
+from support.requests import a_request
 
 EOS = frozenset((EOS_ID,))
 
@@ -19,9 +21,15 @@ def answer(
     include_stop: bool = False,
     min_tokens: int = 0,
     end_ids: frozenset[int] = EOS,
+    named_ids: frozenset[int] = frozenset(),
 ) -> AnswerText:
     return AnswerText(
-        ByteDetokenizer(), stop=stop, include_stop=include_stop, min_tokens=min_tokens, end_ids=end_ids
+        ByteDetokenizer(),
+        stop=stop,
+        include_stop=include_stop,
+        min_tokens=min_tokens,
+        end_ids=end_ids,
+        named_ids=named_ids,
     )
 
 
@@ -92,6 +100,39 @@ def test_the_finish_reason_is_stop_if_a_stop_string_was_met(
     text = answer(["END"])
     text.feed(fed)
     assert finish_reason(text, outcome) == reason
+
+
+@pytest.mark.parametrize(
+    ("fed", "stop", "reason"),
+    [
+        (b"aENDEN", ["x", "END"], "END"),
+        (b"ab!", [], ord("!")),
+        (b"ab!", ["x"], ord("!")),
+        (b"ab?", [], None),
+        (b"a!b", [], None),
+        (b"", [], None),
+    ],
+)
+def test_the_stop_reason_is_the_stop_string_or_the_token_to_name(
+    fed: bytes, stop: list[str], reason: int | str | None
+) -> None:
+    text = answer(stop, end_ids=frozenset(b"!?"), named_ids=frozenset(b"!"))
+    text.feed(fed)
+    assert text.stop_reason == reason
+
+
+@pytest.mark.parametrize(
+    ("sampling", "reason"),
+    [
+        ({}, None),
+        ({"stop_token_ids": (EOS_ID,)}, None),
+        ({"stop_token_ids": (EOS_ID,), "ignore_eos": True}, EOS_ID),
+    ],
+)
+def test_the_tokenizers_own_end_is_no_reason_to_name(sampling: dict[str, Any], reason: int | None) -> None:
+    text = answer_text(a_request(**sampling).metadata(), ByteTokenizer())
+    text.feed([ord("a"), EOS_ID])
+    assert text.stop_reason == reason
 
 
 few_letters = st.text(alphabet="aäb€", min_size=1, max_size=4)

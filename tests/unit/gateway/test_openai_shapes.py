@@ -12,7 +12,7 @@ from qlm.domain.request import Answer, AnswerKind, RequestMetadata
 from qlm.domain.sampling import Sampling
 from qlm.domain.slo import BatchSlo
 from qlm.gateway.api.errors import from_outcome
-from qlm.gateway.api.openai_shapes import StreamShape, answer_object
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
 from qlm.gateway.core.session_events import SendFinal
 
 
@@ -27,6 +27,10 @@ def metadata(kind: AnswerKind) -> RequestMetadata:
         sampling=Sampling(max_tokens=10),
         answer=Answer(kind=kind),
     )
+
+
+def resumable(kind: AnswerKind) -> StreamShape:
+    return StreamShape(metadata(kind), "flex", form=StreamForm.RESUMABLE)
 
 
 FINAL = SendFinal(3, "end", "stop", Outcome.STOP)
@@ -44,7 +48,7 @@ def events(stream: bytes) -> list[tuple[str | None, Any]]:
 
 @pytest.mark.parametrize("text", ["plain", 'quote " and \n line', "äöü 日本", "\u2028"])
 def test_an_event_carries_its_text_and_the_tokens_so_far(text: str) -> None:
-    ((id, data),) = events(StreamShape(metadata(AnswerKind.CHAT), "flex").text(4, text))
+    ((id, data),) = events(resumable(AnswerKind.CHAT).text(4, text))
     assert id == "4"
     assert data["choices"] == [
         {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
@@ -67,7 +71,7 @@ def test_a_chat_stream_begins_with_its_role_and_a_completion_does_not() -> None:
 
 @pytest.mark.parametrize("kind", AnswerKind)
 def test_the_last_text_and_the_reason_share_one_event(kind: AnswerKind) -> None:
-    (id, last), (_, done) = events(StreamShape(metadata(kind), "flex").ending(FINAL))
+    (id, last), (_, done) = events(resumable(kind).ending(FINAL))
     assert (id, last["choices"][0]["finish_reason"], done) == ("3", "stop", "[DONE]")
     shown = last["choices"][0]
     assert (shown["delta"]["content"] if kind is AnswerKind.CHAT else shown["text"]) == "end"
@@ -117,23 +121,43 @@ def test_usage_may_be_in_each_event() -> None:
     assert data["usage"]["completion_tokens"] == 2
 
 
-def test_a_plain_stream_has_no_ids_and_no_comments() -> None:
-    assert StreamShape(metadata(AnswerKind.CHAT), "flex", resumable=False).keep_alive() == b""
-    assert (
-        b"id: "
-        not in StreamShape(metadata(AnswerKind.CHAT), "flex", resumable=False).ending(FINAL).split(b"{")[0]
-    )
+@pytest.mark.parametrize(
+    ("form", "comment"), [(StreamForm.STANDARD, b": keep-alive\n\n"), (StreamForm.PLAIN, b"")]
+)
+def test_ids_are_only_in_resumable_streams_and_comments_not_in_plain_ones(
+    form: StreamForm, comment: bytes
+) -> None:
+    shape = StreamShape(metadata(AnswerKind.CHAT), "flex", form=form)
+    assert {id for id, _ in events(shape.role() + shape.text(1, "a") + shape.ending(FINAL))} == {None}
+    assert shape.error(2, from_outcome(Outcome.ENGINE_LOST)).startswith(b"event: error\ndata: ")
+    assert shape.keep_alive() == comment
 
 
 def test_a_comment_ends_no_event_once_ids_were_sent() -> None:
-    shape = StreamShape(metadata(AnswerKind.CHAT), "flex")
+    shape = resumable(AnswerKind.CHAT)
     assert shape.keep_alive() == b": keep-alive\n\n"
     shape.text(1, "a")
     assert shape.keep_alive() == b": keep-alive\n"
 
 
+STOPPED = SendFinal(3, "end", "stop", Outcome.STOP, stop_reason="END", cached_tokens=2)
+
+
+@pytest.mark.parametrize("kind", AnswerKind)
+def test_an_answer_says_what_ended_it_what_was_cached_and_who_gave_it(kind: AnswerKind) -> None:
+    for final, reason, cached in ((STOPPED, "END", {"cached_tokens": 2}), (FINAL, None, None)):
+        whole = answer_object(metadata(kind), final, "flex", "qlm-1")
+        shape = StreamShape(metadata(kind), "flex", fingerprint="qlm-1", include_usage=True)
+        (_, first), (_, last), (_, usage), _ = events(shape.text(1, "a") + shape.ending(final))
+        assert whole["choices"][0]["stop_reason"] == last["choices"][0]["stop_reason"] == reason
+        assert "stop_reason" not in first["choices"][0]
+        assert {each["system_fingerprint"] for each in (whole, first, last, usage)} == {"qlm-1"}
+        assert whole["usage"] == usage["usage"]
+        assert whole["usage"].get("prompt_tokens_details") == cached
+
+
 def test_an_error_event_is_followed_by_done() -> None:
-    stream = StreamShape(metadata(AnswerKind.CHAT), "flex").error(2, from_outcome(Outcome.ENGINE_LOST))
+    stream = resumable(AnswerKind.CHAT).error(2, from_outcome(Outcome.ENGINE_LOST))
     assert stream.startswith(b"event: error\nid: 2\ndata: ")
     assert stream.endswith(b"data: [DONE]\n\n")
 

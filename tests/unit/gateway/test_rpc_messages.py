@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 STUBS = ("qlm_pb2.py", "qlm_pb2.pyi", "qlm_pb2_grpc.py")
 
 HTTP_ONLY = {"stream", "stream_options", "metadata", "safety_identifier", "max_completion_tokens"}
+HTTP_ONLY |= {"store", "prompt_cache_key", "prompt_cache_retention", "request_id", "include_reasoning"}
 """Streams are what gRPC answers are; the rest is accepted for OpenAI's clients only, and changes nothing."""
 
 RPC_ONLY = {"prompt_token_ids", "idempotency_key"}

@@ -21,24 +21,29 @@ def refusal_of_chat(**fields: object) -> ApiError:
 
 def test_defaults_are_those_of_the_openai_api() -> None:
     body = parse_completion(COMPLETION)
-    assert (body.temperature, body.top_p, body.stream, body.stops) == (1.0, 1.0, False, ())
+    assert (body.temperature, body.top_p, body.stream, body.stops) == (None, None, False, ())
 
 
 @pytest.mark.parametrize(
-    ("prompt", "read"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2])], ids=["text", "list of one", "token ids"]
+    ("prompt", "read"),
+    [("a", "a"), (["a"], "a"), ([1, 2], [1, 2]), ([[1, 2]], [1, 2])],
+    ids=["text", "list of one", "token ids", "list of one with token ids"],
 )
-def test_prompt_may_be_text_or_one_text_or_token_ids(prompt: object, read: object) -> None:
+def test_prompt_may_be_text_or_token_ids_or_one_of_them_in_a_list(prompt: object, read: object) -> None:
     assert parse_completion(COMPLETION | {"prompt": prompt}).prompt == read
 
 
-@pytest.mark.parametrize("prompt", [5, [], "", [-1], [1, "a"], [[1], [2]], [True]])
+@pytest.mark.parametrize(
+    "prompt", [5, [], "", [-1], [1, "a"], [[1], [2]], [True], [[]], [[[1]]], [["a"]], [[1, "a"]], [""]]
+)
 def test_other_prompts_are_refused_with_what_is_expected(prompt: object) -> None:
     error = refusal_of_completion(prompt=prompt)
     assert (error.status, error.param) == (400, "prompt")
 
 
 def test_several_prompts_are_refused_by_name() -> None:
-    assert "one prompt per request; this one has 2" in refusal_of_completion(prompt=["a", "b"]).message
+    for prompt in (["a", "b"], [[1], [2]]):
+        assert "one prompt per request; this one has 2" in refusal_of_completion(prompt=prompt).message
 
 
 def test_an_error_names_field_value_and_expectation() -> None:
@@ -63,6 +68,32 @@ def test_an_unknown_field_inside_an_object_is_refused_with_its_path() -> None:
     assert refusal_of_completion(slo={"deadline_ms": 5, "x": 1}).param == "slo.x"
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {"foo": 1}}, "stream_options.foo"),
+        ({"stream_options": {"include_usage": 7}}, "stream_options.include_usage"),
+        ({"stream_interval": 2}, "stream_interval"),
+        ({"strict": True}, "strict"),
+        ({"structured_output": {}}, "structured_output"),
+        ({"str": 1}, "str"),
+        ({"float": 1}, "float"),
+        ({"list[": 1}, "list["),
+        ({"constrained-x": 1}, "constrained-x"),
+        ({"slo": {"strange": 1}}, "slo.strange"),
+        ({"slo": {"deadline_at": [1]}}, "slo.deadline_at"),
+        ({"stop": [1]}, "stop"),
+        ({"logit_bias": {"1": "x"}}, "logit_bias.1"),
+    ],
+    ids=str,
+)
+def test_an_error_keeps_the_name_of_the_field_whatever_it_is(fields: dict[str, object], param: str) -> None:
+    for error in (refusal_of_completion(**fields), refusal_of_chat(**fields)):
+        assert (error.status, error.param) == (400, param)
+        assert error.message.startswith(f"{param} is ")
+
+
 def test_a_missing_field_is_named() -> None:
     with pytest.raises(ApiError) as caught:
         parse_completion({"model": "m"})
@@ -78,6 +109,13 @@ def test_a_missing_field_is_named() -> None:
         {"logprobs": False},
         {"response_format": {"type": "text"}},
         {"store": False},
+        {"store": True},
+        {"prompt_cache_key": "team-a"},
+        {"prompt_cache_retention": "24h"},
+        {"request_id": "mine"},
+        {"routed_experts_prompt_start": 0},
+        {"return_token_offsets": False},
+        {"mm_payload": "tensors"},
         {"suffix": None},
         {"echo": False},
         {"best_of": 1},
@@ -98,6 +136,9 @@ def test_unsupported_completion_fields_are_accepted_at_neutral_values(neutral: d
         {"parallel_tool_calls": True},
         {"logprobs": False},
         {"modalities": ["text"]},
+        {"include_reasoning": True},
+        {"include_reasoning": False},
+        {"mm_payload": "tensors"},
     ],
     ids=str,
 )
@@ -113,7 +154,9 @@ def test_unsupported_chat_fields_are_accepted_at_neutral_values(neutral: dict[st
         ("tools", [{"type": "function"}]),
         ("logprobs", True),
         ("response_format", {"type": "json_object"}),
-        ("store", True),
+        ("mm_payload", "none"),
+        ("routed_experts_prompt_start", 1),
+        ("reasoning_effort", "none"),
         ("chat_template", "{{ messages }}"),
     ],
 )
@@ -123,7 +166,8 @@ def test_unsupported_fields_are_refused_by_name_otherwise(field: str, value: obj
 
 
 def test_content_may_be_parts_of_text() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    cached = {"cache_control": {"type": "ephemeral"}}
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **cached}]
     body = parse_chat(CHAT | {"messages": [{"role": "user", "content": parts}]})
     assert not isinstance(body.messages[0].content, str)
     assert [part.text for part in body.messages[0].content] == ["a", "b"]
@@ -142,6 +186,25 @@ def test_content_may_be_parts_of_text() -> None:
 )
 def test_a_wrong_message_is_refused_with_its_path(message: object, param: str) -> None:
     assert refusal_of_chat(messages=[message]).param == param
+
+
+VLLM_SHARED: dict[str, object] = {
+    "model": None, "n": 1, "stop": [], "stream": False, "stream_options": None, "use_beam_search": False,
+    "length_penalty": 1.0, "stop_token_ids": [], "include_stop_str_in_output": False, "ignore_eos": False,
+    "min_tokens": 0, "skip_special_tokens": True, "spaces_between_special_tokens": True, "bad_words": [],
+    "echo": False, "priority": 0, "request_id": "a6c9511d314e34f8", "session_id": None,
+    "routed_experts_prompt_start": 0, "return_token_offsets": False, "mm_payload": "tensors",
+    "return_mm_kwargs": None, "vllm_xargs": None, "stream_interval": None,
+}  # fmt: skip
+"""What `model_dump` of vLLM 0.32 makes of requests of both routes, without further nulls."""
+
+
+def test_what_vllm_fills_in_is_accepted() -> None:
+    chat = {"logprobs": False, "top_logprobs": 0, "tool_choice": "none", "include_reasoning": True}
+    chat |= {"parallel_tool_calls": True, "add_generation_prompt": True, "continue_final_message": False}
+    assert parse_chat(VLLM_SHARED | CHAT | chat | {"add_special_tokens": False}).output_limit[1] is None
+    completion = {"max_tokens": 16, "suffix": None, "add_special_tokens": True}
+    assert parse_completion(VLLM_SHARED | COMPLETION | completion).max_tokens == 16
 
 
 def test_an_answer_may_be_sent_back_with_its_nulls() -> None:
@@ -193,3 +256,20 @@ def test_levels_are_counted_and_not_brackets() -> None:
 
 def test_a_long_value_is_cut_in_the_message() -> None:
     assert len(refusal_of_completion(user="x" * 5000).message) < 400
+
+
+@pytest.mark.parametrize(
+    ("fields", "meant"),
+    [
+        ({"slo": {"deadline": 5}}, "deadline_ms"),
+        ({"slo": {"ttft": 5}}, "ttft_ms"),
+        ({"max_token": 5}, "max_tokens"),
+        ({"stream_options": {"include_usages": True}}, "include_usage"),
+    ],
+)
+def test_a_misspelt_field_is_answered_with_the_one_meant(fields: dict[str, object], meant: str) -> None:
+    assert refusal_of_completion(**fields).message.endswith(f"; did you mean {meant}?")
+
+
+def test_a_field_like_no_other_is_answered_without_a_guess() -> None:
+    assert "did you mean" not in refusal_of_completion(slo={"zzz": 5}).message

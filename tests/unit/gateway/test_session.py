@@ -183,13 +183,13 @@ def test_a_stop_string_ends_the_answer_and_the_generation() -> None:
     subject = session(stop=["END"])
     assert play(subject, heard("abE"), heard("NDxyz", 3)) == [
         SendEvent(3, "ab", tuple(b"abE")),
-        SendFinal(5, "", "stop", Outcome.STOP, token_ids=tuple(b"ND")),
+        SendFinal(5, "", "stop", Outcome.STOP, token_ids=tuple(b"ND"), stop_reason="END"),
         StopGeneration(),
     ]
 
 
 def test_text_before_a_stop_string_comes_with_the_end() -> None:
-    final = SendFinal(5, "ab", "stop", Outcome.STOP, token_ids=tuple(b"abEND"))
+    final = SendFinal(5, "ab", "stop", Outcome.STOP, token_ids=tuple(b"abEND"), stop_reason="END")
     assert play(session(stop=["END"]), heard("abEND"))[0] == final
 
 

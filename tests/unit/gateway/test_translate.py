@@ -71,12 +71,24 @@ def test_minus_one_switches_top_k_off_as_zero_does() -> None:
     assert metadata(top_k=-1).sampling.top_k == 0
 
 
-def test_the_output_limit_defaults_to_what_fits() -> None:
-    assert metadata().sampling.max_tokens == 80
-    roomy = GatewayLimits(default_max_tokens=7)
-    body = parse_completion({"model": "m", "prompt": [1]})
+@pytest.mark.parametrize(
+    ("configured", "chat", "completion"), [(None, 80, 16), (7, 7, 7), (50, 50, 50), (90, 80, 80)]
+)
+def test_without_an_output_limit_the_context_bounds_chats_and_16_tokens_completions(
+    configured: int | None, chat: int, completion: int
+) -> None:
+    limits = GatewayLimits(default_max_tokens=configured)
     arrival = Arrival(id=RequestId("r"), headers={}, now_ns=0)
-    assert to_metadata(body, (1,), SERVED, roomy, arrival, CLASSES).sampling.max_tokens == 7
+    messages = [{"role": "user", "content": "hi"}]
+    for body, expected in (
+        (parse_chat({"model": "m", "messages": messages}), chat),
+        (parse_completion({"model": "m", "prompt": "hi"}), completion),
+    ):
+        assert to_metadata(body, PROMPT, SERVED, limits, arrival, CLASSES).sampling.max_tokens == expected
+
+
+def test_sixteen_tokens_need_not_fit() -> None:
+    assert metadata(prompt=(1,) * 90).sampling.max_tokens == 10
 
 
 @pytest.mark.parametrize(
@@ -90,6 +102,9 @@ def test_what_does_not_fit_the_context_is_refused(
         metadata(prompt=(1,) * prompt_tokens, max_tokens=max_tokens)
     assert (caught.value.status, caught.value.param) == (400, param)
     assert caught.value.code == "context_length_exceeded"
+    # LiteLLM 1.106 looks for the first words of this, and vLLM's clients for all of them.
+    assert caught.value.message.startswith("This model's maximum context length is 100 tokens. However, ")
+    assert "; expected at most " in caught.value.message
 
 
 def test_prompt_and_output_may_fill_the_context_to_the_last_token() -> None:

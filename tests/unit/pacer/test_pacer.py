@@ -123,5 +123,6 @@ def test_bad_input_loses_nothing() -> None:
 def test_headers_ask_for_the_pace() -> None:
     assert headers(4.8) == {"x-slo-tokens-per-s": "4.8"}
     assert headers(5.0) == {"x-slo-tokens-per-s": "5"}
-    with pytest.raises(InvalidValueError, match="tokens_per_s is 0"):
-        headers(0)
+    for pace in (0, 0.009, 10_001, math.inf, math.nan):
+        with pytest.raises(InvalidValueError, match=r"tokens_per_s is .*; expected .* from 0.01 to 10000"):
+            headers(pace)

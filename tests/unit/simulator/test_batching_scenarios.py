@@ -11,6 +11,7 @@ from qlm.agents.batching.policies import registry
 from qlm.agents.batching.view import View
 from qlm.cli.config.errors import ConfigError
 from qlm.cli.scenario.file import load_scenario
+from qlm.simulator.cluster.clients import request_number
 from qlm.simulator.policies import POLICIES
 from qlm.simulator.report import requests_csv, summary
 from qlm.simulator.results import SimulationResult
@@ -49,10 +50,12 @@ class LeastServed:
 
     def __init__(self) -> None:
         self.most = 0
+        self.preempted: dict[str, int] = {}
 
     def decide(self, view: View) -> Decision:
         check(view)
         self.most = max(self.most, len(view.ids))
+        self.preempted |= zip(view.ids, view.preemptions.tolist(), strict=True)
         order = sorted(range(len(view.ids)), key=lambda row: (view.generated[row] // 50, view.arrival_s[row]))
         return Decision(run=tuple(view.ids[row] for row in order[:60]), again_s=view.now_s + 0.2)
 
@@ -96,7 +99,10 @@ def test_a_policy_chooses_among_all_and_no_request_is_lost(
     for result in (first, plain):
         assert summary(result)["outcomes"] == {"stop": len(result.workload)}
         assert result.outcomes.tokens.tolist() == result.workload.output_tokens.tolist()
-    assert summary(first)["engine_preemptions"] > 0
+    preemptions = first.outcomes.engine_preemptions
+    assert summary(first)["engine_preemptions"] == preemptions.sum() > 0
+    seen = {request_number(id): count for each in policies for id, count in each.preempted.items()}
+    assert max(seen.values()) > 0 and all(preemptions[row] >= count for row, count in seen.items())
     assert summary(first)["longest_first_token_s"] < summary(plain)["longest_first_token_s"]
     first_s = [summary(result)["latency_by_class"]["chat"]["first_token_p99_s"] for result in (first, plain)]
     assert first_s[0] < first_s[1], "those without a token go first"

@@ -229,6 +229,7 @@ class Agent:
         if event.cached_tokens is not None:
             stats.work.found(tracked, event.cached_tokens)
             stats.prompts.ended(tracked, event.cached_tokens)
+            tracked.generated_from_cache(event.cached_tokens)
         if event.finish in ("stop", "length"):
             elapsed_s = max(0.0, (now_ns - tracked.generation.started_ns) / 1e9)
             model, resumed_at = tracked.request.model, tracked.resumed_at

@@ -106,7 +106,7 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
         token_ids=tuple(output[sent:] if sent else output),
         outcome=exit.outcome if ending else None,
         detail=exit.why if ending else "",
-        extensions=_extensions(generation) if generation.unrecorded else NO_LOG_EXTENSIONS,
+        extensions=_extensions(generation, ending=ending),
     )
     tracked.sent = len(output)
     generation.unrecorded = False
@@ -114,8 +114,12 @@ def _entry(tracked: TrackedRequest) -> LogEntry:
     return entry
 
 
-def _extensions(generation: Generation) -> LogExtensions:
-    return LogExtensions(preemptions=generation.preemptions)
+def _extensions(generation: Generation, *, ending: bool) -> LogExtensions:
+    preemptions = generation.preemptions if generation.unrecorded else None
+    cached_tokens = generation.cached_tokens if ending else None
+    if preemptions is None and cached_tokens is None:
+        return NO_LOG_EXTENSIONS
+    return LogExtensions(preemptions=preemptions, cached_tokens=cached_tokens)
 
 
 def _of_this_lease(tracked: TrackedRequest, entry: LogEntry) -> bool:

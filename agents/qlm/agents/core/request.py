@@ -107,11 +107,13 @@ class Generation:
         swapped_in: The current generation loaded the KV cache of the previous one from host memory.
         kv_meter: The work meter of the engine of the current generation, compared by identity only.
         kv_written: Tokens which that engine had written when the generation began.
+        cached_tokens: Prompt tokens found in the prefix cache by the engine that began the answer; None if it
+            did not report them, or began elsewhere.
     """
 
     __slots__ = (
-        "aborted_ns", "call_id", "count", "kv_meter", "kv_written", "preempted", "preemptions", "started_ns",
-        "stopgap", "swapped_in", "swapped_out", "unrecorded",
+        "aborted_ns", "cached_tokens", "call_id", "count", "kv_meter", "kv_written", "preempted",
+        "preemptions", "started_ns", "stopgap", "swapped_in", "swapped_out", "unrecorded",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -127,6 +129,7 @@ class Generation:
         self.swapped_in = False
         self.kv_meter: object = None
         self.kv_written = 0
+        self.cached_tokens: int | None = None
 
 
 class TrackedRequest:
@@ -177,6 +180,11 @@ class TrackedRequest:
         """Count one more preemption; its number goes into the output log before the request leaves."""
         self.generation.preemptions += 1
         self.generation.unrecorded = True
+
+    def generated_from_cache(self, cached_tokens: int) -> None:
+        """Note what an engine found of the prompt; a later generation also finds tokens of this request."""
+        if self.generation.count == 1 and not self.resumed_at:
+            self.generation.cached_tokens = min(self.request.prompt_tokens, max(0, cached_tokens))
 
     @property
     def tokens(self) -> int:

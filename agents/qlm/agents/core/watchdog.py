@@ -124,9 +124,11 @@ def probed(state: AgentState, event: EngineProbed, now_ns: int) -> list[Action]:
 def _engine_hangs(state: AgentState, allowance: Allowance) -> str:
     """Return the reason if no request has received a token for too long, else an empty text."""
     watch, calls = state.stats.progress, state.requests.calls.values()
+    if not calls or watch.silent_s <= allowance.silence_s:
+        return ""
     longest = max((each.tokens for each in calls if len(each.output) == each.resumed_at), default=0)
     limit_s = allowance.after_s(longest)
-    if not calls or watch.silent_s <= limit_s:
+    if watch.silent_s <= limit_s:
         return ""
     return f"no token for {watch.silent_s:.1f} s while {len(calls)} requests run; at most {limit_s:.1f} s"
 
@@ -140,6 +142,8 @@ def _stuck(state: AgentState, allowance: Allowance) -> Iterator[TrackedRequest]:
     watch, kv, before = state.stats.progress, state.requests.kv, 0
     if not watch.answered or kv.pool:
         return  # A batch policy may let a request wait as long as it likes.
+    if watch.longest_silent_s <= allowance.silence_s:
+        return
     for call_id, tracked in state.requests.calls.items():
         waits = len(tracked.output) == tracked.resumed_at
         before += tracked.tokens if waits else 0

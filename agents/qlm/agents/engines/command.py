@@ -57,6 +57,7 @@ class VllmSettings:
         kv_cache_bytes: Size of the KV cache on each accelerator. Needed when several engines share a GPU:
             vLLM's own measurement depends on the others.
         dtype: Data type of weights and activations.
+        generation_config: `auto`, `vllm` or a folder, from which it reads which tokens end an answer.
         host_kv_bytes: Host memory for offloaded KV blocks; 0 for none. Blocks are written as they fill, and
             loaded when a request is resumed.
         cpu: Run on the CPU, as tests do: no CUDA graphs, one thread, and a sleep mode that frees nothing.
@@ -76,6 +77,7 @@ class VllmSettings:
     block_tokens: int | None = None
     kv_cache_bytes: int | None = None
     dtype: str | None = None
+    generation_config: str = "auto"
     host_kv_bytes: int = 0
     cpu: bool = False
     program: str = "vllm"
@@ -105,6 +107,7 @@ def vllm_command(settings: VllmSettings) -> EngineCommand:
         "--block-size": settings.block_tokens,
         "--kv-cache-memory-bytes": settings.kv_cache_bytes,
         "--dtype": settings.dtype,
+        "--generation-config": None if settings.generation_config == "auto" else settings.generation_config,
         "--otlp-traces-endpoint": settings.otlp_traces_endpoint,
         "--kv-transfer-config": _offloading(settings.host_kv_bytes) if settings.host_kv_bytes else None,
     }

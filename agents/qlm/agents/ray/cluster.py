@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from qlm.agents.core.node_placement import Node, Resources
 from qlm.agents.engines.guard import descendants, kill
 from qlm.agents.ray.actor import AgentActor, Work
-from qlm.domain.errors import QlmError
+from qlm.domain.errors import QlmError, extra_hint
 from qlm.domain.shown import cut
 
 log = logging.getLogger("qlm.agents")
@@ -93,7 +93,7 @@ class RayCluster:
         except ImportError as error:
             raise RayUnavailableError(
                 "--runtime ray needs the package ray, which cannot be imported "
-                f"({error}); install the extra `ray` of qlm-serving"
+                f"({error}): {extra_hint('ray')}"
             ) from error
         self._ray = ray
         self._check_reachable()

@@ -315,6 +315,8 @@ class AgentRunner:
             return
         if event.state is EngineState.FAILED:
             log.warning("%s: engine of %s failed: %s", self._instance, event.model, event.error)
+        elif event.state is EngineState.AWAKE:
+            log.info("%s: engine of %s is up", self._instance, event.model)
         self.post(event)
         self._spawn(self._send_heartbeat())  # at once: plans depend on it
 

@@ -13,10 +13,9 @@ from collections.abc import Mapping
 from logging import Logger
 from typing import Any, Final
 
-from qlm.agents.batching.decision import Decision
-from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from qlm.agents.batching.guarded import GuardedPolicy
 from qlm.agents.batching.sent_objective import NO_OBJECTIVE, Objective, objective_of
-from qlm.agents.batching.view import Place, View
+from qlm.agents.batching.view import Place
 from qlm.agents.vllm_scheduler.counters import Counters
 from qlm.agents.vllm_scheduler.engine_facts import free_blocks, machine_of, needed_blocks, row_of, used_tokens
 from qlm.agents.vllm_scheduler.learned import Learned
@@ -43,7 +42,7 @@ class PolicyHost:
 
     def __init__(self, scheduler: Any, settings: SchedulerSettings, log: Logger) -> None:
         self._scheduler = scheduler
-        self._policy, self._fallback = settings.policy(), FirstComeFirstServed()
+        self._policy = GuardedPolicy(settings.policy(), self._failed)
         self._link_bytes_per_s = settings.link_bytes_per_s
         self._learned = Learned(settings.iteration)
         self._streams: dict[str, StreamedRequest] = {}
@@ -110,19 +109,15 @@ class PolicyHost:
         machine = machine_of(scheduler, self._learned.iteration, self._link_bytes_per_s)
         view = view_of(now_s, self._rows(), machine, self._learned)
         self._changed = False
-        self._levers = levers(self._asked(view), view)
+        self._levers = levers(self._policy.decide(view), view)
         for id in self._levers.preempt:
             self._preempt(scheduler.requests[id], now_s)
         # Who stands last is given up first when blocks run out.
         order = self._levers.order
         scheduler.running.sort(key=lambda request: order.get(request.request_id, -1))
 
-    def _asked(self, view: View) -> Decision:
-        try:
-            return self._policy.decide(view)
-        except Exception:  # the fault of a policy must not end the requests of an engine
-            self._warn("policy", "the batch policy failed: first come, first served instead", trace=True)
-            return self._fallback.decide(view)
+    def _failed(self) -> None:
+        self._warn("policy", "the batch policy failed: first come, first served instead", trace=True)
 
     def _rows(self) -> list[EngineRow]:
         scheduler, hold = self._scheduler, self._levers.hold

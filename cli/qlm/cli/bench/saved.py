@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, model_validator
 
 from qlm.cli.bench.record import Chunk, Run, Sent
 from qlm.cli.bench.report import plain
@@ -23,10 +23,10 @@ class SavedRequest(BaseModel):
     sent_s: float
     end_s: float
     chunk_times_s: list[float]
-    chunk_tokens: list[int]
+    chunk_tokens: list[NonNegativeInt]
     error: str | None
-    prompt_tokens: int
-    asked_tokens: int | None
+    prompt_tokens: NonNegativeInt
+    asked_tokens: NonNegativeInt | None
 
     @model_validator(mode="after")
     def _check(self) -> "SavedRequest":

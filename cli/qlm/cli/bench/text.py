@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from qlm.cli.bench.compare import Difference
+from qlm.cli.inspect.layout import Table
+from qlm.cli.inspect.render import table
 
 Form = Callable[[float], str]
 
@@ -56,11 +56,11 @@ def print_report(console: Console, report: Mapping[str, Any]) -> None:
     for error, count in report["errors"].items():
         _say(console, f"  {count} x {error}")
     _say(console, f"tokens counted by: {report['counting']}")
-    console.print(_readers(report["readers"]))
+    console.print(_readers(report["readers"]), crop=False)
     if "slo_met_share" in report:
         objective = ", ".join(f"{name} {value:g}" for name, value in report["slo"].items())
         _say(console, f"objective ({objective}): met by {_percent(report['slo_met_share'])} % of all sent")
-    console.print(_latencies(report["vllm"], report["scheduled"]))
+    console.print(_latencies(report["vllm"], report["scheduled"]), crop=False)
     for line in _throughput(report):
         _say(console, line)
 
@@ -69,16 +69,15 @@ def print_differences(
     console: Console, title: str, names: tuple[str, str], found: Mapping[str, Difference]
 ) -> None:
     """Print a comparison."""
-    table = _table(title)
-    table.add_column("")
-    for name in (*names, "difference", "95 % interval", ""):
-        table.add_column(name, justify="right", overflow="fold")
-    for key, each in found.items():
-        label, form = ROWS[key]
-        ends = f"{form(each.low)} to {form(each.high)}"
-        values = (form(each.first), form(each.second), form(each.difference), ends)
-        table.add_row(label, *values, "*" if each.sure else "")
-    console.print(table)
+    heads = ("", *(f"{name}>" for name in (*names, "difference", "95 % interval")), "sure")
+    rows = (_difference(*ROWS[key], each) for key, each in found.items())
+    console.print(table(title, heads, rows, spare=names), crop=False)
+
+
+def _difference(label: str, form: Form, each: Difference) -> tuple[str, ...]:
+    ends = f"{form(each.low)} to {form(each.high)}"
+    figures = (form(each.first), form(each.second), form(each.difference), ends)
+    return (label, *figures, "*" if each.sure else "")
 
 
 def _counts(report: Mapping[str, Any]) -> str:
@@ -91,13 +90,13 @@ def _counts(report: Mapping[str, Any]) -> str:
 
 
 def _readers(readers: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("Readers: all sent requests, a failed one waits without end [95 % interval]")
-    table.add_column("")
-    for reader in readers:
-        table.add_column(f"{reader['tokens_per_s']:g}/s after {reader['ttft_s']:g} s", justify="right")
-    for name, (label, form) in ROWS.items():
-        table.add_row(label, *(_with_interval(reader, name, form) for reader in readers))
-    return table
+    heads = (f"{reader['tokens_per_s']:g}/s after {reader['ttft_s']:g} s>" for reader in readers)
+    rows = (
+        (label, *(_with_interval(reader, name, form) for reader in readers))
+        for name, (label, form) in ROWS.items()
+    )
+    title = "Readers: all sent requests, a failed one waits without end [95 % interval]"
+    return table(title, ("", *heads), rows)
 
 
 def _with_interval(reader: Mapping[str, Any], name: str, form: Form) -> str:
@@ -105,19 +104,19 @@ def _with_interval(reader: Mapping[str, Any], name: str, form: Form) -> str:
     if name not in reader.get("intervals", {}):
         return shown
     low, high = map(form, reader["intervals"][name])
-    return shown if low == high == shown else f"{shown} \\[{low}, {high}]"
+    return shown if low == high == shown else f"{shown} [{low}, {high}]"
 
 
 def _latencies(vllm: Mapping[str, float | None], scheduled: Mapping[str, float]) -> Table:
-    table = _table("Latency, ms: answered requests from sending, as vLLM has it; all sent from the schedule")
-    table.add_column("")
-    for name in ("mean", "median", "P90", "P99", "sched. P50", "P90", "P99"):
-        table.add_column(name, justify="right")
-    for name in _LATENCIES:
-        keys = (f"mean_{name}_ms", f"median_{name}_ms", f"p90_{name}_ms", f"p99_{name}_ms")
-        since = [scheduled.get(f"scheduled_p{percent}_{name}_ms") for percent in (50, 90, 99)]
-        table.add_row(name.upper(), *(_ms(vllm[key]) for key in keys), *map(_ms, since))
-    return table
+    title = "Latency, ms: answered requests from sending, as vLLM has it; all sent from the schedule"
+    heads = ("", "mean>", "median>", "P90>", "P99>", "sched. P50>", "sched. P90>", "sched. P99>")
+    return table(title, heads, (_latency(name, vllm, scheduled) for name in _LATENCIES))
+
+
+def _latency(name: str, vllm: Mapping[str, float | None], scheduled: Mapping[str, float]) -> tuple[str, ...]:
+    keys = (f"mean_{name}_ms", f"median_{name}_ms", f"p90_{name}_ms", f"p99_{name}_ms")
+    since = [scheduled.get(f"scheduled_p{percent}_{name}_ms") for percent in (50, 90, 99)]
+    return (name.upper(), *(_ms(vllm[key]) for key in keys), *map(_ms, since))
 
 
 def _throughput(report: Mapping[str, Any]) -> list[str]:
@@ -142,10 +141,6 @@ def _throughput(report: Mapping[str, Any]) -> list[str]:
 
 def _say(console: Console, line: str) -> None:
     console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
 
 
 def _ms(value: float | None) -> str:

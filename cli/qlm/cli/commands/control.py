@@ -1,4 +1,4 @@
-"""Commands that change a running QLM: cancel, drain, and `requests retry` for dead letters."""
+"""Commands that change a running QLM: cancel, drain, and `requests retry` and `drop` for dead letters."""
 
 from collections import Counter
 from typing import Any, Final
@@ -42,15 +42,22 @@ def drain_command(client: AdminClient, as_json: bool, instance: str) -> None:
         click.echo(f"{instance} is draining: `qlm instances` no longer lists it when it is done")
 
 
-@click.command("retry")
-@talks_to_gateway
-@click.argument("id", required=False)
-@click.option("--all", "every", is_flag=True, help="All dead letters; unreadable ones stay.")
-@click.option(
+_ID: Final = click.argument("id", required=False)
+_DEAD_AT: Final = click.option(
     "--dead-at", "position", type=click.IntRange(1), help="The letter in this line of `qlm requests --dead`."
 )
-@click.option("--drop", is_flag=True, help="Delete for good instead of requeueing.")
-@click.option("--yes", is_flag=True, help="Do not ask before deleting.")
+_YES: Final = click.option("--yes", is_flag=True, help="Do not ask before deleting.")
+
+
+@click.command("retry")
+@talks_to_gateway
+@_ID
+@click.option("--all", "every", is_flag=True, help="All dead letters; unreadable ones stay.")
+@_DEAD_AT
+@click.option(
+    "--drop", is_flag=True, help="Delete instead, as `qlm requests drop` does, which replaces this."
+)
+@_YES
 def retry_command(
     client: AdminClient,
     as_json: bool,
@@ -64,6 +71,32 @@ def retry_command(
 
     If the request has ended meanwhile, or is running, the letter is only removed.
     """
+    _settle(client, as_json, id, every, position, drop, yes)
+
+
+@click.command("drop")
+@talks_to_gateway
+@_ID
+@click.option("--all", "every", is_flag=True, help="All dead letters, unreadable ones, too.")
+@_DEAD_AT
+@_YES
+def drop_command(
+    client: AdminClient, as_json: bool, id: str | None, every: bool, position: int | None, yes: bool
+) -> None:
+    """Delete a dead letter for good. ID is the letter's id, or that of its request."""
+    _settle(client, as_json, id, every, position, True, yes)
+
+
+def _settle(
+    client: AdminClient,
+    as_json: bool,
+    id: str | None,
+    every: bool,
+    position: int | None,
+    drop: bool,
+    yes: bool,
+) -> None:
+    """Put one dead letter or all back, or delete them."""
     if (bool(id), every, position is not None).count(True) != 1:
         raise click.UsageError("expected one of ID, --all and --dead-at N")
     if every:
@@ -100,7 +133,7 @@ def _settle_all(client: AdminClient, drop: bool, yes: bool, as_json: bool) -> No
     counts = [f"{done[what]} {word}" for what, word in _RESULT_WORDS.items() if done[what]]
     click.echo(f"{', '.join(counts) or 'nothing to do'}; {left} left")
     if left and not drop:
-        click.echo("the rest cannot be read; `qlm requests --dead` shows why, and --drop deletes it")
+        click.echo("the rest cannot be read: `qlm requests --dead` shows why, `qlm requests drop` deletes it")
 
 
 _RESULT_WORDS = {"queued": "put back", "removed": "removed (running or ended)", "deleted": "deleted"}

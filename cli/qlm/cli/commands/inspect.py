@@ -2,22 +2,22 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 
-from qlm.cli.commands.control import retry_command
+from qlm.cli.commands.control import drop_command, retry_command
 from qlm.cli.commands.options import print_json, talks_to_gateway
 from qlm.cli.inspect import render
 from qlm.cli.inspect.admin_client import AdminClient, segment
-from qlm.cli.inspect.doctor import examine, examine_profiles, examine_ranges
-from qlm.cli.inspect.finding import Finding
+from qlm.cli.inspect.console import console
 from qlm.cli.inspect.lateness import attainment_table
 
+if TYPE_CHECKING:
+    from qlm.cli.inspect.finding import Finding
+
 WATCH_S = 1.0
-PIPE_COLUMNS = 200
 
 
 @click.command("queues")
@@ -33,7 +33,7 @@ def queues_command(client: AdminClient, as_json: bool, watch: bool) -> None:
     if as_json:
         print_json(client.get("/admin/v1/queues"))
     elif not watch:
-        console().print(drawn())
+        console().print(drawn(), crop=False)
     else:
         _watch(drawn)
 
@@ -67,22 +67,23 @@ def history_command(client: AdminClient, as_json: bool) -> None:
     _show(data, as_json, lambda plain: Group(*history_tables(history_from_plain(plain), time.time())))
 
 
-class _WithRetry(click.Command):
-    """A command that takes an id or options, except for the word `retry`, which is a subcommand."""
+class _WithDeadLetters(click.Command):
+    """A command that takes an id or options, except for `retry` and `drop`, which are subcommands."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the arguments, or those of `retry` if it is called."""
-        if args[:1] == [retry_command.name]:
-            return retry_command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        """Parse the arguments, or those of a subcommand if it is called."""
+        for each in (retry_command, drop_command):
+            if args[:1] == [each.name]:
+                return each.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
 @click.command(
     "requests",
-    cls=_WithRetry,
-    epilog="`qlm requests retry ID` puts dead letters back; see `qlm requests retry --help`.",
+    cls=_WithDeadLetters,
+    epilog="`qlm requests retry ID` puts dead letters back, `qlm requests drop ID` deletes them.",
 )
 @talks_to_gateway
 @click.argument("request_id", required=False)
@@ -132,6 +133,8 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
     With --config, the profile of each model is checked, too. The exit code is 0 if all is well, 1 if
     something is not, and 2 for wrong options.
     """
+    from qlm.cli.inspect.doctor import examine
+
     config_file: Path | None = click.get_current_context().params["config_file"]
     findings = [] if config_file is None else _profiles(config_file)
     findings += examine(client)
@@ -148,9 +151,10 @@ def doctor_command(client: AdminClient, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _profiles(file: Path) -> list[Finding]:
+def _profiles(file: Path) -> "list[Finding]":
     """Check the profiles of a configuration; its packages are loaded for this alone."""
     from qlm.cli.config.settings import load_config
+    from qlm.cli.inspect.doctor import examine_profiles, examine_ranges
     from qlm.cli.profiling.used_beyond import lines_of_config
     from qlm.cli.runtime.wiring import load_profiles
 
@@ -159,20 +163,16 @@ def _profiles(file: Path) -> list[Finding]:
     return findings + examine_ranges(lines_of_config(config))
 
 
-def console() -> Console:
-    """Make a console; output that is no terminal is wide enough for any name."""
-    made = Console()
-    return made if made.is_terminal else Console(width=PIPE_COLUMNS)
-
-
 def _show(data: Any, as_json: bool, draw: Any) -> None:
     if as_json:
         print_json(data)
     else:
-        console().print(draw(data))
+        console().print(draw(data), crop=False)
 
 
 def _watch(drawn: Any) -> None:
+    from rich.live import Live
+
     with Live(drawn(), screen=False, auto_refresh=False) as live:
         try:
             while True:

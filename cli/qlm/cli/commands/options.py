@@ -31,6 +31,10 @@ CONFIG: Final = click.option(
 )
 
 
+SEED: Final = click.IntRange(min=0, max=2**63 - 1)
+"""Seeds that fit a JSON integer of a summary."""
+
+
 def talks_to_gateway(command: Callable[..., None]) -> Callable[..., None]:
     """Add options for the gateway and --json, passed as `client` and `as_json`; errors become one line."""
 

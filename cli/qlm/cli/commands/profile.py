@@ -23,8 +23,8 @@ from qlm.cli.profiling.from_log import profile_from_log
 from qlm.cli.profiling.grid import Grid, choose_grid
 from qlm.cli.profiling.identify import describe
 from qlm.cli.profiling.measure import Measured, Prober, measure, measure_swap
+from qlm.cli.profiling.saving import kept_points, reserve, save
 from qlm.cli.profiling.settings import BATCHED_TOKENS_MAX, SEQS_MAX, SETTINGS, choose_settings
-from qlm.cli.scenario.output import make_folder
 from qlm.domain.errors import InvalidValueError
 from qlm.domain.fleet import EngineCapacity
 from qlm.rct_estimator.profiles.beyond import beyond_fit
@@ -116,9 +116,7 @@ def _from_log(options: dict[str, Any]) -> None:
         raise InvalidValueError(missing, None, "a value, as --from-log needs it")
     if options["url"] is not None:
         raise InvalidValueError("URL", options["url"], "none beside --from-log")
-    if options["out"].exists() and not options["force"]:
-        raise InvalidValueError("--out", str(options["out"]), "a file that does not exist, or --force")
-    make_folder(options["out"].parent)
+    reserve(options["out"], force=options["force"])
     profile_from_log(options["log_file"], options["start"], options["out"])
 
 
@@ -140,9 +138,7 @@ async def profile_engine(
     settings, assumed = choose_settings(engine_says, {name: options[name] for name in SETTINGS})
     name = options["name"] or engine_says.served
     out = options["out"] or Path(_file_name(name, options["accelerator"], options["gpus"]))
-    if out.exists() and not options["force"]:
-        raise InvalidValueError("--out", str(out), "a file that does not exist, or --force")
-    make_folder(out.parent)  # before minutes of measurement, which a folder that cannot be made would lose
+    reserve(out, force=options["force"])
     date = datetime.now(UTC).date().isoformat()
     engine_name = f"vLLM {engine_says.version}"
     where = f"{engine_name}, {options['gpus']} x {options['accelerator']}"
@@ -162,20 +158,22 @@ async def profile_engine(
         capacity = await engine.capacity()
         grid = choose_grid(capacity, quick=options["quick"], batched_tokens_max=settings.batched_tokens_max)
         grid = replace(grid, repeats=options["repeats"] or grid.repeats)
-        measured, windows = await _measure(engine, capacity, grid, console, on_pass)
-        if options["swap"]:
+        if options["swap"]:  # first: an engine that cannot sleep is found before minutes of measurement
             source = Source(SourceKind.MEASURED, identity.measured)
             times = await measure_swap(engine, time.monotonic_ns)
             facts = {**facts, **{key: (round(s, 3), source) for key, s in times.items()}}
+        measured, windows = await _measure(engine, capacity, grid, console, on_pass)
     finally:
         await engine.close()
-    admission = with_admission(fit_iteration(measured.points, physics_of(identity, facts)), windows)
-    profile = build_profile(identity, capacity, settings, admission.fitted, facts, measured.lone_ms)
+    with kept_points(out, measured.points):
+        admission = with_admission(fit_iteration(measured.points, physics_of(identity, facts)), windows)
+        profile = build_profile(identity, capacity, settings, admission.fitted, facts, measured.lone_ms)
+        text = profile_text(profile)
+        parse_profile_text(text, str(out))
     _print_fit(profile, admission.fitted, measured)
     if admission.line is not None:
         click.echo(admission.line)
-    out.write_text(profile_text(profile), "utf-8")
-    parse_profile_text(out.read_text("utf-8"), str(out))
+    save(out, text)
     click.echo(f"written to {out}")
 
 

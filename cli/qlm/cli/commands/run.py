@@ -62,6 +62,10 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+HOST = click.option("--host", help="Address to listen on, for HTTP and for gRPC.")
+
+PORT = click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
+
 GRPC_PORT = click.option(
     "--grpc-port", type=click.IntRange(0, 65535), help="Port to listen on for gRPC; 0 for none."
 )
@@ -78,8 +82,8 @@ RAY_ADDRESS = click.option(
 
 @click.command("serve")
 @common
-@click.option("--host", help="Address to listen on, for HTTP and for gRPC.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on.")
+@HOST
+@PORT
 @GRPC_PORT
 @ADMIN_PORT
 @click.option("--data-dir", type=click.Path(file_okay=False), help="Folder of the embedded queue.")
@@ -125,8 +129,7 @@ def serve_command(
 
     Without a configuration file three emulated models share one A10 and two A100.
     """
-    overrides = _listener_overrides("http", host, port) | _listener_overrides("grpc", host, grpc_port)
-    overrides |= _listener_overrides("admin", None, admin_port)
+    overrides = _overrides_of_listeners(host, port, grpc_port, admin_port)
     given = {"data_dir": data_dir, "broker": broker, "store": store}
     overrides |= {key: value for key, value in given.items() if value is not None}
     overrides |= _ray_overrides(ray_address)
@@ -162,17 +165,21 @@ def serve_command(
 
 @click.command("gateway")
 @common
+@HOST
+@PORT
 @GRPC_PORT
 @ADMIN_PORT
 def gateway_command(
     config_file: Path | None,
     log_level: str,
     log_format: LogFormat,
+    host: str | None,
+    port: int | None,
     grpc_port: int | None,
     admin_port: int | None,
 ) -> None:
     """Run a gateway with its HTTP, gRPC and admin listeners. Needs RabbitMQ and Redis."""
-    overrides = _listener_overrides("grpc", None, grpc_port) | _listener_overrides("admin", None, admin_port)
+    overrides = _overrides_of_listeners(host, port, grpc_port, admin_port)
     run(
         lambda: cluster_config(config_file, overrides),
         Logging(log_level, log_format),
@@ -234,7 +241,7 @@ def emulate_command(context: click.Context) -> None:
     try:
         from qlm.simulator.emulation import command
     except ImportError as error:
-        click.echo(f"qlm: emulate needs the extra `simulator` of qlm-serving ({error})", err=True)
+        click.echo(f"qlm: emulate needs {error.name}, which is not installed here", err=True)
         sys.exit(1)
     sys.exit(command.main(context.args))
 
@@ -287,6 +294,13 @@ def _exit_at_once() -> None:
     """Exit in spite of tasks that do not end; engines end with their guards."""
     logging.shutdown()
     os._exit(1)
+
+
+def _overrides_of_listeners(
+    host: str | None, port: int | None, grpc_port: int | None, admin_port: int | None
+) -> dict[str, Any]:
+    overrides = _listener_overrides("http", host, port) | _listener_overrides("grpc", host, grpc_port)
+    return overrides | _listener_overrides("admin", None, admin_port)
 
 
 def _listener_overrides(section: str, host: str | None, port: int | None) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """`qlm simulate`: simulate a scenario."""
 
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import click
 import orjson
-from rich.console import Console
-from rich.table import Table
 
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.commands.simulation_options import bar, drawing, simulates
+from qlm.cli.inspect.console import console
+from qlm.cli.inspect.render import table
 from qlm.cli.profiling.used_beyond import lines_of_profiles
 from qlm.cli.scenario.output import make_folder, write_files
 from qlm.cli.scenario.workload import draw_scenario, stream_lines
@@ -80,32 +82,35 @@ def sample_interval_s(horizon_s: float | None) -> float:
 
 
 def _print(summed: dict[str, object], out: Path | None) -> None:
-    console = Console()
-    table = Table(title=f"{summed['scenario']}, {summed['policy']}, seed {summed['seed']}")
-    for name in ("objective", "met", "first token p50 / p99, s", "answer p50 / p99, s"):
-        table.add_column(name, justify="left" if name == "objective" else "right")
     shares, latencies = summed["attainment_by_class"], summed["latency_by_class"]
     assert isinstance(shares, dict) and isinstance(latencies, dict)
-    for name, share in shares.items():
-        late = latencies[name]
-        table.add_row(
+    rows = [
+        (
             name,
             f"{100 * share:.1f} %",
-            f"{_number(late['first_token_p50_s'])} / {_number(late['first_token_p99_s'])}",
-            f"{_number(late['completion_p50_s'])} / {_number(late['completion_p99_s'])}",
+            *(_percentiles(latencies[name], of) for of in ("first_token", "completion")),
         )
-    console.print(table)
-    console.print(
+        for name, share in shares.items()
+    ]
+    title = f"{summed['scenario']}, {summed['policy']}, seed {summed['seed']}"
+    heads = ("objective", "met>", "first token p50 / p99, s>", "answer p50 / p99, s>")
+    console().print(table(title, heads, rows), crop=False)
+    say = partial(console().print, highlight=False, markup=False)
+    say(
         f"{summed['submitted']} requests, {_percent(summed['attainment'])} met in all; "
         f"{summed['refused']} refused, {summed['unfinished']} unfinished; "
         f"{summed['swaps']} model swaps, {summed['evictions']} evictions"
     )
-    console.print(gpu_time_text(summed))
-    console.print(_prefixes(summed))
-    console.print(
+    say(gpu_time_text(summed))
+    say(_prefixes(summed))
+    say(
         f"{_number(summed['simulated_s'])} s simulated in {_number(summed['wall_s'])} s"
         + (f"; written to {out}" if out else "")
     )
+
+
+def _percentiles(late: Mapping[str, object], of: str) -> str:
+    return f"{_number(late[f'{of}_p50_s'])} / {_number(late[f'{of}_p99_s'])}"
 
 
 def _prefixes(summed: dict[str, object]) -> str:

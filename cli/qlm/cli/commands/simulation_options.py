@@ -12,7 +12,8 @@ from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from qlm.domain.errors import QlmError
+from qlm.cli.commands.options import SEED
+from qlm.domain.errors import QlmError, extra_hint
 from qlm.planner.policy.default import DEFAULT_POLICY
 from qlm.simulator.policies import POLICIES, Policy
 from qlm.simulator.rules import RULES, policy_named
@@ -20,10 +21,6 @@ from qlm.simulator.simulation import Progress as SimulationProgress
 
 BAR_AFTER_S: Final = 1.0
 """Shorter runs show no progress bar."""
-
-
-SEED: Final = click.IntRange(min=0, max=2**63 - 1)
-"""Seeds that fit a JSON integer of a summary."""
 
 
 class PolicyType(click.ParamType[Policy]):
@@ -110,5 +107,5 @@ def drawing(module: str) -> Callable[..., Any]:
     try:
         draw_all: Callable[..., Any] = import_module(f"qlm.cli.plots.{module}").draw_all
     except ModuleNotFoundError as error:
-        raise QlmError(f"--plots needs {error.name}: install qlm-serving with the extra `plots`") from error
+        raise QlmError(f"--plots needs {error.name}: {extra_hint('plots')}") from error
     return draw_all

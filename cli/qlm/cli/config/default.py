@@ -4,24 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from qlm.cli.config.settings import Config, parse_config
-
-_EMULATED: dict[str, Any] = {
-    "models": [
-        {"id": "mistral-7b", "context_tokens": 8192},
-        {"id": "llama-3-8b", "context_tokens": 8192},
-        {"id": "vicuna-13b", "context_tokens": 4096},
-    ],
-    "instances": [
-        {"id": "a10-0", "accelerator": "A10", "models": ["mistral-7b", "llama-3-8b"]},
-        {"id": "a100-0", "accelerator": "A100", "models": ["llama-3-8b", "mistral-7b", "vicuna-13b"]},
-        {"id": "a100-1", "accelerator": "A100", "models": ["vicuna-13b", "llama-3-8b", "mistral-7b"]},
-    ],
-}
+from qlm.cli.starter.built_in import EMULATED
 
 
 def emulated_config(overrides: dict[str, Any]) -> Config:
     """Configure three models on three emulated accelerators."""
-    return parse_config(_EMULATED | overrides, "the built-in configuration")
+    return parse_config(EMULATED | overrides, "the built-in configuration")
 
 
 def vllm_config(

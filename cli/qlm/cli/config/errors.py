@@ -3,15 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from qlm.domain.errors import QlmError
 from qlm.domain.shown import shown
+from qlm.gateway.api.suggestions import suggestion
 
 
 class ConfigError(QlmError):
     """Invalid configuration; the message names file, key, value and expectation."""
 
+
+LINES_MAX: Final = 20
+"""Mistakes of a file that are shown."""
 
 Steps = tuple[int | str, ...]
 """Path to a value: keys, and positions in lists."""
@@ -44,11 +48,30 @@ _EXPECTED: Final[Mapping[str, str]] = {
 }
 
 
-def explain(error: ValidationError, by_name: Callable[[Steps], Steps] = lambda steps: steps) -> str:
-    """Describe pydantic's first error and count the others; `by_name` changes the path that is shown."""
-    first, *others = _mistakes(error.errors(include_url=False))
-    key = ".".join(str(step) for step in by_name(first["loc"]))
-    return _sentence(key, first) + (f" ({len(others)} more)" if others else "")
+def invalid_file(
+    where: str,
+    error: ValidationError,
+    schema: type[BaseModel],
+    by_name: Callable[[Steps], Steps] = lambda steps: steps,
+    *,
+    whole: str = "it",
+) -> ConfigError:
+    """Return one error with a line for each mistake that pydantic found.
+
+    Args:
+        where: The file, at the beginning of each line.
+        error: The mistakes.
+        schema: What was expected.
+        by_name: Changes the path that is shown.
+        whole: Subject of mistakes that are in no key.
+    """
+    lines = []
+    for each in _mistakes(error.errors(include_url=False)):
+        key = ".".join(str(step) for step in by_name(each["loc"])) or whole
+        unknown = each["type"] == "extra_forbidden"
+        lines.append(_sentence(key, each) + (suggestion(schema, each["loc"]) if unknown else ""))
+    more = [f"({len(lines) - LINES_MAX} more)"] if len(lines) > LINES_MAX else []
+    return ConfigError("\n".join(f"{where}: {line}" for line in (*lines[:LINES_MAX], *more)))
 
 
 def _mistakes(complaints: Sequence[Any]) -> list[Any]:
@@ -68,7 +91,7 @@ def _inside(steps: Steps, outer: Steps) -> bool:
 def _sentence(key: str, first: Mapping[str, Any]) -> str:
     kind, value = first["type"], shown(first["input"])
     if kind == "value_error":
-        return f"{key or 'it'} {first['ctx']['error']!s}"
+        return f"{key} {first['ctx']['error']!s}".lstrip()
     if kind == "missing":
         return f"{key} is missing; expected a value"
     if kind == "extra_forbidden":

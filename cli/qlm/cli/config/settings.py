@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from qlm.agents.engines.refused_arguments import check_extra_args
 from qlm.cli.config.addresses import check_address, merged, of_environment, with_origin
 from qlm.cli.config.admin import AdminConfig
-from qlm.cli.config.errors import ConfigError, explain
+from qlm.cli.config.errors import ConfigError, invalid_file
 from qlm.cli.config.grpc import GrpcConfig
 from qlm.cli.config.http import HttpConfig
 from qlm.cli.config.observability import MonitorConfig, TracingConfig
@@ -19,6 +20,7 @@ from qlm.cli.config.section import ConfigSection
 from qlm.cli.config.serving import BatchPolicyName, OperationsConfig, WatchdogConfig
 from qlm.cli.config.slo import SloConfig
 from qlm.cli.config.yaml import read_mapping
+from qlm.cli.starter.built_in import EMULATED
 from qlm.domain.formats.clusters import Thresholds, check_thresholds
 from qlm.domain.shown import shown, without_password, without_passwords
 from qlm.gateway.core.connection_limits import ConnectionLimits
@@ -59,7 +61,7 @@ class VllmConfig(ConfigSection):
             engines fit one accelerator.
         seqs_max: `--max-num-seqs`.
         batched_tokens_max: `--max-num-batched-tokens`; without it, the profile's.
-        extra_args: Further arguments, as they are.
+        extra_args: Further arguments. Those without effect behind QLM are refused by name.
         pythonpath: Folder prepended to its Python path, for a sitecustomize of its own.
         cpu: Set the environment that the CPU build needs.
         batching_async: With `batching`, leave asynchronous scheduling on, which is not verified.
@@ -81,10 +83,8 @@ class VllmConfig(ConfigSection):
     ready_timeout_s: float = Field(600.0, gt=0, le=86_400)
 
     @model_validator(mode="after")
-    def _one_token_budget(self) -> Self:
-        for word in self.extra_args:
-            if word.partition("=")[0] == "--max-num-batched-tokens":
-                raise ValueError(f"has {word!r} in extra_args; expected the key batched_tokens_max instead")
+    def _arguments_with_effect(self) -> Self:
+        check_extra_args(self.extra_args)
         return self
 
 
@@ -120,6 +120,9 @@ class ModelConfig(ConfigSection):
         config: Its `config.json`, or the folder with it, from which its speed is computed where there is no
             profile; without it, that in `path`.
         context_tokens: Largest number of prompt plus output tokens.
+        generation_config: Sampling parameters of requests that name none: `auto` for the model's own
+            `generation_config.json`, `vllm` for those of vLLM, or a folder with such a file, whose
+            `max_new_tokens` then bounds every answer. As vLLM's `--generation-config`.
         cluster_tokens: Prompt lengths, ascending, at which its classes are divided, at most two; an empty
             list divides none; without it, they are found (`operations.cluster`).
     """
@@ -131,6 +134,7 @@ class ModelConfig(ConfigSection):
     config: Path | None = None
     context_tokens: int = Field(8192, ge=2, le=100_000_000)
     kv_swap: Literal["auto", "never"] = "auto"
+    generation_config: Annotated[str, Field(min_length=1)] = "auto"
     cluster_tokens: Ascending | None = None
 
     @model_validator(mode="after")
@@ -305,6 +309,10 @@ def load_config(
         overrides: Settings of the command line; they replace or extend sections of the file.
         environment: Replaces addresses and the token in the file, but nothing of the command line.
 
+    Returns:
+        With the built-in emulated models and instances if neither it nor a broker is named: it is then for
+        trials in one process, and has only what differs from `qlm serve` without a file.
+
     Raises:
         ConfigError: With file, key, value and expectation.
     """
@@ -314,7 +322,10 @@ def load_config(
         for key, value in of_environment(environment).items()
         if isinstance(value, Mapping) or key not in overrides
     }
-    return parse_config(merged(merged(read, given), overrides), with_origin(str(path), given))
+    whole = merged(merged(read, given), overrides)
+    if not whole.keys() & {"models", "instances", "broker"}:
+        whole = EMULATED | whole
+    return parse_config(whole, with_origin(str(path), given))
 
 
 def parse_config(raw: Mapping[str, Any], where: str) -> Config:
@@ -322,7 +333,8 @@ def parse_config(raw: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {without_passwords(explain(error))}") from error
+        mistakes = str(invalid_file(where, error, Config))
+        raise ConfigError(without_passwords(mistakes)) from error
 
 
 def _once(what: str, names: list[str]) -> None:

@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from qlm.cli.config.settings import InstanceConfig, ModelConfig
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
 from qlm.cli.inspect.finding import Finding
 from qlm.cli.inspect.fleet_checks import against_configuration, doubled, thrashing
 from qlm.cli.inspect.lateness_checks import late_classes, missing_instances
 from qlm.cli.inspect.readiness_checks import OK, disk, disk_here, readiness
 from qlm.cli.inspect.render import ago
-from qlm.cli.speed.choice import Choice, choose
-from qlm.rct_estimator.profiles.profile import Profile
+
+if TYPE_CHECKING:  # reading a configuration and profiles takes longer to import than all other checks take
+    from qlm.cli.config.settings import InstanceConfig, ModelConfig
+    from qlm.cli.speed.choice import Choice
+    from qlm.rct_estimator.profiles.profile import Profile
 
 
 def examine(client: AdminClient) -> list[Finding]:
@@ -47,13 +49,15 @@ def _cluster(client: AdminClient) -> list[Finding]:
 
 
 def examine_profiles(
-    models: Iterable[ModelConfig], instances: Iterable[InstanceConfig], profiles: Sequence[Profile]
+    models: "Iterable[ModelConfig]", instances: "Iterable[InstanceConfig]", profiles: "Sequence[Profile]"
 ) -> list[Finding]:
     """Say for each model on each kind of accelerator whether its profile is measured, roofline or guessed.
 
     Raises:
         ConfigError: A model has no profile and its config.json cannot be used.
     """
+    from qlm.cli.speed.choice import choose
+
     by_id = {model.id: model for model in models}
     served = {(name, instance.kind): instance for instance in instances for name in instance.models}
     return [
@@ -62,7 +66,7 @@ def examine_profiles(
     ]
 
 
-def _profile(check: str, choice: Choice) -> Finding:
+def _profile(check: str, choice: "Choice") -> Finding:
     return Finding(check, not choice.warning, f"{choice.basis}: {choice.reason}", choice.warning)
 
 

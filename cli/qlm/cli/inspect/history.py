@@ -3,9 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rich.table import Table
-
 from qlm.cli.inspect import render
+from qlm.cli.inspect.layout import Table
 from qlm.controller.core.estimating.arrivals import is_recent
 from qlm.controller.core.history.history import History
 from qlm.controller.core.history.model_answers import objective_kind

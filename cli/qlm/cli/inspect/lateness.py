@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
+from qlm.cli.inspect.layout import Table
 from qlm.cli.inspect.render import span, table
 
 _COLUMNS = ("model", "objective", "priority>", "judged>", "met>", "late>", "mean late>", "most late>")

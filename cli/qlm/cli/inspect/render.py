@@ -5,25 +5,33 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from rich import box
-from rich.console import JustifyMethod
-from rich.table import Table
-from rich.text import Text
-
+from qlm.cli.inspect.layout import Column, Table, printable
 from qlm.domain.formats.clusters import ALL
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Build a table; a column whose title ends in `>` is aligned to the right."""
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        justify: JustifyMethod = "right" if column.endswith(">") else "left"
-        long = column in ("why", "note", "engines") or " " in column
-        made.add_column(column.rstrip(">"), justify=justify, overflow="fold", no_wrap=not long)
-    for row in rows:
-        # As text, not markup: names come from clients.
-        made.add_row(*(Text("-" if value is None else str(value)) for value in row))
-    return made
+def table(
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    spare: Sequence[str] = (),
+    notes: Sequence[str] = (),
+) -> Table:
+    """Build a table; a column whose title ends in `>` is aligned to the right.
+
+    Args:
+        title: Line above it.
+        columns: Headings.
+        rows: Values of each row; None is shown as `-`.
+        spare: Headings, without `>`, of the columns that a narrow terminal leaves out first.
+        notes: Lines below it.
+    """
+    cells = [tuple(map(printable, row)) for row in rows]
+    made = tuple(
+        Column(heading.rstrip(">"), tuple(row[at] for row in cells), heading.endswith(">"))
+        for at, heading in enumerate(columns)
+    )
+    return Table(title, made, tuple(spare), tuple(notes))
 
 
 def ago(at_s: float | None) -> str | None:
@@ -58,20 +66,27 @@ def queues(data: dict[str, Any]) -> list[Table]:
                 each["priority"],
                 each["queued"],
                 each["groups"],
-                ago(each["ungrouped_arrival_s"]),
+                ago(_oldest_s(each)),
                 _tokens(each["mean_prompt_tokens"]),
                 _tokens(each["mean_output_tokens"]),
                 each["finished"],
             )
             for each in data["classes"]
         ),
+        spare=("done", "output", "prompt", "groups", "priority"),
     )
     virtual = table(
         "virtual queues",
-        ("instance", "next groups: waiting requests, deadline"),
+        ("instance", "next groups: class, waiting requests, deadline"),
         ((each["instance"], _groups(each["groups"])) for each in data["virtual_queues"]),
     )
     return [classes, virtual]
+
+
+def _oldest_s(each: dict[str, Any]) -> float | None:
+    """Return the arrival of the oldest waiting request; None also if the gateway is of an earlier version."""
+    oldest_s: float | None = each.get("oldest_arrival_s")
+    return oldest_s
 
 
 def _objective(each: dict[str, Any]) -> str:
@@ -98,6 +113,7 @@ def groups(data: dict[str, Any]) -> Table:
             )
             for each in data["groups"]
         ),
+        spare=("sealed", "pulled"),
     )
 
 
@@ -120,7 +136,9 @@ def instances(data: dict[str, Any]) -> Table:
         (each["id"], *(None,) * 6, f"{each['state']}: {each['why']}") for each in data.get("unplaced", ())
     )
     columns = ("instance", "accelerator", "serving", "running>", "parked>", "KV tokens>", "engines", "note")
-    return table("instances", columns, chain(live, unplaced))
+    return table(
+        "instances", columns, chain(live, unplaced), spare=("accelerator", "parked", "engines", "serving")
+    )
 
 
 def operations(data: dict[str, Any]) -> Iterator[Table]:
@@ -184,6 +202,7 @@ def requests(data: dict[str, Any]) -> Table:
             )
             for each in data["requests"]
         ),
+        spare=("output", "prompt"),
     )
 
 
@@ -232,11 +251,16 @@ def event_history(data: dict[str, Any]) -> list[Table]:
 
 def _groups(each: list[dict[str, Any]]) -> str | None:
     shown = [
-        f"{group['id']} ({group['model']}: {group['remaining']}, {ago(group['deadline_s']) or 'batch'})"
+        f"{group['id']} ({group['model']}, {_objective(group)}: {group['remaining']}{_due(group)})"
         for group in each[:6]
     ]
     more = f" … {len(each) - 6} more" if len(each) > 6 else ""
     return " → ".join(shown) + more if shown else None
+
+
+def _due(group: dict[str, Any]) -> str:
+    due = ago(group["deadline_s"])
+    return "" if due is None else f", {due}"
 
 
 def _tokens(mean: float | None) -> str | None:

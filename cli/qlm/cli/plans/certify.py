@@ -8,7 +8,7 @@ from typing import Final
 
 from rich.console import Console
 
-from qlm.cli.plans.tables import percent, price
+from qlm.cli.plans.tables import percent, price, shown_gap
 from qlm.domain.errors import InvalidValueError
 from qlm.planner.certify.certificate import TIME_LIMIT_S, Certificate, Progress
 from qlm.planner.extra import needs_solvers
@@ -66,7 +66,7 @@ def certified(problem: Problem, plan: Plan, limits: Limits, began_s: float) -> C
 
 def certificate_lines(problem: Problem, certificate: Certificate) -> Iterator[str]:
     """Yield the result of a proof as sentences."""
-    plan, share = certificate.plan, gap(problem, certificate.plan)
+    plan, share = certificate.plan, shown_gap(problem, certificate.plan)
     assert plan.penalty_s is not None and plan.lower_bound_s is not None
     shown = "unknown" if share is None else percent(share)
     yield (

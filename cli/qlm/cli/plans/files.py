@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qlm.cli.config.errors import ConfigError
+from qlm.cli.scenario.output import make_folder
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.shown import DIGITS_MAX
 from qlm.planner.limits import FILE_BYTES_MAX
@@ -18,8 +19,8 @@ def read_problem(path: Path) -> Problem:
     """Read a problem.
 
     Raises:
-        ConfigError: It is not one; the message names file, key or line, and what was expected.
-        OSError: The file cannot be read.
+        ConfigError: It cannot be read, or is not one; the message names file, key or line, and what was
+            expected.
     """
     try:
         return problem_from_plain(_read(path))
@@ -31,9 +32,8 @@ def read_plan(path: Path, problem: Problem) -> Plan:
     """Read a plan of a problem.
 
     Raises:
-        ConfigError: It is not one, or not of this problem; the message names file, key or line, and what
-            was expected.
-        OSError: The file cannot be read.
+        ConfigError: It cannot be read, is not one, or not of this problem; the message names file, key or
+            line, and what was expected.
     """
     try:
         return plan_from_plain(_read(path), problem)
@@ -47,14 +47,15 @@ def plan_text(plan: Plan) -> str:
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Write a plan to a file atomically.
+    """Write a plan to a file atomically; its folder is made if it is missing.
 
     Raises:
-        QlmError: There is a folder of this name.
+        QlmError: There is a folder of this name, or a file of the name of its folder.
         OSError: It cannot be written.
     """
     if path.is_dir():
         raise QlmError(f"--out is {str(path)!r}, which is a folder; expected a file")
+    make_folder(path.parent)
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_text(plan_text(plan) + "\n", "utf-8")
@@ -64,12 +65,15 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def _read(path: Path) -> Any:
-    size = path.stat().st_size
-    if size > FILE_BYTES_MAX:
-        raise InvalidValueError("size", size, f"at most {FILE_BYTES_MAX} bytes")
-    with path.open("rb") as file:
-        # Devices and pipes report a size of 0, and may be endless.
-        data = file.read(FILE_BYTES_MAX + 1)
+    try:
+        size = path.stat().st_size
+        if size > FILE_BYTES_MAX:
+            raise InvalidValueError("size", size, f"at most {FILE_BYTES_MAX} bytes")
+        with path.open("rb") as file:
+            # Devices and pipes report a size of 0, and may be endless.
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or type(error).__name__}") from error
     if len(data) > FILE_BYTES_MAX:
         raise InvalidValueError("size", f"more than {FILE_BYTES_MAX}", f"at most {FILE_BYTES_MAX} bytes")
     return _decoded(path, data)

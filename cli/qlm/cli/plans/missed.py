@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rich.table import Table
-
 from qlm.cli.inspect import render
+from qlm.cli.inspect.layout import Table
 from qlm.cli.plans.tables import count
 from qlm.planner.policy.misses import Misses, Reason
 from qlm.planner.problem import Problem

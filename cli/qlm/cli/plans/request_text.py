@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rich.table import Table
-
+from qlm.cli.inspect.layout import Table
 from qlm.cli.inspect.render import ago
 from qlm.cli.plans.live import age
 from qlm.cli.plans.request import Alternative, PlannedRequest

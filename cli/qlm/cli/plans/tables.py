@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
-
 from qlm.cli.inspect import render
+from qlm.cli.inspect.layout import Table
 from qlm.domain.ids import InstanceId
 from qlm.planner.problem import Instance, Plan, Problem
 from qlm.planner.verify.constraints import Violation
@@ -17,6 +16,9 @@ from qlm.rct_estimator.normal import Normal
 
 INSTANCES_SHOWN = 20
 """Instances shown with a table, unless some are selected by name."""
+
+PRICE_MIN_S = 1e-3
+"""A smaller cost is shown as 0."""
 
 LISTED = 10
 """Violations and unplaceable groups that are listed."""
@@ -40,7 +42,8 @@ def instance_tables(
     chosen = [each for each in shown if each.id in wanted] if wanted else shown[:INSTANCES_SHOWN]
     models = {group.id: group.model for group in problem.groups}
     for instance in chosen:
-        made = render.table(
+        hidden = len(rows[instance.id]) - rows_max
+        yield render.table(
             _heading(instance),
             (
                 "#>",
@@ -55,11 +58,9 @@ def instance_tables(
                 "late>",
             ),
             (_cells(row, models[row.group]) for row in rows[instance.id][:rows_max]),
+            spare=("start", "swap", "model", "#", "deadline"),
+            notes=[f"… {hidden} more groups"] if hidden > 0 else [],
         )
-        if len(rows[instance.id]) > rows_max:
-            made.caption = f"… {len(rows[instance.id]) - rows_max} more groups"
-            made.caption_justify = "left"
-        yield made
 
 
 def summary(problem: Problem, plan: Plan, report: Report, instances_shown: int) -> Iterator[str]:
@@ -131,6 +132,7 @@ def explanation(problem: Problem, explained: Explanation, places_max: int) -> It
         "other places, all else as it is",
         ("instance", "#>", "swap", "start>", "completion>", "met>", "penalty change>", "note"),
         (_option(what, place, home) for what, place in options),
+        spare=("start", "#", "swap"),
     )
     if len(explained.elsewhere) > places_max:
         yield f"… {len(explained.elsewhere) - places_max} more instances, none of them better"
@@ -179,7 +181,7 @@ def around(when: Normal) -> str:
 
 def price(cost_s: float, sign: str = "-") -> str:
     """Format a cost; less than a millisecond is 0."""
-    return f"{cost_s:{sign}.6g} s" if abs(cost_s) >= 1e-3 else "0 s"
+    return f"{cost_s:{sign}.6g} s" if abs(cost_s) >= PRICE_MIN_S else "0 s"
 
 
 def met(row: GroupRow) -> str:
@@ -190,6 +192,12 @@ def met(row: GroupRow) -> str:
     return f"{percent(row.p_met)} ({percent(row.promised)} promised: {kept})"
 
 
+def shown_gap(problem: Problem, plan: Plan) -> float | None:
+    """Return the optimality gap of a plan; None if its bound is 0, from which any plan can be far."""
+    bound_s = plan.lower_bound_s or 0.0
+    return gap(problem, plan) if bound_s >= PRICE_MIN_S or not plan.penalty_s else None
+
+
 def percent(share: float) -> str:
     """Format a share as a percentage."""
     return f"{100 * share:.1f} %"
@@ -198,7 +206,7 @@ def percent(share: float) -> str:
 def _cost(problem: Problem, plan: Plan, report: Report) -> str:
     line = f"penalty {price(report.penalty_s)}"
     if plan.lower_bound_s is not None:
-        share = gap(problem, plan)
+        share = shown_gap(problem, plan)
         shown = "" if share is None else f", gap {percent(share)}"
         line += f" (no plan is below {price(plan.lower_bound_s)}{shown})"
     wanted = sum(group.requests for group in problem.groups if group.deadline_s is not None)

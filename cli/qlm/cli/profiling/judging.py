@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from rich import box
-from rich.table import Table
-
+from qlm.cli.inspect.layout import Table
+from qlm.cli.inspect.render import table
 from qlm.domain.shown import cut
 from qlm.rct_estimator.profiles.profile import COEFFICIENTS, Profile
 from qlm.simulator.evaluation.fidelity import QUANTILES, Errors, LevelFidelity
@@ -63,23 +62,12 @@ def fitted_lines(log: RequestLog, fitted: Sequence[str]) -> Iterator[str]:
 
 
 def level_table(level: LevelFidelity) -> Table:
-    """Lay out the errors of one load level in at most 80 columns."""
+    """Lay out the errors of one load level."""
     rate = "all at once" if level.arrival_rps is None else f"{level.arrival_rps:.3g}/s"
-    table = Table(
-        title=f"{level.level}: {level.requests} requests, {rate}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("")
-    for name in ("log, s", "model, s", "mean", *(name.upper() for name in QUANTILES), "each"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for title, name in _LATENCIES.items():
-        found: Errors | None = getattr(level, name)
-        if found is not None:
-            table.add_row(title, *_cells(found))
-    return table
+    heads = ("", "log, s>", "model, s>", "mean>", *(f"{name.upper()}>" for name in QUANTILES), "each>")
+    found = ((title, getattr(level, name)) for title, name in _LATENCIES.items())
+    rows = ((title, *_cells(errors)) for title, errors in found if errors is not None)
+    return table(f"{level.level}: {level.requests} requests, {rate}", heads, rows)
 
 
 def level_lines(level: LevelFidelity) -> Iterator[str]:

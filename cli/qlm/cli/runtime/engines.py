@@ -227,6 +227,7 @@ def _vllm(
                 block_tokens=settings.block_tokens,
                 kv_cache_bytes=instance.kv_cache_bytes or settings.kv_cache_bytes,
                 dtype=settings.dtype,
+                generation_config=model.generation_config,
                 host_kv_bytes=kv_bytes,
                 cpu=settings.cpu,
                 program=str(Path(settings.python).with_name("vllm")),

@@ -15,6 +15,7 @@ from qlm.cli.config.observability import TracingConfig
 from qlm.cli.config.settings import Config
 from qlm.cli.runtime.health import OK, Health
 from qlm.controller.shell.metrics import ControllerMetrics
+from qlm.domain.errors import extra_hint
 from qlm.domain.fleet import EngineState
 from qlm.domain.ports.clock import Clock
 from qlm.domain.ports.tracing import Tracer
@@ -146,7 +147,7 @@ def _tracer(config: TracingConfig, endpoint: str, part: str) -> "OtelTracer":
         from qlm.agents.shell.otlp import otlp_tracer
     except ImportError as error:
         raise ConfigError(
-            f"tracing.endpoint is {config.endpoint!r}, which needs the package {error.name}; "
-            "expected QLM installed with its extra `tracing`"
+            f"tracing.endpoint is {config.endpoint!r}, which needs the package {error.name}: "
+            f"{extra_hint('tracing')}"
         ) from error
     return otlp_tracer(endpoint, config.sample, part)

@@ -44,6 +44,7 @@ def model_specs(config: Config) -> tuple[ModelSpec, ...]:
             id=ModelId(model.id),
             tokenizer="byte" if model.engine == "emulated" else str(model.path),
             context_tokens=model.context_tokens,
+            generation_config=model.generation_config,
         )
         for model in config.models
     )
@@ -53,7 +54,7 @@ def check(config: Config, where: str) -> None:
     """Check the configuration against the file system and the profiles.
 
     Raises:
-        ConfigError: A model's folder has no tokenizer, or an emulated model no profile.
+        ConfigError: A model's folder lacks a file, or an emulated model a profile.
     """
     try:
         for model in config.models:
@@ -61,6 +62,12 @@ def check(config: Config, where: str) -> None:
                 raise ConfigError(
                     f"models has {model.id!r} with the path {str(model.path)!r}; "
                     "expected a folder with weights and tokenizer.json"
+                )
+            source = model.generation_config
+            if source not in ("auto", "vllm") and not (Path(source) / "generation_config.json").is_file():
+                raise ConfigError(
+                    f"models has {model.id!r} with the generation_config {source!r}; "
+                    "expected auto, vllm, or a folder with generation_config.json"
                 )
         fleet(config, load_profiles(config.profiles))
     except ConfigError as error:

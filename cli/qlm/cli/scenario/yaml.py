@@ -3,12 +3,13 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from qlm.cli.config.errors import ConfigError, Steps, explain
+from qlm.cli.config.errors import ConfigError, Steps, invalid_file
 from qlm.cli.config.settings import Name
 from qlm.cli.config.yaml import read_mapping
 from qlm.cli.scenario.sections import (
@@ -167,8 +168,8 @@ def read_scenario_file(path: Path, environment: Mapping[str, str] = os.environ) 
     try:
         return ScenarioFile.model_validate(filled_in)
     except ValidationError as error:
-        problem = explain(error, lambda steps: _by_name(filled_in, steps)).removeprefix("it ")
-        raise ConfigError(f"{path}: {problem}") from error
+        by_name = partial(_by_name, filled_in)
+        raise invalid_file(str(path), error, ScenarioFile, by_name, whole="") from error
 
 
 def _by_name(raw: Mapping[str, Any], steps: Steps) -> Steps:

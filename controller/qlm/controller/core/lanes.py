@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import fsum
 
 from qlm.agents.core.queue_head import SWAPS_THERE_AND_BACK
 from qlm.controller.core.estimating.service_times import ServiceTimes
@@ -54,7 +55,8 @@ class _QueuedWork:
     def before_s(self, urgency: tuple[int, float], excluded: Collection[GroupId]) -> float:
         """Return the work that is at least as urgent, without some groups."""
         known = [self.of_group[id] for id in excluded if id in self.of_group]
-        excluded_s = sum(work_s for each, work_s in known if each <= urgency)
+        # Exactly rounded, whatever the order: else plans of equal inputs differ by the order of a set.
+        excluded_s = fsum(work_s for each, work_s in known if each <= urgency)
         return max(0.0, self.upto_s[bisect_right(self.urgencies, urgency)] - excluded_s)
 
 
@@ -100,7 +102,10 @@ class Lanes:
     def _lanes(
         self, statuses: Sequence[InstanceStatus], cls: RequestClass, spread: Collection[Group]
     ) -> list[Lane]:
-        excluded = {group.id for group in spread}
+        excluded: dict[InstanceId, list[GroupId]] = {}
+        for group in spread:
+            if (instance := self.instance_of.get(group.id)) is not None:
+                excluded.setdefault(instance, []).append(group.id)
         lanes = []
         for status in statuses:
             entry = self._times.entries.get((cls, status.accelerator))
@@ -109,7 +114,7 @@ class Lanes:
                 continue
             request_s = entry.times.request_s
             swap_s = self._swap_s(status, cls)
-            work_s = self._work_s(status, cls, request_s, excluded) + swap_s
+            work_s = self._work_s(status, cls, request_s, excluded.get(status.id, ())) + swap_s
             lanes.append(Lane(status.id, work_s, request_s, swap_s, self._is_short(status, cls, entry.times)))
         return lanes
 

@@ -150,7 +150,7 @@ class ControllerMetrics(Collector):
             key = (*self._labels.of(view.cls), str(view.cls.late).lower())
             waiting[key] += view.queued
             open_groups[key] += len(view.groups)
-            if (since_ns := _oldest_ns(view)) is not None:
+            if (since_ns := view.oldest_arrival_ns) is not None:
                 age_s[key] = max(age_s.get(key, 0.0), (now_ns - since_ns) / 1e9)
         for each, count in waiting.items():
             size.add_metric(each, count)
@@ -223,14 +223,6 @@ def _recommended(turn: Turn, audit: Audit | None) -> Mapping[str, int]:
     for each in () if audit is None else audit.scale_up:
         counts[accelerator_of(each.kind)] += each.count
     return counts
-
-
-def _oldest_ns(view: ClassView) -> int | None:
-    """Return the arrival of the oldest waiting request of a class."""
-    heads = [group.head_arrival_ns for group in view.groups if group.head_arrival_ns is not None]
-    if view.ungrouped_arrival_ns is not None:
-        heads.append(view.ungrouped_arrival_ns)
-    return min(heads, default=None)
 
 
 def _pool(turn: Turn | None, accelerators: Iterable[str]) -> Iterator[Metric]:

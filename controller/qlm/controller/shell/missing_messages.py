@@ -79,7 +79,7 @@ class MissingMessages:
         """
         before, self._watched, ended = self._watched, {}, 0
         for each in view.classes:
-            arrival_ns = _oldest_ns(each)
+            arrival_ns = each.oldest_arrival_ns
             if arrival_ns is None:
                 continue
             watched = before.get(each.cls)
@@ -124,12 +124,6 @@ class MissingMessages:
         for other in view.classes:
             if other.cls.model == cls.model and other.cls != cls:
                 await self._reindexer.index(other.cls.queue)
-
-
-def _oldest_ns(each: ClassView) -> int | None:
-    """Return the arrival of the oldest waiting request; None without any."""
-    heads = (each.ungrouped_arrival_ns, *(group.head_arrival_ns for group in each.groups))
-    return min((head for head in heads if head is not None), default=None) if each.queued else None
 
 
 def _left(each: ClassView) -> int:

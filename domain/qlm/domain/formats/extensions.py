@@ -67,12 +67,14 @@ class LogExtensions:
         render_state: State of the renderer, opaque to QLM.
         render_state_tokens: Output tokens rendered in that state.
         preemptions: Preemptions of the request so far, by all agents.
+        cached_tokens: Prompt tokens that its engine found in the prefix cache.
         unknown: Fields of later versions.
     """
 
     render_state: str | None = None
     render_state_tokens: int | None = None
     preemptions: int | None = None
+    cached_tokens: int | None = None
     unknown: Unknown = ()
 
     def __post_init__(self) -> None:

@@ -52,6 +52,7 @@ CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
     "render_state": _characters(0, RENDER_STATE_CHARACTERS_MAX),
     "render_state_tokens": _whole(0, 2**31 - 1),
     "preemptions": _whole(0, 2**31 - 1),
+    "cached_tokens": _whole(0, 2**31 - 1),
     "task_id": _characters(1, NAME_CHARACTERS_MAX),
     "task_calls": _whole(0, CALLS_MAX),
     "task_deadline_ns": _whole(1, 2**63 - 1),

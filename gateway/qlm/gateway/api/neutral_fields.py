@@ -17,7 +17,6 @@ _SHARED: Final[Mapping[str, tuple[object, ...]]] = {
     "logprobs": (False,),
     "prompt_logprobs": (),
     "response_format": ({"type": "text"},),
-    "store": (False,),
     "prediction": (),
     "structured_outputs": (),
     "guided_json": (),
@@ -34,8 +33,10 @@ _SHARED: Final[Mapping[str, tuple[object, ...]]] = {
     "detokenize": (True,),
     "kv_transfer_params": (),
     "cache_salt": (),
-    "prompt_cache_key": (),
     "mm_processor_kwargs": (),
+    "routed_experts_prompt_start": (0,),
+    "return_token_offsets": (False,),
+    "mm_payload": ("tensors",),
 }
 
 COMPLETION: Final[Mapping[str, tuple[object, ...]]] = {
@@ -58,7 +59,6 @@ CHAT: Final[Mapping[str, tuple[object, ...]]] = {
     "modalities": (["text"],),
     "audio": (),
     "reasoning_effort": (),
-    "include_reasoning": (True,),
     "verbosity": (),
     "web_search_options": (),
     "echo": (False,),

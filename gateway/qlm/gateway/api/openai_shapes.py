@@ -1,5 +1,6 @@
 """OpenAI's answer shapes: objects, stream chunks and server-sent events, as bytes."""
 
+from enum import Enum, auto
 from typing import Final
 
 import orjson
@@ -26,28 +27,37 @@ def answer_id(metadata: RequestMetadata) -> str:
     return f"{prefix}{metadata.id}"
 
 
-def usage(metadata: RequestMetadata, completion_tokens: int, late: Lateness | None = None) -> Usage:
+def usage(
+    metadata: RequestMetadata,
+    completion_tokens: int,
+    cached_tokens: int | None = None,
+    late: Lateness | None = None,
+) -> Usage:
     """Return token counts, stop tokens included, as vLLM counts; at the end of a stream with its lateness."""
     counts: Usage = {
         "prompt_tokens": metadata.prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": metadata.prompt_tokens + completion_tokens,
     }
+    if cached_tokens is not None:
+        counts["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
     if late is not None:
         counts["qlm"] = late
     return counts
 
 
-def answer_object(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatCompletion | TextCompletion:
-    """Return the whole answer of a request that ended well."""
+def answer_object(
+    metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None = None
+) -> ChatCompletion | TextCompletion:
+    """Return the whole answer of a request that ended well; `fingerprint` is that of its model."""
     return (
-        _chat(metadata, final, tier)
+        _chat(metadata, final, tier, fingerprint)
         if metadata.answer.kind is AnswerKind.CHAT
-        else _text(metadata, final, tier)
+        else _text(metadata, final, tier, fingerprint)
     )
 
 
-def _chat(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatCompletion:
+def _chat(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None) -> ChatCompletion:
     return {
         "id": answer_id(metadata),
         "object": "chat.completion",
@@ -59,23 +69,45 @@ def _chat(metadata: RequestMetadata, final: SendFinal, tier: str) -> ChatComplet
                 "message": {"role": "assistant", "content": final.text, "refusal": None},
                 "logprobs": None,
                 "finish_reason": final.finish_reason,
+                "stop_reason": final.stop_reason,
             }
         ],
-        "usage": usage(metadata, final.offset),
+        "usage": usage(metadata, final.offset, final.cached_tokens),
         "service_tier": tier,
+        "system_fingerprint": fingerprint,
     }
 
 
-def _text(metadata: RequestMetadata, final: SendFinal, tier: str) -> TextCompletion:
+def _text(metadata: RequestMetadata, final: SendFinal, tier: str, fingerprint: str | None) -> TextCompletion:
     return {
         "id": answer_id(metadata),
         "object": "text_completion",
         "created": metadata.arrival_ns // _NS_PER_S,
         "model": metadata.model,
-        "choices": [{"index": 0, "text": final.text, "logprobs": None, "finish_reason": final.finish_reason}],
-        "usage": usage(metadata, final.offset),
+        "choices": [
+            {
+                "index": 0,
+                "text": final.text,
+                "logprobs": None,
+                "finish_reason": final.finish_reason,
+                "stop_reason": final.stop_reason,
+            }
+        ],
+        "usage": usage(metadata, final.offset, final.cached_tokens),
         "service_tier": tier,
+        "system_fingerprint": fingerprint,
     }
+
+
+class StreamForm(Enum):
+    """Lines of a stream besides those with data."""
+
+    STANDARD = auto()
+    """A comment while nothing comes, so that no proxy takes the connection for dead."""
+    RESUMABLE = auto()
+    """The same, and the position of each event (`id:`), from which the stream can be resumed."""
+    PLAIN = auto()
+    """None, for clients that read data lines only."""
 
 
 class StreamShape:
@@ -89,7 +121,8 @@ class StreamShape:
         metadata: RequestMetadata,
         tier: str,
         *,
-        resumable: bool = True,
+        fingerprint: str | None = None,
+        form: StreamForm = StreamForm.STANDARD,
         include_usage: bool = False,
         continuous_usage: bool = False,
     ) -> None:
@@ -98,13 +131,14 @@ class StreamShape:
         Args:
             metadata: The request.
             tier: Its service tier.
-            resumable: Write `id:` lines and comments; some clients accept data lines only.
+            fingerprint: That of its model.
+            form: Which lines it has.
             include_usage: End with an event that has the usage and no choices.
             continuous_usage: Write the usage so far in each event (vLLM's extension).
         """
         self._metadata = metadata
         self._chat = metadata.answer.kind is AnswerKind.CHAT
-        self._resumable = resumable
+        self._form = form
         self._include_usage = include_usage
         self._continuous_usage = continuous_usage
         self._id_seen = False
@@ -114,6 +148,7 @@ class StreamShape:
             "created": metadata.arrival_ns // _NS_PER_S,
             "model": metadata.model,
             "service_tier": tier,
+            "system_fingerprint": fingerprint,
         }
         # The bytes of an event up to the value of "choices".
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":'
@@ -133,31 +168,25 @@ class StreamShape:
         """Return an event with text."""
         return self._event(offset, self._text(text, None))
 
-    def _text(self, text: str, finish_reason: str | None) -> bytes:
-        reason = b"null" if finish_reason is None else orjson.dumps(finish_reason)
+    def _text(self, text: str, final: SendFinal | None) -> bytes:
         closing = b"}" if self._chat else b""
-        return (
-            self._before_text
-            + orjson.dumps(text)
-            + closing
-            + b',"logprobs":null,"finish_reason":'
-            + reason
-            + b"}]"
-        )
+        reasons = b"null" if final is None else _reasons(final)
+        whole = orjson.dumps(text) + closing + b',"logprobs":null,"finish_reason":' + reasons + b"}]"
+        return self._before_text + whole
 
     def ending(self, final: SendFinal) -> bytes:
         """Return the last events of a stream that ended well; they say whether it was late."""
         late = lateness(final.attainment)
         if self._chat and not final.text:
-            choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": final.finish_reason}
-            body = self._head + orjson.dumps([choice])
+            choice = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":' + _reasons(final) + b"}]"
+            body = self._head + choice
         else:
-            body = self._text(final.text, final.finish_reason)
+            body = self._text(final.text, final)
         if late is not None:
             body += b',"qlm":' + orjson.dumps(late)
         last = self._event(final.offset, body, late)
         if self._include_usage:
-            counts = orjson.dumps(usage(self._metadata, final.offset, late))
+            counts = orjson.dumps(usage(self._metadata, final.offset, final.cached_tokens, late))
             last += self._close(final.offset, self._head + b'[],"usage":' + counts)
         return last + DONE
 
@@ -170,7 +199,7 @@ class StreamShape:
 
     def keep_alive(self) -> bytes:
         """Return a comment, or nothing for a stream with data lines only."""
-        if not self._resumable:
+        if self._form is StreamForm.PLAIN:
             return b""
         # OpenAI's Python client takes each blank line after an `id:` for an event, and fails on its empty
         # data. So after the first `id:` a comment has no blank line of its own, which the format allows.
@@ -178,7 +207,7 @@ class StreamShape:
 
     def _event(self, offset: int, body: bytes, late: Lateness | None = None) -> bytes:
         if self._continuous_usage:
-            body += b',"usage":' + orjson.dumps(usage(self._metadata, offset, late))
+            body += b',"usage":' + orjson.dumps(usage(self._metadata, offset, late=late))
         elif self._include_usage:
             body += b',"usage":null'
         return self._close(offset, body)
@@ -187,7 +216,12 @@ class StreamShape:
         return self._id(offset) + body + b"}\n\n"
 
     def _id(self, offset: int) -> bytes:
-        if not self._resumable:
+        if self._form is not StreamForm.RESUMABLE:
             return b""
         self._id_seen = True
         return b"id: %d\n" % offset
+
+
+def _reasons(final: SendFinal) -> bytes:
+    """Return the value of "finish_reason", and "stop_reason" after it."""
+    return orjson.dumps(final.finish_reason) + b',"stop_reason":' + orjson.dumps(final.stop_reason)

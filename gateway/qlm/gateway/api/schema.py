@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 from qlm.domain.request import PRIORITY_LIMIT
 from qlm.gateway.api.errors import ApiError, invalid, shown
 from qlm.gateway.api.neutral_fields import CHAT, COMPLETION, drop_neutral
+from qlm.gateway.api.suggestions import suggestion
 from qlm.gateway.core.limits import P_MET_MIN_MAX
 
 _INT64_MAX: Final = 2**63 - 1
@@ -64,23 +65,27 @@ class SloBody(_Strict):
 class _Body(_Strict):
     """The fields of both routes."""
 
-    model: Annotated[str, Field(min_length=1, max_length=200)]  # A name from `GET /v1/models`
-    # Output limit; without, `limits.default_max_tokens` of the configuration, or what the context has room
-    # for.
+    # A name from `GET /v1/models`; without, the only one.
+    model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    # Output limit; without, what the context has room for (chats) or 16 (completions), see
+    # [http-api.md](../http-api.md#what-a-request-does-not-name).
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] = 0  # The answer has at least this number of output tokens
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0  # Sampling, as in vLLM; 0 is greedy
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0  # Sampling, as in vLLM
-    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] = 0  # Sampling, as in vLLM; 0 and -1 are all tokens
-    min_p: Annotated[float, Field(ge=0, le=1)] = 0.0  # Sampling, as in vLLM
+    # Sampling, as in vLLM; 0 is greedy. Without, this field and those below are the model's own, see
+    # [http-api.md](../http-api.md#what-a-request-does-not-name).
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None  # Sampling, as in vLLM
+    # Sampling, as in vLLM; 0 and -1 are all tokens.
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None  # Sampling, as in vLLM
     seed: Annotated[int, Field(ge=-_INT64_MAX - 1, le=_INT64_MAX)] | None = None  # Seed of the sampling
     # Texts that end the answer; they are not part of it.
     stop: StopText | Annotated[list[StopText], Field(max_length=STOPS_MAX)] = Field(default_factory=list)
     # Tokens that end the answer.
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] = Field(default_factory=list)
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0  # Sampling, as in vLLM
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] = 0.0  # Sampling, as in vLLM
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] = 1.0  # Sampling, as in vLLM
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None  # Sampling, as in vLLM
+    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None  # Sampling, as in vLLM
     # Added to the logits of tokens, by token id as text.
     logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] = (
         Field(default_factory=dict)
@@ -95,13 +100,17 @@ class _Body(_Strict):
     user: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     safety_identifier: str | None = None  # Accepted, not used
     metadata: dict[str, Any] | None = None  # Accepted, not used
+    store: bool | None = None  # Accepted, not used: answers are kept for `results.kept_s`
+    prompt_cache_key: str | None = None  # Accepted, not used: equal beginnings are found without it
+    prompt_cache_retention: str | None = None  # Accepted, not used
+    request_id: str | None = None  # Accepted, not used: the answer's header `x-request-id` has the id
     priority: Priority = 0  # Lower goes first, as in vLLM
     # `flex` for no objective (batch), `priority` for the configured interactive one, `auto` and `default` for
     # the configured default. The answer has the tier used.
     service_tier: Literal["auto", "default", "flex", "priority"] = "auto"
     slo: SloBody | None = None  # The objective
     # Seconds for which the client may be disconnected before its request is cancelled; by default 10 s for
-    # streams and requests with an Idempotency-Key, else 0.
+    # resumable streams and requests with an Idempotency-Key, else 0.
     resume_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
 
     @field_validator("logit_bias")
@@ -126,22 +135,22 @@ class _Body(_Strict):
 class CompletionBody(_Body):
     """Body of POST /v1/completions."""
 
-    prompt: str | list[TokenId] | list[str]  # Text, a list with one text, or token ids
+    prompt: (
+        str | list[TokenId] | list[str] | list[list[TokenId]]
+    )  # Text or token ids, or a list with one of them
 
     @field_validator("prompt")
     @classmethod
-    def _one_prompt(cls, prompt: str | list[int] | list[str]) -> str | list[int]:
+    def _one_prompt(cls, prompt: str | list[int] | list[str] | list[list[int]]) -> str | list[int]:
+        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+            if len(prompt) > 1:
+                raise ValueError(
+                    f"one prompt per request; this one has {len(prompt)} (send them as requests of their own)"
+                )
+            return cls._one_prompt(prompt[0])
         if not prompt:
             raise ValueError("a prompt of at least one token")
-        if isinstance(prompt, str):
-            return prompt
-        if isinstance(prompt[0], int):
-            return [each for each in prompt if isinstance(each, int)]
-        if len(prompt) > 1:
-            raise ValueError(
-                f"one prompt per request; this one has {len(prompt)} (send them as requests of their own)"
-            )
-        return prompt[0]
+        return prompt if isinstance(prompt, str) else [each for each in prompt if isinstance(each, int)]
 
 
 class TextPart(_Strict):
@@ -149,6 +158,7 @@ class TextPart(_Strict):
 
     type: Literal["text"]  # Kind of part
     text: str  # The text
+    cache_control: dict[str, Any] | None = None  # Accepted, not used: equal beginnings are found without it
 
 
 class Message(_Strict):
@@ -164,6 +174,7 @@ class ChatBody(_Body):
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=10_000)]  # The conversation
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None  # Newer name of `max_tokens`; it wins
+    include_reasoning: bool = True  # Accepted, not used: reasoning is not separated from the answer
 
     @property
     def output_limit(self) -> tuple[str, int | None]:
@@ -217,7 +228,7 @@ def parse_completion(body: dict[str, Any]) -> CompletionBody:
     try:
         return CompletionBody.model_validate(drop_neutral(body, COMPLETION))
     except ValidationError as error:
-        raise _explain(error) from error
+        raise _explain(error, CompletionBody) from error
 
 
 def parse_chat(body: dict[str, Any]) -> ChatBody:
@@ -233,7 +244,7 @@ def parse_chat(body: dict[str, Any]) -> ChatBody:
     try:
         return ChatBody.model_validate(kept)
     except ValidationError as error:
-        raise _explain(error) from error
+        raise _explain(error, ChatBody) from error
 
 
 def _without_nulls(message: object) -> object:
@@ -242,7 +253,7 @@ def _without_nulls(message: object) -> object:
     return {key: value for key, value in message.items() if value is not None or key == "content"}
 
 
-def _explain(error: ValidationError) -> ApiError:
+def _explain(error: ValidationError, body: type[BaseModel]) -> ApiError:
     """Return the first problem as an error with one sentence."""
     details = error.errors(include_url=False)
     first = details[0]
@@ -252,7 +263,7 @@ def _explain(error: ValidationError) -> ApiError:
         return invalid(where, f"{where} is missing; expected a value", "missing_required_parameter")
     if first["type"] == "extra_forbidden":
         message = f"{where} is {shown(first['input'])}; expected no such field: it is not supported"
-        return invalid(where, message, "unknown_parameter")
+        return invalid(where, message + suggestion(body, first["loc"]), "unknown_parameter")
     if first["type"] == "value_error" and "ctx" in first:
         expected = str(first["ctx"]["error"])
     elif name in _UNIONS:
@@ -267,7 +278,7 @@ def _explain(error: ValidationError) -> ApiError:
 
 
 _UNIONS: Final = {
-    "prompt": "a string or a list of token ids (each 0 or more)",
+    "prompt": "a string, a list of token ids (each 0 or more), or a list with one of them",
     "stop": f"a string or a list of at most {STOPS_MAX} strings of 1 to 1000 characters",
     "content": "a string or a list of parts of type text",
     "deadline_at": "seconds since the epoch or an RFC 3339 time",
@@ -276,10 +287,10 @@ _UNIONS: Final = {
 
 
 def _path(detail: ErrorDetails) -> str:
-    # Parts such as `str` or `list[TextPart]` name a tried shape, not a place in the body.
-    shapes = ("str", "float", "list[", "constrained-", "function-")
-    parts = [part for part in detail["loc"] if not (isinstance(part, str) and part.startswith(shapes))]
-    path = ""
-    for part in parts:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    path, before = "", None
+    for part in detail["loc"]:
+        # After a union, a part such as `str` or `list[TextPart]` names a tried shape, not a place.
+        if not (before in _UNIONS and isinstance(part, str)):
+            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+        before = part
     return path

@@ -22,11 +22,15 @@ from qlm.gateway.api.objective import Objective, choose, p_met, p_met_min
 from qlm.gateway.api.schema import Body, ChatBody, Message
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.sampling_defaults import DEFAULTED, SamplingDefaults
 from qlm.gateway.core.tokenizer import ChatMessage, ServedModel
 
 TENANT_HEADERS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
 TENANT_CHARACTERS_MAX: Final = 100
 TENANT_DEFAULT: Final = "default"
+
+COMPLETION_TOKENS: Final = 16
+"""Output limit of /v1/completions without one, as of OpenAI and vLLM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,19 +158,19 @@ def _sampling(body: Body, prompt_ids: TokenIds, served: ServedModel, limits: Gat
     return Sampling(
         max_tokens=max_tokens,
         min_tokens=body.min_tokens,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        top_k=max(0, body.top_k),  # -1 and 0 both mean "off"
-        min_p=body.min_p,
         seed=body.seed,
-        frequency_penalty=body.frequency_penalty,
-        presence_penalty=body.presence_penalty,
-        repetition_penalty=body.repetition_penalty,
         ignore_eos=body.ignore_eos,
         stop_token_ids=tuple(body.stop_token_ids),
         eos_token_ids=tuple(sorted(served.tokenizer.eos_ids)),
         logit_bias=bias,
+        **_defaulted(body, served.defaults),
     )
+
+
+def _defaulted(body: Body, defaults: SamplingDefaults) -> dict[str, Any]:
+    asked = {name: getattr(body, name) for name in DEFAULTED}
+    used = {name: getattr(defaults, name) if value is None else value for name, value in asked.items()}
+    return used | {"top_k": max(0, used["top_k"])}  # -1 and 0 both mean "off"
 
 
 def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: GatewayLimits) -> int:
@@ -174,20 +178,38 @@ def _max_tokens(body: Body, prompt_tokens: int, served: ServedModel, limits: Gat
     field = "messages" if isinstance(body, ChatBody) else "prompt"
     if prompt_tokens == 0:
         raise InvalidValueError(field, "", "at least one token")
-    longest = min(context - 1, limits.prompt_tokens_max)
-    if prompt_tokens > longest:
-        raise _too_long(field, f"{field} has {prompt_tokens} tokens; expected at most {longest}")
+    if prompt_tokens >= context:
+        message = (
+            f"This model's maximum context length is {context} tokens. However, "
+            f"{field} has {prompt_tokens} tokens; expected at most {context - 1}"
+        )
+        raise _too_long(field, message)
+    if prompt_tokens > limits.prompt_tokens_max:
+        expected = f"expected at most {limits.prompt_tokens_max}"
+        raise _too_long(field, f"{field} has {prompt_tokens} tokens; {expected}")
     room = context - prompt_tokens
     name, asked = body.output_limit
+    bounds = (
+        [room] if served.defaults.output_tokens_max is None else [room, served.defaults.output_tokens_max]
+    )
     if asked is None:
-        return min(limits.default_max_tokens, room)
+        return min(*bounds, _unnamed_limit(body, served, limits, room))
     if asked > room:
         message = (
-            f"{name} is {asked}; expected at most {room}: the model's context is {context} tokens, "
-            f"of which {field} takes {prompt_tokens}"
+            f"This model's maximum context length is {context} tokens. However, you requested "
+            f"{prompt_tokens + asked} tokens: {prompt_tokens} in {field}, and {name} is {asked}; "
+            f"expected at most {room}"
         )
         raise _too_long(name, message)
-    return asked
+    return min(*bounds, asked)
+
+
+def _unnamed_limit(body: Body, served: ServedModel, limits: GatewayLimits, room: int) -> int:
+    """Return the output limit of a request that names none; as in vLLM but for what the operator sets."""
+    configured = limits.default_max_tokens
+    if not isinstance(body, ChatBody):
+        return COMPLETION_TOKENS if configured is None else configured
+    return min(each for each in (configured, served.defaults.max_tokens, room) if each is not None)
 
 
 def traceparent(headers: Mapping[str, str]) -> str:
@@ -197,6 +219,7 @@ def traceparent(headers: Mapping[str, str]) -> str:
 
 
 def _too_long(field: str, message: str) -> ApiError:
+    # LiteLLM and others know an overflow by the words "This model's maximum context length is".
     return ApiError(status=400, message=message, param=field, code="context_length_exceeded")
 
 

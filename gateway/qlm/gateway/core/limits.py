@@ -27,12 +27,14 @@ class LimitsConfig(BaseModel):
         retry_after_max_s: Longest Retry-After, seconds. OpenAI's clients wait 120 s at most.
         body_bytes_max: Largest body of a request; beyond, 413.
         prompt_tokens_max: Longest prompt accepted, whatever the model's context.
-        default_max_tokens: Output limit of a request that names none, if the context has room for it.
+        default_max_tokens: Largest output limit of a request that names none; without it, chats may fill the
+            context, or have the `max_new_tokens` of their model, and completions have 16 tokens.
         keepalive_s: A stream without output for this time gets a comment.
-        resumable_streams: Streams carry `id:` lines and comments; `x-qlm-stream` overrides it.
-        resume_grace_stream_s: A broken stream may be resumed for this time before its request is cancelled.
-            It also holds for plain answers with an `Idempotency-Key`.
-        resume_grace_plain_s: The same for a plain answer without that header.
+        resumable_streams: Streams are resumable even if their clients do not ask for that by `x-qlm-stream`.
+        resume_grace_stream_s: A broken resumable stream may be resumed for this time before its request is
+            cancelled. It also holds for answers with an `Idempotency-Key`, and for plain ones whose clients
+            are OpenAI SDKs that ran into their timeouts.
+        resume_grace_plain_s: The same for other answers.
         poll_s: A request without output for this time is looked up in the store; doubles up to `poll_max_s`.
         poll_max_s: Longest time between two look-ups of one request.
         lost_after_s: A request counts as lost when the store has known less output than was streamed for
@@ -63,9 +65,9 @@ class LimitsConfig(BaseModel):
     retry_after_max_s: float = Field(60.0, ge=1, le=86_400)
     body_bytes_max: int = Field(4 * 1024 * 1024, ge=1024)
     prompt_tokens_max: _Count = 1_000_000
-    default_max_tokens: _Count = 512
+    default_max_tokens: _Count | None = None
     keepalive_s: _Duration = 10.0
-    resumable_streams: bool = True
+    resumable_streams: bool = False
     resume_grace_stream_s: float = Field(10.0, ge=0, le=86_400)
     resume_grace_plain_s: float = Field(0.0, ge=0, le=86_400)
     poll_s: _Duration = 2.0

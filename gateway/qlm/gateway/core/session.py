@@ -139,9 +139,9 @@ class Session:
                 return ()
             case Tick(now_ns=now_ns):
                 return self._tick(now_ns)
-            case ClientGone(now_ns=now_ns):
+            case ClientGone(now_ns=now_ns, for_good=for_good):
                 if self._gone_at_ns is None and self._mode is not Mode.BACKGROUND:
-                    self._gone_at_ns = now_ns
+                    self._gone_at_ns = now_ns - self._timing.grace_ns if for_good else now_ns
                 return self._tick(now_ns)
         assert_never(event)
 
@@ -162,7 +162,7 @@ class Session:
             self._poll_at_ns = now_ns + self._poll_pause_ns
         actions = self._feed(added, now_ns)
         if new.outcome is not None and not self.over:
-            actions.append(self._end(new.outcome, new.detail))
+            actions.append(self._end(new.outcome, new.detail, new.extensions.cached_tokens))
         return actions
 
     def _agrees(self, new: OutputSlice) -> bool:
@@ -204,11 +204,13 @@ class Session:
         since, self._sent = self._sent, self._text.tokens
         return tuple(self._ids[since : self._sent])
 
-    def _end(self, outcome: Outcome, detail: str) -> SendFinal:
+    def _end(self, outcome: Outcome, detail: str, cached_tokens: int | None = None) -> SendFinal:
         self.over = True
-        reason = finish_reason(self._text, outcome) if outcome.ok else None
-        rest = "".join((*self._pieces, self._text.finish()))
-        return SendFinal(self._text.tokens, rest, reason, outcome, detail, self._unsent())
+        text = self._text
+        reason = finish_reason(text, outcome) if outcome.ok else None
+        rest = "".join((*self._pieces, text.finish()))
+        named = text.stop_reason if reason == "stop" else None
+        return SendFinal(text.tokens, rest, reason, outcome, detail, self._unsent(), named, cached_tokens)
 
     def _lost(self, detail: str, log_end: int) -> list[Action]:
         final = self._end(Outcome.OUTPUT_LOST, detail)

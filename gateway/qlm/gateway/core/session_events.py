@@ -54,9 +54,15 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class ClientGone:
-    """The client disconnected."""
+    """The client disconnected.
+
+    Attributes:
+        now_ns: The present.
+        for_good: It will not come back, whatever its grace.
+    """
 
     now_ns: int
+    for_good: bool = False
 
 
 Event = OutputAnnounced | OutputFetched | FetchFailed | Resync | Tick | ClientGone
@@ -93,6 +99,8 @@ class SendFinal:
         outcome: How it ended.
         detail: The reason, if it ended badly.
         token_ids: Tokens of the answer that have not been sent before.
+        stop_reason: Stop string or token that ended it, as in vLLM; None at the model's own end or the limit.
+        cached_tokens: Prompt tokens found in the prefix cache; None if that is not known.
         attainment: Whether the request met its objective; the hub judges that.
     """
 
@@ -102,6 +110,8 @@ class SendFinal:
     outcome: Outcome
     detail: str = ""
     token_ids: TokenIds = ()
+    stop_reason: int | str | None = None
+    cached_tokens: int | None = None
     attainment: Attainment = UNDECIDED
 
 

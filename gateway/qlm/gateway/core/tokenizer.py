@@ -6,6 +6,7 @@ from typing import Protocol
 
 from qlm.domain.fleet import ModelSpec
 from qlm.domain.ids import TokenIds
+from qlm.gateway.core.sampling_defaults import VLLM_DEFAULTS, SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,11 @@ class Tokenizer(Protocol):
         """Tokens that end an answer."""
         ...
 
+    @property
+    def eos_id(self) -> int | None:
+        """The tokenizer's own among them; None if it has none."""
+        ...
+
     def encode(self, text: str) -> TokenIds:
         """Tokenize the prompt of a completion, with the special tokens that the model wants at its start."""
         ...
@@ -62,7 +68,8 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model and its tokenizer."""
+    """A model with its tokenizer and its sampling defaults."""
 
     spec: ModelSpec
     tokenizer: Tokenizer
+    defaults: SamplingDefaults = VLLM_DEFAULTS

@@ -14,8 +14,9 @@ from qlm.gateway.api.errors import CLIENT_CLOSED, ApiError, from_outcome, invali
 from qlm.gateway.api.fields.requests import AcceptedRequest
 from qlm.gateway.api.lateness import lateness_headers
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import StreamShape, answer_object
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
 from qlm.gateway.api.schema import Body, StreamOptions, parse_chat, parse_completion, parse_json
+from qlm.gateway.core.sdk_retries import SdkCall
 from qlm.gateway.core.session import Mode
 from qlm.gateway.core.session_events import SendFinal
 from qlm.gateway.http.responses import AcceptedJson, Json, StreamAnswer, WholeAnswer, error_answer
@@ -27,6 +28,9 @@ from qlm.gateway.sessions.intake import Prepared
 from qlm.gateway.sessions.subscription import Subscription
 
 STREAM_HEADER: Final = "x-qlm-stream"
+RESUME_HEADER: Final = "last-event-id"
+
+_FORMS: Final = {"resumable": StreamForm.RESUMABLE, "plain": StreamForm.PLAIN}
 
 Created = WholeAnswer | StreamAnswer | AcceptedJson[AcceptedRequest]
 """Answers to an accepted request."""
@@ -93,14 +97,19 @@ async def _create(
         plain = parse_json(await read_body(request, gateway.limits.body_bytes_max))
         attempt.model = plain.get("model")
         body = parse(plain)
-        prepared = await gateway.intake.prepare(body, plain, headers, detached=detached)
+        form = stream_form(headers, default=_default_form(gateway)) if body.stream else StreamForm.PLAIN
+        call = None if detached else gateway.intake.sdk_call(body, plain, headers)
+        returns = form is StreamForm.RESUMABLE or call is not None
+        prepared = None if call is None else await gateway.intake.taken_up(call)
+        if prepared is None:
+            prepared = await gateway.intake.prepare(body, plain, headers, detached=detached, returns=returns)
         attempt.id = prepared.metadata.id
         if detached:
             await gateway.intake.accept_detached(prepared)
             return _accepted(prepared)
         if body.stream:
-            return await _stream(gateway, body, prepared, headers)
-        return await _whole(gateway, prepared)
+            return await _stream(gateway, body, prepared, form)
+        return await _whole(gateway, prepared, call)
 
 
 def _accepted(prepared: Prepared) -> AcceptedJson[AcceptedRequest]:
@@ -116,15 +125,14 @@ def _accepted(prepared: Prepared) -> AcceptedJson[AcceptedRequest]:
     return AcceptedJson(content, headers)
 
 
-async def _stream(
-    gateway: Gateway, body: Body, prepared: Prepared, headers: Mapping[str, str]
-) -> StreamAnswer:
+async def _stream(gateway: Gateway, body: Body, prepared: Prepared, form: StreamForm) -> StreamAnswer:
     metadata = prepared.metadata
     options = body.stream_options or StreamOptions()
     shape = StreamShape(
         metadata,
         tier_of(metadata.slo, gateway.limits),
-        resumable=wants_resumable(headers, default=gateway.limits.resumable_streams),
+        fingerprint=gateway.models.fingerprint(metadata.model),
+        form=form,
         include_usage=options.include_usage,
         continuous_usage=options.continuous_usage_stats,
     )
@@ -133,11 +141,15 @@ async def _stream(
     return stream_answer(gateway, subscription, sink)
 
 
-async def _whole(gateway: Gateway, prepared: Prepared) -> WholeAnswer:
+async def _whole(gateway: Gateway, prepared: Prepared, call: SdkCall | None) -> WholeAnswer:
     metadata, sink = prepared.metadata, WholeSink()
     subscription = await gateway.intake.accept(prepared, sink, Mode.WHOLE)
-    disconnected = partial(gateway.hub.detach, subscription)
-    render = partial(_render, metadata, tier_of(metadata.slo, gateway.limits))
+    if call is None:
+        disconnected = partial(gateway.hub.detach, subscription)
+    else:
+        disconnected = partial(gateway.intake.client_left, call, subscription)
+    fingerprint = gateway.models.fingerprint(metadata.model)
+    render = partial(_render, metadata, tier_of(metadata.slo, gateway.limits), fingerprint)
     return WholeAnswer(sink, disconnected, {"x-request-id": metadata.id}, render)
 
 
@@ -149,23 +161,28 @@ def stream_answer(gateway: Gateway, subscription: Subscription, sink: StreamSink
     return StreamAnswer(sink, disconnected, open_streams.dec, {"x-request-id": subscription.metadata.id})
 
 
-def wants_resumable(headers: Mapping[str, str], *, default: bool) -> bool:
-    """Return whether a stream has `id:` lines and comments, or data lines only as vLLM's streams have.
+def stream_form(headers: Mapping[str, str], *, default: StreamForm) -> StreamForm:
+    """Return the form of a stream that its client asks for.
 
     Raises:
         ApiError: The header has another value.
     """
     value = headers.get(STREAM_HEADER)
     if value is None:
-        return default
-    if value not in ("resumable", "plain"):
-        raise invalid(STREAM_HEADER, f"{STREAM_HEADER} is {shown(value)}; expected resumable or plain")
-    return value == "resumable"
+        return StreamForm.RESUMABLE if RESUME_HEADER in headers else default
+    if value not in _FORMS:
+        raise invalid(STREAM_HEADER, f"{STREAM_HEADER} is {shown(value)}; expected {' or '.join(_FORMS)}")
+    return _FORMS[value]
 
 
-def _render(metadata: RequestMetadata, tier: str, final: SendFinal) -> Response:
+def _default_form(gateway: Gateway) -> StreamForm:
+    return StreamForm.RESUMABLE if gateway.limits.resumable_streams else StreamForm.STANDARD
+
+
+def _render(metadata: RequestMetadata, tier: str, fingerprint: str | None, final: SendFinal) -> Response:
     if final.outcome.ok:
-        return Json(answer_object(metadata, final, tier), lateness_headers(final.attainment))
+        answer = answer_object(metadata, final, tier, fingerprint)
+        return Json(answer, lateness_headers(final.attainment))
     refusal = error_answer(from_outcome(final.outcome, final.detail))
     refusal.headers.update(lateness_headers(final.attainment))
     return refusal

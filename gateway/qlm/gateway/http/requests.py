@@ -10,9 +10,9 @@ from qlm.gateway.api.errors import from_outcome, invalid, shown
 from qlm.gateway.api.fields.requests import RequestAnswer, RequestStatus
 from qlm.gateway.api.ids import request_id
 from qlm.gateway.api.objective import tier_of
-from qlm.gateway.api.openai_shapes import StreamShape, answer_object
+from qlm.gateway.api.openai_shapes import StreamForm, StreamShape, answer_object
 from qlm.gateway.api.reasons import BY_CLIENT
-from qlm.gateway.http.completions import lower_headers, stream_answer, wants_resumable
+from qlm.gateway.http.completions import RESUME_HEADER, lower_headers, stream_answer, stream_form
 from qlm.gateway.http.responses import Json, StreamAnswer
 from qlm.gateway.http.sinks import StreamSink
 from qlm.gateway.sessions.gateway import Gateway
@@ -34,7 +34,8 @@ async def get_request(gateway: Gateway, request: HttpRequest) -> Json[RequestAns
     status = cast("RequestAnswer", _status(gateway, ended))
     if final.outcome.ok:
         tier = tier_of(record.metadata.slo, gateway.limits)
-        status["response"] = answer_object(record.metadata, final, tier)
+        fingerprint = gateway.models.fingerprint(record.metadata.model)
+        status["response"] = answer_object(record.metadata, final, tier, fingerprint)
         return Json(status, headers)
     # 200: the client asked for the state, and the bad end is part of it.
     status["error"] = from_outcome(final.outcome, final.detail).body()["error"]
@@ -60,7 +61,8 @@ async def resume_stream(gateway: Gateway, request: HttpRequest) -> StreamAnswer:
     shape = StreamShape(
         record.metadata,
         tier_of(record.metadata.slo, gateway.limits),
-        resumable=wants_resumable(lower_headers(request), default=gateway.limits.resumable_streams),
+        fingerprint=gateway.models.fingerprint(record.metadata.model),
+        form=stream_form(lower_headers(request), default=StreamForm.RESUMABLE),
         include_usage=request.query_params.get("include_usage") == "true",
     )
     sink = StreamSink(shape, shown)
@@ -79,7 +81,7 @@ async def _known(gateway: Gateway, request: HttpRequest) -> RequestRecord:
 
 def _offset(request: HttpRequest) -> int:
     """Return the number of output tokens that the client has been shown."""
-    name, text = "Last-Event-ID", request.headers.get("last-event-id")
+    name, text = "Last-Event-ID", request.headers.get(RESUME_HEADER)
     if text is None:
         name, text = "offset", request.query_params.get("offset", "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text) <= OFFSET_MAX):

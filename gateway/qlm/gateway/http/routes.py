@@ -26,6 +26,7 @@ PUBLIC_ROUTES: Final[Routes] = (
     ("GET", "/v1/requests/{id}/events", requests.resume_stream),
     ("GET", "/v1/requests/{id}", requests.get_request),
     ("DELETE", "/v1/requests/{id}", requests.cancel_request),
+    ("GET", "/health", service.health),
     *HEALTH_ROUTES,
 )
 """Of the listener of clients."""

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from qlm.broker.topology import DEAD
 from qlm.domain.errors import QlmError
+from qlm.domain.request import NS_PER_S
 from qlm.gateway.api.fields.openai import Model, ModelList
 from qlm.gateway.api.fields.service import Disk, Health, Listeners, Readiness, StoreSettings
 from qlm.gateway.core.tokenizer import ServedModel
@@ -20,12 +21,12 @@ from qlm.gateway.sessions.readiness import readiness
 
 async def list_models(gateway: Gateway, request: HttpRequest) -> Json[ModelList]:
     """Answer GET /v1/models: the models that clients may name."""
-    return Json({"object": "list", "data": [_model(served) for served in gateway.models]})
+    return Json({"object": "list", "data": [_model(gateway, served) for served in gateway.models]})
 
 
 async def get_model(gateway: Gateway, request: HttpRequest) -> Json[Model]:
     """Answer GET /v1/models/{id}: one of these models."""
-    return Json(_model(gateway.models.named(request.path_params["id"])))
+    return Json(_model(gateway, gateway.models.named(request.path_params["id"])))
 
 
 async def healthz(gateway: Gateway, request: HttpRequest) -> Json[Health]:
@@ -37,6 +38,11 @@ async def readyz(gateway: Gateway, request: HttpRequest) -> Json[Readiness] | No
     """Answer GET /readyz: whether requests can be accepted: the broker answers, the store can write."""
     content = await readiness(gateway)
     return Json(content) if content["status"] == "ok" else NotReady(content)
+
+
+async def health(gateway: Gateway, request: HttpRequest) -> Json[Readiness] | NotReady[Readiness]:
+    """Answer GET /health: the same as /readyz, for clients that ask vLLM."""
+    return await readyz(gateway, request)
 
 
 async def metrics(gateway: Gateway, request: HttpRequest) -> Response:
@@ -61,11 +67,11 @@ def _disk(folder: Path | None) -> Disk | None:
     return {"path": str(folder.absolute()), "free_bytes": usage.free, "total_bytes": usage.total}
 
 
-def _model(served: ServedModel) -> Model:
+def _model(gateway: Gateway, served: ServedModel) -> Model:
     return {
         "id": served.spec.id,
         "object": "model",
-        "created": 0,
+        "created": gateway.started_ns // NS_PER_S,
         "owned_by": "qlm",
         "max_model_len": served.spec.context_tokens,
     }

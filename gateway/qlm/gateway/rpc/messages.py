@@ -9,6 +9,7 @@ from google.protobuf.json_format import ParseDict
 from qlm.domain.request import RequestMetadata, RequestRecord
 from qlm.gateway.api.errors import ApiError, from_outcome, invalid
 from qlm.gateway.api.lateness import late_ms
+from qlm.gateway.api.openai_shapes import usage
 from qlm.gateway.api.schema import Body, parse_chat, parse_completion
 from qlm.gateway.core.limits import GatewayLimits
 from qlm.gateway.core.session_events import SendFinal
@@ -69,7 +70,9 @@ def with_proto_names(error: ApiError, request: pb.GenerateRequest) -> ApiError:
     return error
 
 
-def started(metadata: RequestMetadata, tier: str, offset: int) -> pb.GenerateResponse:
+def started(
+    metadata: RequestMetadata, tier: str, offset: int, fingerprint: str | None = None
+) -> pb.GenerateResponse:
     """Return the first message of a stream."""
     first = pb.Started(
         id=metadata.id,
@@ -77,6 +80,7 @@ def started(metadata: RequestMetadata, tier: str, offset: int) -> pb.GenerateRes
         prompt_tokens=metadata.prompt_tokens,
         service_tier=tier,
         offset=offset,
+        system_fingerprint=fingerprint or "",
     )
     return pb.GenerateResponse(started=first)
 
@@ -86,9 +90,10 @@ def ended(metadata: RequestMetadata, final: SendFinal) -> pb.GenerateResponse:
     last = pb.Ended(
         outcome=str(final.outcome),
         finish_reason=final.finish_reason or "",
-        usage=_usage(metadata, final.offset),
+        usage=_usage(metadata, final),
         met=final.attainment.met,
         late_ms=late_ms(final.attainment),
+        **_stop_reason(final),
     )
     return pb.GenerateResponse(ended=last)
 
@@ -106,8 +111,26 @@ def answer(metadata: RequestMetadata, final: SendFinal) -> pb.Answer:
         text=final.text,
         token_ids=final.token_ids,
         finish_reason=final.finish_reason or "",
-        usage=_usage(metadata, final.offset),
+        usage=_usage(metadata, final),
+        **_stop_reason(final),
     )
+
+
+def _usage(metadata: RequestMetadata, final: SendFinal) -> pb.Usage:
+    counts = usage(metadata, final.offset)
+    return pb.Usage(
+        prompt_tokens=counts["prompt_tokens"],
+        completion_tokens=counts["completion_tokens"],
+        total_tokens=counts["total_tokens"],
+        cached_tokens=final.cached_tokens,
+    )
+
+
+def _stop_reason(final: SendFinal) -> dict[str, Any]:
+    if final.stop_reason is None:
+        return {}
+    name = "stop_text" if isinstance(final.stop_reason, str) else "stop_token_id"
+    return {name: final.stop_reason}
 
 
 def error_of(final: SendFinal) -> pb.Error:
@@ -119,13 +142,6 @@ def error_of(final: SendFinal) -> pb.Error:
 def queues_response(listed: Mapping[str, Any]) -> pb.ListQueuesResponse:
     """Return the queues as the HTTP API lists them."""
     return ParseDict(dict(listed), pb.ListQueuesResponse())
-
-
-def _usage(metadata: RequestMetadata, tokens: int) -> pb.Usage:
-    prompt_tokens = metadata.prompt_tokens
-    return pb.Usage(
-        prompt_tokens=prompt_tokens, completion_tokens=tokens, total_tokens=prompt_tokens + tokens
-    )
 
 
 def _slo(slo: pb.Slo) -> dict[str, Any]:

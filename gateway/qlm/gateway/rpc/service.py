@@ -88,7 +88,9 @@ class QlmService(QlmServicer):
                 self._check_size(request)
                 plain = messages.to_plain(request)
                 body = messages.parse(request, plain)
-                prepared = await gateway.intake.prepare(body, plain, headers, default_slo=_objective(context))
+                prepared = await gateway.intake.prepare(
+                    body, plain, headers, returns=True, default_slo=_objective(context)
+                )
                 attempt.id = prepared.metadata.id
             sink = RpcSink(prepared.metadata)
             subscription = await self._finish_despite_disconnect(_accept(gateway, attempt, prepared, sink))
@@ -144,12 +146,13 @@ class QlmService(QlmServicer):
             ApiError: The answer ended badly.
         """
         metadata, metrics = subscription.metadata, self._gateway.metrics
+        fingerprint = self._gateway.models.fingerprint(metadata.model)
         metrics.open_streams.inc()
         self._open.add(sink)
         try:
             await context.send_initial_metadata(((_ID_HEADER, metadata.id),))
             await context.write(
-                messages.started(metadata, tier_of(metadata.slo, self._gateway.limits), offset)
+                messages.started(metadata, tier_of(metadata.slo, self._gateway.limits), offset, fingerprint)
             )
             while (message := await sink.take()) is not None:
                 await context.write(message)

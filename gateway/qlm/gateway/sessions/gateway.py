@@ -46,6 +46,7 @@ class Gateway:
         encoder: Tokenizes prompts.
         exposures: A warning for each of its listeners that is open to anyone.
         faults: Failures of the process.
+        started_ns: Its start.
         configured: What the configuration says of the deployment.
     """
 
@@ -63,6 +64,7 @@ class Gateway:
     encoder: PromptEncoder
     exposures: Sequence[str]
     faults: FaultLog
+    started_ns: int
     configured: Configured
 
     @contextlib.asynccontextmanager
@@ -133,5 +135,6 @@ def create_gateway(
         encoder=encoder,
         exposures=exposures,
         faults=faults,
+        started_ns=clock.now_ns(),
         configured=configured,
     )

@@ -139,9 +139,9 @@ class Hub:
         self._handle(subscription, Resync(now_ns))
         self._handle(subscription, Tick(now_ns))
 
-    def detach(self, subscription: Subscription) -> None:
-        """Note that the client has disconnected; for the grace period it may resume."""
-        self._handle(subscription, ClientGone(self._clock.now_ns()))
+    def detach(self, subscription: Subscription, *, for_good: bool = False) -> None:
+        """Note that the client has disconnected; for the grace period it may resume, unless `for_good`."""
+        self._handle(subscription, ClientGone(self._clock.now_ns(), for_good))
 
     def drop(self, subscription: Subscription) -> None:
         """Forget a subscription."""

@@ -6,6 +6,7 @@ follows is the client's stream: `hub` feeds it, `resume` continues it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from qlm.domain.errors import StoreUnavailableError
@@ -21,6 +22,7 @@ from qlm.gateway.core.admission import Refuse, decide
 from qlm.gateway.core.class_choice import ClassChoice
 from qlm.gateway.core.forecast import admission_query
 from qlm.gateway.core.limits import GatewayLimits
+from qlm.gateway.core.sdk_retries import COUNT_HEADER, SdkCall, SdkRetries, sdk_call
 from qlm.gateway.core.session import Mode
 from qlm.gateway.sessions.hub import Hub
 from qlm.gateway.sessions.idempotency import KEY_HEADER, check_same_body, find_earlier, fingerprint
@@ -76,6 +78,38 @@ class Intake:
         self._load = load
         self._publisher = publisher
         self._classes = ClassChoice(limits.slo_steps, limits.classes_max)
+        self._retries = SdkRetries()
+
+    def sdk_call(self, body: Body, plain: dict[str, Any], headers: Mapping[str, str]) -> SdkCall | None:
+        """Return a plain call of an OpenAI SDK that says nothing itself of retries; None for any other."""
+        if body.stream or body.resume_grace_s is not None or KEY_HEADER in headers:
+            return None
+        if COUNT_HEADER not in headers:
+            return None
+        now_ns = self._clock.now_ns()
+        return sdk_call(headers, tenant(body, headers), partial(fingerprint, plain), now_ns)
+
+    async def taken_up(self, call: SdkCall) -> Prepared | None:
+        """Return the request that the retry of an SDK takes up; None if it begins one.
+
+        Raises:
+            QlmError: The store is unavailable.
+        """
+        id = self._retries.take(call, self._clock.now_ns())
+        record = None if id is None else await self._store.record(id)
+        if record is None or not (record.outcome is None or record.outcome.ok):
+            return None
+        grace_s = self._limits.resume_grace_stream_s
+        return Prepared(metadata=record.metadata, request=None, grace_s=grace_s, state=record.state)
+
+    def client_left(self, call: SdkCall, subscription: Subscription) -> None:
+        """Note that the client of an SDK disconnected: it comes back if it ran into its timeout."""
+        now_ns = self._clock.now_ns()
+        timed_out = now_ns >= call.gives_up_ns
+        if timed_out:
+            grace_ns = round(self._limits.resume_grace_stream_s * 1e9)
+            self._retries.left(call, subscription.metadata.id, now_ns, grace_ns)
+        self._hub.detach(subscription, for_good=not timed_out)
 
     async def prepare(
         self,
@@ -84,6 +118,7 @@ class Intake:
         headers: Mapping[str, str],
         *,
         detached: bool = False,
+        returns: bool = False,
         default_slo: Slo | None = None,
     ) -> Prepared:
         """Translate, tokenize and admit a request; or find the one that an earlier attempt queued.
@@ -93,6 +128,7 @@ class Intake:
             plain: The body as received, for the digest that goes with an Idempotency-Key.
             headers: By name in lower case.
             detached: The client does not wait for the answer.
+            returns: The client may come back for the answer after it has disconnected.
             default_slo: Objective of a request that names none; None for the configured default.
 
         Raises:
@@ -100,9 +136,9 @@ class Intake:
             QlmError: A value is out of range, or the store is unavailable.
         """
         now_ns = self._clock.now_ns()
-        served = self._models.named(body.model)
+        served = self._models.chosen(body.model)
         key = headers.get(KEY_HEADER)
-        grace_s = self._grace_s(body, keyed=key is not None)
+        grace_s = self._grace_s(body, returns=returns or key is not None)
         id, digest = self._new_id(), ""
         if key is not None:
             digest = fingerprint(plain)
@@ -170,12 +206,13 @@ class Intake:
         if isinstance(verdict, Refuse):
             raise _refused(verdict)
 
-    def _grace_s(self, body: Body, *, keyed: bool) -> float:
-        # A client that sends an Idempotency-Key means to come back for the answer.
+    def _grace_s(self, body: Body, *, returns: bool) -> float:
+        # Only clients with an Idempotency-Key, a resumable stream or retries can come back for the answer.
+        # Of any other, no client reads what would still be generated.
         if body.resume_grace_s is not None:
             return body.resume_grace_s
         limits = self._limits
-        return limits.resume_grace_stream_s if body.stream or keyed else limits.resume_grace_plain_s
+        return limits.resume_grace_stream_s if returns else limits.resume_grace_plain_s
 
 
 def _refused(verdict: Refuse) -> ApiError:

@@ -109,8 +109,16 @@ async def _render(
         pieces.append(text.feed(log.token_ids[start : start + _RENDER_TOKENS]))
         await asyncio.sleep(0)
     pieces.append(text.finish())
-    ids = log.token_ids[: text.tokens]
-    return SendFinal(text.tokens, "".join(pieces), finish_reason(text, outcome), outcome, token_ids=ids)
+    reason = finish_reason(text, outcome)
+    return SendFinal(
+        text.tokens,
+        "".join(pieces),
+        reason,
+        outcome,
+        token_ids=log.token_ids[: text.tokens],
+        stop_reason=text.stop_reason if reason == "stop" else None,
+        cached_tokens=log.extensions.cached_tokens,
+    )
 
 
 async def _unknown(load: LoadWatch, id: RequestId) -> ApiError:

@@ -45,6 +45,7 @@ def queues(
             "target_s": None if each.cls.target_ms is None else each.cls.target_ms / 1000,
             "queued": each.queued,
             "groups": len(each.groups),
+            "oldest_arrival_s": _seconds(each.oldest_arrival_ns),
             "ungrouped_arrival_s": _seconds(each.ungrouped_arrival_ns),
             "mean_prompt_tokens": each.mean_prompt_tokens,
             "mean_output_tokens": each.mean_output_tokens,

@@ -23,6 +23,11 @@ class ByteTokenizer:
         """The only token that is not a byte."""
         return frozenset((EOS_ID,))
 
+    @property
+    def eos_id(self) -> int:
+        """The only one."""
+        return EOS_ID
+
     def encode(self, text: str) -> TokenIds:
         """Return the bytes of the text."""
         return tuple(text.encode())

@@ -1,6 +1,5 @@
 """Tokenizers of Hugging Face models, read from a directory with tokenizer.json and its companions."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +13,8 @@ from qlm.domain.errors import InvalidValueError
 from qlm.domain.ids import TokenIds
 from qlm.gateway.core.tokenizer import ChatMessage, Detokenizer
 from qlm.gateway.tokenizers.chat_template import ChatTemplate
+from qlm.gateway.tokenizers.generation_config import read_generation_config
+from qlm.gateway.tokenizers.json_file import read_object
 
 PENDING_TOKENS_MAX: Final = 64
 """Tokens that may wait for the rest of a character. The decoder's work grows with their square, and a model
@@ -27,13 +28,16 @@ class HfTokenizer:
     tokenizer_config.json) puts around it; a chat template writes its own.
     """
 
-    def __init__(self, folder: Path, now: Callable[[], datetime] = datetime.now) -> None:
+    def __init__(
+        self, folder: Path, now: Callable[[], datetime] = datetime.now, generation_config: str = "auto"
+    ) -> None:
         """Read a tokenizer.
 
         Args:
             folder: Holds tokenizer.json and, as far as the model has them, tokenizer_config.json,
                 chat_template.jinja, generation_config.json, config.json.
             now: Local time, for chat templates that write the date.
+            generation_config: That of the model (`ModelSpec`).
 
         Raises:
             InvalidValueError: tokenizer.json is missing or unreadable.
@@ -45,15 +49,17 @@ class HfTokenizer:
             raise InvalidValueError("tokenizer", str(file), f"a readable tokenizer.json ({error})") from error
         self._rust.no_truncation()
         self._rust.no_padding()
-        config = _read(folder / "tokenizer_config.json")
-        special_tokens = _special_tokens(_read(folder / "special_tokens_map.json") | config)
+        config = read_object(folder / "tokenizer_config.json")
+        special_tokens = _special_tokens(read_object(folder / "special_tokens_map.json") | config)
         _add_edges(self._rust, config, special_tokens)
-        model_config = _read(folder / "config.json")
+        model_config = read_object(folder / "config.json")
         self._vocabulary = max(
             self._rust.get_vocab_size(with_added_tokens=True), int(model_config.get("vocab_size", 0))
         )
-        generation_config = _read(folder / "generation_config.json") or model_config
-        self._eos_ids = _eos_ids(self._rust, special_tokens, generation_config)
+        settings = read_generation_config(folder, generation_config)
+        eos_token = special_tokens.get("eos_token")
+        self._eos_id: int | None = None if eos_token is None else self._rust.token_to_id(eos_token)
+        self._eos_ids = _listed_eos_ids(settings).union([] if self._eos_id is None else [self._eos_id])
         source = _template_source(folder, config)
         self._template = None if source is None else ChatTemplate(source, special_tokens, now)
 
@@ -66,6 +72,11 @@ class HfTokenizer:
     def eos_ids(self) -> frozenset[int]:
         """Tokens that end an answer: the tokenizer's own, and those of generation_config.json."""
         return self._eos_ids
+
+    @property
+    def eos_id(self) -> int | None:
+        """The tokenizer's own."""
+        return self._eos_id
 
     def encode(self, text: str) -> TokenIds:
         """Tokenize the prompt of a completion."""
@@ -123,19 +134,6 @@ class HfDetokenizer:
         return DecodeStream(ids=list(ids), skip_special_tokens=self._skip)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return a file's JSON object; empty if there is no such file."""
-    if not file.exists():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidValueError("tokenizer", str(file), f"a JSON file ({error})") from error
-    if not isinstance(content, dict):
-        raise InvalidValueError("tokenizer", str(file), "a JSON object")
-    return content
-
-
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     """Return special tokens by name (`eos_token`); the file has strings, or objects with `content`."""
     named = {}
@@ -161,16 +159,9 @@ def _add_edges(rust: RustTokenizer, config: Mapping[str, Any], special_tokens: M
     rust.post_processor = TemplateProcessing(single=single, special_tokens=list(around.values()))
 
 
-def _eos_ids(
-    rust: RustTokenizer, special_tokens: Mapping[str, str], generation_config: Mapping[str, Any]
-) -> frozenset[int]:
+def _listed_eos_ids(generation_config: Mapping[str, Any]) -> frozenset[int]:
     listed = generation_config.get("eos_token_id")
-    ids = {id for id in (listed if isinstance(listed, list) else [listed]) if isinstance(id, int)}
-    if (token := special_tokens.get("eos_token")) is not None and (
-        own := rust.token_to_id(token)
-    ) is not None:
-        ids.add(own)
-    return frozenset(ids)
+    return frozenset(id for id in (listed if isinstance(listed, list) else [listed]) if isinstance(id, int))
 
 
 def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:

@@ -1,33 +1,64 @@
 """The models that a gateway serves, each with its tokenizer."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
+from typing import Final
+
+import orjson
 
 from qlm.domain.fleet import ModelSpec
-from qlm.gateway.api.errors import ApiError, shown
+from qlm.domain.ids import ModelId
+from qlm.gateway.api.errors import ApiError, invalid, shown
+from qlm.gateway.core.sampling_defaults import SamplingDefaults
 from qlm.gateway.core.tokenizer import ServedModel, Tokenizer
 from qlm.gateway.tokenizers.byte import ByteTokenizer
+from qlm.gateway.tokenizers.generation_config import sampling_defaults
 from qlm.gateway.tokenizers.hf import HfTokenizer
+
+_SETTINGS_FILES: Final = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
 
 
 class ServedModels:
     """The models that clients may name, in the order of the configuration."""
 
     def __init__(self, specs: Sequence[ModelSpec]) -> None:
-        """Load their tokenizers.
+        """Load their tokenizers and sampling defaults.
 
         Raises:
-            InvalidValueError: A tokenizer cannot be read.
+            InvalidValueError: A tokenizer or a generation_config.json cannot be read.
         """
         self._by_name: dict[str, ServedModel] = {
-            spec.id: ServedModel(spec, load_tokenizer(spec)) for spec in specs
+            spec.id: ServedModel(spec, load_tokenizer(spec), sampling_defaults(spec)) for spec in specs
         }
+        self._fingerprints = {spec.id: fingerprint(spec, self._by_name[spec.id].defaults) for spec in specs}
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._by_name.values())
 
     def __contains__(self, name: object) -> bool:
         return name in self._by_name
+
+    def chosen(self, name: str | None) -> ServedModel:
+        """Return the model of a request, which need not name it if there is only one.
+
+        Raises:
+            ApiError: It is not served here, or not named among several.
+        """
+        if name is not None:
+            return self.named(name)
+        if len(self._by_name) == 1:
+            return next(iter(self))
+        message = f"model is missing; expected one of {', '.join(self._by_name)}"
+        raise invalid("model", message, "missing_required_parameter")
 
     def named(self, name: str) -> ServedModel:
         """Return a model.
@@ -40,6 +71,20 @@ class ServedModels:
             raise ApiError(status=404, message=message, param="model", code="model_not_found")
         return served
 
+    def fingerprint(self, name: str) -> str | None:
+        """Return the fingerprint of a model; None if it is not served here."""
+        return self._fingerprints.get(ModelId(name))
+
+
+def fingerprint(spec: ModelSpec, defaults: SamplingDefaults) -> str:
+    """Return a short text that changes with what decides a model's answers, as far as a gateway knows it."""
+    settings = [version("qlm-serving"), spec.id, spec.context_tokens, asdict(defaults)]
+    digest = blake2b(orjson.dumps(settings), digest_size=4)
+    for name in _SETTINGS_FILES if spec.tokenizer != "byte" else ():
+        file = Path(spec.tokenizer) / name
+        digest.update(file.read_bytes() if file.is_file() else b"")
+    return f"qlm-{digest.hexdigest()}"
+
 
 def load_tokenizer(spec: ModelSpec) -> Tokenizer:
     """Return a model's tokenizer.
@@ -47,4 +92,6 @@ def load_tokenizer(spec: ModelSpec) -> Tokenizer:
     Raises:
         InvalidValueError: It cannot be read from its directory.
     """
-    return ByteTokenizer() if spec.tokenizer == "byte" else HfTokenizer(Path(spec.tokenizer))
+    if spec.tokenizer == "byte":
+        return ByteTokenizer()
+    return HfTokenizer(Path(spec.tokenizer), generation_config=spec.generation_config)

@@ -33,11 +33,11 @@ TEXT: Shape[str] = Shape(lambda text: text, lambda _, text: text)
 
 
 @dataclass(slots=True)
-class _Run:
+class _Run(Generic[T]):
     """Text of one key: its last item, and its end, characters from the begin of all text."""
 
     key: Hashable
-    item: object
+    item: T
     end: int
 
 
@@ -47,7 +47,7 @@ class ItemPacer(Generic[T]):
     def __init__(self, pacer: Pacer, shape: Shape[T]) -> None:
         self.pacer = pacer
         self._shape = shape
-        self._order: deque[_Run | T] = deque()
+        self._order: deque[_Run[T] | T] = deque()
         self._pushed = self._released = 0
 
     @property
@@ -99,7 +99,7 @@ class ItemPacer(Generic[T]):
                 continue
             size = min(len(text), first.end - self._released)
             if size:
-                items.append(self._shape.with_text(first.item, text[:size]))  # type: ignore[arg-type]
+                items.append(self._shape.with_text(first.item, text[:size]))
                 text = text[size:]
                 self._released += size
             if self._released < first.end:

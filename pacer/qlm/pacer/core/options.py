@@ -67,6 +67,8 @@ class PacerOptions:
 def _check(
     field: str, value: object, *, more_than_zero: bool = False, expected: str = "a number above 0"
 ) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or (more_than_zero and value == 0):  # type: ignore[operator]
+    valid = False
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        valid = value > 0 if more_than_zero else value >= 0
+    if not valid:
         raise InvalidValueError(field, value, expected)

@@ -196,6 +196,10 @@ class Clients:
         self._instance[request_number(id)] = instance
         self._observer.on_submitted(id, instance)
 
+    def on_preempted(self, call_id: str) -> None:
+        """Count a preemption of a request inside an engine."""
+        self._outcomes.engine_preemptions[request_number(call_id)] += 1
+
     def on_evicted(self, id: RequestId) -> None:
         """Count an eviction of a request."""
         self._outcomes.evictions[request_number(id)] += 1

@@ -116,11 +116,6 @@ class SimulatedEngineHost:
         """Prompt tokens that the prefix caches of its engines held, those that have ended included."""
         return sum(counters.prefix_hits for counters in self._counters)
 
-    @property
-    def engine_preemptions(self) -> int:
-        """Preemptions within its engines, those that have ended included."""
-        return sum(counters.preemptions for counters in self._counters)
-
     def start_awake(self, model: ModelId) -> None:
         """Start a model's engine in no time, at the start of the simulation."""
         self._new_process(model)

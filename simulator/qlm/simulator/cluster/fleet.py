@@ -62,7 +62,6 @@ class SimulatedFleet:
         self.swaps_reload = 0
         self.swaps_cold = 0
         self.prefix_hits = 0
-        self.engine_preemptions = 0
         self.swap_seconds = 0.0
         self.operations: list[OperationStats] = []
         self.intervals: Sequence[list[Interval]] = [[] for _ in self.instances]
@@ -81,7 +80,7 @@ class SimulatedFleet:
 
     def start(self) -> None:
         """Start all instances, each with its first model loaded."""
-        self._services.waiting.on_change = self._account
+        self._services.waiting.on_change = self._waiting_changed
         for number, instance in enumerate(self.instances):
             self._bring_up(number, instance.models[0])
 
@@ -152,8 +151,14 @@ class SimulatedFleet:
         for instance, time in zip(self.instances, self.gpu_times, strict=True):
             explain(time, problem, plan, instance.id)
 
+    def _waiting_changed(self) -> None:
+        """Account for the time of idle instances; the others do the same thing whatever waits."""
+        for number, agent in self._agents.items():
+            if self.gpu_times[number].idle:
+                agent.core.account(self._services.event_queue.now_ns)
+
     def _account(self) -> None:
-        """Account for the time of all instances: the work that waits has changed, or the run is over."""
+        """Account for the time of all instances."""
         for agent in self._agents.values():
             agent.core.account(self._services.event_queue.now_ns)
 
@@ -182,7 +187,6 @@ class SimulatedFleet:
         self.swaps_cold += agent.host.swaps.cold
         self.swap_seconds += agent.host.swaps.seconds
         self.prefix_hits += agent.host.prefix_hits
-        self.engine_preemptions += agent.host.engine_preemptions
         self.operations.append(agent.core.state.stats.operations.stats())
 
     def _models(self, instance: SimulatedInstance) -> Mapping[ModelId, HostedModel]:
@@ -212,7 +216,9 @@ class SimulatedFleet:
 
         def new_engine() -> BatchingEngine:
             policy = None if batching is None else batch_policy(batching)
-            return BatchingEngine(true, capacity, opener, host_kv_bytes=kv_bytes, policy=policy)
+            engine = BatchingEngine(true, capacity, opener, host_kv_bytes=kv_bytes, policy=policy)
+            engine.on_preempted.append(lambda each: self._clients.on_preempted(each.call_id))
+            return engine
 
         return HostedModel(
             profile=true,

@@ -19,6 +19,7 @@ from typing import Final
 import uvicorn
 import uvloop
 
+from qlm.agents.batching.guarded import GuardedPolicy
 from qlm.agents.batching.policies.registry import FCFS, POLICIES, batch_policy
 from qlm.domain.errors import InvalidValueError, QlmError
 from qlm.domain.fleet import EngineCapacity
@@ -39,6 +40,8 @@ MEAN_OUTPUT_TOKENS: Final = 200.0
 """Default mean answer length of an emulated model; near ShareGPT's mean."""
 
 _BACKLOG: Final = 2048
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +144,20 @@ def make_engine(options: EmulateOptions, profile: Profile) -> EngineModel:
         batched_tokens_max=batched_tokens_max,
         watermark=options.watermark,
         host_kv_bytes=int(options.host_kv_gib * 2**30),
-        policy=None if options.batching is None else batch_policy(options.batching),
+        policy=None if options.batching is None else _guarded(options.batching),
     )
+
+
+def _guarded(batching: str) -> GuardedPolicy:
+    reported = False
+
+    def report() -> None:
+        nonlocal reported
+        if not reported:
+            _log.exception("the batch policy failed: first come, first served instead")
+        reported = True
+
+    return GuardedPolicy(batch_policy(batching), report)
 
 
 def _capacity(options: EmulateOptions, profile: Profile) -> EngineCapacity:

@@ -80,8 +80,7 @@ class BatchingEngine:
             raise InvalidValueError("host_kv_bytes", host_kv_bytes, "not negative")
         self.capacity = capacity
         self.counters = EngineCounters()
-        self._times = times or StepTimes(profile, batched_tokens_max)
-        self._start = start
+        self._times, self._start = times or StepTimes(profile, batched_tokens_max), start
         host = HostCache(
             host_bytes=host_kv_bytes,
             block_bytes=profile.kv_bytes_per_token * capacity.block_tokens,
@@ -97,6 +96,7 @@ class BatchingEngine:
             batched_tokens_max=batched_tokens_max,
             watermark_blocks=int(watermark * capacity.kv_blocks),
         )
+        self.on_preempted = self._batch.on_preempted
         self._host = policy and PolicyHost(policy, self._batch, self._cache, profile, batched_tokens_max)
         self._async = profile.async_scheduling if async_scheduling is None else async_scheduling
         self._all: dict[str, Sequence] = {}

@@ -132,7 +132,7 @@ def hashed_generation(*, block_tokens: int, context_tokens: int, mean_output_tok
 
     def start(call: EngineCall) -> Generation:
         *blocks, digest = digests(call.prompt_ids, block_tokens)
-        source = TokenChain(digest, call.prompt_ids[-1], mean_output_tokens)
+        source = TokenChain(digest, call.prompt_ids, mean_output_tokens)
         tokens = len(call.prompt_ids)
         limit = _limit(call.sampling, tokens, context_tokens)
         ids: list[int] = []

@@ -38,7 +38,7 @@ class Scheduler:
         recomputed: Sequences whose copies in host memory are not used.
         skips: A sequence that does not fit lets later ones in.
         ordered: Sequences have a `position`, by which they are given up.
-        on_preempted: Receives each sequence that was preempted.
+        on_preempted: They receive each sequence that was preempted.
         unreported: Preempted sequences with unreported tokens.
     """
 
@@ -73,7 +73,7 @@ class Scheduler:
         self.on_hold: dict[Sequence, None] = {}
         self.recomputed: Collection[Sequence] = ()
         self.skips = self.ordered = False
-        self.on_preempted: Callable[[Sequence], None] = lambda sequence: None
+        self.on_preempted: list[Callable[[Sequence], None]] = []
         self.unreported: dict[Sequence, None] = {}
         self._cache = cache
         self._blocks = cache.blocks
@@ -233,7 +233,8 @@ class Scheduler:
             self.unreported[victim] = None
         self._put_back(victim)
         self._counters.preemptions += 1
-        self.on_preempted(victim)
+        for receive in self.on_preempted:
+            receive(victim)
 
     def _last(self) -> Sequence:
         """Return the running sequence that is given up first; a pinned one only if all are."""

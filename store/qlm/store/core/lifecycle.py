@@ -4,6 +4,7 @@ from array import array
 from heapq import heappush
 
 from qlm.domain.attainment import OutputTimes
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions
 from qlm.domain.ids import GatewayId, InstanceId, TokenIds
 from qlm.domain.lease import Epoch, Holder
 from qlm.domain.outcome import Outcome
@@ -83,11 +84,14 @@ def extend(row: RequestRow, token_ids: TokenIds, now_ns: int, effects: Effects) 
     row.times.take(len(token_ids), now_ns)
 
 
-def announce(row: RequestRow, tail: TokenIds, effects: Effects) -> None:
-    """Announce the last tokens of the log, and the outcome if there is one."""
+def announce(
+    row: RequestRow, tail: TokenIds, effects: Effects, extensions: LogExtensions = NO_LOG_EXTENSIONS
+) -> None:
+    """Announce the last tokens of the log, and the outcome if there is one, with the last extensions."""
     if not row.watchers:
         return
-    part = OutputSlice(row.metadata.id, len(row.log) - len(tail), tail, row.outcome, row.detail)
+    offset = len(row.log) - len(tail)
+    part = OutputSlice(row.metadata.id, offset, tail, row.outcome, row.detail, extensions=extensions)
     for watcher in row.watchers:
         effects.outputs.append((watcher, part))
 
@@ -100,8 +104,9 @@ def end(
     now_ns: int,
     effects: Effects,
     tail: TokenIds = (),
+    extensions: LogExtensions = NO_LOG_EXTENSIONS,
 ) -> None:
-    """End a request, and announce that with `tail`, the end of its log not yet announced."""
+    """End a request, and announce that with `tail` and `extensions`, its log's last entry."""
     instance = row.holder.instance if row.holder else None
     if stop_waiting(row):
         effects.wakeups.append(WAKE_REMOVED)
@@ -113,7 +118,7 @@ def end(
     count_finished(state, row)
     state.ended.append(row.metadata.id)
     effects.ended.append(row.metadata.id)
-    announce(row, tail, effects)
+    announce(row, tail, effects, extensions)
     row.watchers = {}
     prune(state, now_ns, effects)
 

@@ -31,7 +31,8 @@ def _append(state: State, entry: LogEntry, now_ns: int, effects: Effects) -> App
         row.extensions = merged(row.extensions, entry.extensions)
         effects.extended.append(entry.id)
     if entry.outcome is not None:
-        end(state, row, entry.outcome, _detail(row, entry), now_ns, effects, token_ids)
+        detail = _detail(row, entry)
+        end(state, row, entry.outcome, detail, now_ns, effects, token_ids, entry.extensions)
     elif token_ids:
         announce(row, token_ids, effects)
     return AppendResult.TAKEN

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from qlm.domain.errors import UndecodableDataError
+from qlm.domain.formats.extensions import NO_LOG_EXTENSIONS, LogExtensions, extensions_from_plain
 from qlm.domain.ids import RequestId
 from qlm.domain.notices import CancelAsked, DrainAsked, InstanceNotice, QueueChanged
 from qlm.domain.outcome import Outcome
@@ -48,7 +49,12 @@ def _read_slice(plain: dict[str, Any]) -> OutputSlice:
         token_ids=tuple(array("I", plain["token_ids"])),  # refuses whatever is no token id
         outcome=Outcome(outcome) if outcome else None,
         detail=_text(plain.get("detail", "")),
+        extensions=_extensions(plain.get("extensions")),
     )
+
+
+def _extensions(plain: object) -> LogExtensions:
+    return NO_LOG_EXTENSIONS if plain is None else extensions_from_plain(LogExtensions, plain)
 
 
 def _text(value: object) -> str:

@@ -94,6 +94,8 @@ def entry_arguments(entry: LogEntry) -> tuple[Argument, ...]:
     announced: dict[str, Any] = {"id": entry.id, "offset": entry.offset, "token_ids": entry.token_ids}
     if outcome:
         announced |= {"outcome": outcome, "detail": entry.detail}
+    if outcome and entry.extensions is not NO_LOG_EXTENSIONS:
+        announced["extensions"] = extensions_to_plain(entry.extensions)
     return (
         entry.id,
         epoch.incarnation,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from contract.suites.store.values import A, B, Subject, alive, metadata
+from contract.suites.store.values import GATEWAY, A, B, Subject, alive, each_slice, listening, metadata, until
 from qlm.domain.formats.extensions import (
     NO_CLASS_EXTENSIONS,
     NO_LOG_EXTENSIONS,
@@ -144,6 +144,25 @@ async def test_each_field_of_a_log_is_that_of_the_last_entry_with_it(subject: Su
     await _append(store, epoch, 1, 6, extensions=latter)
     kept = extensions_to_plain(OF_LOG) | extensions_to_plain(latter)
     assert extensions_to_plain(await _log_extensions(store)) == kept | LATER
+
+
+async def test_the_end_is_announced_with_the_extensions_of_its_entry(subject: Subject) -> None:
+    """Gateways need them for the answer; other entries are announced without."""
+    store = subject.store
+    await alive(store, A)
+    await store.enqueue(EXTENDED, GATEWAY)
+    epoch = await _lease(store, EXTENDED, A)
+    last = LogExtensions(cached_tokens=7)
+    async with listening(each_slice(store.outputs(GATEWAY))) as received:
+        await _append(store, epoch, 0, 5, extensions=OF_LOG)
+        await _append(store, epoch, 1, 6, extensions=last, end=Outcome.STOP)
+
+        async def both_heard() -> bool:
+            return len(received) >= 2
+
+        await until(both_heard, "the end")
+    assert [part.extensions for part in received if part is not None] == [NO_LOG_EXTENSIONS, last]
+    assert (await _log_extensions(store)).cached_tokens == 7
 
 
 async def test_a_refused_entry_changes_no_extensions(subject: Subject) -> None:

@@ -35,6 +35,8 @@ class GpuUse(StrEnum):
 BESIDE_WORK: Final = (GpuUse.IDLE_AWAKE, GpuUse.IDLE_LOADABLE)
 """Idle while work waits."""
 
+_NOTHING_RUNS: Final = frozenset({*BESIDE_WORK, GpuUse.IDLE})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
@@ -121,6 +123,11 @@ class GpuTime:
     def total_ns(self) -> int:
         """All time observed."""
         return sum(self._ns.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing ran at the last observation."""
+        return self._activity is not None and self._activity.use in _NOTHING_RUNS
 
     @property
     def present(self) -> Interval | None:

@@ -14,6 +14,9 @@ _WEIGHT_MIN: Final = 0.05
 _PRIOR_COUNT: Final = 3
 """The prior assumes a time of zero, with the weight of this many observations."""
 
+LONG_ANSWER: Final = 5.0
+"""Mean service times in which an answer ends almost always: of exponential ones, one of 150 takes longer."""
+
 
 @value(kw_only=False)
 class Pace:
@@ -44,8 +47,12 @@ class Pace:
         return Pace(token_s, service_s)
 
     def latest_wait_ns(self, start_by_ns: int, tokens_left: int) -> int:
-        """Return the time from which a wait for `tokens_left` tokens ends after a latest start."""
-        return start_by_ns - round(max(0, tokens_left) * self.token_s * 1e9) + 1
+        """Return the time from which a wait for `tokens_left` tokens, or fewer, ends after a latest start."""
+        wait_s = max(0, tokens_left) * self.token_s
+        if self.service_s:
+            # The limit of an answer whose client named none is the context, which says nothing of its end.
+            wait_s = min(wait_s, LONG_ANSWER * self.service_s)
+        return start_by_ns - round(wait_s * 1e9) + 1
 
 
 NO_PACE: Final = Pace()

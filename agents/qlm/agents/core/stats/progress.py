@@ -58,6 +58,7 @@ class ProgressWatch:
         self._observed_ns = 0
         self._tokens = 0
         self._silent_ns = 0
+        self._longest_ns = 0
         self._calls: dict[str, tuple[int, int]] = {}
         self._begun: set[str] = set()
 
@@ -66,6 +67,11 @@ class ProgressWatch:
         """Time without a token of any request."""
         return self._silent_ns / 1e9
 
+    @property
+    def longest_silent_s(self) -> float:
+        """Longest time without a token of any one request."""
+        return self._longest_ns / 1e9
+
     def silent_of_s(self, call_id: str) -> float:
         """Return the time without a token of one request."""
         return self._calls.get(call_id, (0, 0))[1] / 1e9
@@ -73,7 +79,7 @@ class ProgressWatch:
     def engine_woke(self, now_ns: int) -> None:
         """Start the observation of another engine."""
         self.answered = self.restarting = False
-        self._observed_ns, self._tokens, self._silent_ns = now_ns, 0, 0
+        self._observed_ns, self._tokens, self._silent_ns, self._longest_ns = now_ns, 0, 0, 0
         self._calls.clear()
         self._begun.clear()
         self._strike_times_ns.clear()
@@ -93,13 +99,16 @@ class ProgressWatch:
         # Without free blocks the engine may have preempted a request, which then waits for others to end.
         counts_ns = passed_ns if requests.kv.free_blocks else -1
         moved_up = self._moved_up()
-        before, self._calls = self._calls, {}
+        before, self._calls, longest_ns = self._calls, {}, 0
         for call_id, tracked in requests.calls.items():
             tokens = len(tracked.output)
             known_tokens, silent_ns = before.get(call_id, (-1, 0))
             next_up = tokens == tracked.resumed_at and call_id in moved_up
             still = tokens == known_tokens and counts_ns >= 0 and not next_up
-            self._calls[call_id] = (tokens, silent_ns + counts_ns if still else 0)
+            silent_ns = silent_ns + counts_ns if still else 0
+            self._calls[call_id] = (tokens, silent_ns)
+            longest_ns = max(longest_ns, silent_ns)
+        self._longest_ns = longest_ns
 
     def _moved_up(self) -> set[str]:
         """Return the requests behind one that has begun since: with that, their prompts came nearer."""

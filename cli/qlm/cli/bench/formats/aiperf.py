@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, NonNegativeFloat
 
 from qlm.cli.bench.record import Run, Sent, spread
 from qlm.domain.errors import InvalidValueError
@@ -22,7 +22,7 @@ class Metric(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    value: float | list[float]
+    value: NonNegativeFloat | list[NonNegativeFloat]
     unit: str
 
 

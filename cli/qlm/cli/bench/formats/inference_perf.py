@@ -7,7 +7,7 @@ directly in `info`, newer ones in `info.response_metrics`.
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from qlm.cli.bench.record import Run, Sent, spread
 from qlm.domain.errors import InvalidValueError
@@ -18,14 +18,14 @@ class Response(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    output_tokens: int | None = None
+    output_tokens: NonNegativeInt | None = None
     output_token_times: list[float] | None = None
 
 
 class Info(Response):
     """Counts and times of a request, in the place of older versions and in that of newer ones."""
 
-    input_tokens: int = 0
+    input_tokens: NonNegativeInt = 0
     response_metrics: Response | None = None
 
 

@@ -9,7 +9,7 @@ requests; lengths that they asked for are not saved.
 from itertools import accumulate
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from qlm.cli.bench.record import Run, Sent, spread
 from qlm.domain.errors import InvalidValueError
@@ -23,8 +23,8 @@ class VllmResult(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     duration: float
-    input_lens: list[int]
-    output_lens: list[int]
+    input_lens: list[NonNegativeInt]
+    output_lens: list[NonNegativeInt]
     start_times: list[float]
     ttfts: list[float]
     itls: list[list[float]]

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
 
 from qlm.cli.bench.compare import differences, paired
 from qlm.cli.bench.formats.reading import read_runs
@@ -20,6 +19,7 @@ from qlm.cli.bench.text import print_differences, print_report
 from qlm.cli.commands.bench.measuring import load_of, measure
 from qlm.cli.commands.bench.options import Measures, judges, measures
 from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.inspect.console import console
 from qlm.cli.scenario.output import make_folder
 from qlm.domain.errors import InvalidValueError, QlmError
 
@@ -84,10 +84,10 @@ def score_command(files: Sequence[Path], **options: Any) -> None:
                 _json([{"file": str(file), **each} for file, each in zip(files, reports, strict=True)])
             )
             return
-        console = Console()
+        out = console()
         for file, each in zip(files, reports, strict=True):
             click.echo(f"{file}:")
-            print_report(console, each)
+            print_report(out, each)
 
 
 def _measure(options: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _measure(options: dict[str, Any]) -> None:
     if options["as_json"]:
         click.echo(_json(found))
     else:
-        print_report(Console(), found)
+        print_report(console(), found)
         if options["save"] is not None:
             click.echo(f"written to {options['save']}")
     if not found["answered"]:
@@ -131,7 +131,7 @@ def _compare(options: dict[str, Any]) -> None:
         return
     for reader, by_name in found:
         title = f"{reader.tokens_per_s:g} tok/s after {reader.ttft_s:g} s; {how}; * the interval excludes 0"
-        print_differences(Console(), title, ("A", "B"), by_name)
+        print_differences(console(), title, ("A", "B"), by_name)
 
 
 def _judging(options: dict[str, Any], slo: Slo | None) -> Judging:

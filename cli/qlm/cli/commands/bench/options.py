@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from qlm.cli.bench.client import PATIENCE_S
-from qlm.cli.commands.simulation_options import SEED
+from qlm.cli.commands.options import SEED
 from qlm.domain.streaming.goodput import HALF_LIFE_S
 from qlm.simulator.workload.reading import TraceFormat
 

@@ -8,9 +8,14 @@ class Lateness(TypedDict):
     """Whether a request met its objective."""
 
     met: bool  # It did
-    late_ms: NotRequired[
-        int
-    ]  # Time by which it was late, rounded up; 0 if it was not; absent without an answer
+    # Time by which it was late, rounded up; 0 if it was not; absent without an answer.
+    late_ms: NotRequired[int]
+
+
+class PromptTokenDetails(TypedDict):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int  # Those that the engine found in its prefix cache
 
 
 class Usage(TypedDict):
@@ -19,6 +24,8 @@ class Usage(TypedDict):
     prompt_tokens: int  # Tokens of the prompt
     completion_tokens: int  # Tokens of the answer, stop tokens included
     total_tokens: int  # Their sum
+    # Missing where the engine did not report it, and before the end of a stream.
+    prompt_tokens_details: NotRequired[PromptTokenDetails]
     qlm: NotRequired[Lateness]  # At the end of a stream, unless the request has no objective
 
 
@@ -38,6 +45,7 @@ class ChatChoice(TypedDict):
     logprobs: None  # OpenAI's; always null
     # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
     finish_reason: str | None
+    stop_reason: int | str | None  # The stop text or stop token that ended it; vLLM's
 
 
 class TextChoice(TypedDict):
@@ -48,6 +56,8 @@ class TextChoice(TypedDict):
     logprobs: None  # OpenAI's; always null
     # `stop` at a stop text, a stop token or the model's own end; `length` at the limit.
     finish_reason: str | None
+    # The stop text or stop token that ended it; vLLM's. Of events, only the last one with text has it.
+    stop_reason: NotRequired[int | str | None]
 
 
 class _Head(TypedDict):
@@ -57,6 +67,7 @@ class _Head(TypedDict):
     created: int  # Arrival of the request, seconds since the epoch
     model: str  # The model that answers
     service_tier: str  # The service tier of the objective
+    system_fingerprint: str | None  # Changes with the model's settings and the version of QLM
 
 
 class ChatCompletion(_Head):
@@ -89,6 +100,7 @@ class ChunkChoice(TypedDict):
     delta: Delta  # New text
     logprobs: None  # OpenAI's; always null
     finish_reason: str | None  # Null until the last event with text
+    stop_reason: NotRequired[int | str | None]  # In the last event with text, as in a whole answer
 
 
 class ChatChunk(_Head):
@@ -116,7 +128,7 @@ class Model(TypedDict):
 
     id: str  # Its name, for `model`
     object: Literal["model"]  # Kind of object
-    created: int  # Always 0
+    created: int  # Start of the gateway, seconds since the epoch
     owned_by: str  # `qlm`
     max_model_len: int  # Its context in tokens, prompt and output together
 

@@ -16,6 +16,7 @@ class ClassQueue(TypedDict):
     target_s: float | None  # The objective that the label stands for; null for batch
     queued: int  # Requests that wait
     groups: int  # Its open groups
+    oldest_arrival_s: float | None  # Arrival of the oldest waiting request, seconds since the epoch
     # Arrival of the oldest waiting request that no group covers, seconds since the epoch; null if there is
     # none.
     ungrouped_arrival_s: float | None

@@ -127,18 +127,20 @@ class GenerateResponse(_message.Message):
     def __init__(self, started: _Optional[_Union[Started, _Mapping]] = ..., delta: _Optional[_Union[Delta, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ...) -> None: ...
 
 class Started(_message.Message):
-    __slots__ = ("id", "model", "prompt_tokens", "service_tier", "offset")
+    __slots__ = ("id", "model", "prompt_tokens", "service_tier", "offset", "system_fingerprint")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SERVICE_TIER_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     prompt_tokens: int
     service_tier: str
     offset: int
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., service_tier: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    system_fingerprint: str
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., service_tier: _Optional[str] = ..., offset: _Optional[int] = ..., system_fingerprint: _Optional[str] = ...) -> None: ...
 
 class Delta(_message.Message):
     __slots__ = ("offset", "text", "token_ids")
@@ -151,28 +153,34 @@ class Delta(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("outcome", "finish_reason", "usage", "met", "late_ms")
+    __slots__ = ("outcome", "finish_reason", "usage", "stop_text", "stop_token_id", "met", "late_ms")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    STOP_TEXT_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     MET_FIELD_NUMBER: _ClassVar[int]
     LATE_MS_FIELD_NUMBER: _ClassVar[int]
     outcome: str
     finish_reason: str
     usage: Usage
+    stop_text: str
+    stop_token_id: int
     met: bool
     late_ms: int
-    def __init__(self, outcome: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., met: _Optional[bool] = ..., late_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., stop_text: _Optional[str] = ..., stop_token_id: _Optional[int] = ..., met: _Optional[bool] = ..., late_ms: _Optional[int] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens")
+    __slots__ = ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ...) -> None: ...
+    cached_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class ResumeRequest(_message.Message):
     __slots__ = ("id", "offset")
@@ -199,16 +207,20 @@ class GetResponse(_message.Message):
     def __init__(self, request: _Optional[_Union[RequestStatus, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("text", "token_ids", "finish_reason", "usage")
+    __slots__ = ("text", "token_ids", "finish_reason", "usage", "stop_text", "stop_token_id")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    STOP_TEXT_FIELD_NUMBER: _ClassVar[int]
+    STOP_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     text: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     finish_reason: str
     usage: Usage
-    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    stop_text: str
+    stop_token_id: int
+    def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., stop_text: _Optional[str] = ..., stop_token_id: _Optional[int] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("status", "code", "message")
@@ -321,7 +333,7 @@ class ClassAttainment(_message.Message):
     def __init__(self, model: _Optional[str] = ..., slo_class: _Optional[str] = ..., priority: _Optional[int] = ..., judged: _Optional[int] = ..., missed: _Optional[int] = ..., mean_late_by_s: _Optional[float] = ..., max_late_by_s: _Optional[float] = ...) -> None: ...
 
 class ClassQueue(_message.Message):
-    __slots__ = ("queue", "model", "slo_class", "late", "cluster", "priority", "target_s", "queued", "groups", "ungrouped_arrival_s", "mean_prompt_tokens", "mean_output_tokens", "finished")
+    __slots__ = ("queue", "model", "slo_class", "late", "cluster", "priority", "target_s", "queued", "groups", "ungrouped_arrival_s", "mean_prompt_tokens", "mean_output_tokens", "finished", "oldest_arrival_s")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SLO_CLASS_FIELD_NUMBER: _ClassVar[int]
@@ -335,6 +347,7 @@ class ClassQueue(_message.Message):
     MEAN_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MEAN_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_ARRIVAL_S_FIELD_NUMBER: _ClassVar[int]
     queue: str
     model: str
     slo_class: str
@@ -348,7 +361,8 @@ class ClassQueue(_message.Message):
     mean_prompt_tokens: float
     mean_output_tokens: float
     finished: int
-    def __init__(self, queue: _Optional[str] = ..., model: _Optional[str] = ..., slo_class: _Optional[str] = ..., late: _Optional[bool] = ..., cluster: _Optional[str] = ..., priority: _Optional[int] = ..., target_s: _Optional[float] = ..., queued: _Optional[int] = ..., groups: _Optional[int] = ..., ungrouped_arrival_s: _Optional[float] = ..., mean_prompt_tokens: _Optional[float] = ..., mean_output_tokens: _Optional[float] = ..., finished: _Optional[int] = ...) -> None: ...
+    oldest_arrival_s: float
+    def __init__(self, queue: _Optional[str] = ..., model: _Optional[str] = ..., slo_class: _Optional[str] = ..., late: _Optional[bool] = ..., cluster: _Optional[str] = ..., priority: _Optional[int] = ..., target_s: _Optional[float] = ..., queued: _Optional[int] = ..., groups: _Optional[int] = ..., ungrouped_arrival_s: _Optional[float] = ..., mean_prompt_tokens: _Optional[float] = ..., mean_output_tokens: _Optional[float] = ..., finished: _Optional[int] = ..., oldest_arrival_s: _Optional[float] = ...) -> None: ...
 
 class VirtualQueue(_message.Message):
     __slots__ = ("instance", "version", "groups")

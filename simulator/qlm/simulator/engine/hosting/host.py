@@ -29,7 +29,6 @@ class PolicyHost:
     """One engine's batch policy.
 
     Attributes:
-        room: How many more requests the policy wants in the engine, as of its last decision; None before.
         again_ns: When the policy wants to be asked again at the latest.
     """
 
@@ -50,14 +49,13 @@ class PolicyHost:
             profile: Coefficients of the engine.
             batched_tokens_max: Most tokens per iteration.
         """
-        self.room: int | None = None
         self._policy = policy
         self._batch = batch
         self._cache = cache
         self._table = RequestTable()
         self._meter = PaceMeter()
         self._segment = OpenSegment(batch.decodes)
-        batch.on_preempted = self._preempted
+        batch.on_preempted.append(self._preempted)
         self._changed = False
         self.again_ns: int | None = None
         self._machine = Machine(
@@ -143,9 +141,7 @@ class PolicyHost:
         if not order:
             return
         ids = tuple([RequestId(each.call_id) for each in order])
-        view = self._view(ids, order, now_ns)
-        decision = self._policy.decide(view)
-        self.room = self._policy.room(view)
+        decision = self._policy.decide(self._view(ids, order, now_ns))
         if decision.again_s is not None:
             self.again_ns = max(self._table.nanoseconds(decision.again_s), now_ns + AGAIN_MIN_NS)
         self._apply(decision, ids, order)

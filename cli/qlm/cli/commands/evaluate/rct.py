@@ -1,4 +1,4 @@
-"""`qlm evaluate`: measure the accuracy of completion-time estimates and of the engine model."""
+"""`qlm evaluate rct`: compare forecasts of completion times with simulated outcomes."""
 
 import math
 import time
@@ -8,14 +8,12 @@ from pathlib import Path
 
 import click
 import orjson
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from qlm.cli.commands.evaluate_fidelity import fidelity_command
 from qlm.cli.commands.options import errors_in_one_line
 from qlm.cli.commands.simulation_options import bar, drawing, simulates
+from qlm.cli.inspect import render
+from qlm.cli.inspect.console import console
+from qlm.cli.inspect.layout import Table
 from qlm.cli.scenario.output import make_folder, write_files
 from qlm.cli.scenario.workload import DrawnScenario, draw_scenario, stream_lines
 from qlm.simulator.evaluation.accuracy import (
@@ -40,15 +38,7 @@ Judged = tuple[str, str, Pairs]
 """Class, forecast quantity, and pairs of forecast and outcome."""
 
 
-@click.group("evaluate")
-def evaluate_command() -> None:
-    """Measure the accuracy of the estimates and of the engine model."""
-
-
-evaluate_command.add_command(fidelity_command)
-
-
-@evaluate_command.command("rct")
+@click.command("rct")
 @simulates
 @click.option(
     "--every",
@@ -143,38 +133,32 @@ def _plain(
 
 
 def _print(result: SimulationResult, rows: Sequence[tuple[str, str, Accuracy]], out: Path | None) -> None:
-    console = Console()
     click.echo(f"Forecasts of {result.scenario.name}, {result.policy}, seed {result.seed}; times in seconds")
     for what in dict.fromkeys(what for _, what, _ in rows):
-        console.print(_table(what, [(name, row) for name, time, row in rows if time == what]))
-    console.print(gpu_time_text(gpu_summary(result)), highlight=False)
+        console().print(_table(what, [(name, row) for name, time, row in rows if time == what]), crop=False)
+    console().print(gpu_time_text(gpu_summary(result)), highlight=False, markup=False)
     if out is not None:
         click.echo(f"written to {out}")
 
 
 def _table(what: str, rows: Sequence[tuple[str, Accuracy]]) -> Table:
-    """Lay out the accuracy for one quantity in at most 80 columns."""
-    title = what.replace("_", " ")
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    """Lay out the accuracy for one quantity."""
+    heads = ("class", "n>", "mean>", "error>", "%>", "bias>", "R²>", "in 90 %>", "width>", "oracle's>")
+    return render.table(what.replace("_", " "), heads, ((name, *_figures(row)) for name, row in rows))
+
+
+def _figures(row: Accuracy) -> tuple[str, ...]:
+    return (
+        str(row.count),
+        _number(row.actual_mean_s),
+        _number(row.error_mean_s),
+        _number(100 * row.error_share, 1),
+        _number(row.bias_s),
+        _number(row.r2, 3),
+        _number(100 * row.coverage, 1),
+        _number(row.width_s),
+        _number(row.oracle_width_s),
     )
-    table.add_column("class", overflow="fold")
-    for name in ("n", "mean", "error", "%", "bias", "R²", "in 90 %", "width", "oracle's"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name, row in rows:
-        table.add_row(
-            Text(name),
-            str(row.count),
-            _number(row.actual_mean_s),
-            _number(row.error_mean_s),
-            _number(100 * row.error_share, 1),
-            _number(row.bias_s),
-            _number(row.r2, 3),
-            _number(100 * row.coverage, 1),
-            _number(row.width_s),
-            _number(row.oracle_width_s),
-        )
-    return table
 
 
 def _number(value: float, digits: int = 2) -> str:

@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.table import Table
 
-from qlm.cli.commands.inspect import console
 from qlm.cli.commands.options import CONFIG, URL, admin_client, print_json
-from qlm.cli.commands.plan_options import (
+from qlm.cli.commands.plan.options import (
     JSON,
     OBJECTIVE,
     PLAN,
     PROBLEM,
     plan_errors,
-    solve,
     solves,
-    unservable,
 )
+from qlm.cli.commands.plan.output import solve, unservable
 from qlm.cli.inspect.admin_client import AdminClient, AdminError
+from qlm.cli.inspect.console import console
+from qlm.cli.inspect.layout import Table
 from qlm.cli.plans.batching_text import batching_lines, policy_of, reader_text_s
 from qlm.cli.plans.files import read_plan, read_problem
 from qlm.cli.plans.live import age, age_note, fetch_groups, fetch_plan_if_any, fetch_request
@@ -131,7 +130,7 @@ def _print(
 def _print_all(parts: Iterable[Table | str]) -> None:
     out = console()
     for part in parts:
-        out.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+        out.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str), crop=False)
 
 
 def _has_group(problem: Problem, name: str) -> bool:

@@ -1,28 +1,15 @@
-"""`qlm plan`: plan the problem in a file."""
+"""Planning the problem of a file, for `qlm plan`."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from qlm.cli.commands.plan_explain import explain_command
-from qlm.cli.commands.plan_options import (
-    INSTANCE,
-    JSON,
-    OBJECTIVE,
-    PROBLEM,
-    ROWS_SHOWN,
-    check_instances,
-    plan_errors,
-    print_missed,
-    print_plan,
-    scaled_up,
-    solve,
-    solves,
-)
-from qlm.cli.commands.plan_show import show_command
+from qlm.cli.commands.plan.options import plan_errors
+from qlm.cli.commands.plan.output import check_instances, print_missed, print_plan, scaled_up, solve
 from qlm.cli.plans.certify import certificate_lines, certificate_text, certified, plan_limits
 from qlm.cli.plans.files import plan_text, read_problem, write_plan
 from qlm.planner.certify.certificate import Certificate
@@ -32,28 +19,11 @@ from qlm.planner.problem import Objective, Plan, Problem
 from qlm.planner.verify.referee import verify
 
 
-@click.group("plan", invoke_without_command=True)
-@PROBLEM
-@solves
-@OBJECTIVE
-@INSTANCE
-@ROWS_SHOWN
-@JSON
-@click.option(
-    "--scale-up", is_flag=True, help="Also find the fewest additional instances that avoid the misses."
-)
-@click.option(
-    "--certify",
-    is_flag=True,
-    help="Also prove how far the plan is from the best one, by column generation until --time-limit (600 s).",
-)
-@click.option("--out", type=click.Path(path_type=Path), help="File for the plan, as JSON.")
-@click.pass_context
-def plan_command(
-    context: click.Context,
-    /,
-    problem_path: Path | None,
+def plan_problem(
+    problem_path: Path,
     name: str,
+    limits: Mapping[str, Any],
+    *,
     objective: Objective,
     instances: tuple[str, ...],
     rows: int,
@@ -61,17 +31,8 @@ def plan_command(
     scale_up: bool,
     certify: bool,
     out: Path | None,
-    **limits: Any,
 ) -> None:
-    """Plan the problem in a JSON file: assign groups to instances and order them.
-
-    docs/planner-problem.md describes the files.
-    """
-    if context.invoked_subcommand is not None:
-        _refuse_options_before(context)
-        return
-    if problem_path is None:
-        raise click.UsageError("--problem FILE is missing.")
+    """Plan a problem by the method `name`, and print the plan."""
     with plan_errors():
         problem = read_problem(problem_path)
         check_instances(problem, instances)
@@ -104,14 +65,3 @@ def _planned(problem: Problem, name: str, limits: Limits, certify: bool) -> tupl
     plan = solve(problem, name, plan_limits(limits))
     certificate = certified(problem, plan, limits, began_s)
     return certificate.plan, certificate
-
-
-def _refuse_options_before(context: click.Context) -> None:
-    given = click.core.ParameterSource.COMMANDLINE
-    for parameter in context.command.params:
-        if parameter.name and context.get_parameter_source(parameter.name) is given:
-            raise click.UsageError(f"{parameter.opts[0]} goes behind {context.invoked_subcommand}.")
-
-
-plan_command.add_command(show_command)
-plan_command.add_command(explain_command)

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 import orjson
-from rich.console import Console
 
 from qlm.cli.commands.options import errors_in_one_line
+from qlm.cli.inspect.console import console
 from qlm.cli.profiling.judging import (
     fitted_lines,
     judgement,
@@ -49,11 +49,10 @@ def fidelity_command(log_file: Path, name: str, json_file: Path | None, **overri
         if json_file is not None:
             plain = judgement(log, profile, levels, fitted)
             json_file.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2) + b"\n")
-    console = Console()
     for line in (*profile_lines(profile), *fitted_lines(log, fitted), prefix_line(levels)):
         click.echo(line)
     for level in levels:
-        console.print(level_table(level))
+        console().print(level_table(level), crop=False)
         for line in level_lines(level):
             click.echo(line)
     if json_file is not None:

@@ -10,22 +10,17 @@ from typing import Any
 import click
 import numpy as np
 
-from qlm.cli.commands.options import CONFIG, URL, admin_client, print_json
-from qlm.cli.commands.plan_options import (
+from qlm.cli.commands.options import CONFIG, SEED, URL, admin_client, print_json
+from qlm.cli.commands.plan.options import (
     INSTANCE,
     JSON,
     OBJECTIVE,
     PLAN,
     PROBLEM,
     ROWS_SHOWN,
-    check_instances,
     plan_errors,
-    print_missed,
-    print_plan,
-    servable_misses,
-    spinner,
 )
-from qlm.cli.commands.simulation_options import SEED
+from qlm.cli.commands.plan.output import check_instances, print_missed, print_plan, servable_misses, spinner
 from qlm.cli.inspect.admin_client import AdminClient
 from qlm.cli.plans.files import read_plan, read_problem
 from qlm.cli.plans.live import age, fetch_clusters, fetch_plan

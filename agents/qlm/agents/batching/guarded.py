@@ -1,0 +1,42 @@
+"""A batch policy whose faults end no request."""
+
+from collections.abc import Callable
+from math import isfinite
+
+from qlm.agents.batching.decision import BatchPolicy, Decision
+from qlm.agents.batching.policies.fcfs import FirstComeFirstServed
+from qlm.agents.batching.view import View
+
+
+class GuardedPolicy:
+    """A policy for a live engine: where it raises, first come, first served decides instead.
+
+    Simulations use policies without this guard, so that a fault is seen.
+
+    Args:
+        policy: A policy of its own.
+        report: Called in the handler of each exception, so that a log can show its traceback.
+    """
+
+    def __init__(self, policy: BatchPolicy, report: Callable[[], None]) -> None:
+        self._policy, self._fallback = policy, FirstComeFirstServed()
+        self._report = report
+
+    def decide(self, view: View) -> Decision:
+        """Return the policy's decision; one without a time for the next if that time is no number."""
+        try:
+            decision = self._policy.decide(view)
+        except Exception:  # whatever it is: the engine's requests go on
+            self._report()
+            return self._fallback.decide(view)
+        if decision.again_s is not None and not isfinite(decision.again_s):
+            return decision._replace(again_s=None)
+        return decision
+
+    def room(self, view: View) -> int:
+        """Return the policy's room."""
+        try:
+            return self._policy.room(view)
+        except Exception:  # as in `decide`
+            self._report()
+            return self._fallback.room(view)

@@ -1,0 +1,62 @@
+"""Arguments of vLLM that `vllm.extra_args` may not hold: without effect behind QLM, or breaking it.
+
+QLM tokenizes prompts and turns tokens into answers itself; vLLM receives and returns token ids. So what
+configures vLLM's own OpenAI endpoints would be accepted and ignored.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+_OWN_TEXT: Final = "none: gateways turn conversations into tokens, by the template in the model's folder"
+_NO_TOOLS: Final = "none: gateways do not parse tool calls"
+_NO_REASONING: Final = "none: gateways do not separate reasoning from the answer"
+_NO_ADAPTERS: Final = "none: adapters are not served"
+_LOOPBACK: Final = "none: agents call engines on loopback, without credentials"
+
+REFUSED: Final[Mapping[str, str]] = {
+    "--max-num-batched-tokens": "the key batched_tokens_max instead",
+    "--generation-config": "the key generation_config of the model instead",
+    "--override-generation-config": "the key generation_config of the model instead, a folder with that file",
+    "--chat-template": _OWN_TEXT,
+    "--chat-template-content-format": _OWN_TEXT,
+    "--default-chat-template-kwargs": _OWN_TEXT,
+    "--trust-request-chat-template": _OWN_TEXT,
+    "--response-role": _OWN_TEXT,
+    "--tokenizer": "none: gateways take the tokenizer in the model's folder",
+    "--tokenizer-mode": "none: gateways take the tokenizer in the model's folder",
+    "--enable-auto-tool-choice": _NO_TOOLS,
+    "--exclude-tools-when-tool-choice-none": _NO_TOOLS,
+    "--tool-call-parser": _NO_TOOLS,
+    "--tool-parser-plugin": _NO_TOOLS,
+    "--tool-strict-level": _NO_TOOLS,
+    "--tool-server": _NO_TOOLS,
+    "--reasoning-parser": _NO_REASONING,
+    "--reasoning-parser-plugin": _NO_REASONING,
+    "--enable-lora": _NO_ADAPTERS,
+    "--lora-modules": _NO_ADAPTERS,
+    "--return-tokens-as-token-ids": "none: gateways return no log probabilities",
+    "--enable-force-include-usage": "none: clients ask for the usage of a stream by stream_options",
+    "--api-key": _LOOPBACK,
+    "--ssl-keyfile": _LOOPBACK,
+    "--ssl-certfile": _LOOPBACK,
+    "--uds": _LOOPBACK,
+    "--root-path": _LOOPBACK,
+    "--config": "its options one by one",
+}
+"""What to expect in place of each."""
+
+
+def check_extra_args(words: Sequence[str]) -> None:
+    """Refuse arguments that would not do what they say.
+
+    Raises:
+        ValueError: There is one; the message names it and what to do instead.
+    """
+    for word in words:
+        if word.startswith("--") and (instead := REFUSED.get(_flag(word))) is not None:
+            raise ValueError(f"has {word!r} in extra_args; expected {instead}")
+
+
+def _flag(word: str) -> str:
+    """Return the flag of an argument; vLLM reads `--a_b`, `--a-b=1` and `--a-b.c` as `--a-b`."""
+    return word.partition("=")[0].partition(".")[0].replace("_", "-")

@@ -1,0 +1,1 @@
+"""`qlm evaluate` and its subcommands."""

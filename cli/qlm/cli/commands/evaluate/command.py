@@ -1,0 +1,21 @@
+"""`qlm evaluate`: measure the accuracy of completion-time estimates and of the engine model."""
+
+from typing import Final
+
+import click
+
+from qlm.cli.lazy import LazyGroup
+
+_HELP: Final = {
+    "evaluate.fidelity": {
+        "fidelity": "Replay the log of an engine with the engine model, and print the errors.",
+    },
+    "evaluate.rct": {
+        "rct": "Forecast requests of a simulated SCENARIO as they arrive, and compare with the outcome.",
+    },
+}
+
+
+@click.group("evaluate", cls=LazyGroup, listed=_HELP)
+def evaluate_command() -> None:
+    """Measure the accuracy of the estimates and of the engine model."""

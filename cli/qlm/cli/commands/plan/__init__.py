@@ -1,0 +1,1 @@
+"""`qlm plan` and its subcommands."""

@@ -1,0 +1,38 @@
+"""Names that are like an unknown one, for errors."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+
+def suggestion(model: type[BaseModel], path: Sequence[int | str]) -> str:
+    """Return `; did you mean NAME?` for an unknown field, or nothing if no field beside it is like it.
+
+    Args:
+        model: The schema.
+        path: Path to the field, as in errors of pydantic.
+    """
+    *outer, name = path
+    fields = beside(model, outer)
+    found = get_close_matches(str(name), fields, n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def beside(model: type[BaseModel], outer: Sequence[int | str]) -> Sequence[str]:
+    """Return the names of the fields at a path; positions and keys of maps have no fields of their own."""
+    for step in outer:
+        field = model.model_fields.get(step) if isinstance(step, str) else None
+        if field is not None:
+            inner = _model_in(field.annotation)
+            if inner is None:
+                return ()
+            model = inner
+    return tuple(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _model_in(each)) is not None), None)

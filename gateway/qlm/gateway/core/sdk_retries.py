@@ -1,0 +1,92 @@
+"""Retries of OpenAI's SDKs without an Idempotency-Key: each takes up the request whose answer it gave up on.
+
+An SDK closes the connection of a plain call when its read timeout is over, and calls again. Its headers tell
+the number of the try and the timeout, which separate a call that ran into its timeout from one that its
+application stopped. Source: openai 2 and 3 for Python (`x-stainless-read-timeout`) and 6 for Node.js
+(`x-stainless-timeout`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from qlm.domain.ids import RequestId
+
+COUNT_HEADER: Final = "x-stainless-retry-count"
+TIMEOUT_HEADERS: Final = ("x-stainless-read-timeout", "x-stainless-timeout")
+
+_DIGITS_MAX: Final = 4
+_WEEK_S: Final = 604_800.0
+
+EARLY_S: Final = 0.5
+"""The timeout of a client may be over that much earlier than it seems here."""
+
+
+@dataclass(frozen=True, slots=True)
+class SdkCall:
+    """One call of an SDK.
+
+    Attributes:
+        tenant: Its tenant.
+        digest: Digest of its body.
+        retry: Number of tries before it.
+        gives_up_ns: Time from which its client may have run into its timeout.
+    """
+
+    tenant: str
+    digest: str
+    retry: int
+    gives_up_ns: int
+
+
+def sdk_call(
+    headers: Mapping[str, str], tenant: str, digest: Callable[[], str], arrival_ns: int
+) -> SdkCall | None:
+    """Return a call with what its headers say of its client; None if that is no SDK, or has no timeout."""
+    count = headers.get(COUNT_HEADER, "")
+    try:
+        timeout_s = float(next(headers[name] for name in TIMEOUT_HEADERS if name in headers))
+    except (StopIteration, ValueError):
+        return None
+    if not (count.isascii() and count.isdigit() and len(count) <= _DIGITS_MAX and 0 < timeout_s <= _WEEK_S):
+        return None
+    gives_up_ns = arrival_ns + round((timeout_s - EARLY_S) * 1e9)
+    return SdkCall(tenant, digest(), int(count), gives_up_ns)
+
+
+class SdkRetries:
+    """Requests whose clients ran into their timeouts, until they are taken up or forgotten."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[str, str], list[RequestId]] = {}
+        self._ends: deque[tuple[int, tuple[str, str], RequestId]] = deque()
+
+    def left(self, call: SdkCall, id: RequestId, now_ns: int, grace_ns: int) -> None:
+        """Note that the client of a request gave up, and may take it up for a time."""
+        self._forget(now_ns)
+        key = call.tenant, call.digest
+        self._ids.setdefault(key, []).append(id)
+        self._ends.append((now_ns + grace_ns, key, id))
+
+    def take(self, call: SdkCall, now_ns: int) -> RequestId | None:
+        """Return the request that a retry continues, the one given up first; None if there is none."""
+        self._forget(now_ns)
+        key = call.tenant, call.digest
+        if not call.retry or not (ids := self._ids.get(key)):
+            return None
+        id = ids[0]
+        self._remove(key, id)
+        return id
+
+    def _forget(self, now_ns: int) -> None:
+        while self._ends and self._ends[0][0] <= now_ns:
+            _, key, id = self._ends.popleft()
+            self._remove(key, id)
+
+    def _remove(self, key: tuple[str, str], id: RequestId) -> None:
+        ids = self._ids.get(key, [])
+        if id in ids:
+            ids.remove(id)
+        if not ids:
+            self._ids.pop(key, None)

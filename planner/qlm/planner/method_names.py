@@ -1,0 +1,20 @@
+"""Names of the planning methods, for command lines: the methods themselves take long to import."""
+
+from typing import Final
+
+METHOD_NAMES: Final = (
+    "fast",
+    "exact",
+    "edf",
+    "fcfs",
+    "priority-fcfs",
+    "sjf",
+    "shepherd",
+    "round-robin",
+    "random",
+    "group-greedy",
+)
+"""Keys of `qlm.planner.methods.METHODS`, in their order."""
+
+DEFAULT_METHOD: Final = "fast"
+"""Default method: it plans any problem."""

@@ -1,0 +1,42 @@
+"""Arguments of vLLM that are refused when the configuration is read."""
+
+import pytest
+
+from qlm.agents.engines.refused_arguments import REFUSED, check_extra_args
+from qlm.cli.config.errors import ConfigError
+from qlm.cli.config.settings import parse_config
+
+
+@pytest.mark.parametrize("flag", REFUSED)
+@pytest.mark.parametrize("form", ["{}", "{}=x", "{}.x"])
+def test_an_argument_without_effect_is_refused_by_name(flag: str, form: str) -> None:
+    word = form.format(flag)
+    with pytest.raises(ValueError, match=r"has .* in extra_args; expected ") as caught:
+        check_extra_args(["--seed", "0", word])
+    assert repr(word) in str(caught.value)
+    with pytest.raises(ValueError, match="in extra_args"):
+        check_extra_args(["--" + word[2:].replace("-", "_")])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--seed", "0", "--enable-prefix-caching"],
+        ["--hf-overrides", '{"rope_theta": 1}'],
+        ["--served-model-name-of-mine", "--chat"],
+        ["-tp", "2", "--speculative-config.method", "ngram"],
+        ["--middleware", "chat-template"],
+    ],
+)
+def test_other_arguments_are_passed_on(words: list[str]) -> None:
+    check_extra_args(words)
+
+
+def test_the_configuration_names_file_and_section() -> None:
+    raw = {
+        "models": [{"id": "m"}],
+        "instances": [{"id": "a", "accelerator": "A100", "models": ["m"]}],
+        "vllm": {"extra_args": ["--reasoning-parser", "qwen3"]},
+    }
+    with pytest.raises(ConfigError, match=r"qlm\.yaml: vllm has '--reasoning-parser' in extra_args"):
+        parse_config(raw, "qlm.yaml")

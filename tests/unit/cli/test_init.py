@@ -1,0 +1,123 @@
+"""`qlm init` writes a commented file that is a valid configuration, whatever it is asked for."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from qlm.cli.config.default import emulated_config
+from qlm.cli.config.settings import Config, load_config, parse_config
+from qlm.cli.main import main
+from qlm.cli.starter.text import StarterInstance, StarterModel, gpus_in, starter_text
+from qlm.domain.slo import BatchSlo, DeadlineSlo, ReadingSlo
+from qlm.rct_estimator.profiles.builtin import builtin_profiles
+
+KNOWN = [each.accelerator for each in builtin_profiles()]
+LISTING = """\
+0, NVIDIA A100-SXM4-80GB
+1, NVIDIA H100 80GB HBM3
+2, NVIDIA A10
+3, NVIDIA GeForce RTX 4090
+4, NVIDIA A100-SXM4-80GB
+"""
+
+
+def init(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, ["init", *map(str, words)])
+
+
+def test_without_options_it_is_what_serve_has_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    done = init(file)
+    assert (done.exit_code, done.output) == (0, f"written to {file}: qlm serve --config {file}\n")
+    config = load_config(file, {}, {})
+    own = emulated_config({})
+    assert [(each.accelerator, each.models) for each in config.instances] == [
+        (each.accelerator, each.models) for each in own.instances
+    ]
+    assert [each.id for each in config.models] == [each.id for each in own.models]
+    assert {each.engine for each in config.models} == {"emulated"}
+    assert config.default_slo == Config.model_fields["default_slo"].default
+    assert init().output == file.read_text("utf-8")
+
+
+def test_it_takes_models_accelerators_and_an_objective(tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    words = [
+        "--model",
+        f"support={tmp_path}",
+        "--model",
+        "1:odd",
+        "--accelerator",
+        "L40S",
+        "--accelerator",
+        "L40S",
+    ]
+    assert init(*words, "--slo", "ttft_ms=500,tokens_per_s=10", file).exit_code == 0
+    config = load_config(file, {}, {})
+    assert [(each.id, each.engine, each.path) for each in config.models] == [
+        ("support", "vllm", tmp_path),
+        ("1:odd", "emulated", None),
+    ]
+    assert [(each.id, each.models) for each in config.instances] == [
+        ("l40s-0", ("support", "1:odd")),
+        ("l40s-1", ("1:odd", "support")),
+    ]
+    assert config.default_slo.slo() == ReadingSlo(ttft_ms=500, tokens_per_s=10)
+    assert "--force" in init(file).output
+    assert init("--slo", "batch", "--force", file).exit_code == 0
+    assert load_config(file, {}, {}).default_slo.slo() == BatchSlo()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--slo", "deadline=5"], "did you mean deadline_ms?"),
+        (["--slo", "fast"], "expected KEY=NUMBER"),
+        (["--model", "m="], "expected NAME, or NAME=FOLDER"),
+        (["--model", "a b"], "models.0.id is 'a b'"),
+    ],
+)
+def test_what_makes_no_configuration_is_refused(words: list[str], said: str, tmp_path: Path) -> None:
+    done = init(*words, tmp_path / "qlm.yaml")
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_gpus_of_a_machine_become_instances_of_known_kinds() -> None:
+    found = gpus_in(LISTING, KNOWN)
+    assert [(each.accelerator, each.gpu) for each in found] == [
+        ("A100", 0),
+        ("H100", 1),
+        ("A10", 2),
+        ("RTX-4090", 3),
+        ("A100", 4),
+    ]
+    config = parse_config(yaml.safe_load(starter_text([StarterModel("m", "/m")], found, {})), "it")
+    assert [each.id for each in config.instances] == ["a100-0", "h100-0", "a10-0", "rtx-4090-0", "a100-1"]
+    assert dict(config.instances[4].environment) == {"CUDA_VISIBLE_DEVICES": "4"}
+
+
+@pytest.mark.parametrize("listing", ["", "NVIDIA-SMI has failed\n", "No devices were found\n"])
+def test_a_machine_without_gpus_has_none(listing: str) -> None:
+    assert gpus_in(listing, KNOWN) == []
+
+
+def test_its_comments_show_true_defaults() -> None:
+    text = starter_text([StarterModel("m")], [StarterInstance("A10")], {"deadline_ms": 60_000})
+    config = parse_config(yaml.safe_load(text), "it")
+    for key, value in re.findall(r"^# (\w+): (\{.*?\}|[\w-]+) ", text, re.MULTILINE):
+        shown = parse_config(yaml.safe_load(text) | {key: yaml.safe_load(value)}, "it")
+        assert getattr(shown, key) == getattr(config, key), key
+    assert config.default_slo.slo() == DeadlineSlo(deadline_ms=60_000)
+
+
+def test_a_file_that_names_neither_models_nor_instances_has_the_built_in_ones(tmp_path: Path) -> None:
+    file = tmp_path / "qlm.yaml"
+    file.write_text("limits: {queue_depth_max: 500}\n")
+    config = load_config(file, {}, {})
+    assert config.limits.queue_depth_max == 500
+    assert [each.id for each in config.models] == ["mistral-7b", "llama-3-8b", "vicuna-13b"]
